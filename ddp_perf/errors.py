@@ -1,0 +1,21 @@
+"""Errors that a user can mend: each says what, where and the remedy in one or two lines."""
+
+
+class DdpPerfError(Exception):
+    """Base of every error whose text is meant for the user, without a traceback."""
+
+
+class ConfigError(DdpPerfError):
+    """A suite file, or an option that overrides it, that cannot be run as written."""
+
+
+class BaselineError(DdpPerfError):
+    """A baseline file that cannot be read, or a baseline that must not be saved."""
+
+
+class LaunchError(DdpPerfError):
+    """The machinery that starts ranks failed, before any rank of the case ran."""
+
+
+class LeaseError(DdpPerfError):
+    """The machine is being measured by somebody else."""
