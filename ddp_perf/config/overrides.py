@@ -1,0 +1,107 @@
+"""Overrides of the command line: a changed case gets an id of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ddp_perf.config.suite import Suite, Variant
+from ddp_perf.core.case import Scalar
+from ddp_perf.core.models import MODELS
+from ddp_perf.errors import ConfigError
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """What was given on the command line; None or empty: leave the file's value."""
+
+    world_sizes: tuple[int, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+    hidden_dim: int | None = None
+    num_layers: int | None = None
+    bucket_cap_mb: float | None = None
+    steps: int | None = None
+    warmup: int | None = None
+    launches: int | None = None
+    env: tuple[tuple[str, str], ...] = ()  # a name given several times is swept
+
+    @property
+    def model(self) -> dict[str, int]:
+        given = {"hidden_dim": self.hidden_dim, "num_layers": self.num_layers}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def apply_overrides(
+    suites: Sequence[tuple[Path, Suite]], overrides: Overrides
+) -> list[tuple[Path, Variant]]:
+    """Each suite as the overrides make it, once per combination of swept environment values.
+
+    Raises ConfigError for an override that fits no suite, or leaves nothing to measure.
+    """
+    for name in overrides.model:
+        if suites and not any(_has_argument(suite, name) for _, suite in suites):
+            option = f"--ddp-{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: no selected suite has a model with {name}")
+    return [
+        (path, variant) for path, suite in suites for variant in _variants(path, suite, overrides)
+    ]
+
+
+def _variants(path: Path, suite: Suite, overrides: Overrides) -> list[Variant]:
+    changed, suffix = _override(suite, overrides)
+    if changed.warmup >= changed.steps:
+        raise ConfigError(
+            f"{path}: {changed.warmup} warm-ups of {changed.steps} steps leave nothing to measure;"
+            " --ddp-steps counts the warm-ups too (see --ddp-warmup)"
+        )
+    return [
+        Variant(suite=changed, env=env, suffix=suffix + _suffix(env, suite.env))
+        for env in _environments(overrides.env)
+    ]
+
+
+def _override(suite: Suite, overrides: Overrides) -> tuple[Suite, str]:
+    """The suite with the overrides in place, and the suffix of its cases' ids."""
+    model: dict[str, Scalar] = {
+        name: value for name, value in overrides.model.items() if _has_argument(suite, name)
+    }
+    suffix = _suffix(model, suite.model)
+    changes: dict[str, Any] = {"model": {**suite.model, **model}}
+    if overrides.bucket_cap_mb is not None:
+        bucket = {"bucket_cap_mb": overrides.bucket_cap_mb}
+        suffix += _suffix(bucket, msgspec.structs.asdict(suite.ddp))
+        changes["ddp"] = msgspec.structs.replace(suite.ddp, **bucket)
+    for field in ("world_sizes", "batch_sizes"):
+        if getattr(overrides, field):
+            changes[field] = list(getattr(overrides, field))
+    for field in ("steps", "warmup", "launches"):
+        if getattr(overrides, field) is not None:
+            changes[field] = getattr(overrides, field)
+    return msgspec.structs.replace(suite, **changes), suffix
+
+
+def _has_argument(suite: Suite, name: str) -> bool:
+    if suite.workload in MODELS:
+        return name in MODELS[suite.workload].__struct_fields__
+    return name in suite.model
+
+
+def _environments(assignments: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    values: dict[str, list[str]] = {}
+    for name, value in assignments:
+        values.setdefault(name, []).append(value)
+    return [
+        dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
+    ]
+
+
+def _suffix(chosen: dict[str, Any], default: dict[str, Any]) -> str:
+    """What differs from the file, for the id: ``-hidden_dim=512``."""
+    return "".join(
+        f"-{name}={value:g}" if isinstance(value, float) else f"-{name}={value}"
+        for name, value in chosen.items()
+        if default.get(name) != value
+    )

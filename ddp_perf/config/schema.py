@@ -1,0 +1,33 @@
+"""The JSON Schema of suite files, from the types that validate them: editors complete it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ddp_perf.config.suite import Suite
+from ddp_perf.core.models import MODELS
+
+
+def suite_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a suite file, with each workload's own model arguments."""
+    _, components = msgspec.json.schema_components([Suite], ref_template="#/$defs/{name}")
+    models, model_components = msgspec.json.schema_components(
+        MODELS.values(), ref_template="#/$defs/{name}"
+    )
+    definitions = {**components, **model_components}
+    suite = definitions.pop("Suite")
+    suite["allOf"] = [
+        {
+            "if": {"properties": {"workload": {"const": name}}},
+            "then": {"properties": {"model": model}},
+        }
+        for name, model in zip(MODELS, models, strict=True)
+    ]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "ddp-perf suite",
+        **suite,
+        "$defs": definitions,
+    }

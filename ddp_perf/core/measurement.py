@@ -1,0 +1,39 @@
+"""What a session measured of one case, and what was concluded from it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.result import LaunchFailure, LaunchResult
+from ddp_perf.core.verdict import Verdict
+
+
+class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch in figures. ``values`` holds one figure for each gated metric, by name."""
+
+    round: int
+    values: dict[str, float]
+    control_s: float  # median of the control, slowest rank
+    mean_step_s: float
+    p95_step_s: float
+    throughput: float  # samples/s over all ranks: samples ÷ wall time of the measured steps
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """All launches of one case in one session."""
+
+    case: Case
+    launches: tuple[LaunchResult, ...]
+    failures: tuple[LaunchFailure, ...]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on one metric of one case, with the figures it compared."""
+
+    case_id: str
+    metric: str
+    verdict: Verdict
+    value: float | None = None  # median over the launches of this session
+    baseline: float | None = None  # median over the reference sessions
+    baseline_date: str | None = None

@@ -1,0 +1,22 @@
+"""The gated metrics of a case. All are lower-is-better."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure a launch; the tolerance that goes with it is the case's own."""
+
+    name: str
+    title: str
+    unit: str
+
+
+STEP_TIME = MetricSpec(name="step_time", title="step time", unit="s")
+TAIL = MetricSpec(name="tail", title="tail (mean ÷ median step)", unit="ratio")
+EFFICIENCY = MetricSpec(name="efficiency", title="scaling cost (step N ÷ step 1)", unit="ratio")
+PEAK_MEMORY = MetricSpec(name="peak_memory", title="peak memory of a rank", unit="bytes")
+
+METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, PEAK_MEMORY)
+STRUCTURE = "structure"

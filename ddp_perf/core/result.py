@@ -1,0 +1,79 @@
+"""What one launch gave: a result of every rank, or a failure that names the rank."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """One collective call of a step, as rank 0 issued it."""
+
+    kind: str  # "all_reduce", "broadcast", …
+    dtype: str
+    bytes: int
+
+
+class Structure(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step does, exactly: the same on every machine, or something was changed."""
+
+    parameters: int
+    gradient_bytes: int
+    buckets: tuple[int, ...]  # bytes of each gradient bucket after the rebuild
+    collectives: tuple[Collective, ...]  # of one step, in order
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a rank runs. ``device_id`` is unique on the machine: a GPU's UUID, or the cores."""
+
+    rank: int
+    device: str  # "cuda:0" or "cpu"
+    device_id: str
+    device_name: str
+    cores: tuple[int, ...]
+    cuda_visible_devices: str | None
+
+
+class RankResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one rank measured. Times in seconds."""
+
+    placement: Placement
+    warmup_s: tuple[float, ...]
+    step_s: tuple[float, ...]
+    cpu_s: tuple[float, ...]  # CPU time of the main thread, per measured step
+    control_s: tuple[float, ...]  # the frozen reference operation, before and after the steps
+    peak_memory: int  # bytes: allocator's peak on a GPU, peak resident set on a CPU
+    digest: int  # of the parameters after the last step: equal on all ranks
+    structure: Structure
+    ddp_logging: dict[str, int | float | str]  # DDP's own, empty for a plain module
+
+
+class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
+    """A launch in which every rank delivered and exited with 0."""
+
+    case_id: str
+    round: int
+    ranks: tuple[RankResult, ...]  # by rank
+    started: str  # ISO 8601, UTC
+    wall_s: float  # from request to answer
+
+
+FailureKind = Literal["exception", "exit", "signal", "hang", "disagreement", "server"]
+
+
+class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
+    """A launch that ended early: which rank, why, and what it said last."""
+
+    case_id: str
+    round: int
+    kind: FailureKind
+    rank: int | None  # None: not one rank's doing
+    detail: str
+    traceback: str = ""
+    output: str = ""  # the rank's last lines on stdout and stderr
+    stacks: dict[str, str] = {}  # "rank 0": faulthandler's dump, or the state of the process
+
+    def __str__(self) -> str:
+        who = "launch" if self.rank is None else f"rank {self.rank}"
+        return f"{self.case_id}: launch {self.round + 1}: {who}: {self.detail}"

@@ -1,0 +1,123 @@
+"""The GPUs of this machine, read through NVML: no torch, no CUDA context."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pynvml
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One visible GPU. ``index`` is NVML's: CUDA_VISIBLE_DEVICES is applied already."""
+
+    index: int
+    uuid: str
+    name: str
+
+
+class GpuMachine(msgspec.Struct, frozen=True, kw_only=True):
+    """The visible GPUs, what links them, and the driver."""
+
+    gpus: tuple[Gpu, ...]
+    interconnect: str | None  # between all of them: "nvlink" or "pcie"; None for one GPU
+    driver: str | None
+
+    @property
+    def name(self) -> str:
+        """The model; every model, where they differ."""
+        return " + ".join(sorted({gpu.name for gpu in self.gpus}))
+
+
+NO_GPUS = GpuMachine(gpus=(), interconnect=None, driver=None)
+
+
+def find_gpus(environ: Mapping[str, str] = os.environ) -> GpuMachine:
+    """The GPUs that CUDA would show under ``environ``; NO_GPUS where there is no driver."""
+    with _nvml() as ready:
+        if not ready:
+            return NO_GPUS
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        gpus = [
+            Gpu(
+                index=index,
+                uuid=pynvml.nvmlDeviceGetUUID(handle),
+                name=pynvml.nvmlDeviceGetName(handle),
+            )
+            for index, handle in enumerate(handles)
+        ]
+        visible = visible_gpus(gpus, environ.get("CUDA_VISIBLE_DEVICES"))
+        return GpuMachine(
+            gpus=tuple(visible),
+            interconnect=_interconnect([handles[gpu.index] for gpu in visible]),
+            driver=pynvml.nvmlSystemGetDriverVersion(),
+        )
+
+
+def visible_gpus(gpus: Sequence[Gpu], mask: str | None) -> list[Gpu]:
+    """CUDA's own rule: indices or UUID prefixes, in order, up to the first invalid one."""
+    if mask is None:
+        return list(gpus)
+    visible: list[Gpu] = []
+    for entry in mask.split(","):
+        entry = entry.strip()
+        matches = [
+            gpu
+            for gpu in gpus
+            if (entry.isdigit() and gpu.index == int(entry))
+            or (entry.startswith("GPU-") and gpu.uuid.startswith(entry))
+        ]
+        if len(matches) != 1:
+            break
+        visible += matches
+    return visible
+
+
+def accelerator_slug(machine: GpuMachine) -> str:
+    """Name of the baseline file: ``v100-pcie-16gb``, ``a100-sxm4-40gb``, ``h200``.
+
+    A link that the model's name does not imply is appended: ``a100-pcie-40gb-nvlink``.
+    """
+    slug = "+".join(sorted({_slug(gpu.name) for gpu in machine.gpus}))
+    if machine.interconnect == "nvlink" and "sxm" not in slug:
+        slug += "-nvlink"
+    return slug
+
+
+def _slug(name: str) -> str:
+    words = re.sub(r"\b(nvidia|tesla)\b", "", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[bool]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _interconnect(handles: Sequence[Any]) -> str | None:
+    """The slowest link decides: NVLink only where every pair has it."""
+    pairs = list(itertools.combinations(handles, 2))
+    if not pairs:
+        return None
+    return "nvlink" if all(_has_nvlink(a, b) for a, b in pairs) else "pcie"
+
+
+def _has_nvlink(a: Any, b: Any) -> bool:
+    try:
+        status = pynvml.nvmlDeviceGetP2PStatus(a, b, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    except pynvml.NVMLError:
+        return False
+    return bool(status == pynvml.NVML_P2P_STATUS_OK)

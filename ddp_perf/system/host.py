@@ -1,0 +1,48 @@
+"""The host: processor, cores, name, and the commit that is measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import subprocess
+from pathlib import Path
+
+
+def allowed_cores() -> tuple[int, ...]:
+    """Cores that this process may run on, in order."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def cpu_name() -> str:
+    """The processor's model name."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
+    return match[1].strip() if match else platform.machine()
+
+
+def cpu_slug() -> str:
+    """Name of the baseline file: model, cores and host, since a model name says little."""
+    name = re.sub(r"\(r\)|\(tm\)|\b(intel|amd|cpu|processor)\b", " ", cpu_name().lower())
+    words = f"{name} {len(allowed_cores())}c {host_name()}"
+    return "cpu-" + re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
+
+
+def host_name() -> str:
+    return socket.gethostname()
+
+
+def current_commit(directory: Path) -> str | None:
+    """The commit checked out in ``directory``, with ``+`` when files differ from it."""
+    command = ["git", "-C", str(directory), "describe", "--always", "--abbrev=12"]
+    try:
+        done = subprocess.run(
+            [*command, "--dirty=+", "--exclude=*"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
