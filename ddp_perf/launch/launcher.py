@@ -1,0 +1,45 @@
+"""The seam between a plan and the machinery that starts ranks. Nothing above knows which."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.result import LaunchFailure, LaunchResult
+
+
+class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch: a case, and the session's round that it belongs to."""
+
+    case: Case
+    round: int
+    import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions in the interpreter that runs the ranks. None: not built in."""
+
+    python: str
+    torch: str
+    cuda: str | None
+    cudnn: str | None
+    nccl: str | None
+    blas: str | None
+
+
+class Launcher(Protocol):
+    """Starts fresh process groups, supervises every rank, and leaves nobody behind."""
+
+    def runtime(self, env: dict[str, str]) -> Runtime:
+        """The versions that ranks with ``env`` run on. Raises LaunchError."""
+        ...
+
+    def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
+        """Run one launch to its end. Raises LaunchError when ranks cannot be started."""
+        ...
+
+    def close(self) -> None:
+        """End whatever still runs. Idempotent."""
+        ...

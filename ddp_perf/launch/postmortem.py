@@ -1,0 +1,122 @@
+"""Why a launch failed: which rank, what it did, and what it said last."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from ddp_perf.core.result import FailureKind, LaunchFailure
+from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.launch.rank_process import RankProcess
+from ddp_perf.system.processes import describe_state, state_of
+from ddp_perf.worker.rank import STACK_SIGNAL, RankError
+
+_STACKS_S = 0.5
+_OUTPUT_LINES = 20
+
+
+def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
+    """The rank that failed first. A rank that only lost its peer is a symptom."""
+    first = min((rank for rank in ranks if rank.failed), key=_order_of_failure)
+    kind, detail = _cause(first)
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind=kind,
+        rank=first.rank,
+        detail=detail,
+        traceback=first.report.traceback if isinstance(first.report, RankError) else "",
+        output=_output(first),
+    )
+
+
+def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
+    """The rank that the others wait for: a stopped one, else the one furthest behind."""
+    states = {rank.rank: state_of(rank.pid) for rank in ranks if rank.running}
+    hung = min(
+        (rank for rank in ranks if rank.running),
+        key=lambda rank: (states[rank.rank] != "T", rank.beats, rank.rank),
+    )
+    step = hung.beats // 2 + 1
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind="hang",
+        rank=hung.rank,
+        detail=(
+            f"hung in step {step} of {request.case.schedule.steps}:"
+            f" the process is {describe_state(states[hung.rank])}"
+        ),
+        output=_output(hung),
+        stacks=_stacks(ranks, states),
+    )
+
+
+def check_agreement(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure | None:
+    """Ranks that trained together hold the same parameters, each on a device of its own."""
+    kind: FailureKind = "disagreement"
+    if any(rank.failed for rank in ranks):
+        return None
+    digests = collections.Counter(rank.result.digest for rank in ranks)
+    common = digests.most_common(1)[0][0]
+    odd = [rank.rank for rank in ranks if rank.result.digest != common]
+    detail = "its parameters differ from the other ranks' after the last step"
+    if not odd and request.case.tier == "gpu":
+        devices = collections.Counter(rank.result.placement.device_id for rank in ranks)
+        odd = [rank.rank for rank in ranks if devices[rank.result.placement.device_id] > 1]
+        detail = (
+            "shares its GPU with another rank; give each rank one of its own"
+            " with CUDA_VISIBLE_DEVICES"
+        )
+    if not odd:
+        return None
+    return LaunchFailure(
+        case_id=request.case.id, round=request.round, kind=kind, rank=odd[0], detail=detail
+    )
+
+
+def _order_of_failure(rank: RankProcess) -> tuple[bool, float]:
+    if isinstance(rank.report, RankError):
+        return rank.report.peer_lost, rank.report.at
+    return False, rank.ended_at or time.monotonic()
+
+
+def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
+    if isinstance(rank.report, RankError):
+        if rank.report.exit_code is not None:
+            return "exit", f"exited with code {rank.report.exit_code}"
+        return "exception", rank.report.detail
+    code = rank.exit_code or 0
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = " (out of memory? the kernel's log says so)" if name == "SIGKILL" else ""
+        return "signal", f"killed by {name}{hint}"
+    return "exit", f"exited with code {code}" + ("" if code else " before it delivered a result")
+
+
+def _output(rank: RankProcess) -> str:
+    with contextlib.suppress(OSError):
+        lines = rank.files.output.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-_OUTPUT_LINES:])
+    return ""
+
+
+def _stacks(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> dict[str, str]:
+    """Every running rank's Python stacks; a stopped process cannot show any."""
+    asked = [rank for rank in ranks if rank.running and states[rank.rank] != "T"]
+    for rank in asked:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rank.pid, STACK_SIGNAL)
+    end = time.monotonic() + _STACKS_S
+    while time.monotonic() < end and not all(rank.files.stacks.stat().st_size for rank in asked):
+        time.sleep(0.005)  # the dump is written by a signal handler: nothing to wait on
+    stacks = {f"rank {rank.rank}": rank.files.stacks.read_text() for rank in asked}
+    stopped = [rank for rank in ranks if rank.running and rank not in asked]
+    return stacks | {
+        f"rank {rank.rank}": f"no stack: the process is {describe_state(states[rank.rank])}"
+        for rank in stopped
+    }

@@ -1,0 +1,61 @@
+"""The forkserver process: ``python -m ddp_perf.launch.server FD PARENT DIRECTORY``.
+
+It must stay single-threaded and must not touch CUDA: every rank is a fork of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+from ddp_perf.launch.launcher import LaunchRequest, Runtime
+from ddp_perf.system.parent_death import die_with_parent
+from ddp_perf.system.processes import thread_count
+
+_REQUEST = msgspec.json.Decoder(LaunchRequest)
+
+
+def main(descriptor: int, parent: int, directory: Path) -> None:
+    """Preload torch, say which, then run launches until the driver hangs up."""
+    die_with_parent(parent)
+    from ddp_perf.launch import supervise  # imports torch: after the guard, it takes a second
+
+    runtime = _runtime()
+    if thread_count() != 1:
+        raise RuntimeError("more than one thread after importing torch: forked ranks would hang")
+    driver = Connection(descriptor)
+    driver.send_bytes(msgspec.json.encode(runtime))
+    gc.collect()
+    gc.freeze()  # a later gc.collect() in a rank need not walk torch: 150 ms
+    while True:
+        try:
+            request = _REQUEST.decode(driver.recv_bytes())
+            outcome = supervise.run_launch(request, directory, driver)
+        except (EOFError, ConnectionError):
+            return
+        driver.send_bytes(msgspec.json.encode(outcome))
+
+
+def _runtime() -> Runtime:
+    import torch
+    import torch._dynamo  # DDP imports it: 1.2 s in every rank if it is not here already
+
+    cuda = torch.version.cuda
+    blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    return Runtime(
+        python=".".join(map(str, sys.version_info[:3])),
+        torch=str(torch.__version__),
+        cuda=cuda,
+        cudnn=str(torch.backends.cudnn.version()) if cuda else None,  # type: ignore[no-untyped-call]
+        nccl=".".join(map(str, torch.cuda.nccl.version())) if cuda else None,  # type: ignore[no-untyped-call]
+        blas=blas[1] if blas else None,
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,73 @@
+"""Step boundaries by the device's own clock, without a synchronise in the timed loop."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+
+class StepClock(Protocol):
+    """``mark`` at every step boundary; ``intervals_s`` once, after the last."""
+
+    def mark(self) -> None: ...
+
+    def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
+        """Seconds between the marks. ``on_step`` is told as each step is seen to be done."""
+        ...
+
+
+class HostClock:
+    """``perf_counter_ns``: on a CPU a step is done when its call returns."""
+
+    def __init__(self) -> None:
+        self._marks: list[int] = []
+
+    def mark(self) -> None:
+        self._marks.append(time.perf_counter_ns())
+
+    def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
+        return [(end - start) / 1e9 for start, end in itertools.pairwise(self._marks)]
+
+
+class CudaClock:
+    """One CUDA event a boundary, on the stream that the steps run on."""
+
+    def __init__(self, marks: int) -> None:
+        self._unused = [
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(marks)
+        ]
+        self._marks: list[torch.cuda.Event] = []
+
+    def mark(self) -> None:
+        event = self._unused.pop()
+        event.record()
+        self._marks.append(event)
+
+    def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
+        for event in self._marks:  # the host ran ahead: follow the GPU to the end of the queue
+            event.synchronize()
+            on_step()
+        return [start.elapsed_time(end) / 1e3 for start, end in itertools.pairwise(self._marks)]
+
+
+def step_clock(device: torch.device, steps: int) -> StepClock:
+    """The clock for ``steps`` steps on ``device``."""
+    return CudaClock(steps + 1) if device.type == "cuda" else HostClock()
+
+
+class ThreadTimer:
+    """CPU time of the calling thread between marks: blind to waiting and to neighbours."""
+
+    def __init__(self) -> None:
+        self._marks: list[int] = []
+
+    def mark(self) -> None:
+        self._marks.append(time.thread_time_ns())
+
+    def intervals_s(self) -> list[float]:
+        return [(end - start) / 1e9 for start, end in itertools.pairwise(self._marks)]

@@ -1,0 +1,134 @@
+"""What one rank does: build, wrap, run the steps, count, and hand over what it measured."""
+
+from __future__ import annotations
+
+import gc
+import re
+import resource
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.result import Placement, RankResult
+from ddp_perf.strategies.wrap import wrap
+from ddp_perf.worker.clock import ThreadTimer, step_clock
+from ddp_perf.worker.control import Control
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
+from ddp_perf.workloads.registry import find_builder
+from ddp_perf.workloads.workload import BuildContext
+
+_SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
+
+
+class Trainer:
+    """The training iteration of a case on one rank."""
+
+    def __init__(self, case: Case, rank: int, device: torch.device, heartbeats: Heartbeats) -> None:
+        torch.manual_seed(_SEED)
+        torch.set_float32_matmul_precision("highest")  # fp32 means fp32: no TF32
+        context = BuildContext(
+            device=device, batch_size=case.batch_size, rank=rank, world_size=case.world_size
+        )
+        workload = find_builder(case.workload)(context, **case.model)
+        self.module = wrap(case, workload.model, device)
+        self._batch = workload.batch
+        self._loss = workload.loss
+        self._optimizer = workload.optimizer(self.module.parameters())
+        self._heartbeats = heartbeats
+        self._rank = rank
+
+    def step(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = self._loss(self.module, self._batch)
+        self.beat()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own signature
+        self._optimizer.step()
+        self.beat()
+
+    def beat(self) -> None:
+        """Tell the supervisor that this rank gets on."""
+        self._heartbeats.beat(self._rank)
+
+
+def measure(
+    case: Case,
+    rank: int,
+    device: torch.device,
+    placement: Placement,
+    heartbeats: Heartbeats,
+) -> RankResult:
+    """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
+    control = Control(device)
+    trainer = Trainer(case, rank, device, heartbeats)
+    control_s = control.times_s()
+    step_s, cpu_s = _timed_steps(trainer, case.schedule.steps, device)
+    peak_memory = _peak_memory(device)  # before anything else can raise it
+    control_s += control.times_s()
+    for _ in range(SETTLED_AFTER - case.schedule.steps):
+        trainer.step()
+    structure = count_structure(trainer.module, trainer.step)
+    warmup = case.schedule.warmup
+    return RankResult(
+        placement=placement,
+        warmup_s=tuple(step_s[:warmup]),
+        step_s=tuple(step_s[warmup:]),
+        cpu_s=tuple(cpu_s[warmup:]),
+        control_s=tuple(control_s),
+        peak_memory=peak_memory,
+        digest=parameter_digest(trainer.module),
+        structure=structure,
+        ddp_logging=_finite(ddp_logging(trainer.module)),
+    )
+
+
+def _timed_steps(
+    trainer: Trainer, steps: int, device: torch.device
+) -> tuple[list[float], list[float]]:
+    """Seconds of each step by the device's clock, and of the host thread's CPU time.
+
+    Nothing in the loop waits for the device: that would hide the overlap of computation
+    and communication that DDP exists for.
+    """
+    clock, timer = step_clock(device, steps), ThreadTimer()
+    gc.collect()
+    gc.disable()
+    dist.barrier()
+    clock.mark()
+    timer.mark()
+    for _ in range(steps):
+        trainer.step()
+        clock.mark()
+        timer.mark()
+    gc.enable()
+    return clock.intervals_s(trainer.beat), timer.intervals_s()
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes: what the allocator held at most, or the peak resident set on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.exists():
+        match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), flags=re.MULTILINE)
+        if match:
+            return int(match[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def parameter_digest(module: nn.Module) -> int:
+    """A checksum of all parameters, bit by bit: equal on ranks that hold the same model."""
+    digest = 0
+    for parameter in module.parameters():
+        data = parameter.detach().cpu().contiguous().flatten().view(torch.uint8)
+        digest = zlib.crc32(data.numpy().data, digest)
+    return digest
+
+
+def _finite(data: dict[str, Any]) -> dict[str, int | float | str]:
+    return {name: value for name, value in data.items() if isinstance(value, int | float | str)}

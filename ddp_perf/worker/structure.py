@@ -1,0 +1,127 @@
+"""What one step does, counted: collectives, bytes, buckets. Exact, so it gates anywhere."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_perf.core.result import Collective, Structure
+from ddp_perf.torch_compat import flight_recorder_entries
+
+SETTLED_AFTER = 3  # DDP rebuilds its buckets, and broadcasts them, in the first steps
+
+_RECORDER_BYTES = {
+    "Float": 4,
+    "Double": 8,
+    "Half": 2,
+    "BFloat16": 2,
+    "Long": 8,
+    "Int": 4,
+    "Byte": 1,
+}
+_RECORDER_DTYPES = {
+    "Half": "float16",
+    "Float": "float32",
+    "Double": "float64",
+    "BFloat16": "bfloat16",
+}
+
+
+def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
+    """Run ``step`` once and say what it did. Call it after the first SETTLED_AFTER steps."""
+    recorded = len(flight_recorder_entries())
+    with _CollectiveCounter() as counter:
+        step()
+    unseen = _unseen(counter.tensor_bytes, flight_recorder_entries()[recorded:])
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    return Structure(
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        gradient_bytes=sum(p.numel() * p.element_size() for p in trained),
+        buckets=_bucket_bytes(module),
+        collectives=(*counter.collectives, *unseen),
+    )
+
+
+def ddp_logging(module: nn.Module) -> dict[str, int | float | str]:
+    """DDP's own record of its settings and averages; its times are in nanoseconds."""
+    if not isinstance(module, DistributedDataParallel):
+        return {}
+    data: dict[str, int | float | str] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    return data
+
+
+def _bucket_bytes(module: nn.Module) -> tuple[int, ...]:
+    data = ddp_logging(module)
+    sizes = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
+    return tuple(int(size) for size in re.findall(r"\d+", sizes))
+
+
+class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes every c10d operator that this thread, or a backward of its, dispatches."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.collectives: list[Collective] = []
+        self.tensor_bytes: list[set[int]] = []  # of every tensor of each collective
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func.namespace == "c10d" and (tensors := list(_tensors(args))):
+            self.tensor_bytes.append({tensor.nbytes for tensor in tensors})
+            largest = max(tensors, key=lambda tensor: tensor.nbytes)
+            self.collectives.append(
+                Collective(
+                    kind=_kind(func._schema.name.removeprefix("c10d::")),
+                    dtype=str(largest.dtype).removeprefix("torch."),
+                    bytes=largest.nbytes,
+                )
+            )
+        return func(*args, **(kwargs or {}))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _kind(operator: str) -> str:
+    """``_allgather_base_`` → ``all_gather``: one name for the variants of a collective."""
+    name = operator.strip("_").removesuffix("_coalesced").removesuffix("_base")
+    return re.sub(r"^all_?(reduce|gather|to_?all)", r"all_\1", name).replace("toall", "to_all")
+
+
+def _unseen(seen: list[set[int]], entries: list[dict[str, Any]]) -> list[Collective]:
+    """Collectives that only the flight recorder saw: a hook's, issued on another thread."""
+    left = list(seen)
+    extra = []
+    for collective in map(_from_recorder, entries):
+        match = next((sizes for sizes in left if collective.bytes in sizes), None)
+        if match is None:
+            extra.append(collective)
+        else:
+            left.remove(match)
+    return extra
+
+
+def _from_recorder(entry: dict[str, Any]) -> Collective:
+    sizes = [
+        math.prod(shape) * _RECORDER_BYTES.get(dtype, 1)
+        for shape, dtype in zip(entry["input_sizes"], entry["input_dtypes"], strict=True)
+    ]
+    dtype = next(iter(entry["input_dtypes"]), "none")
+    return Collective(
+        kind=entry["profiling_name"].rpartition(":")[2],
+        dtype=_RECORDER_DTYPES.get(dtype, dtype.lower()),
+        bytes=max(sizes, default=0),
+    )

@@ -1,0 +1,39 @@
+"""What a workload is to the harness. A user's ``module:function`` builds one too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+Batch = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildContext:
+    """What a builder needs to know of the rank that it builds for."""
+
+    device: torch.device
+    batch_size: int  # samples of this rank
+    rank: int
+    world_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A model and what one step of it is.
+
+    ``loss`` gets the module as the strategy wrapped it and the batch, and returns the
+    scalar to call ``backward`` on. Parameters must be initialised alike on every rank
+    (the harness seeds all ranks alike before it calls the builder).
+    """
+
+    model: nn.Module
+    batch: Batch
+    loss: Callable[[nn.Module, Batch], torch.Tensor]
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+Builder = Callable[..., Workload]  # (context: BuildContext, **model arguments) -> Workload
