@@ -51,7 +51,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = "no-ddp"
     steps: Annotated[Count, Meta(description="Steps of a launch, warm-ups included.")] = 60
-    warmup: Annotated[Count, Meta(description="First steps of a launch, kept apart.")] = 5
+    warmup: Annotated[int, Meta(ge=0, description="First steps of a launch, kept apart.")] = 5
     launches: Annotated[
         Count, Meta(description="Fresh process groups per case: the sample size.")
     ] = 5

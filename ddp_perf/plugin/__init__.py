@@ -1,0 +1,30 @@
+"""The pytest plugin. Importing it imports no torch: the ranks run in other processes."""
+
+from ddp_perf.plugin.collection import (
+    pytest_collection,
+    pytest_collection_finish,
+    pytest_configure,
+    pytest_generate_tests,
+)
+from ddp_perf.plugin.fixtures import assert_verdict, ddp_measured, ddp_session, worker_clock
+from ddp_perf.plugin.options import pytest_addoption
+from ddp_perf.plugin.terminal import (
+    pytest_itemcollected,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
+
+__all__ = [
+    "assert_verdict",
+    "ddp_measured",
+    "ddp_session",
+    "pytest_addoption",
+    "pytest_collection",
+    "pytest_collection_finish",
+    "pytest_configure",
+    "pytest_generate_tests",
+    "pytest_itemcollected",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "worker_clock",
+]

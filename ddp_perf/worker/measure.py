@@ -69,10 +69,10 @@ def measure(
     control_s = control.times_s()
     step_s, cpu_s = _timed_steps(trainer, case.schedule.steps, device)
     peak_memory = _peak_memory(device)  # before anything else can raise it
-    control_s += control.times_s()
     for _ in range(SETTLED_AFTER - case.schedule.steps):
         trainer.step()
-    structure = count_structure(trainer.module, trainer.step)
+    structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
+    control_s += control.times_s()
     warmup = case.schedule.warmup
     return RankResult(
         placement=placement,

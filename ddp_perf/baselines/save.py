@@ -1,0 +1,105 @@
+"""``--save-baseline``: what is stored of a session, and what is refused."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from ddp_perf.core.baseline import Baseline, CaseBaseline, Rebaseline, Session
+from ddp_perf.core.case import Case
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.result import Structure
+
+SaveMode = Literal["missing", "append", "accept"]
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A case as this session measured it, ready to be stored."""
+
+    case: Case
+    session: Session
+    structure: Structure
+
+
+def refusal(new: NewSession) -> str | None:
+    """Why these launches are no baseline; None when they are."""
+    steps = new.session.values(STEP_TIME.name)
+    if len(steps) < 2:
+        return "one launch says nothing of the spread; measure at least 2 (--ddp-launches)"
+    spread = statistics.stdev(steps) / statistics.mean(steps)
+    tolerance = new.case.tolerances.step_time
+    if spread > tolerance:
+        return (
+            f"too noisy: launches differ by {spread:.1%} (sd), the tolerance is {tolerance:.1%};"
+            " measure on a quieter machine"
+        )
+    return None
+
+
+def merge(
+    baseline: Baseline, sessions: Sequence[NewSession], *, mode: SaveMode, reason: str | None
+) -> Baseline:
+    """The baseline with the sessions in it, as ``mode`` says. Nothing is ever dropped
+    but by ``accept``, which logs it.
+    """
+    cases = dict(baseline.cases)
+    for new in sessions:
+        old = cases.get(new.case.id)
+        if old is None:
+            cases[new.case.id] = _first(new)
+        elif mode == "append" and is_comparable(old, new.case):
+            sessions_so_far = (*old.sessions, new.session)
+            cases[new.case.id] = msgspec.structs.replace(old, sessions=sessions_so_far)
+        elif mode == "accept":
+            cases[new.case.id] = _accepted(old, new, reason or "")
+    return msgspec.structs.replace(baseline, cases=cases)
+
+
+def is_comparable(stored: CaseBaseline, case: Case) -> bool:
+    """Whether the stored figures are of the same work."""
+    return not differences(stored, case)
+
+
+def differences(stored: CaseBaseline, case: Case) -> list[str]:
+    """Each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
+    work = case.work()
+    return [
+        f"{name} {stored.work.get(name, 'unset')} → {work.get(name, 'unset')}"
+        for name in sorted(stored.work.keys() | work.keys())
+        if stored.work.get(name) != work.get(name)
+    ]
+
+
+def _first(new: NewSession) -> CaseBaseline:
+    return CaseBaseline(
+        work=new.case.work(),
+        structure=new.structure,
+        sessions=(new.session,),
+        first=_medians(new.session),
+    )
+
+
+def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
+    before = _medians(old.sessions[-1])[STEP_TIME.name]
+    entry = Rebaseline(
+        date=new.session.date,
+        commit=new.session.environment.commit,
+        reason=reason,
+        ratio=_medians(new.session)[STEP_TIME.name] / before,
+    )
+    first = old.first if is_comparable(old, new.case) else _medians(new.session)
+    return CaseBaseline(
+        work=new.case.work(),
+        structure=new.structure,
+        sessions=(new.session,),
+        first=first,
+        log=(*old.log, entry),
+    )
+
+
+def _medians(session: Session) -> dict[str, float]:
+    names = session.launches[0].keys()
+    return {name: statistics.median(session.values(name)) for name in names}

@@ -1,0 +1,106 @@
+"""``baselines/<accelerator>.json``: read strictly, written atomically, one writer at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+import msgspec
+
+from ddp_perf.baselines.format import format_json
+from ddp_perf.core.baseline import CONTROL, SCHEMA_VERSION, Baseline
+from ddp_perf.core.metric import METRICS
+from ddp_perf.errors import BaselineError
+from ddp_perf.system.files import replace_file
+
+_DECODER = msgspec.json.Decoder(Baseline)
+_LOCK_PATIENCE_S = 30
+
+
+class BaselineStore:
+    """The baseline files of one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, accelerator: str) -> Path:
+        return self.directory / f"{accelerator}.json"
+
+    def load(self, accelerator: str) -> Baseline:
+        """The stored baseline, or an empty one. Raises BaselineError for a broken file."""
+        path = self.path(accelerator)
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            units = {metric.name: metric.unit for metric in METRICS} | {CONTROL: "s"}
+            return Baseline(accelerator=accelerator, units=units)
+        except OSError as error:
+            raise BaselineError(f"{path}: cannot be read: {error.strerror}") from None
+        return _decoded(path, raw, accelerator)
+
+    def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:
+        """Read, change and replace the file while no other process can.
+
+        The old file stays as it is until the new one is wholly on disk.
+        Raises BaselineError when the file is broken, locked for long, or cannot be written.
+        """
+        path = self.path(accelerator)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with filelock.FileLock(self.directory / ".lock", timeout=_LOCK_PATIENCE_S):
+                changed = change(self.load(accelerator))
+                replace_file(path, format_json(msgspec.to_builtins(changed)).encode())
+        except filelock.Timeout:
+            raise BaselineError(
+                f"{path}: another process has been writing here for {_LOCK_PATIENCE_S} s;"
+                f" if none is, remove {self.directory / '.lock'}"
+            ) from None
+        except OSError as error:
+            raise BaselineError(
+                f"{path}: cannot be written ({error.strerror}); the old file is untouched"
+            ) from None
+        return path
+
+
+def _decoded(path: Path, raw: bytes, accelerator: str) -> Baseline:
+    try:
+        version = json.loads(raw).get("schema_version")
+    except (ValueError, AttributeError) as error:
+        raise BaselineError(
+            f"{path}: not a baseline file ({error}); restore it from version control"
+        ) from None
+    if version != SCHEMA_VERSION:
+        raise BaselineError(
+            f"{path}: schema_version is {version!r}, this ddp-perf reads {SCHEMA_VERSION};"
+            " the file is left untouched"
+        )
+    try:
+        baseline = _DECODER.decode(raw)
+    except msgspec.DecodeError as error:
+        raise BaselineError(f"{path}: {error}; restore it from version control") from None
+    _check(path, baseline, accelerator)
+    return baseline
+
+
+def _check(path: Path, baseline: Baseline, accelerator: str) -> None:
+    """What the types cannot say."""
+    if baseline.accelerator != accelerator:
+        raise BaselineError(
+            f"{path}: accelerator is {baseline.accelerator!r}; rename the file or mend the field"
+        )
+    for case_id, case in baseline.cases.items():
+        for index, session in enumerate(case.sessions):
+            for launch in session.launches:
+                for name, value in launch.items():
+                    if not (math.isfinite(value) and value > 0):
+                        where = f"cases.{case_id}.sessions[{index}].{name}"
+                        raise BaselineError(f"{path}: {where}: {value} is no measured figure")
+
+
+def baseline_schema() -> dict[str, Any]:
+    """JSON Schema of a baseline file."""
+    return msgspec.json.schema(Baseline)

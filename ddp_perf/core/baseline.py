@@ -1,0 +1,57 @@
+"""What a case must reach on one accelerator type, and where that figure comes from."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ddp_perf.core.case import Scalar
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.result import Structure
+
+SCHEMA_VERSION = 1
+REFERENCE_SESSIONS = 5  # set the level, then it is frozen: a rolling level would absorb drift
+CONTROL = "control"  # the control's name among a launch's figures
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One night: a figure per launch and metric, by name, the control's among them."""
+
+    date: str  # ISO 8601, UTC
+    environment: Environment
+    launches: tuple[dict[str, float], ...]
+
+    def values(self, metric: str) -> list[float]:
+        """The metric of each launch that has it."""
+        return [launch[metric] for launch in self.launches if metric in launch]
+
+
+class Rebaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An accepted change of level: when, why, and by how much (new ÷ old step time)."""
+
+    date: str
+    commit: str | None
+    reason: str
+    ratio: float
+
+
+class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that is stored of one case."""
+
+    work: dict[str, Scalar]  # the fingerprint: another value is another case, not a slower one
+    source: Literal["measured", "published", "modelled"] = "measured"
+    document: str | None = None  # of a published or modelled figure
+    structure: Structure | None = None
+    sessions: tuple[Session, ...]
+    first: dict[str, float]  # medians of the first session ever saved: what drift is told from
+    log: tuple[Rebaseline, ...] = ()
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of ``baselines/``: every case of one accelerator type, by id."""
+
+    schema_version: int = SCHEMA_VERSION
+    accelerator: str
+    units: dict[str, str]
+    cases: dict[str, CaseBaseline] = {}

@@ -1,0 +1,32 @@
+"""Workers' step times as a clock that pytest-benchmark can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddp_perf.core.result import LaunchResult
+from ddp_perf.stats.summary import group_steps
+
+
+class WorkerClock:
+    """Stands still, but for ``next_step``, which takes as long as that step took.
+
+    With it ``benchmark.pedantic(clock.next_step, rounds=clock.steps)`` records exactly the
+    measured steps of all launches, slowest rank each, in the order they were run.
+    """
+
+    def __init__(self, launches: Sequence[LaunchResult]) -> None:
+        self._steps = [seconds for launch in launches for seconds in group_steps(launch)]
+        self._next = 0
+        self._now = 0.0
+
+    @property
+    def steps(self) -> int:
+        return len(self._steps)
+
+    def __call__(self) -> float:
+        return self._now
+
+    def next_step(self) -> None:
+        self._now += self._steps[self._next]
+        self._next += 1

@@ -1,0 +1,86 @@
+"""Suites become parametrized items; what cannot be run as asked is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ddp_perf.config.loading import find_suites, load_cases
+from ddp_perf.core.case import Case
+from ddp_perf.core.metric import EFFICIENCY, STRUCTURE
+from ddp_perf.errors import DdpPerfError
+from ddp_perf.plugin.options import read_options
+from ddp_perf.plugin.session import SESSION, DdpSession
+
+_MARKERS = (
+    "perf: measures training; deselected unless -m asks for it",
+    "gpu: needs CUDA devices",
+    "cpu: runs on the CPU over gloo",
+    "ddp_metric(name): the metric whose verdict the test asserts",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Read the suites before anything is collected: a mistake in one is a usage error."""
+    options = read_options(session.config)
+    paths = options.configs or tuple(find_suites(options.config_directory))
+    try:
+        cases = load_cases(paths, options.overrides)
+    except DdpPerfError as error:
+        raise pytest.UsageError(str(error)) from None
+    session.config.stash[SESSION] = DdpSession(session.config, options, cases)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "ddp_case" not in metafunc.fixturenames:
+        return
+    marker = metafunc.definition.get_closest_marker("ddp_metric")
+    metric = marker.args[0] if marker else STRUCTURE
+    cases = [c for c in metafunc.config.stash[SESSION].cases if _asserts_something(c, metric)]
+    metafunc.parametrize("ddp_case", [_parameter(case) for case in cases])
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Plan what the selected items need. Raises UsageError for a broken baseline file."""
+    ddp = session.config.stash[SESSION]
+    try:
+        ddp.plan([case for item in session.items for case in _needed(item, ddp)])
+    except DdpPerfError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """The case of a parametrized item; None for any other item."""
+    callspec = getattr(item, "callspec", None)
+    case = callspec.params.get("ddp_case") if callspec else None
+    return case if isinstance(case, Case) else None
+
+
+def _needed(item: pytest.Item, ddp: DdpSession) -> Iterator[Case]:
+    case = case_of(item)
+    if case is None:
+        return
+    yield case
+    marker = item.get_closest_marker("ddp_metric")
+    if marker and marker.args[0] == EFFICIENCY.name:
+        yield from (c for c in ddp.cases if (c.suite, c.id) == (case.suite, case.single))
+
+
+def _asserts_something(case: Case, metric: str) -> bool:
+    """Whether the case is gated in this metric; scaling takes more than one rank."""
+    if metric == STRUCTURE:
+        return True
+    if metric == EFFICIENCY.name and case.world_size == 1:
+        return False
+    return case.tolerances.of(metric) is not None
+
+
+def _parameter(case: Case) -> object:
+    return pytest.param(case, id=case.id, marks=[getattr(pytest.mark, case.tier), pytest.mark.perf])

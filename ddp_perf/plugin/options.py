@@ -1,0 +1,217 @@
+"""Command-line and ini options: each parsed to its type, or refused in one line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ddp_perf.baselines.save import SaveMode
+from ddp_perf.config.overrides import Overrides
+
+_SAVE_MODES: tuple[SaveMode, ...] = ("missing", "append", "accept")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for."""
+
+    configs: tuple[Path, ...]  # suite files to run; empty: all of config_directory
+    config_directory: Path
+    baseline_directory: Path
+    overrides: Overrides
+    save_mode: SaveMode | None
+    reason: str | None
+    json_path: Path | None
+    strict: bool
+    expect_devices: int | None
+    false_alarm_rate: float
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ddp", "performance regression of data-parallel training")
+    _add_selection(group)
+    _add_outcome(group)
+    parser.addini(
+        "ddp_configs", "directory of suite files (default: bench_configs)", default="bench_configs"
+    )
+    parser.addini(
+        "ddp_baselines", "directory of baseline files (default: baselines)", default="baselines"
+    )
+
+
+def _add_selection(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--ddp-config",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="run this suite file instead of all of bench_configs/; may be repeated",
+    )
+    group.addoption(
+        "--ddp-world-sizes",
+        type=parse_counts,
+        default=(),
+        metavar="N,N",
+        help="numbers of ranks, instead of the suite's",
+    )
+    group.addoption(
+        "--ddp-batch-sizes",
+        type=parse_counts,
+        default=(),
+        metavar="N,N",
+        help="batch sizes per rank, instead of the suite's",
+    )
+    for name, text in (
+        ("hidden-dim", "width of the model's hidden layers"),
+        ("num-layers", "depth of the model"),
+    ):
+        group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
+    group.addoption(
+        "--ddp-bucket-cap-mb", type=parse_size, metavar="MB", help="size of DDP's gradient buckets"
+    )
+    for name, text in (
+        ("steps", "steps of a launch, warm-ups included"),
+        ("launches", "fresh process groups per case: the sample size"),
+    ):
+        group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
+    group.addoption(
+        "--ddp-warmup", type=parse_whole, metavar="N", help="first steps of a launch, kept apart"
+    )
+    group.addoption(
+        "--ddp-env",
+        action="append",
+        type=parse_assignment,
+        default=[],
+        metavar="NAME=VALUE",
+        help="environment of the ranks (NCCL_DEBUG, OMP_NUM_THREADS, …);"
+        " several values of one name are swept",
+    )
+
+
+def _add_outcome(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--save-baseline",
+        nargs="?",
+        const="missing",
+        type=parse_save_mode,
+        metavar="MODE",
+        help="store this session: 'missing' (default: only cases that have no baseline),"
+        " 'append' (a further session, for the variance) or 'accept' (replace after a known"
+        " change; needs --reason)",
+    )
+    group.addoption("--reason", metavar="TEXT", help="why --save-baseline=accept is right")
+    group.addoption(
+        "--ddp-json", type=Path, metavar="FILE", help="write everything measured to FILE"
+    )
+    group.addoption(
+        "--ddp-strict",
+        action="store_true",
+        help="fail a suite that measured nothing, or left over a fifth of its cases undecided",
+    )
+    group.addoption(
+        "--ddp-expect-devices",
+        type=parse_whole,
+        metavar="N",
+        help="fail unless exactly N CUDA devices are visible: a lost GPU is red, not skipped",
+    )
+    group.addoption(
+        "--ddp-false-alarm-rate",
+        type=parse_rate,
+        default=0.01,
+        metavar="P",
+        help="chance of any false REGRESSION in the whole session (default: 0.01)",
+    )
+
+
+def read_options(config: pytest.Config) -> Options:
+    """The options of this run, checked against each other. Raises UsageError."""
+    value = config.getoption
+    save_mode, reason, json_path = value("save_baseline"), value("reason"), value("ddp_json")
+    if save_mode == "accept" and not reason:
+        raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
+    if reason and save_mode != "accept":
+        raise pytest.UsageError("--reason: goes with --save-baseline=accept only")
+    if json_path is not None and not json_path.absolute().parent.is_dir():
+        raise pytest.UsageError(f"--ddp-json: there is no directory {json_path.parent}")
+    return Options(
+        configs=tuple(value("ddp_config")),
+        config_directory=config.rootpath / config.getini("ddp_configs"),
+        baseline_directory=config.rootpath / config.getini("ddp_baselines"),
+        overrides=Overrides(
+            world_sizes=value("ddp_world_sizes"),
+            batch_sizes=value("ddp_batch_sizes"),
+            hidden_dim=value("ddp_hidden_dim"),
+            num_layers=value("ddp_num_layers"),
+            bucket_cap_mb=value("ddp_bucket_cap_mb"),
+            steps=value("ddp_steps"),
+            warmup=value("ddp_warmup"),
+            launches=value("ddp_launches"),
+            env=tuple(value("ddp_env")),
+        ),
+        save_mode=save_mode,
+        reason=reason,
+        json_path=json_path,
+        strict=value("ddp_strict"),
+        expect_devices=value("ddp_expect_devices"),
+        false_alarm_rate=value("ddp_false_alarm_rate"),
+    )
+
+
+def parse_whole(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return number
+
+
+def parse_count(text: str) -> int:
+    number = parse_whole(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError("0 leaves nothing to run; give 1 or more")
+    return number
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    counts = tuple(parse_count(part.strip()) for part in text.split(",") if part.strip())
+    if not counts or len(set(counts)) < len(counts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of different counts, as in 1,2,4")
+    return counts
+
+
+def parse_size(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = 0.0
+    if not 0 < size < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size over 0")
+    return size
+
+
+def parse_rate(text: str) -> float:
+    rate = parse_size(text)
+    if rate >= 0.5:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate between 0 and 0.5")
+    return rate
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def parse_save_mode(text: str) -> str:
+    if text not in _SAVE_MODES:
+        modes = ", ".join(_SAVE_MODES)
+        raise argparse.ArgumentTypeError(
+            f"unknown mode {text!r} (one of {modes}); before a path write --save-baseline=missing"
+        )
+    return text

@@ -1,0 +1,78 @@
+"""How far the measurement is: a live line in a terminal, plain lines in CI."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+from typing import Any
+
+import pytest
+import rich.console
+import rich.progress
+
+from ddp_perf.core.result import LaunchFailure
+from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.session.run import LaunchOutcome
+from ddp_perf.stats.summary import group_steps
+
+
+class TerminalProgress:
+    """Writes past pytest's capture, since a measurement runs in the set-up of an item."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self._quiet = config.get_verbosity() < 0
+        self._bar: rich.progress.Progress | None = None
+        self._suite, self._launches, self._done = "", 0, 0
+        self._stack = contextlib.ExitStack()
+
+    def begin(self, suite: str, launches: int, estimate_s: float | None) -> None:
+        self._suite, self._launches, self._done = suite, launches, 0
+        if self._capture is not None:
+            self._stack.enter_context(self._capture.global_and_fixture_disabled())
+        when = f"about {_duration(estimate_s)}" if estimate_s is not None else "not timed before"
+        self.say(f"{suite}: {launches} launches, {when}")
+        if sys.stdout.isatty() and not self._quiet:
+            self._bar = rich.progress.Progress(
+                rich.progress.TextColumn("{task.description}"),
+                rich.progress.BarColumn(),
+                rich.progress.MofNCompleteColumn(),
+                console=rich.console.Console(file=sys.stdout),
+                transient=True,
+            )
+            self._bar.add_task("starting", total=launches)
+            self._stack.enter_context(self._bar)
+
+    def launched(
+        self, request: LaunchRequest, outcome: LaunchOutcome, left_s: float | None
+    ) -> None:
+        self._done += 1
+        left = f", {_duration(left_s)} left" if left_s else ""
+        text = f"{request.case.id}: {_result(outcome)}{left}"
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self._done, description=text)
+        else:
+            self.say(f"{self._suite} {self._done}/{self._launches} {text}")
+
+    def end(self) -> None:
+        self._stack.close()
+        self._bar = None
+
+    def say(self, line: str) -> None:
+        """One plain line, unless pytest runs with -q."""
+        if not self._quiet:
+            capture = self._capture
+            shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
+            with shown:
+                print(f"\nddp: {line}" if self._done == 0 else f"ddp: {line}", flush=True)
+
+
+def _result(outcome: LaunchOutcome) -> str:
+    if isinstance(outcome, LaunchFailure):
+        return f"FAILED: {outcome.detail}"
+    return f"{statistics.median(group_steps(outcome)) * 1e3:.2f} ms a step"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

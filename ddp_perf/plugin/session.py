@@ -1,0 +1,124 @@
+"""One pytest session: what was planned, and each suite measured when its first item asks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.case import Case
+from ddp_perf.errors import DdpPerfError
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.plugin.options import Options
+from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.report.results import write_results
+from ddp_perf.session.gate import gated_metrics
+from ddp_perf.session.suite import SuiteRequest, SuiteResult, run_suite
+from ddp_perf.system.capacity import Capacity, find_capacity
+from ddp_perf.system.lease import machine_lease
+
+_LEASE_PATIENCE_S = 600
+
+
+class DdpSession:
+    """Kept in the config's stash; fixtures and terminal hooks read it."""
+
+    def __init__(self, config: pytest.Config, options: Options, cases: Sequence[Case]) -> None:
+        self.options = options
+        self.cases = cases
+        self.capacity: Capacity = find_capacity()
+        self.results: dict[str, SuiteResult] = {}
+        self.write_error: str | None = None
+        self._root: Path = config.rootpath
+        self._planned: dict[str, list[Case]] = {}
+        self._errors: dict[str, str] = {}
+        self._store = BaselineStore(options.baseline_directory)
+        self._progress = TerminalProgress(config)
+        self._resources = contextlib.ExitStack()
+        self._launcher: ForkserverLauncher | None = None
+
+    def plan(self, wanted: Sequence[Case]) -> None:
+        """Note what the selected items need, suite by suite, in the order of the files.
+
+        Reads the baselines, so that a broken file is refused before anything is launched.
+        Raises BaselineError.
+        """
+        ids = {(case.suite, case.id) for case in wanted}
+        for case in self.cases:
+            if (case.suite, case.id) in ids and self.capacity.obstacle(case) is None:
+                self._planned.setdefault(case.suite, []).append(case)
+        for tier in {case.tier for cases in self._planned.values() for case in cases}:
+            self._store.load(self.capacity.accelerator_key(tier))
+
+    def result(self, suite: str) -> SuiteResult:
+        """The suite's result; measured now if it was not yet.
+
+        Raises DdpPerfError, and the same again for every later item of the suite.
+        """
+        if suite in self._errors:
+            raise DdpPerfError(self._errors[suite])
+        if suite not in self.results or not self.results[suite].findings:
+            try:
+                self.results[suite] = self._measure(suite)
+            except DdpPerfError as error:
+                self._errors[suite] = str(error)
+                raise
+        return self.results[suite]
+
+    def can_measure(self, suite: str) -> bool:
+        """Whether this machine can run any planned case of the suite."""
+        return bool(self._planned.get(suite))
+
+    def close(self) -> None:
+        """End the ranks, free the machine, and write what was measured."""
+        self._resources.close()
+        self._launcher = None
+        self._write(complete=True)
+
+    def _measure(self, suite: str) -> SuiteResult:
+        if self._launcher is None:
+            self._resources.enter_context(
+                machine_lease(patience_s=_LEASE_PATIENCE_S, on_wait=self._progress.say)
+            )
+            self._launcher = self._resources.enter_context(contextlib.closing(ForkserverLauncher()))
+        return run_suite(
+            SuiteRequest(
+                suite=suite,
+                cases=tuple(self._planned[suite]),
+                alpha=self._alpha(),
+                save_mode=self.options.save_mode,
+                reason=self.options.reason,
+                root=self._root,
+            ),
+            capacity=self.capacity,
+            launcher=self._launcher,
+            store=self._store,
+            progress=self._progress,
+            on_partial=self._note_partial,
+        )
+
+    def _alpha(self) -> float:
+        """One false-alarm budget for the session, split evenly over all that is gated."""
+        gated = sum(len(gated_metrics(case)) for cases in self._planned.values() for case in cases)
+        return self.options.false_alarm_rate / gated
+
+    def _note_partial(self, result: SuiteResult) -> None:
+        self.results[result.suite] = result
+        self._write(complete=False)
+
+    def _write(self, *, complete: bool) -> None:
+        """A file that cannot be written must not end a measurement; it fails the session."""
+        path = self.options.json_path
+        if path is None:
+            return
+        try:
+            write_results(path, list(self.results.values()), complete=complete)
+            self.write_error = None
+        except OSError as error:
+            self.write_error = f"--ddp-json: {path} cannot be written: {error.strerror}"
+
+
+SESSION = pytest.StashKey[DdpSession]()

@@ -1,0 +1,63 @@
+"""The end of a session: tables in the summary, results on disk, nobody left behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.plugin.collection import case_of
+from ddp_perf.plugin.session import SESSION
+from ddp_perf.report.table import suite_table
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    ddp = session.config.stash.get(SESSION, None)
+    if ddp is None or hasattr(session.config, "workerinput"):
+        return  # under xdist only the controller writes files
+    ddp.close()
+    if ddp.write_error and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    ddp = config.stash.get(SESSION, None)
+    if ddp is None:
+        return
+    for result in ddp.results.values():
+        if not result.summaries:
+            continue
+        terminalreporter.section(f"{result.suite} on {result.environment.accelerator}")
+        terminalreporter.write_line(suite_table(result, terminalreporter._tw.fullwidth))
+        terminalreporter.write_line(
+            f"chance of any false REGRESSION in this session:"
+            f" {ddp.options.false_alarm_rate:.1%} (each verdict {result.alpha:.2%})"
+        )
+    if not ddp.results and (reason := _why_nothing(terminalreporter)):
+        terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
+    if ddp.write_error:
+        terminalreporter.write_line(ddp.write_error, red=True)
+
+
+def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:
+    """Why the items that should have measured did not; None when there were none."""
+    reports = [*terminalreporter.getreports("skipped"), *terminalreporter.getreports("error")]
+    reports = [report for report in reports if "ddp_case" in report.keywords]
+    if not reports:
+        return None
+    reasons = sorted({_reason(report) for report in reports})
+    return f"{len(reports)} items, {reasons[0]}" + (" …" if len(reasons) > 1 else "")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """The text that skipped or failed the item's set-up, without its place in the code."""
+    detail = report.longrepr
+    text = detail[2] if isinstance(detail, tuple) else str(detail)
+    return text.removeprefix("Skipped: ").splitlines()[0]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks the items of this plugin, so that their reports are known again."""
+    if case_of(item) is not None:
+        item.keywords["ddp_case"] = True

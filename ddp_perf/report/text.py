@@ -1,0 +1,76 @@
+"""What a person reads of one case: the verdict, the summary of rank 0, the placement."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.metric import METRICS
+from ddp_perf.core.result import LaunchFailure, Placement
+
+_TITLES = {metric.name: metric.title for metric in METRICS}
+
+
+def describe_finding(finding: Finding) -> str:
+    """The verdict with its figures, in one or two lines."""
+    verdict = finding.verdict
+    title = _TITLES.get(finding.metric, finding.metric)
+    lines = [f"{verdict.outcome.value}: {title} of {finding.case_id}"]
+    if verdict.ratio is not None and finding.baseline_date is not None:
+        lines[0] += f": {verdict.ratio:.3f} × the baseline of {finding.baseline_date[:10]}"
+        lines[0] += f" ({_conditions(finding)})"
+    lines.append(verdict.reason)
+    return "\n".join(lines)
+
+
+def _conditions(finding: Finding) -> str:
+    verdict, parts = finding.verdict, []
+    if verdict.interval is not None:
+        parts.append(f"interval {verdict.interval[0]:.3f} to {verdict.interval[1]:.3f}")
+    if verdict.minimum_detectable is not None:
+        parts.append(f"minimum detectable {verdict.minimum_detectable:.1%}")
+    return ", ".join(parts) or "no interval"
+
+
+def describe_launch_failure(failure: LaunchFailure) -> str:
+    """Which rank, why, its traceback or stacks, and its last lines."""
+    parts = [str(failure)]
+    if failure.traceback:
+        parts.append(failure.traceback.rstrip())
+    parts += [f"{who}:\n{stack.rstrip()}" for who, stack in failure.stacks.items()]
+    if failure.output:
+        parts.append(f"last output:\n{failure.output}")
+    return "\n".join(parts)
+
+
+def placement_lines(placements: Sequence[Placement]) -> list[str]:
+    """One line a rank: two ranks on one device are seen at a glance."""
+    return [
+        f"[Rank {place.rank}] CUDA_VISIBLE_DEVICES={place.cuda_visible_devices or 'unset'},"
+        f" LOCAL_RANK={place.rank}, current_device={place.device}, name={place.device_name},"
+        f" {place.device_id}"
+        for place in placements
+    ]
+
+
+def summary_block(measurement: Measurement, summaries: Sequence[LaunchSummary]) -> str:
+    """The block that rank 0 of a benchmark prints, over all launches of the case."""
+    case, schedule = measurement.case, measurement.case.schedule
+    mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
+    throughput = statistics.median(summary.throughput for summary in summaries)
+    samples = case.samples_per_step * schedule.measured * len(summaries)
+    config = ", ".join(f"{name}={value}" for name, value in case.work().items())
+    launches = f"{len(summaries)} launch" + ("es" if len(summaries) > 1 else "")
+    lines = [
+        "=== DDP Scaling Benchmark ===",
+        f"World size       : {case.world_size}",
+        f"Device           : {measurement.launches[0].ranks[0].placement.device}",
+        f"Config           : {config}",
+        f"Warmup steps     : {schedule.warmup}",
+        f"Measured steps   : {schedule.measured} / {schedule.steps} in each of {launches}",
+        f"Avg step time    : {mean_ms:.2f} ms",
+        f"Throughput       : {throughput:,.0f} samples/s",
+        f"Measured samples : {samples:,}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""The structure gate: exact, on any machine, with no error rate to spend."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+
+from ddp_perf.core.result import Collective, LaunchResult, Structure
+from ddp_perf.core.verdict import Outcome, Verdict
+
+
+def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None) -> Verdict:
+    """Rank 0's structure in every launch against the stored one."""
+    if stored is None:
+        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no structure")
+    for launch in launches:
+        changes = structure_changes(stored, launch.ranks[0].structure)
+        if changes:
+            return Verdict(
+                outcome=Outcome.REGRESSION,
+                reason=f"the step does other work than the baseline's: {'; '.join(changes)}",
+            )
+    count = len(stored.collectives)
+    return Verdict(
+        outcome=Outcome.PASS,
+        reason=f"{count} collective{'s' if count != 1 else ''} a step, as in the baseline",
+    )
+
+
+def structure_changes(old: Structure, new: Structure) -> list[str]:
+    """What changed, each with both figures."""
+    changes = [
+        f"{name.replace('_', ' ')} {getattr(old, name):,} → {getattr(new, name):,}"
+        for name in ("parameters", "gradient_bytes")
+        if getattr(old, name) != getattr(new, name)
+    ]
+    if old.buckets != new.buckets:
+        changes.append(f"buckets {_sizes(old.buckets)} → {_sizes(new.buckets)} bytes")
+    before = collections.Counter(old.collectives)
+    after = collections.Counter(new.collectives)
+    changes += [f"{_name(c, n)} more a step" for c, n in sorted((after - before).items())]
+    changes += [f"{_name(c, n)} fewer a step" for c, n in sorted((before - after).items())]
+    if not changes and old.collectives != new.collectives:
+        changes.append("the same collectives in another order")
+    return changes
+
+
+def _name(collective: Collective, count: int) -> str:
+    return f"{count} {collective.kind} of {collective.bytes:,} bytes ({collective.dtype})"
+
+
+def _sizes(buckets: Sequence[int]) -> str:
+    return "[" + ", ".join(f"{size:,}" for size in buckets) + "]"

@@ -1,0 +1,177 @@
+"""One suite from cases to findings: measure, judge, and store what was asked to be stored."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, merge, refusal
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import CONTROL, Baseline, Session
+from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.launch.launcher import Launcher
+from ddp_perf.session.environment import describe_environment
+from ddp_perf.session.gate import judge_suite, summaries_of
+from ddp_perf.session.plan import estimate_s, interleave
+from ddp_perf.session.run import Progress, run_plan
+from ddp_perf.system.capacity import Capacity
+
+_UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
+
+
+class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session measured of one suite, and what it concluded."""
+
+    suite: str
+    tier: Tier
+    date: str  # ISO 8601, UTC, when the suite began
+    environment: Environment
+    baseline_path: str
+    alpha: float  # false-alarm rate of each single verdict
+    measurements: dict[str, Measurement]  # by case id
+    summaries: dict[str, tuple[LaunchSummary, ...]] = {}
+    findings: tuple[Finding, ...] = ()
+    saved: dict[str, str] = {}  # case id → what was stored, or why nothing was
+
+    def finding(self, case_id: str, metric: str) -> Finding | None:
+        """None when the case has no such gated metric, or was not measured whole."""
+        for finding in self.findings:
+            if finding.case_id == case_id and finding.metric == metric:
+                return finding
+        return None
+
+    def undecided(self) -> list[str]:
+        """Ids of the cases with a metric that could not be decided."""
+        return sorted(
+            {finding.case_id for finding in self.findings if finding.verdict.outcome in _UNDECIDED}
+        )
+
+
+class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure of one suite, and what to do with it."""
+
+    suite: str
+    cases: tuple[Case, ...]  # all of one tier, and all can run here
+    alpha: float
+    save_mode: SaveMode | None = None
+    reason: str | None = None  # of save_mode "accept"
+    root: Path  # where the measured code is checked out, and a user's workload imported from
+
+
+def run_suite(
+    request: SuiteRequest,
+    *,
+    capacity: Capacity,
+    launcher: Launcher,
+    store: BaselineStore,
+    progress: Progress,
+    on_partial: Callable[[SuiteResult], None],
+) -> SuiteResult:
+    """Measure and judge. ``on_partial`` gets what there is so far, after every round.
+
+    Raises LaunchError when ranks cannot be started, BaselineError when the baseline cannot
+    be read (before anything is launched) or written (after ``on_partial`` got everything).
+    """
+    tier = request.cases[0].tier
+    key = capacity.accelerator_key(tier)
+    baseline = store.load(key)
+    plan = interleave(request.cases, [str(request.root)])
+    progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
+    try:
+        runtime = launcher.runtime(request.cases[0].env)
+        result = SuiteResult(
+            suite=request.suite,
+            tier=tier,
+            date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            environment=describe_environment(capacity, tier, runtime, request.root),
+            baseline_path=str(store.path(key)),
+            alpha=request.alpha,
+            measurements={},
+        )
+        measurements = run_plan(
+            plan,
+            launcher,
+            progress=progress,
+            on_round=lambda measured: on_partial(_with_measurements(result, measured)),
+        )
+    finally:
+        progress.end()
+    result = _judged(_with_measurements(result, measurements), baseline)
+    on_partial(result)
+    return _saved(result, request, baseline, store)
+
+
+def _with_measurements(result: SuiteResult, measurements: dict[str, Measurement]) -> SuiteResult:
+    summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
+    return msgspec.structs.replace(result, measurements=dict(measurements), summaries=summaries)
+
+
+def _judged(result: SuiteResult, baseline: Baseline) -> SuiteResult:
+    findings = judge_suite(
+        result.measurements,
+        result.summaries,
+        baseline,
+        alpha=result.alpha,
+        baseline_path=result.baseline_path,
+    )
+    return msgspec.structs.replace(result, findings=tuple(findings))
+
+
+def _saved(
+    result: SuiteResult, request: SuiteRequest, baseline: Baseline, store: BaselineStore
+) -> SuiteResult:
+    """Store the session of every case that ``save_mode`` wants and nothing speaks against."""
+    if request.save_mode is None:
+        return result
+    notes: dict[str, str] = {}
+    sessions: list[NewSession] = []
+    for new in _new_sessions(result):
+        why_not = refusal(new) or _not_wanted(new, baseline, request.save_mode)
+        if why_not is None:
+            sessions.append(new)
+            notes[new.case.id] = f"stored ({request.save_mode}) in {result.baseline_path}"
+        else:
+            notes[new.case.id] = f"not stored: {why_not}"
+    if sessions:
+        mode, reason = request.save_mode, request.reason
+        store.update(
+            baseline.accelerator,
+            lambda current: merge(current, sessions, mode=mode, reason=reason),
+        )
+    return msgspec.structs.replace(result, saved=notes)
+
+
+def _new_sessions(result: SuiteResult) -> Sequence[NewSession]:
+    return [
+        NewSession(
+            case=measurement.case,
+            session=Session(
+                date=result.date,
+                environment=result.environment,
+                launches=tuple(
+                    {**summary.values, CONTROL: summary.control_s}
+                    for summary in result.summaries[case_id]
+                ),
+            ),
+            structure=measurement.launches[0].ranks[0].structure,
+        )
+        for case_id, measurement in result.measurements.items()
+        if measurement.launches and not measurement.failures
+    ]
+
+
+def _not_wanted(new: NewSession, baseline: Baseline, mode: SaveMode) -> str | None:
+    stored = baseline.cases.get(new.case.id)
+    if stored is None or mode == "accept":
+        return None
+    if mode == "missing":
+        return "it has a baseline already (append and accept change one)"
+    if not is_comparable(stored, new.case):
+        return "the stored figures are of other work (accept replaces them)"
+    return None

@@ -1,0 +1,43 @@
+"""Whether this machine can run a case at all."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddp_perf.core.case import Case
+from ddp_perf.system.gpus import GpuMachine, accelerator_slug, find_gpus
+from ddp_perf.system.host import allowed_cores, cpu_name, cpu_slug
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session can use: the visible GPUs and the allowed cores."""
+
+    machine: GpuMachine
+    cores: int
+
+    def obstacle(self, case: Case) -> str | None:
+        """Why the case cannot run here; None when it can."""
+        if case.tier == "gpu" and case.world_size > len(self.machine.gpus):
+            return f"needs {_count(case.world_size, 'CUDA device')}, found {len(self.machine.gpus)}"
+        if case.tier == "cpu" and case.world_size > self.cores:
+            return f"needs {_count(case.world_size, 'core')}, one a rank, found {self.cores}"
+        return None
+
+    def accelerator_key(self, tier: str) -> str:
+        """Names the baseline file of a tier on this machine."""
+        return accelerator_slug(self.machine) if tier == "gpu" else cpu_slug()
+
+    def accelerator_name(self, tier: str) -> str:
+        return self.machine.name if tier == "gpu" else cpu_name()
+
+    def accelerator_count(self, tier: str) -> int:
+        return len(self.machine.gpus) if tier == "gpu" else self.cores
+
+
+def find_capacity() -> Capacity:
+    """Look at this machine, through NVML and the scheduler: no torch."""
+    return Capacity(machine=find_gpus(), cores=len(allowed_cores()))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("s" if number > 1 else "")
