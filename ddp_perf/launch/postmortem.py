@@ -58,24 +58,28 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
 
 def check_agreement(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure | None:
     """Ranks that trained together hold the same parameters, each on a device of its own."""
-    kind: FailureKind = "disagreement"
-    if any(rank.failed for rank in ranks):
-        return None
     digests = collections.Counter(rank.result.digest for rank in ranks)
-    common = digests.most_common(1)[0][0]
-    odd = [rank.rank for rank in ranks if rank.result.digest != common]
-    detail = "its parameters differ from the other ranks' after the last step"
-    if not odd and request.case.tier == "gpu":
-        devices = collections.Counter(rank.result.placement.device_id for rank in ranks)
-        odd = [rank.rank for rank in ranks if devices[rank.result.placement.device_id] > 1]
+    devices = collections.Counter(rank.result.placement.device_id for rank in ranks)
+    common, holders = digests.most_common(1)[0]
+    if len(digests) > 1:
+        # Of two ranks nobody can say which one is wrong.
+        odd = [rank.rank for rank in ranks if rank.result.digest != common]
+        culprit = odd[0] if holders > len(ranks) / 2 else None
+        detail = "parameters differ from the other ranks' after the last step"
+    elif request.case.tier == "gpu" and len(devices) < len(ranks):
+        culprit = next(r.rank for r in ranks if devices[r.result.placement.device_id] > 1)
         detail = (
             "shares its GPU with another rank; give each rank one of its own"
             " with CUDA_VISIBLE_DEVICES"
         )
-    if not odd:
+    else:
         return None
     return LaunchFailure(
-        case_id=request.case.id, round=request.round, kind=kind, rank=odd[0], detail=detail
+        case_id=request.case.id,
+        round=request.round,
+        kind="disagreement",
+        rank=culprit,
+        detail=detail,
     )
 
 

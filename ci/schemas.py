@@ -1,0 +1,37 @@
+"""Write the published JSON Schemas from the types, or check that they are current (--check)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from ddp_perf.baselines.store import baseline_schema
+from ddp_perf.config.schema import suite_schema
+from ddp_perf.report.results import results_schema
+
+ROOT = Path(__file__).parents[1]
+SCHEMAS = {
+    "bench_configs/schema.json": suite_schema,
+    "baselines/schema/baseline.schema.json": baseline_schema,
+    "docs/results.schema.json": results_schema,
+}
+
+
+def main(check: bool) -> int:
+    stale = []
+    for name, schema in SCHEMAS.items():
+        path, text = ROOT / name, json.dumps(schema(), indent=1) + "\n"
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if check and stale:
+        print(f"out of date: {', '.join(stale)}; run python ci/schemas.py")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))

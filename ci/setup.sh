@@ -1,0 +1,47 @@
+# Sourced by the scripts beside it. Makes .venv once and puts it first on PATH.
+#
+# A torch that $PYTHON (default: python3) can import is what is under test: it is used where
+# it lies and never replaced. Only where there is none is the pinned one installed.
+# With nothing changed since the last time it needs no network.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+ddp_setup() {
+    local python=${PYTHON:-python3} stamp=.venv/.ready wanted
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || {
+        echo "setup: $python is not Python 3.10 or later; name one: PYTHON=python3.12 $0" >&2
+        return 1
+    }
+    wanted=$(cat ci/requirements.txt pyproject.toml | cksum)
+    [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return 0
+
+    echo "setup: making .venv (once; a minute or two)" >&2
+    "$python" -m venv .venv
+    local site
+    site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    local pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check)
+    "${pip[@]}" --no-deps -r ci/requirements.txt
+    if ddp_torch_directory "$python" >"$site/torch-under-test.pth"; then
+        echo "setup: torch of $python is what is tested" >&2
+    else
+        rm -f "$site/torch-under-test.pth"
+        echo "setup: no torch found, installing torch==2.13.0" >&2
+        "${pip[@]}" -c ci/requirements.txt torch==2.13.0
+    fi
+    "${pip[@]}" --no-deps --no-build-isolation -e .
+    echo "$wanted" >"$stamp"
+}
+
+# The directory that $1 imports torch from; fails when it has none.
+ddp_torch_directory() {
+    "$1" -c '
+import importlib.util, pathlib, sys
+spec = importlib.util.find_spec("torch")
+if spec is None or spec.origin is None:
+    sys.exit(1)
+print(pathlib.Path(spec.origin).parents[1])'
+}
+
+ddp_setup
+export PATH="$root/.venv/bin:$PATH"

@@ -1,0 +1,80 @@
+"""One false-alarm rate, shared out: over the metrics of a session, over the looks at one metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+from ddp_perf.stats.levels import Floats
+
+_REACH = 8.0  # integrate down to − 8 sd: what lies below is less than 1e-15
+_GRID = 801
+
+
+def alpha_per_metric(false_alarm_rate: float, metrics: int) -> float:
+    """The level of each of ``metrics`` verdicts so that a session alarms falsely no more often.
+
+    Bonferroni: it holds however the metrics of a night hang together. No metric: the whole
+    rate. Raises ValueError where the rate is not between 0 and 0.5 or the count is negative.
+    """
+    if not 0 < false_alarm_rate < 0.5:
+        raise ValueError(f"a false-alarm rate lies between 0 and 0.5, not {false_alarm_rate!r}")
+    if metrics < 0:
+        raise ValueError(f"a number of metrics is not negative, not {metrics!r}")
+    return false_alarm_rate / max(1, metrics)
+
+
+def look_levels(alpha: float, launches: Sequence[int]) -> tuple[float, ...]:
+    """The level of each look at a case that takes more launches while undecided.
+
+    ``launches``: how many there are at each planned look, rising; the last is the budget. The
+    levels are such that all looks together alarm falsely at rate ``alpha``: group-sequential
+    bounds with the error spent as ``α ln(1 + (e − 1) t)`` at information t (Lan & DeMets,
+    Biometrika 70, 1983; its bounds are nearly Pocock's, Biometrika 64, 1977). Information is
+    taken to be the share of launches. The night that all looks share makes them hang together
+    more than that, so the true rate is lower. A case that stops early spends less.
+    Raises ValueError where launches do not rise from 1 on.
+    """
+    steps = np.diff(np.asarray([0, *launches]))
+    if not len(launches) or (steps <= 0).any():
+        raise ValueError(f"launches must rise from look to look, not {list(launches)!r}")
+    if not 0 < alpha < 0.5:
+        raise ValueError(f"alpha must lie between 0 and 0.5, not {alpha!r}")
+    information = np.asarray(launches) / launches[-1]
+    spent = alpha * np.log1p((math.e - 1) * information)
+    levels = []
+    # The score B(t) is a Brownian motion: `points` and `density` are its law below all bounds
+    # so far (Armitage, McPherson & Rowe, JRSS A 132, 1969; Jennison & Turnbull 2000, ch. 19).
+    points, weights = np.zeros(1), np.ones(1)
+    for share, step, error in zip(
+        information, steps / launches[-1], np.diff([0.0, *spent]), strict=True
+    ):
+        bound = _bound(points, weights, math.sqrt(step), float(error))
+        levels.append(float(special.ndtr(-bound / math.sqrt(share))))
+        points, weights = _below(points, weights, math.sqrt(step), bound)
+    return tuple(levels)
+
+
+def _bound(points: Floats, weights: Floats, sd: float, error: float) -> float:
+    """The score that the next look exceeds with probability ``error``, by bisection."""
+    low, high = float(points.min()) - _REACH * sd, float(points.max()) + 40.0 * sd
+    for _ in range(80):
+        middle = (low + high) / 2
+        if float(weights @ special.ndtr((points - middle) / sd)) > error:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _below(points: Floats, weights: Floats, sd: float, bound: float) -> tuple[Floats, Floats]:
+    """The law of the next score where it stays below the bound, on Simpson's grid."""
+    grid = np.linspace(float(points.min()) - _REACH * sd, bound, _GRID)
+    simpson = np.full(_GRID, 2.0)
+    simpson[1::2], simpson[0], simpson[-1] = 4.0, 1.0, 1.0
+    simpson *= (grid[1] - grid[0]) / 3
+    density = np.exp(-0.5 * np.square((grid[:, None] - points) / sd)) @ weights
+    return grid, simpson * density / (sd * math.sqrt(2 * math.pi))

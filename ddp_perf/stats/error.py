@@ -1,0 +1,88 @@
+"""Where the error of a comparison comes from, and what would make it smaller."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from ddp_perf.stats.comparison import Comparison
+from ddp_perf.stats.night_variance import NightSpread
+
+_MOST_MORE = 100  # launches or nights; more than that is no advice
+
+
+class ErrorSources(msgspec.Struct, frozen=True, kw_only=True):
+    """Variances on the log scale, and the counts that divide them."""
+
+    spread: NightSpread  # of a baseline session's level: its night and its launches
+    baseline_launch_noise: float  # the part of it that comes from the launches
+    launch_variance: float
+    launch_df: int
+    launches: int  # of the current session, in the fast mode
+    nights: int
+    reference_nights: int
+    control: float  # from not knowing how far the case follows the control
+
+    @property
+    def night_variance(self) -> float:
+        return max(0.0, self.spread.variance - self.baseline_launch_noise)
+
+    def variance(self, launches: int, reference_nights: int) -> float:
+        """Of the difference: this night, its launches, the reference, the control."""
+        reference = self.spread.variance / self.spread.independent_nights(reference_nights)
+        return self.night_variance + self.launch_variance / launches + reference + self.control
+
+    @property
+    def standard_error(self) -> float:
+        variance = self.variance(self.launches, self.reference_nights)
+        return math.sqrt(variance)
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Of the nights; of nights and launches (Satterthwaite 1946) where tonight has few."""
+        excess = self.launch_variance / self.launches - self.baseline_launch_noise
+        nights = self.spread.degrees_of_freedom
+        if excess <= 0 or self.launch_df == 0:
+            return nights
+        rest = self.standard_error**2 - excess
+        return (rest + excess) ** 2 / (rest**2 / nights + excess**2 / self.launch_df)
+
+
+def more_evidence(errors: ErrorSources, now: Comparison, level: float) -> str:
+    """What would decide an undecided comparison, should its ratio stay as it is."""
+
+    def decided_by_launches(launches: int) -> bool:
+        variance = errors.variance(launches, errors.reference_nights)
+        return _decides(now, variance, now.degrees_of_freedom, level)
+
+    def decided_by_nights(nights: int) -> bool:
+        frozen = errors.reference_nights < errors.nights
+        variance = errors.variance(errors.launches, errors.reference_nights if frozen else nights)
+        return _decides(now, variance, now.degrees_of_freedom + nights - errors.nights, level)
+
+    differ = f"nights differ by {100 * math.sqrt(errors.night_variance):.1f} %"
+    if more := _fewest_more(errors.launches, decided_by_launches):
+        return f"about {more} more launch{'es' if more > 1 else ''} would decide it"
+    if more := _fewest_more(errors.nights, decided_by_nights):
+        return (
+            f"{differ}, so no more launches tonight can decide it, but about {more} more baseline "
+            f"night{'s' if more > 1 else ''} would"
+        )
+    return f"{differ}: too much for this tolerance; raise it, or quieten the machine"
+
+
+def _fewest_more(now: int, decided: Callable[[int], bool]) -> int | None:
+    """By bisection, for more never decides less."""
+    counts = range(now + 1, now + _MOST_MORE + 1)
+    found = bisect.bisect_left(counts, True, key=decided)
+    return found + 1 if found < len(counts) else None
+
+
+def _decides(now: Comparison, variance: float, degrees_of_freedom: float, level: float) -> bool:
+    then = msgspec.structs.replace(
+        now, standard_error=math.sqrt(variance), degrees_of_freedom=degrees_of_freedom
+    )
+    return then.passes or then.slower(level)

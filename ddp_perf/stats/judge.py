@@ -1,0 +1,165 @@
+"""Is it slower? The rule, on plain numbers.
+
+The sample is the launch: steps of one launch share its placement, its memory layout and its
+caches, and launches of one night share the night, so steps are no independent evidence of what
+the next launch brings, nor launches of the next night (Kalibera & Jones, "Rigorous benchmarking
+in reasonable time", ISMM 2013, on levels of repetition). With y the level of a session (mean log
+of its launch medians) and k launches::
+
+    D      = y_current − ȳ_reference
+    Var(D) = σ²_night + σ²_launch/k + Var(ȳ_reference)
+
+is referred to Student's t on the degrees of freedom of the nights, which the machine's other
+cases may enlarge (`night_variance`). Launches in a slow mode are judged by their share
+(`levels`, `slow_mode`); what the control explains is taken off (`control`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.stats.evidence import Evidence, weigh
+from ddp_perf.stats.inputs import (
+    Launches,
+    check_options,
+    first_problem,
+    first_problem_of_sessions,
+    log_medians,
+)
+from ddp_perf.stats.levels import Floats, session_levels
+from ddp_perf.stats.reason import reason_of
+
+SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a second night
+_UNREMARKABLE = 0.05  # a share of slow launches rarer than this never passes
+
+
+def judge_launches(
+    current: Launches,
+    baseline: Sequence[Launches],
+    *,
+    tolerance: float,
+    alpha: float,
+    control: Launches | None = None,
+    baseline_control: Sequence[Launches] | None = None,
+    reference: int | None = None,
+    prior: NightPrior | None = None,
+) -> Verdict:
+    """Judge one metric of one case; lower is better.
+
+    ``current`` holds launches × values and ``baseline`` sessions × launches × values, oldest
+    first; a launch may hold one value, its median. ``control`` and ``baseline_control`` hold
+    the frozen reference operation's likewise; a session without any leaves the control unused.
+    The oldest ``reference`` sessions (default: all) set the level; all inform the variance.
+    ``prior`` is what the machine's other cases say of its nights.
+
+    - REGRESSION: slower at level ``alpha``, one-sided, and by ``tolerance`` at least; where a
+      slow mode is known, level and share of slow launches get half of ``alpha`` each.
+    - SUSPECT: the same at level 0.01 only.
+    - IMPROVEMENT: the mirror image of a regression of the level.
+    - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``.
+    - INCONCLUSIVE: else. NO_BASELINE: no session. INVALID: a value that no measurement gives,
+      or a machine that moved further than the baseline nights can account for.
+
+    Raises ValueError where an option is out of its range.
+    """
+    check_options(tolerance, alpha, reference, prior)
+    if len(baseline) == 0:
+        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no session")
+    problem = first_problem(current, "this session") or first_problem_of_sessions(
+        baseline, "baseline session"
+    )
+    if problem:
+        return Verdict(outcome=Outcome.INVALID, reason=problem)
+    controls = _paired_controls(control, baseline_control, len(baseline))
+    problem = first_problem_of_sessions(controls, "the control in session")
+    if problem:
+        return Verdict(outcome=Outcome.INVALID, reason=problem)
+    levels = session_levels(
+        [log_medians(session) for session in (*baseline, current)],
+        smallest_gap=math.log1p(tolerance),
+    )
+    evidence = weigh(
+        levels,
+        _control_levels(controls),
+        tolerance=tolerance,
+        reference=min(reference or len(baseline), len(baseline)),
+        prior=prior,
+    )
+    return _conclude(evidence, alpha)
+
+
+def _paired_controls(
+    control: Launches | None, baseline_control: Sequence[Launches] | None, nights: int
+) -> list[Launches]:
+    """The control of every session, the current one last; empty where any session has none."""
+    if control is None or baseline_control is None:
+        return []
+    if len(baseline_control) != nights:
+        raise ValueError(
+            f"baseline_control holds {len(baseline_control)} sessions, the baseline {nights}"
+        )
+    controls = [*baseline_control, control]
+    complete = all(len(session) and all(map(len, session)) for session in controls)
+    return controls if complete else []
+
+
+def _control_levels(controls: Sequence[Launches]) -> Floats | None:
+    """The control by session: the median over its launches, for one in ten is far off."""
+    if not controls:
+        return None
+    return np.array([float(np.median(log_medians(session))) for session in controls])
+
+
+def _conclude(evidence: Evidence, alpha: float) -> Verdict:
+    comparison = evidence.comparison
+    level = alpha / 2 if evidence.share.any_slow else alpha
+    outcome = _outcome(evidence, level)
+    by_level = outcome not in (Outcome.REGRESSION, Outcome.SUSPECT) or _level_regressed(
+        evidence, max(SUSPECT_LEVEL, level)
+    )
+    return Verdict(
+        outcome=outcome,
+        reason=reason_of(outcome, evidence, level),
+        ratio=comparison.ratio if by_level else math.exp(evidence.overall),
+        interval=comparison.interval if by_level else None,
+        minimum_detectable=comparison.minimum_detectable(level),
+    )
+
+
+def _outcome(evidence: Evidence, level: float) -> Outcome:
+    comparison, share = evidence.comparison, evidence.share
+    if _regressed(evidence, level):
+        return Outcome.REGRESSION
+    if _regressed(evidence, max(SUSPECT_LEVEL, level)):
+        return Outcome.SUSPECT
+    if share.p_value > _UNREMARKABLE:
+        if comparison.faster(level):
+            return Outcome.IMPROVEMENT
+        if comparison.passes:
+            return Outcome.PASS
+    if evidence.control is not None and evidence.control.decides:
+        return Outcome.INVALID
+    return Outcome.INCONCLUSIVE
+
+
+def _regressed(evidence: Evidence, level: float) -> bool:
+    by_level = evidence.comparison.slower(level) and evidence.chance_all_slow < level
+    return by_level or evidence.share_grown(level)
+
+
+def confirm(current: Verdict, previous: Outcome | None) -> Verdict:
+    """The second of two consecutive sessions that are SUSPECT is a REGRESSION.
+
+    ``previous``: what the session before this one concluded of the same metric, if anything.
+    The two nights are nearly independent, the baseline is the same: a false alarm at 1 %
+    repeats with probability 0.06, so that confirmation adds less than 0.1 % of false alarms.
+    """
+    if current.outcome is not Outcome.SUSPECT or previous is not Outcome.SUSPECT:
+        return current
+    reason = f"suspect for the second session in a row: {current.reason}"
+    return msgspec.structs.replace(current, outcome=Outcome.REGRESSION, reason=reason)

@@ -1,0 +1,98 @@
+"""From launches to one level a session, with launches in a slow mode told apart.
+
+A launch may fall into a slow mode (an unlucky placement, another algorithm chosen): its steps
+are then tens of per cent slower, and it says nothing of the code. Averaged in, three such
+launches in ten hide any regression; with the median of five launches, one session in six is a
+false alarm. So the level of a session is the mean of its launches in the fast mode, and how
+many fell out of it is judged by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+# The distance of two modes, in sds of the fast one. Two halves of a normal sample lie 2.7 of
+# their own sd apart, so a single mode is split in less than one comparison in a thousand.
+_SEPARATION = 6.0
+_SPLITS = 3  # the first may part one freak launch from everything else
+
+
+class Levels(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions in figures; logs of seconds, the current session last."""
+
+    fast: Floats  # mean log of the launches in the fast mode
+    overall: Floats  # mean log of all launches
+    fast_launches: npt.NDArray[np.int64]
+    slow_launches: npt.NDArray[np.int64]
+    launch_variance: float  # of the log of one launch around its session, fast mode
+    launch_df: int
+    slow_gap: float  # log distance from the fast mode to the slow one; 0 where there is one mode
+
+
+def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels:
+    """``sessions``: the log of each launch's median. Modes nearer than ``smallest_gap`` are one."""
+    lengths = np.array([len(session) for session in sessions])
+    starts = np.cumsum(lengths) - lengths
+    launches = np.concatenate(sessions)
+    excess = launches - np.repeat(np.minimum.reduceat(launches, starts), lengths)
+    cut = _slow_cut(np.sort(excess), smallest_gap)
+    is_fast = excess <= cut
+    fast_launches = np.add.reduceat(is_fast, starts, dtype=np.int64)
+    fast = np.add.reduceat(np.where(is_fast, launches, 0.0), starts) / fast_launches
+    around = (launches - np.repeat(fast, lengths))[is_fast]
+    launch_df = int(is_fast.sum()) - len(sessions)
+    slow_gap = 0.0 if is_fast.all() else excess[~is_fast].mean() - excess[is_fast].mean()
+    return Levels(
+        fast=fast,
+        overall=np.add.reduceat(launches, starts) / lengths,
+        fast_launches=fast_launches,
+        slow_launches=lengths - fast_launches,
+        launch_variance=float(around @ around) / launch_df if launch_df else 0.0,
+        launch_df=launch_df,
+        slow_gap=float(slow_gap),
+    )
+
+
+def _slow_cut(excess: Floats, smallest_gap: float) -> float:
+    """Where the slow mode begins, as the excess over the fastest launch of a session.
+
+    The split in two groups with the least sum of squares (Otsu 1979; exact in one dimension)
+    is taken, and again within its lower group; the lowest split that parts two modes counts.
+    """
+    cut, lower = math.inf, excess
+    for _ in range(_SPLITS):
+        if len(lower) < 2:
+            break
+        count = np.arange(1, len(lower))
+        total = np.cumsum(lower)
+        below, above = total[:-1] / count, (total[-1] - total[:-1]) / (len(lower) - count)
+        split = int(np.argmax(count * (len(lower) - count) * np.square(above - below)))
+        upper_mean, lower = above[split], lower[: split + 1]
+        gap = upper_mean - lower.mean()
+        if gap >= max(_SEPARATION * float(lower.std()), smallest_gap):
+            cut = float(lower[-1])
+    return cut
+
+
+def without_slow_sessions(levels: Levels) -> Mask:
+    """The baseline sessions whose launches were not all slow, as a mask.
+
+    A session with no launch in the fast mode looks like one with none in the slow mode, one
+    gap higher. It is taken for that only where its number of launches makes it credible.
+    """
+    slow, fast = levels.slow_launches[:-1], levels.fast_launches[:-1]
+    if not levels.slow_gap:
+        return np.ones(len(fast), dtype=bool)
+    share = (slow.sum() + 0.5) / (slow.sum() + fast.sum() + 1)
+    level = levels.fast[:-1]
+    off = np.abs(level - np.median(level) - levels.slow_gap) < levels.slow_gap / 3
+    all_slow: Mask = off & (slow == 0) & (share**fast > 1e-4)
+    return ~all_slow

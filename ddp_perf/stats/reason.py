@@ -1,0 +1,74 @@
+"""The verdict in one or two sentences for the engineer whose build went red."""
+
+from __future__ import annotations
+
+import math
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.error import more_evidence
+from ddp_perf.stats.evidence import ControlMove, Evidence
+
+_SLOPE_WORTH_A_WORD = 0.1
+
+
+def reason_of(outcome: Outcome, evidence: Evidence, level: float) -> str:
+    """Figures first, then what follows from them, then what else should be known."""
+    clauses = [f"{_figures(evidence)}; {_meaning(outcome, evidence, level)}"]
+    if evidence.share.any_slow:
+        clauses.append(_slow_launches(evidence))
+    if evidence.control is not None:
+        clauses.append(_control(evidence.control))
+    return ". ".join(clauses)
+
+
+def _figures(evidence: Evidence) -> str:
+    low, high = evidence.comparison.interval
+    nights = evidence.errors.reference_nights
+    return (
+        f"{_change(evidence.comparison.ratio)} against {nights} night{'s' if nights > 1 else ''}"
+        f" (99 % interval {_change(low)} to {_change(high)})"
+    )
+
+
+def _meaning(outcome: Outcome, evidence: Evidence, level: float) -> str:
+    comparison = evidence.comparison
+    tolerance = f"{100 * comparison.tolerance:.3g} %"
+    found = f"a slow-down of {100 * comparison.minimum_detectable(level):.2g} % would be found"
+    if outcome is Outcome.PASS:
+        bound = f"{200 * comparison.tolerance:.3g} %"
+        return f"a slow-down of {bound}, twice the tolerance, is ruled out, and {found}"
+    if outcome is Outcome.IMPROVEMENT:
+        return f"faster by more than the tolerance of {tolerance}, significantly"
+    if outcome is Outcome.REGRESSION and comparison.slower(level):
+        return f"slower by more than the tolerance of {tolerance}, significantly at {level:.2g}"
+    if outcome is Outcome.REGRESSION:
+        return "more launches than before fall into the slow mode"
+    if outcome is Outcome.SUSPECT:
+        return "suspect, not proven: a second session in a row that says so fails"
+    if outcome is Outcome.INVALID:
+        return "the machine itself moved further than the baseline nights can account for"
+    return f"undecided, {found}; {more_evidence(evidence.errors, comparison, level)}"
+
+
+def _slow_launches(evidence: Evidence) -> str:
+    share = evidence.share
+    counts = (
+        f"{share.current} of {share.current_launches} launches were in a slow mode, "
+        f"{share.baseline} of {share.baseline_launches} in the baseline"
+    )
+    if evidence.chance_all_slow:
+        return f"{counts}; all of tonight's may be, by a chance of {evidence.chance_all_slow:.2g}"
+    return f"{counts} (p = {share.p_value:.2g})"
+
+
+def _control(control: ControlMove) -> str:
+    moved = f"The control moved {_change(math.exp(control.shift))}"
+    if control.slope < _SLOPE_WORTH_A_WORD:
+        return f"{moved} and is left out: the case does not follow it"
+    adjusted = _change(math.exp(control.slope * control.shift))
+    return f"{moved}; {adjusted} was taken off, as far as the case follows it"
+
+
+def _change(ratio: float) -> str:
+    """1.05 → +5.0 %; a ratio of three and more as a factor."""
+    return f"{100 * (ratio - 1):+.1f} %" if ratio < 3 else f"× {ratio:.3g}"

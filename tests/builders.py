@@ -1,0 +1,254 @@
+"""Small values for tests: each factory has sensible defaults and takes what a test is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
+from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.metric import METRICS
+from ddp_perf.core.result import (
+    Collective,
+    LaunchFailure,
+    LaunchResult,
+    Placement,
+    RankResult,
+    Structure,
+)
+from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.launch.launcher import LaunchRequest, Runtime
+from ddp_perf.session.gate import summaries_of
+from ddp_perf.session.suite import SuiteResult
+from ddp_perf.system.capacity import Capacity
+from ddp_perf.system.gpus import NO_GPUS, Gpu, GpuMachine
+
+SUITE = {
+    "suite": "quick",
+    "tier": "cpu",
+    "workload": "mlp",
+    "model": {"input_dim": 16, "hidden_dim": 32, "output_dim": 8, "num_layers": 2},
+    "world_sizes": [1, 2],
+    "batch_sizes": [64],
+    "steps": 12,
+    "warmup": 2,
+    "launches": 3,
+}
+
+
+def make_suite(**changes: Any) -> Suite:
+    return msgspec.convert({**SUITE, **changes}, Suite)
+
+
+def make_cases(**changes: Any) -> list[Case]:
+    """The cases of a suite; by default one rank without DDP, and two with it."""
+    return cases_of(Variant(suite=make_suite(**changes)))
+
+
+def make_case(**changes: Any) -> Case:
+    """Two ranks of DDP over gloo."""
+    return msgspec.structs.replace(make_cases()[1], **changes)
+
+
+def make_structure(**changes: Any) -> Structure:
+    fields = {
+        "parameters": 808,
+        "gradient_bytes": 3232,
+        "buckets": (3232,),
+        "collectives": (Collective(kind="all_reduce", dtype="float32", bytes=3232),),
+    }
+    return Structure(**{**fields, **changes})
+
+
+def make_placement(rank: int = 0, **changes: Any) -> Placement:
+    fields = {
+        "rank": rank,
+        "device": "cpu",
+        "device_id": f"cores {rank}",
+        "device_name": "Some Processor",
+        "cores": (rank,),
+        "cuda_visible_devices": None,
+    }
+    return Placement(**{**fields, **changes})
+
+
+def make_rank_result(rank: int = 0, **changes: Any) -> RankResult:
+    fields = {
+        "placement": make_placement(rank),
+        "warmup_s": (0.5, 0.1),
+        "step_s": (0.01,) * 10,
+        "cpu_s": (0.009,) * 10,
+        "control_s": (0.002,) * 8,
+        "peak_memory": 1000,
+        "digest": 42,
+        "structure": make_structure(),
+        "ddp_logging": {},
+    }
+    return RankResult(**{**fields, **changes})
+
+
+def make_launch(
+    case: Case, round_: int = 0, *, step_s: float | tuple[float, ...] = 0.01, **rank: Any
+) -> LaunchResult:
+    """A launch whose ranks all took ``step_s`` a step. ``rank``: changes of every rank's result."""
+    steps = step_s if isinstance(step_s, tuple) else (step_s,) * case.schedule.measured
+    return LaunchResult(
+        case_id=case.id,
+        round=round_,
+        ranks=tuple(make_rank_result(r, step_s=steps, **rank) for r in range(case.world_size)),
+        started="2026-01-02T03:04:05+00:00",
+        wall_s=1.0,
+    )
+
+
+def make_failure(case: Case, round_: int = 0, **changes: Any) -> LaunchFailure:
+    fields = {"kind": "exit", "rank": 1, "detail": "exited with code 3"}
+    return LaunchFailure(case_id=case.id, round=round_, **{**fields, **changes})
+
+
+def make_measurement(
+    case: Case, step_s: Sequence[float | tuple[float, ...]], **rank: Any
+) -> Measurement:
+    """One launch for each of ``step_s``."""
+    launches = [make_launch(case, i, step_s=value, **rank) for i, value in enumerate(step_s)]
+    return Measurement(case=case, launches=tuple(launches), failures=())
+
+
+def make_environment(**changes: Any) -> Environment:
+    fields = {
+        "accelerator": "Some Processor",
+        "accelerator_key": "cpu-some-2c-host",
+        "accelerator_count": 2,
+        "interconnect": None,
+        "host": "host",
+        "os": "Linux",
+        "python": "3.11.2",
+        "torch": "2.13.0",
+        "cuda": None,
+        "cudnn": None,
+        "nccl": None,
+        "driver": None,
+        "blas": "mkl",
+        "commit": "0123456789ab",
+    }
+    return Environment(**{**fields, **changes})
+
+
+def make_session(step_s: list[float], *, day: int = 1, **figures: float) -> Session:
+    """One launch for each of ``step_s``; ``figures`` replace the other metrics of each."""
+    others = {"tail": 1.0, "peak_memory": 1000.0, "control": 0.002, **figures}
+    return Session(
+        date=f"2026-01-{day:02}T03:04:05+00:00",
+        environment=make_environment(),
+        launches=tuple({"step_time": value, **others} for value in step_s),
+    )
+
+
+def make_case_baseline(case: Case, *sessions: Session, **changes: Any) -> CaseBaseline:
+    fields = {
+        "work": case.work(),
+        "structure": make_structure(),
+        "sessions": sessions or (make_session([0.01, 0.0101, 0.0099]),),
+        "first": {"step_time": 0.01},
+    }
+    return CaseBaseline(**{**fields, **changes})
+
+
+def make_baseline(cases: dict[str, CaseBaseline] | None = None, **changes: Any) -> Baseline:
+    fields = {
+        "accelerator": "cpu-some-2c-host",
+        "units": {metric.name: metric.unit for metric in METRICS} | {"control": "s"},
+        "cases": cases or {},
+    }
+    return Baseline(**{**fields, **changes})
+
+
+def make_finding(case: Case, outcome: Outcome, **changes: Any) -> Finding:
+    """Of the step time; ``ratio``, ``interval`` and so on go to its verdict."""
+    verdict = {
+        name: changes.pop(name)
+        for name in ("reason", "ratio", "interval", "minimum_detectable")
+        if name in changes
+    }
+    fields = {
+        "case_id": case.id,
+        "metric": "step_time",
+        "verdict": Verdict(outcome=outcome, **{"reason": "because", **verdict}),
+    }
+    return Finding(**{**fields, **changes})
+
+
+def make_result(measurements: list[Measurement], **changes: Any) -> SuiteResult:
+    by_id = {measurement.case.id: measurement for measurement in measurements}
+    fields = {
+        "suite": "quick",
+        "tier": "cpu",
+        "date": "2026-01-02T03:04:05+00:00",
+        "environment": make_environment(),
+        "baseline_path": "baselines/some.json",
+        "alpha": 0.001,
+        "measurements": by_id,
+        "summaries": {case_id: tuple(rows) for case_id, rows in summaries_of(by_id).items()},
+    }
+    return SuiteResult(**{**fields, **changes})
+
+
+def make_gpus(count: int, name: str = "NVIDIA H200") -> list[Gpu]:
+    """UUIDs are told apart by their first figure: GPU-0…, GPU-1…"""
+    return [Gpu(index=i, uuid=f"GPU-{i}abc-0000", name=name) for i in range(count)]
+
+
+def make_gpu_machine(*names: str, interconnect: str | None = None) -> GpuMachine:
+    gpus = tuple(Gpu(index=i, uuid=f"GPU-{i}", name=name) for i, name in enumerate(names))
+    return GpuMachine(gpus=gpus, interconnect=interconnect, driver="570.1")
+
+
+def make_capacity(machine: GpuMachine = NO_GPUS, cores: int = 2) -> Capacity:
+    return Capacity(machine=machine, cores=cores)
+
+
+RUNTIME = Runtime(
+    python="3.11.2", torch="2.13.0", cuda="12.8", cudnn="90100", nccl="2.27.3", blas="mkl"
+)
+
+
+class FakeLauncher:
+    """Answers each launch with ``answer(request)``, and notes what it was asked."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self._answer = answer or (lambda request: make_launch(request.case, request.round))
+        self.asked: list[tuple[str, int]] = []
+
+    def runtime(self, env: dict[str, str]) -> Runtime:
+        return RUNTIME
+
+    def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
+        self.asked.append((request.case.id, request.round))
+        outcome: LaunchResult | LaunchFailure = self._answer(request)
+        return outcome
+
+    def close(self) -> None:
+        pass
+
+
+class NotedProgress:
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, int, float | None]] = []
+        self.left_s: list[float | None] = []
+        self.ended = False
+
+    def begin(self, suite: str, launches: int, estimate_s: float | None) -> None:
+        self.begun.append((suite, launches, estimate_s))
+
+    def launched(self, request: Any, outcome: Any, left_s: float | None) -> None:
+        self.left_s.append(left_s)
+
+    def end(self) -> None:
+        self.ended = True

@@ -1,0 +1,96 @@
+"""The promise, end to end: what got slower or does other work is red, through real ranks."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+WORKLOADS = Path(__file__).parent / "workloads"
+
+SUITE = """
+suite: slowed
+tier: cpu
+workload: slowed:build
+model: {{switch: {switch}}}
+world_sizes: [1, 2]
+batch_sizes: [128]
+steps: 14
+warmup: 4
+launches: 5
+tolerances: {{step_time: 0.10, tail: 0.5, efficiency: 0.2, peak_memory: null}}
+"""
+
+
+@pytest.fixture
+def slowed(pytester):
+    """A project whose own workload has a stored baseline, and a switch to change it."""
+    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    shutil.copy(WORKLOADS / "slowed.py", pytester.path)
+    (pytester.path / "bench_configs").mkdir()
+    switch = pytester.path / "switch"
+    switch.write_text("")
+    suite = SUITE.format(switch=switch)
+    (pytester.path / "bench_configs" / "slowed.yaml").write_text(suite)
+    pytester.makeini(
+        """
+        [pytest]
+        addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
+        junit_family = xunit1
+        pythonpath = .
+        filterwarnings =
+            error
+            ignore::pytest.PytestAssertRewriteWarning
+        """
+    )
+    # The tolerance is the limit of what may be saved; a busy neighbour must not decide here.
+    saved = pytester.runpytest("--save-baseline")
+    if "too noisy" in saved.stdout.str():
+        pytest.skip("this machine is too busy now: the suite refused to save a baseline")
+    return pytester, switch
+
+
+def _failures(path):
+    """Failed test functions of the two-rank case in a JUnit file, with their messages."""
+    return {
+        case.get("name").partition("[")[0]: case.find("failure").get("message")
+        for case in ElementTree.parse(path).iter("testcase")
+        if case.find("failure") is not None
+    }
+
+
+def test_a_slower_step_is_red_in_junit_with_its_figures(slowed):
+    project, switch = slowed
+    switch.write_text("sleep")
+    project.runpytest("-k", "throughput and ws2", "--junitxml=junit.xml")
+    failures = _failures(project.path / "junit.xml")
+    assert failures.keys() == {"test_throughput"}
+    message = failures["test_throughput"]
+    assert "REGRESSION: step time" in message
+    assert "× the baseline of 20" in message
+    assert "interval" in message
+
+
+def test_one_more_collective_fails_the_structure_exactly(slowed):
+    project, switch = slowed
+    switch.write_text("all_reduce")
+    project.runpytest("-k", "structure and ws2", "--ddp-launches=1", "--junitxml=junit.xml")
+    failures = _failures(project.path / "junit.xml")
+    assert failures.keys() == {"test_structure"}
+    assert "1 all_reduce of 4,096 bytes (float32) more a step" in failures["test_structure"]
+
+
+def test_changed_work_is_incomparable_and_a_changed_override_has_no_baseline(slowed):
+    project, _ = slowed
+    path = project.path / "bench_configs" / "slowed.yaml"
+    path.write_text(path.read_text().replace("switch: ", "hidden_dim: 256, switch: "))
+    result = project.runpytest("-k", "structure and ws2", "--ddp-launches=1")
+    result.stdout.fnmatch_lines(["*holds other work: model.hidden_dim unset → 256*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result = project.runpytest(
+        "-k", "structure and ws2", "--ddp-launches=1", "--ddp-hidden-dim=128"
+    )
+    result.stdout.fnmatch_lines(["*ws2-b128-hidden_dim=128*", "*has no such case*"])

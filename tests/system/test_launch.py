@@ -1,0 +1,184 @@
+"""Real launches: what a healthy one gives, and how every kind of failure is told."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.core.result import Collective, LaunchFailure, LaunchResult
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.forkserver import ForkserverLauncher
+
+
+def _children(pid):
+    """Processes below ``pid``, by /proc."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            if parent == pid:
+                found += [int(entry.name), *_children(int(entry.name))]
+    return found
+
+
+def test_a_launch_measures_every_rank(launcher, request_of):
+    outcome = launcher.launch(request_of("faulty:build", {"fault": "nothing"}))
+    assert isinstance(outcome, LaunchResult)
+    assert [rank.placement.rank for rank in outcome.ranks] == [0, 1]
+    for rank in outcome.ranks:
+        assert len(rank.warmup_s) == 2
+        assert len(rank.step_s) == len(rank.cpu_s) == 10
+        assert min(rank.step_s) > 0
+        assert min(rank.control_s) > 0
+        assert rank.peak_memory > 50 << 20
+        assert rank.ddp_logging["world_size"] == 2
+    assert outcome.ranks[0].digest == outcome.ranks[1].digest
+    # Two Linear layers: 16·16 + 16 and 16·4 + 4 parameters of 4 bytes, in one bucket.
+    structure = outcome.ranks[0].structure
+    assert structure.parameters == 340
+    assert structure.gradient_bytes == 1360
+    assert structure.buckets == (1360,)
+    assert structure.collectives == (Collective(kind="all_reduce", dtype="float32", bytes=1360),)
+
+
+def test_ranks_run_on_cores_of_their_own(launcher, request_of):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs 2 cores, found 1")
+    outcome = launcher.launch(request_of("faulty:build", {"fault": "nothing"}))
+    cores = [rank.placement.cores for rank in outcome.ranks]
+    assert [len(of_rank) for of_rank in cores] == [1, 1]
+    assert cores[0] != cores[1]
+
+
+def test_one_rank_without_ddp_has_no_collectives(launcher, request_of):
+    request = request_of("faulty:build", {"fault": "nothing"}, world_sizes=[1])
+    outcome = launcher.launch(request)
+    assert request.case.strategy == "none"
+    assert outcome.ranks[0].structure.collectives == ()
+    assert outcome.ranks[0].ddp_logging == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "says"),
+    [
+        ("raise", "exception", "ValueError: the data are broken"),
+        ("exit", "exit", "exited with code 3"),
+        ("os-exit", "exit", "exited with code 3"),
+        ("kill", "signal", "killed by SIGKILL"),
+    ],
+)
+def test_a_rank_that_fails_is_named_with_its_cause(launcher, request_of, fault, kind, says):
+    begin = time.monotonic()
+    outcome = launcher.launch(request_of("faulty:build", {"fault": fault}))
+    assert isinstance(outcome, LaunchFailure)
+    assert (outcome.rank, outcome.kind) == (1, kind)
+    assert says in outcome.detail
+    assert f"about to {fault}" in outcome.output
+    # Far below any deadline. The figure itself is printed by tests/quality.
+    assert time.monotonic() - begin < 15
+
+
+@pytest.mark.parametrize("fault_rank", [0, 1])
+def test_the_first_failure_is_told_not_its_symptom(launcher, request_of, fault_rank):
+    model = {"fault": "raise", "fault_rank": fault_rank}
+    outcome = launcher.launch(request_of("faulty:build", model))
+    assert outcome.rank == fault_rank
+    assert "ValueError" in outcome.traceback
+
+
+@pytest.mark.parametrize(
+    ("fault", "state", "stack"),
+    [
+        ("hang", "sleeping (S)", "faulty.py"),
+        ("stop", "stopped (T)", "no stack: the process is stopped (T)"),
+    ],
+)
+def test_a_silent_rank_is_found_by_its_deadline(launcher, request_of, fault, state, stack):
+    request = request_of("faulty:build", {"fault": fault}, step_deadline_s=1)
+    outcome = launcher.launch(request)
+    assert (outcome.rank, outcome.kind) == (1, "hang")
+    assert "step 8 of 12" in outcome.detail
+    assert state in outcome.detail
+    assert stack in outcome.stacks["rank 1"]
+    assert "backward" in outcome.stacks["rank 0"]  # where it waits for rank 1
+
+
+def test_a_rank_that_never_gets_to_its_first_step(launcher, request_of):
+    model = {"fault": "hang", "at_step": 1}
+    request = request_of("faulty:build", model, start_deadline_s=3)
+    outcome = launcher.launch(request)
+    assert (outcome.rank, outcome.kind) == (1, "hang")
+    assert "step 1 of" in outcome.detail
+
+
+def test_ranks_that_disagree_are_a_failure(launcher, request_of):
+    outcome = launcher.launch(request_of("faulty:build", {"fault": "tamper"}))
+    assert (outcome.rank, outcome.kind) == (None, "disagreement")  # of two, who is wrong?
+    assert "parameters differ" in outcome.detail
+
+
+def test_of_three_ranks_the_odd_one_is_named(launcher, request_of):
+    model = {"fault": "tamper", "fault_rank": 2}
+    outcome = launcher.launch(request_of("faulty:build", model, world_sizes=[3]))
+    assert (outcome.rank, outcome.kind) == (2, "disagreement")
+
+
+def test_a_workload_that_cannot_be_imported_names_it(launcher, request_of):
+    outcome = launcher.launch(request_of("no_such_module:build", {}))
+    assert outcome.kind == "exception"
+    assert "no_such_module" in outcome.detail
+
+
+def test_a_dead_forkserver_is_told_and_replaced(request_of):
+    launcher = ForkserverLauncher()
+    try:
+        outcome = launcher.launch(request_of("faulty:build", {"fault": "kill-server"}))
+        assert outcome.kind == "server"
+        assert "signal 9" in outcome.detail
+        after = launcher.launch(request_of("faulty:build", {"fault": "nothing"}))
+        assert isinstance(after, LaunchResult)
+    finally:
+        launcher.close()
+
+
+def test_failures_leave_no_process_and_the_next_launch_works(launcher, request_of):
+    launcher.runtime({})
+    before = set(_children(os.getpid()))
+    for fault in ("raise", "kill", "os-exit"):
+        launcher.launch(request_of("faulty:build", {"fault": fault}))
+    assert set(_children(os.getpid())) == before
+    after = launcher.launch(request_of("faulty:build", {"fault": "nothing"}))
+    assert isinstance(after, LaunchResult)
+
+
+def test_environment_of_a_case_is_read_before_torch(launcher, request_of):
+    request = request_of("faulty:build", {"fault": "nothing"}, env={"OMP_NUM_THREADS": "2"})
+    outcome = launcher.launch(request)
+    wanted = min(2, len(os.sched_getaffinity(0)))
+    assert [len(rank.placement.cores) for rank in outcome.ranks] == [wanted, wanted]
+
+
+def test_an_interpreter_that_cannot_run_ranks_is_told_in_one_line(tmp_path):
+    interpreter = tmp_path / "python"
+    interpreter.write_text("#!/bin/sh\necho no torch here >&2\nexit 1\n")
+    interpreter.chmod(0o755)
+    launcher = ForkserverLauncher(interpreter=str(interpreter))
+    with pytest.raises(LaunchError, match="did not start: no torch here"):
+        launcher.runtime({})
+    launcher.close()
+
+
+def test_closing_ends_the_forkserver(request_of):
+    before = set(_children(os.getpid()))
+    launcher = ForkserverLauncher()
+    launcher.runtime({})
+    assert set(_children(os.getpid())) - before
+    launcher.close()
+    launcher.close()  # twice does no harm
+    assert set(_children(os.getpid())) == before

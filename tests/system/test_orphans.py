@@ -1,0 +1,84 @@
+"""Nobody outlives the run: not after SIGKILL of the driver, whatever the ranks are doing."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKLOADS = Path(__file__).parent / "workloads"
+
+_DRIVER = """
+import sys
+from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.launcher import LaunchRequest
+
+suite = Suite(suite="orphans", tier="cpu", workload="lingering:build",
+              model={"state": sys.argv[1], "pids": sys.argv[2]},
+              world_sizes=[2], batch_sizes=[4], steps=10**6, warmup=1)
+launcher = ForkserverLauncher()
+request = LaunchRequest(case=cases_of(Variant(suite=suite))[0], round=0,
+                        import_paths=(sys.argv[3],))
+try:
+    launcher.launch(request)
+except KeyboardInterrupt:
+    launcher.close()
+    sys.exit(130)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a driver; gives it, amid a launch, and a pidfd of each rank and the forkserver."""
+    drivers, descriptors = [], []
+
+    def start(state):
+        pipe = tmp_path / "pids"
+        os.mkfifo(pipe)
+        driver = subprocess.Popen([sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS])
+        drivers.append(driver)
+        # Read and write: with the read end alone, the first rank to close would end the file.
+        with os.fdopen(os.open(pipe, os.O_RDWR)) as reader:
+            pids = {int(pid) for _ in range(2) for pid in reader.readline().split()}
+        assert len(pids) == 3  # two ranks, one forkserver
+        descriptors.extend(os.pidfd_open(pid) for pid in pids)
+        return driver, descriptors
+
+    yield start
+    for driver in drivers:
+        driver.kill()
+        driver.wait()
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _all_end(descriptors, within_s):
+    """Whether every process behind a pidfd ends in time; waits on nothing else."""
+    waiting = set(descriptors)
+    while waiting:
+        ended, _, _ = select.select(list(waiting), [], [], within_s)
+        if not ended:
+            return False
+        waiting -= set(ended)
+    return True
+
+
+@pytest.mark.parametrize("state", ["training", "sleeping", "stopped", "in-a-collective"])
+def test_sigkill_of_the_driver_ends_everything(start, state):
+    driver, descriptors = start(state)
+    driver.kill()
+    driver.wait()
+    assert _all_end(descriptors, within_s=10)
+
+
+def test_an_interrupt_ends_everything(start):
+    driver, descriptors = start("training")
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(timeout=20) == 130
+    assert _all_end(descriptors, within_s=10)

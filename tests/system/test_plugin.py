@@ -1,0 +1,229 @@
+"""The plugin as a project uses it: what is refused, skipped, red, and said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+WORKLOADS = Path(__file__).parent / "workloads"
+
+CPU_SUITE = """
+suite: tiny
+tier: cpu
+workload: mlp
+model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
+world_sizes: [1, 2]
+batch_sizes: [16]
+steps: 8
+warmup: 2
+launches: 2
+"""
+GPU_SUITE = CPU_SUITE.replace("tier: cpu", "tier: gpu").replace("suite: tiny", "suite: big")
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project with the suite's own tests and one small suite file of each tier."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
+    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    for name in ("bench_configs", "baselines"):
+        (pytester.path / name).mkdir()
+    (pytester.path / "bench_configs" / "tiny.yaml").write_text(CPU_SUITE)
+    (pytester.path / "bench_configs" / "big.yaml").write_text(GPU_SUITE)
+    pytester.makeini(
+        """
+        [pytest]
+        addopts = -p ddp_perf.plugin --import-mode=importlib
+        junit_family = xunit1
+        pythonpath = .
+        filterwarnings =
+            error
+            ignore::pytest.PytestAssertRewriteWarning
+        """
+    )
+    return pytester
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("launches: 2", "launchs: 2"), "tiny.yaml: launchs: unknown field; did you mean"),
+        (("steps: 8", "steps: eight"), "tiny.yaml: steps: expected `int`, got `str`"),
+        (("steps: 8", "steps: 0"), "tiny.yaml: steps: expected `int` >= 1"),
+        (("warmup: 2", "warmup: 8"), "tiny.yaml: warmup: 8 warm-ups leave nothing"),
+        (("[16]", "[]"), "tiny.yaml: batch_sizes: expected `array` of length >= 1"),
+        (("[1, 2]", "[2, 2]"), "tiny.yaml: world_sizes: 2 is listed twice"),
+        (("workload: mlp", "workload: mlpp"), "did you mean 'mlp'?"),
+        (("workload: mlp", "workload: nowhere:build"), "no module named 'nowhere'"),
+    ],
+)
+def test_a_bad_suite_file_is_a_usage_error(project, change, says):
+    path = project.path / "bench_configs" / "tiny.yaml"
+    path.write_text(path.read_text().replace(*change))
+    result = project.runpytest("-m", "cpu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert says in result.stderr.str()
+    assert "Traceback" not in result.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--save-baseline=always"], "unknown mode 'always'"),
+        (["--save-baseline=accept"], "needs --reason"),
+        (["--ddp-config", "bench_configs/tinny.yaml"], "did you mean 'tiny.yaml'?"),
+        (["--ddp-world-sizes", "0"], "0 leaves nothing to run"),
+        (["--ddp-batch-sizes", "a"], "'a' is no whole number"),
+        (["--ddp-warmup", "8"], "8 warm-ups of 8 steps leave nothing to measure"),
+        (["--ddp-env", "OMP_NUM_THREADS"], "is not of the form NAME=VALUE"),
+        (["--ddp-json", "nowhere/results.json"], "there is no directory"),
+    ],
+)
+def test_a_bad_option_is_a_usage_error(project, arguments, says):
+    result = project.runpytest("-m", "cpu", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert says in result.stderr.str()
+
+
+def test_an_override_that_fits_no_suite_is_a_usage_error(project):
+    for name in ("tiny", "big"):
+        path = project.path / "bench_configs" / f"{name}.yaml"
+        text = path.read_text().replace("workload: mlp", "workload: faulty:build")
+        path.write_text(text.replace("input_dim: 64, hidden_dim: 64, output_dim: 8", "fault: no"))
+    shutil.copy(WORKLOADS / "faulty.py", project.path)
+    result = project.runpytest("-m", "cpu", "--ddp-hidden-dim", "32")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--ddp-hidden-dim: no selected suite has a model with hidden_dim" in result.stderr.str()
+
+
+def test_without_gpus_every_item_is_skipped_and_the_summary_says_so(project):
+    result = project.runpytest("-m", "gpu")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["ddp: nothing was measured: *needs 1 CUDA device, found 0*", "*skipped*"]
+    )
+    outcomes = result.parseoutcomes()
+    assert outcomes.keys() == {"skipped", "deselected"}
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("--ddp-expect-devices=2", "--ddp-expect-devices 2: found 0"),
+        ("--ddp-strict", "--ddp-strict: needs 1 CUDA device, found 0, so nothing was measured"),
+    ],
+)
+def test_without_gpus_the_gate_is_red_where_they_are_promised(project, option, says):
+    result = project.runpytest("-m", "gpu", option)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert says in result.stdout.str()
+    assert result.parseoutcomes().keys() == {"errors", "deselected"}
+
+
+def test_a_machine_too_small_for_one_case_skips_only_that(project):
+    result = project.runpytest(
+        "-m", "cpu", "-k", "structure", "--ddp-world-sizes", "1,512", "--save-baseline"
+    )
+    result.stdout.fnmatch_lines(["*2 skipped*"])
+    assert (
+        "needs 512 cores, one a rank, found"
+        in project.runpytest(
+            "-m", "cpu", "-rs", "-k", "structure and ws512", "--ddp-world-sizes", "1,512"
+        ).stdout.str()
+    )
+
+
+def test_under_xdist_timed_tests_are_refused_with_the_remedy(project):
+    result = project.runpytest("-m", "cpu", "-n", "2", "-p", "no:benchmark")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "run them without -n" in result.stdout.str()
+
+
+def test_a_case_without_a_baseline_is_red_and_names_the_remedy(project):
+    result = project.runpytest("-m", "cpu", "--ddp-launches", "1")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*/cpu-*.json has no such case; --save-baseline records it"])
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema_version": 99}', "[]"])
+def test_a_broken_baseline_is_refused_before_anything_is_launched(project, text):
+    from ddp_perf.system.host import cpu_slug
+
+    path = project.path / "baselines" / f"{cpu_slug()}.json"
+    path.write_text(text)
+    result = project.runpytest("-m", "cpu", "--save-baseline=accept", "--reason", "r")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert path.name in result.stderr.str()
+    assert "ddp: tiny" not in result.stdout.str()
+    assert path.read_text() == text
+
+
+def test_a_failing_rank_is_red_and_the_next_case_runs(project):
+    shutil.copy(WORKLOADS / "faulty.py", project.path)
+    path = project.path / "bench_configs" / "tiny.yaml"
+    text = path.read_text().replace("workload: mlp", "workload: faulty:build")
+    text = text.replace("input_dim: 64, hidden_dim: 64, output_dim: 8", "fault: raise, at_step: 4")
+    path.write_text(text)
+    results = project.path / "results.json"
+    result = project.runpytest(
+        "-m", "cpu", "-k", "structure", "--save-baseline", "--ddp-json", results
+    )
+    result.assert_outcomes(errors=1, skipped=1, deselected=18)
+    result.stdout.fnmatch_lines(["*ws2*: launch 1: rank 1: ValueError: the data are broken"])
+    cases = json.loads(results.read_text())["suites"][0]["measurements"]
+    launches = {case_id: len(case["launches"]) for case_id, case in cases.items()}
+    assert list(launches.values()) == [2, 0]  # one rank is never rank 1: it ran whole
+
+
+def test_everything_measured_is_in_the_results_and_in_junit(project):
+    results, junit = project.path / "results.json", project.path / "junit.xml"
+    bench = project.path / "bench.json"
+    project.runpytest(
+        *("-m", "cpu", "--save-baseline", "--ddp-json", results),
+        *("--junitxml", junit, "--benchmark-json", bench),
+    )
+    suite = json.loads(results.read_text())["suites"][0]
+    case = suite["measurements"]["mlp-ddp-fp32-ws2-b16"]
+    steps = [
+        [max(pair) for pair in zip(*(rank["step_s"] for rank in launch["ranks"]), strict=True)]
+        for launch in case["launches"]
+    ]
+    assert [len(launch) for launch in steps] == [6, 6]
+    text = junit.read_text()
+    for name in ("throughput_samples_per_s", "speedup", "exposed_communication_ms", "p95_step_ms"):
+        assert f'name="{name}"' in text
+    # pytest-benchmark tells the same steps, in order, to the precision of a running sum.
+    recorded = {
+        entry["param"]: entry["stats"]["data"]
+        for entry in json.loads(bench.read_text())["benchmarks"]
+    }
+    assert recorded["mlp-ddp-fp32-ws2-b16"] == pytest.approx([s for row in steps for s in row])
+
+
+def test_a_results_file_that_cannot_be_written_fails_the_session(project, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ddp_perf.report.results.replace_file", full)
+    result = project.runpytest(
+        "-m", "cpu", "-k", "structure", "--save-baseline", "--ddp-json", "results.json"
+    )
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "cannot be written: No space left on device" in result.stdout.str()
+
+
+def test_help_explains_every_option_in_its_own_group(project):
+    text = project.runpytest("--help").stdout.str()
+    group = text[text.index("performance regression of data-parallel training") :]
+    for option in ("--ddp-config", "--save-baseline", "--ddp-strict", "--ddp-env", "--reason"):
+        assert option in group
+
+
+def test_importing_the_plugin_imports_no_torch(project):
+    script = "import sys, ddp_perf.plugin; sys.exit('torch' in sys.modules)"
+    assert project.run(sys.executable, "-c", script).ret == 0

@@ -1,0 +1,52 @@
+"""A workload that goes wrong in one rank, in one step, in the way it is asked to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from ddp_perf.workloads import mlp
+
+
+def build(context, *, fault, at_step=8, fault_rank=1):
+    workload = mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
+    step = 0
+
+    def loss(module, batch):
+        nonlocal step
+        step += 1
+        if step == at_step and context.rank == fault_rank:
+            print(f"about to {fault}", flush=True)
+            _FAULTS[fault](module)
+        return workload.loss(module, batch)
+
+    return replace(workload, loss=loss)
+
+
+def _raise(module):
+    raise ValueError("the data are broken")
+
+
+def _tamper(module):
+    with torch.no_grad():
+        next(module.parameters()).add_(1)
+
+
+_FAULTS = {
+    "nothing": lambda module: None,
+    "raise": _raise,
+    "exit": lambda module: sys.exit(3),
+    "os-exit": lambda module: os._exit(3),
+    "kill": lambda module: os.kill(os.getpid(), signal.SIGKILL),
+    "kill-server": lambda module: os.kill(os.getppid(), signal.SIGKILL),
+    "stop": lambda module: os.kill(os.getpid(), signal.SIGSTOP),
+    "hang": lambda module: threading.Event().wait(),
+    "skip-collective": lambda module: dist.barrier(),
+    "tamper": _tamper,
+}

@@ -1,0 +1,35 @@
+"""A workload that tells its pids once it is under way, then stays in one state."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import torch.distributed as dist
+
+from ddp_perf.workloads import mlp
+
+
+def build(context, *, state, pids):
+    workload = mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
+    told = False
+
+    def loss(module, batch):
+        nonlocal told
+        if not told:
+            told = True
+            with open(pids, "w") as pipe:
+                pipe.write(f"{os.getpid()} {os.getppid()}\n")
+            if state == "sleeping":
+                threading.Event().wait()
+            elif state == "stopped":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif state == "in-a-collective" and context.rank == 0:
+                dist.barrier()  # which rank 1 never joins
+            elif state == "in-a-collective":
+                threading.Event().wait()
+        return workload.loss(module, batch)
+
+    return replace(workload, loss=loss)

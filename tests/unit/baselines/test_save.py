@@ -1,0 +1,142 @@
+"""Saving: what each mode stores, what is refused, and that nothing is lost unsaid."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.baselines.save import NewSession, differences, is_comparable, merge, refusal
+from ddp_perf.core.case import Tolerances
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_environment,
+    make_session,
+    make_structure,
+)
+
+MODES = ["missing", "append", "accept"]
+
+
+def new_session(step_s, case=None, *, day=9, structure=None):
+    return NewSession(
+        case=case or make_case(),
+        session=make_session(step_s, day=day),
+        structure=structure or make_structure(),
+    )
+
+
+@pytest.fixture
+def baseline():
+    """One case, two nights."""
+    case = make_case()
+    nights = (make_session([0.010, 0.010]), make_session([0.011, 0.011], day=2))
+    return make_baseline({case.id: make_case_baseline(case, *nights)})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_case_without_baseline_is_recorded_in_every_mode(mode):
+    new = new_session([0.010, 0.012, 0.011])
+
+    merged = merge(make_baseline(), [new], mode=mode, reason="new" if mode == "accept" else None)
+
+    stored = merged.cases[new.case.id]
+    assert stored.work == new.case.work()
+    assert stored.structure == new.structure
+    assert stored.sessions == (new.session,)
+    assert stored.first["step_time"] == 0.011
+    assert (stored.source, stored.log) == ("measured", ())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_cases_that_were_not_measured_stay(baseline, mode):
+    other = new_session([0.01, 0.01], make_case(id="other"))
+
+    merged = merge(baseline, [other], mode=mode, reason="new")
+
+    assert merged.cases.keys() == {*baseline.cases, "other"}
+    assert merged.cases.items() >= baseline.cases.items()
+
+
+def test_missing_leaves_what_is_stored(baseline):
+    assert merge(baseline, [new_session([9.0, 9.0])], mode="missing", reason=None) == baseline
+
+
+def test_append_adds_a_night_and_moves_nothing_else(baseline):
+    new = new_session([0.02, 0.02], structure=make_structure(parameters=1))
+
+    (old,) = baseline.cases.values()
+    merged = merge(baseline, [new], mode="append", reason=None).cases[new.case.id]
+
+    assert merged == msgspec.structs.replace(old, sessions=(*old.sessions, new.session))
+
+
+def test_append_never_mixes_other_work_in(baseline):
+    new = new_session([0.02, 0.02], make_case(batch_size=128))
+
+    assert merge(baseline, [new], mode="append", reason=None) == baseline
+
+
+def test_accept_replaces_and_logs_why_and_by_how_much(baseline):
+    new = new_session([0.0220, 0.0220], structure=make_structure(parameters=1))
+
+    merged = merge(baseline, [new], mode="accept", reason="wider layers").cases[new.case.id]
+
+    assert merged.sessions == (new.session,)
+    assert merged.structure == new.structure
+    (entry,) = merged.log
+    assert (entry.date, entry.reason) == (new.session.date, "wider layers")
+    assert entry.commit == make_environment().commit
+    assert entry.ratio == pytest.approx(2.0)  # against the last night, 0.011
+
+
+def test_drift_is_told_from_the_first_session_ever(baseline):
+    (case_id,) = baseline.cases
+    for step_s in (0.012, 0.014):
+        new = new_session([step_s, step_s])
+        baseline = merge(baseline, [new], mode="accept", reason=f"step {step_s}")
+
+    assert baseline.cases[case_id].first["step_time"] == 0.01
+    assert [entry.reason for entry in baseline.cases[case_id].log] == ["step 0.012", "step 0.014"]
+
+
+def test_drift_starts_anew_with_other_work(baseline):
+    new = new_session([0.05, 0.05], make_case(batch_size=128))
+
+    merged = merge(baseline, [new], mode="accept", reason="larger").cases[new.case.id]
+
+    assert merged.first["step_time"] == 0.05
+    assert merged.work == new.case.work()
+
+
+def test_one_launch_is_no_baseline():
+    assert refusal(new_session([0.01])).startswith("one launch says nothing of the spread")
+
+
+def test_launches_that_differ_by_more_than_the_tolerance_are_no_baseline():
+    case = make_case(tolerances=Tolerances(step_time=0.05))
+
+    assert refusal(new_session([0.010, 0.0105], case)) is None
+    why_not = refusal(new_session([0.010, 0.012], case))
+    assert why_not.startswith("too noisy: launches differ by 12.9% (sd), the tolerance is 5.0%")
+    assert "quieter machine" in why_not
+
+
+def test_a_difference_in_work_names_field_and_both_values():
+    stored = make_case_baseline(make_case(model={"hidden_dim": 4096, "gone": 1}))
+    case = make_case(model={"hidden_dim": 2048}, env={"A": "1"})
+
+    assert not is_comparable(stored, case)
+    assert differences(stored, case) == [
+        "env.A unset → 1",
+        "model.gone 1 → unset",
+        "model.hidden_dim 4096 → 2048",
+    ]
+
+
+def test_other_steps_and_launches_are_comparable():
+    case = make_case()
+    schedule = msgspec.structs.replace(case.schedule, steps=999, launches=1)
+
+    assert is_comparable(make_case_baseline(case), make_case(schedule=schedule))

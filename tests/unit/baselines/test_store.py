@@ -1,0 +1,172 @@
+"""A baseline file is read strictly, and is either the old one or the new one, never lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import filelock
+import msgspec
+import pytest
+
+from ddp_perf.baselines import store as store_module
+from ddp_perf.baselines.store import baseline_schema
+from ddp_perf.errors import BaselineError
+from tests.builders import make_baseline, make_case, make_case_baseline, make_session
+
+KEY = "cpu-some-2c-host"
+
+
+@pytest.fixture
+def baseline():
+    case = make_case()
+    stored = make_case_baseline(case, make_session([0.01, 0.011]), make_session([0.012], day=2))
+    return make_baseline({case.id: stored})
+
+
+def test_what_was_stored_is_loaded(store, stored, baseline):
+    stored(baseline)
+
+    assert store.load(KEY) == baseline
+
+
+def test_a_missing_file_is_an_empty_baseline_that_names_units(store):
+    empty = store.load("h200")
+
+    assert (empty.accelerator, empty.cases) == ("h200", {})
+    assert (empty.units["step_time"], empty.units["peak_memory"]) == ("s", "bytes")
+    assert not store.path("h200").exists()
+
+
+def test_a_change_is_made_to_what_is_on_disk_now(store, stored, baseline):
+    stored(baseline)
+    seen = []
+
+    store.update(KEY, lambda current: seen.append(current) or current)
+
+    assert seen == [baseline]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param('"sessions"', '"session', "not a baseline file", id="broken JSON"),
+        pytest.param('"first"', '"frist"', "frist", id="unknown field"),
+        pytest.param('"schema_version": 1', '"schema_version": 2', "is 2, this", id="foreign"),
+        pytest.param('"schema_version": 1', '"version": 1', "is None, this", id="no version"),
+        pytest.param(f'"accelerator": "{KEY}"', '"accelerator": "t4"', "'t4'", id="other machine"),
+        pytest.param('"step_time": 0.012', '"step_time": -0.012', "-0.012", id="negative"),
+        pytest.param('"step_time": 0.012', '"step_time": 0', "sessions[1].step_time", id="zero"),
+        pytest.param('"step_time": 0.012', '"step_time": NaN', "restore it", id="NaN"),
+        pytest.param('"step_time": 0.012', '"step_time": "x"', "`float`, got `str`", id="text"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name_and_never_overwritten(
+    store, stored, baseline, old, new, said
+):
+    path = stored(baseline)
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    before = path.read_bytes()
+
+    for attempt in (lambda: store.load(KEY), lambda: store.update(KEY, lambda current: current)):
+        with pytest.raises(BaselineError) as caught:
+            attempt()
+        assert str(caught.value).startswith(f"{path}: ")
+        assert said in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"\xff\xfe", b"<<<<<<< HEAD\n{}"])
+def test_what_is_no_baseline_at_all_is_refused(store, stored, baseline, content):
+    path = stored(baseline)
+    path.write_bytes(content)
+
+    with pytest.raises(BaselineError, match=r"not a baseline file .*; restore it from version"):
+        store.update(KEY, lambda current: current)
+
+    assert path.read_bytes() == content
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(
+    store, stored, baseline, monkeypatch
+):
+    path = stored(baseline)
+    before, files = path.read_bytes(), set(path.parent.iterdir())
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(BaselineError, match=r"cannot be written \(No space left on device\)"):
+        store.update(KEY, lambda current: make_baseline())
+
+    assert path.read_bytes() == before
+    assert set(path.parent.iterdir()) == files
+
+
+def test_a_failed_rename_leaves_the_old_file_and_nothing_beside_it(
+    store, stored, baseline, monkeypatch
+):
+    path = stored(baseline)
+    before, files = path.read_bytes(), set(path.parent.iterdir())
+
+    def fail(self, target):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(BaselineError, match="the old file is untouched"):
+        store.update(KEY, lambda current: make_baseline())
+
+    assert path.read_bytes() == before
+    assert set(path.parent.iterdir()) == files
+
+
+def test_a_change_that_fails_writes_nothing(store, stored, baseline):
+    path = stored(baseline)
+    before = path.read_bytes()
+
+    def fail(current):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.update(KEY, fail)
+
+    assert path.read_bytes() == before
+    store.update(KEY, lambda current: current)  # the lock was let go
+
+
+def test_a_lock_held_for_long_is_an_error_that_says_what_to_do(
+    store, stored, baseline, monkeypatch
+):
+    path = stored(baseline)
+    monkeypatch.setattr(store_module, "_LOCK_PATIENCE_S", 0.05)
+
+    with (
+        filelock.FileLock(store.directory / ".lock"),
+        pytest.raises(BaselineError, match=r"another process has been writing") as caught,
+    ):
+        store.update(KEY, lambda current: current)
+
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(store):
+    store.directory.write_text("a file")
+
+    with pytest.raises(BaselineError, match="cannot be written"):
+        store.update(KEY, lambda current: current)
+
+
+def test_the_schema_describes_every_field_that_is_written(stored, baseline):
+    written = msgspec.json.decode(stored(baseline).read_bytes())
+    schema = baseline_schema()["$defs"]
+
+    assert schema["Baseline"]["properties"].keys() == written.keys()
+    case = next(iter(written["cases"].values()))
+    assert schema["CaseBaseline"]["properties"].keys() == case.keys()
+    assert schema["Session"]["properties"].keys() == case["sessions"][0].keys()

@@ -1,0 +1,85 @@
+"""A case's fingerprint is what it does, not how well it is measured."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.case import Case, DdpOptions, Tolerances
+from tests.builders import make_case, make_cases, make_failure
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"tier": "gpu"}, id="tier"),
+        pytest.param({"workload": "mine:build"}, id="workload"),
+        pytest.param({"model": {"hidden_dim": 33}}, id="model"),
+        pytest.param({"strategy": "none", "ddp": None}, id="strategy"),
+        pytest.param({"ddp": DdpOptions(bucket_cap_mb=1)}, id="ddp option"),
+        pytest.param({"world_size": 4}, id="world size"),
+        pytest.param({"batch_size": 65}, id="batch size"),
+        pytest.param({"env": {"NCCL_ALGO": "Ring"}}, id="environment"),
+    ],
+)
+def test_what_changes_the_step_changes_the_work(change):
+    assert make_case(**change).work() != make_case().work()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"steps": 99}, id="steps"),
+        pytest.param({"warmup": 1}, id="warm-up"),
+        pytest.param({"launches": 9}, id="launches"),
+        pytest.param({"step_deadline_s": 1}, id="deadline"),
+        pytest.param({"tolerances": {"step_time": 0.5}}, id="tolerance"),
+        pytest.param({"suite": "other"}, id="name of the suite"),
+        pytest.param({"description": "reworded"}, id="description"),
+    ],
+)
+def test_how_a_case_is_measured_is_no_part_of_its_work(change):
+    changed, case = make_cases(**change)[1], make_cases()[1]
+
+    assert changed.work() == case.work()
+    assert changed.id == case.id
+
+
+def test_work_is_flat_and_names_each_field_by_its_path():
+    work = make_case(env={"A": "1"}).work()
+
+    assert work["world_size"] == 2
+    assert work["model.hidden_dim"] == 32
+    assert work["ddp.bucket_cap_mb"] == 25
+    assert work["env.A"] == "1"
+
+
+def test_work_survives_json():
+    work = make_case(model={"rate": 0.1, "deep": True, "kind": "a"}).work()
+
+    assert msgspec.json.decode(msgspec.json.encode(work)) == work
+
+
+def test_samples_are_counted_over_all_ranks():
+    assert make_case(world_size=4, batch_size=8).samples_per_step == 32
+
+
+def test_a_case_reaches_the_ranks_as_it_was():
+    case = make_case(model={"hidden_dim": 3, "dropout": 0.25, "kind": "wide"})
+
+    assert msgspec.json.decode(msgspec.json.encode(case), type=Case) == case
+
+
+def test_a_metric_without_tolerance_is_not_gated():
+    assert Tolerances(tail=None).of("tail") is None
+    assert Tolerances(step_time=0.02).of("step_time") == 0.02
+
+
+def test_a_failure_names_case_launch_rank_and_cause():
+    failure = make_failure(make_case(), 2, rank=1, detail="killed by SIGKILL")
+
+    assert str(failure) == "mlp-ddp-fp32-ws2-b64: launch 3: rank 1: killed by SIGKILL"
+
+
+def test_a_failure_of_no_single_rank_blames_none():
+    assert ": launch: " in str(make_failure(make_case(), rank=None))

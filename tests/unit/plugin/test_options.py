@@ -1,0 +1,146 @@
+"""Each option is parsed to its type, or refused in one line that says what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from ddp_perf.plugin.options import (
+    parse_assignment,
+    parse_count,
+    parse_counts,
+    parse_rate,
+    parse_save_mode,
+    parse_size,
+    parse_whole,
+    read_options,
+)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_whole, "0", 0),
+        (parse_count, "12", 12),
+        (parse_counts, "1,2,8", (1, 2, 8)),
+        (parse_counts, " 4 , 1 ", (4, 1)),
+        (parse_counts, "2", (2,)),
+        (parse_size, "25", 25.0),
+        (parse_size, "0.5", 0.5),
+        (parse_rate, "0.01", 0.01),
+        (parse_assignment, "NCCL_DEBUG=INFO", ("NCCL_DEBUG", "INFO")),
+        (parse_assignment, "A=b=c", ("A", "b=c")),
+        (parse_assignment, "A=", ("A", "")),
+        (parse_save_mode, "append", "append"),
+    ],
+)
+def test_what_fits_is_taken(parse, text, value):
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_whole, "-1"),
+        (parse_whole, "two"),
+        (parse_whole, "1.5"),
+        (parse_count, "0"),
+        (parse_counts, ""),
+        (parse_counts, ","),
+        (parse_counts, "1,0"),
+        (parse_counts, "2,2"),
+        (parse_counts, "1 2"),
+        (parse_size, "0"),
+        (parse_size, "-5"),
+        (parse_size, "inf"),
+        (parse_size, "nan"),
+        (parse_size, "big"),
+        (parse_rate, "0"),
+        (parse_rate, "0.5"),
+        (parse_rate, "1"),
+        (parse_assignment, "NCCL_DEBUG"),
+        (parse_assignment, "=1"),
+        (parse_assignment, "A B=1"),
+        (parse_save_mode, "apend"),
+        (parse_save_mode, "tests/perf"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(parse, text):
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        parse(text)
+
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+
+
+def test_an_unknown_mode_is_told_the_modes():
+    with pytest.raises(argparse.ArgumentTypeError, match="missing, append, accept"):
+        parse_save_mode("all")
+
+
+@pytest.fixture
+def options(pytester):
+    """``options("--ddp-steps=3", …)`` as this run's options would be read."""
+    return lambda *arguments: read_options(
+        pytester.parseconfig("-p", "ddp_perf.plugin", *arguments)
+    )
+
+
+def test_nothing_given_changes_nothing(options, pytester):
+    read = options()
+
+    assert read.configs == ()
+    assert read.config_directory == pytester.path / "bench_configs"
+    assert read.baseline_directory == pytester.path / "baselines"
+    assert read.overrides == type(read.overrides)()
+    assert (read.save_mode, read.reason, read.json_path) == (None, None, None)
+    assert (read.strict, read.expect_devices, read.false_alarm_rate) == (False, None, 0.01)
+
+
+def test_every_override_arrives(options):
+    overrides = options(
+        *("--ddp-world-sizes=1,2", "--ddp-batch-sizes=8", "--ddp-hidden-dim=3"),
+        *("--ddp-num-layers=4", "--ddp-bucket-cap-mb=0.5", "--ddp-steps=9"),
+        *("--ddp-warmup=0", "--ddp-launches=2", "--ddp-env=A=1", "--ddp-env=A=2"),
+    ).overrides
+
+    assert (overrides.world_sizes, overrides.batch_sizes) == ((1, 2), (8,))
+    assert overrides.model == {"hidden_dim": 3, "num_layers": 4}
+    assert overrides.bucket_cap_mb == 0.5
+    assert (overrides.steps, overrides.warmup, overrides.launches) == (9, 0, 2)
+    assert overrides.env == (("A", "1"), ("A", "2"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode"),
+    [(["--save-baseline"], "missing"), (["--save-baseline=append"], "append")],
+    ids=["default", "named"],
+)
+def test_saving_has_a_default_mode(options, arguments, mode):
+    assert options(*arguments).save_mode == mode
+
+
+def test_accepting_with_its_reason_is_read(options):
+    read = options("--save-baseline=accept", "--reason", "wider layers")
+
+    assert (read.save_mode, read.reason) == ("accept", "wider layers")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--save-baseline=accept"], "--save-baseline=accept: needs --reason"),
+        (["--save-baseline=accept", "--reason="], "needs --reason"),
+        (["--save-baseline", "--reason=why"], "--reason: goes with --save-baseline=accept only"),
+        (["--reason=why"], "--reason: goes with --save-baseline=accept only"),
+        (["--ddp-json=nowhere/x.json"], "--ddp-json: there is no directory nowhere"),
+    ],
+    ids=["no reason", "empty reason", "reason of another mode", "reason alone", "no directory"],
+)
+def test_options_that_contradict_each_other_are_refused(options, arguments, said):
+    with pytest.raises(pytest.UsageError) as caught:
+        options(*arguments)
+
+    assert said in str(caught.value)

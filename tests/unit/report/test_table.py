@@ -1,0 +1,171 @@
+"""The table of a suite: fits a terminal, hides no failure, repeats no name."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.config.suite import Variant, cases_of
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.table import case_figures, short_names, suite_table
+from tests.builders import (
+    make_cases,
+    make_failure,
+    make_finding,
+    make_launch,
+    make_measurement,
+    make_result,
+    make_suite,
+)
+
+ONE, TWO = make_cases()
+
+
+@pytest.fixture
+def result():
+    """Two ranks take 12.5 ms where one takes 10: 1.6 times as fast, efficiency 80 %."""
+    return make_result([make_measurement(ONE, [0.01] * 3), make_measurement(TWO, [0.0125] * 3)])
+
+
+def row_of(result, name, width=120):
+    (row,) = [line for line in suite_table(result, width).splitlines() if line.startswith(name)]
+    return row.split()
+
+
+def with_findings(result, *findings):
+    return msgspec.structs.replace(result, findings=findings)
+
+
+def test_a_row_shows_time_throughput_and_scaling(result):
+    assert row_of(result, "none") == ["none-ws1", "10.00", "6,400", "6,400", *"–––––"]
+    assert row_of(result, "ddp") == [
+        *("ddp-ws2", "12.50", "10,240", "5,120", "1.60", "80%", "20%", "–", "–")
+    ]
+
+
+def test_figures_are_medians_over_the_launches():
+    result = make_result([make_measurement(ONE, [0.01, 0.02, 0.5])])
+
+    figures = case_figures(result, ONE.id)
+
+    assert figures.step_s == 0.02
+    assert figures.throughput == pytest.approx(64 / 0.02)
+    assert figures.scaling is None
+
+
+def test_without_a_one_rank_leg_there_is_no_scaling_to_show():
+    result = make_result([make_measurement(TWO, [0.01])])
+
+    assert case_figures(result, TWO.id).scaling is None
+
+
+@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE])
+def test_the_quick_suite_fits_a_terminal_of_80_columns(outcome, width):
+    suite = make_suite(batch_sizes=[64, 128], model={"hidden_dim": 1024})
+    cases = cases_of(Variant(suite=suite))
+    measured = [make_measurement(case, [0.0298765]) for case in cases]
+    findings = [make_finding(case, outcome, minimum_detectable=0.1234) for case in cases]
+    result = with_findings(make_result(measured), *findings)
+
+    table = suite_table(result, width).split("INCONCLUSIVE: ")[0].split("INCOMPARABLE: ")[0]
+
+    assert max(map(len, table.splitlines())) <= 80
+    rows = [line for line in table.splitlines() if outcome.value in line]
+    assert [row.split()[0] for row in rows] == [
+        *("none-ws1-b64", "ddp-ws2-b64", "none-ws1-b128", "ddp-ws2-b128")
+    ]
+
+
+def test_a_failed_case_has_no_figures_however_many_launches_it_had(result):
+    failed = msgspec.structs.replace(result.measurements[TWO.id], failures=(make_failure(TWO),))
+    result = msgspec.structs.replace(result, measurements={**result.measurements, TWO.id: failed})
+
+    assert row_of(result, "ddp") == ["ddp-ws2", *"––––––", "FAILED", "–"]
+
+
+def test_a_case_without_any_launch_is_failed(result):
+    empty = msgspec.structs.replace(make_measurement(TWO, []), failures=(make_failure(TWO),))
+
+    table = suite_table(make_result([make_measurement(ONE, [0.01]), empty]), 80)
+
+    assert "FAILED" in table
+
+
+@pytest.mark.parametrize(
+    ("others", "worst"),
+    [
+        ([Outcome.IMPROVEMENT], Outcome.PASS),
+        ([Outcome.INCONCLUSIVE, Outcome.IMPROVEMENT], Outcome.INCONCLUSIVE),
+        ([Outcome.INCONCLUSIVE, Outcome.SUSPECT], Outcome.SUSPECT),
+        ([Outcome.REGRESSION, Outcome.INVALID], Outcome.REGRESSION),
+    ],
+)
+def test_the_worst_verdict_of_a_case_stands_for_it(result, others, worst):
+    findings = [make_finding(ONE, outcome, metric="tail") for outcome in others]
+    result = with_findings(result, make_finding(ONE, Outcome.PASS), *findings)
+
+    assert row_of(result, "none")[-2] == worst.value
+
+
+def test_the_minimum_detectable_is_that_of_the_step_time(result):
+    result = with_findings(
+        result,
+        make_finding(ONE, Outcome.PASS, metric="tail", minimum_detectable=0.5),
+        make_finding(ONE, Outcome.PASS, minimum_detectable=0.034),
+    )
+
+    assert row_of(result, "none")[-1] == "3.4%"
+
+
+def test_what_is_no_pass_is_explained_below(result):
+    result = with_findings(
+        result,
+        make_finding(ONE, Outcome.PASS, reason="all well"),
+        make_finding(TWO, Outcome.REGRESSION, reason="twice as slow"),
+    )
+
+    table = suite_table(result, 80)
+
+    assert f"REGRESSION: step time of {TWO.id}\ntwice as slow" in table
+    assert "all well" not in table
+
+
+def test_cases_without_baseline_are_told_in_one_line(result):
+    result = with_findings(
+        result, *(make_finding(case, Outcome.NO_BASELINE) for case in (ONE, TWO))
+    )
+
+    assert suite_table(result, 80).endswith("2 cases without a baseline in baselines/some.json")
+
+
+def test_what_was_stored_is_told_once_for_all_cases_alike(result):
+    saved = {ONE.id: "not stored: too noisy", TWO.id: "stored", "third": "stored"}
+
+    lines = suite_table(msgspec.structs.replace(result, saved=saved), 80).splitlines()
+
+    assert lines[-2:] == [f"{ONE.id}: not stored: too noisy", "2 cases: stored"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param(["mlp-ddp-ws2"], ["mlp-ddp-ws2"], id="one"),
+        pytest.param(
+            ["mlp-none-ws1-b8", "mlp-ddp-ws2-b8"], ["none-ws1", "ddp-ws2"], id="common parts"
+        ),
+        pytest.param(
+            ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], id="ragged"
+        ),
+    ],
+)
+def test_names_leave_out_what_all_ids_share(ids, names):
+    assert short_names(ids) == names
+
+
+def test_a_partial_result_can_be_shown():
+    measurement = make_measurement(ONE, [])
+
+    assert case_figures(make_result([measurement]), ONE.id) is None
+    assert make_launch(ONE).case_id in suite_table(make_result([measurement]), 80)

@@ -1,0 +1,115 @@
+"""What a person reads of one case."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.text import (
+    describe_finding,
+    describe_launch_failure,
+    placement_lines,
+    summary_block,
+)
+from ddp_perf.stats.summary import summarise_all
+from tests.builders import (
+    make_case,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_placement,
+)
+
+
+def test_a_verdict_is_told_with_its_figures_and_the_baselines_date():
+    finding = make_finding(
+        make_case(),
+        Outcome.REGRESSION,
+        reason="slower than any night",
+        ratio=1.2345,
+        interval=(1.2, 1.27),
+        minimum_detectable=0.034,
+        baseline_date="2026-01-02T03:04:05+00:00",
+    )
+
+    assert describe_finding(finding).splitlines() == [
+        "REGRESSION: step time of mlp-ddp-fp32-ws2-b64: 1.234 × the baseline of 2026-01-02"
+        " (interval 1.200 to 1.270, minimum detectable 3.4%)",
+        "slower than any night",
+    ]
+
+
+def test_a_verdict_without_figures_is_told_by_its_reason():
+    finding = make_finding(make_case(), Outcome.NO_BASELINE, metric="structure", reason="none yet")
+
+    assert describe_finding(finding) == ("NO_BASELINE: structure of mlp-ddp-fp32-ws2-b64\nnone yet")
+
+
+def test_placement_has_the_lines_known_from_ddp_scripts():
+    placements = [
+        make_placement(
+            rank,
+            device=f"cuda:{rank}",
+            device_id=f"GPU-{rank}abc",
+            device_name="NVIDIA A100-SXM4-40GB",
+            cuda_visible_devices="0,1",
+        )
+        for rank in (0, 1)
+    ]
+
+    assert placement_lines(placements) == [
+        "[Rank 0] CUDA_VISIBLE_DEVICES=0,1, LOCAL_RANK=0, current_device=cuda:0,"
+        " name=NVIDIA A100-SXM4-40GB, GPU-0abc",
+        "[Rank 1] CUDA_VISIBLE_DEVICES=0,1, LOCAL_RANK=1, current_device=cuda:1,"
+        " name=NVIDIA A100-SXM4-40GB, GPU-1abc",
+    ]
+
+
+def test_an_unset_mask_is_said_to_be_unset():
+    (line,) = placement_lines([make_placement()])
+
+    assert line.startswith("[Rank 0] CUDA_VISIBLE_DEVICES=unset, LOCAL_RANK=0, ")
+    assert line.endswith(", cores 0")
+
+
+def test_the_summary_block_agrees_with_itself():
+    """In the published sample time, throughput and sample count contradict one another."""
+    case = make_case()
+    measurement = make_measurement(case, [0.008, 0.010, 0.012])
+    rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
+
+    title, *lines = summary_block(measurement, rows).splitlines()
+
+    block = {name.strip(): value for name, _, value in (line.partition(": ") for line in lines)}
+    config = block.pop("Config")
+    assert title == "=== DDP Scaling Benchmark ==="
+    assert block == {
+        "World size": "2",
+        "Device": "cpu",
+        "Warmup steps": "2",
+        "Measured steps": "10 / 12 in each of 3 launches",
+        "Avg step time": "10.00 ms",
+        "Throughput": "12,800 samples/s",  # 2 × 64 ÷ 10 ms
+        "Measured samples": "3,840",  # 2 × 64 × 10 × 3
+    }
+    assert "model.hidden_dim=32" in config
+    assert "ddp.bucket_cap_mb=25" in config
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [
+        pytest.param({}, [], id="nothing"),
+        pytest.param({"traceback": "Traceback …\n"}, ["Traceback …"], id="traceback"),
+        pytest.param(
+            {"stacks": {"rank 0": "in forward\n", "rank 1": "no stack: stopped (T)"}},
+            ["rank 0:", "in forward", "rank 1:", "no stack: stopped (T)"],
+            id="stacks",
+        ),
+        pytest.param({"output": "a\nb"}, ["last output:", "a", "b"], id="output"),
+    ],
+)
+def test_a_failed_launch_is_told_with_all_that_is_known(evidence, said):
+    failure = make_failure(make_case(), **evidence)
+
+    assert describe_launch_failure(failure).splitlines() == [str(failure), *said]

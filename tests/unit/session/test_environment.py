@@ -1,0 +1,28 @@
+"""The conditions of a measurement say only what applied to it."""
+
+from __future__ import annotations
+
+from ddp_perf.session.environment import describe_environment
+from tests.builders import RUNTIME, make_capacity, make_gpu_machine
+
+MACHINE = make_gpu_machine("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", interconnect="nvlink")
+
+
+def test_a_gpu_session_names_gpus_driver_and_libraries(tmp_path):
+    environment = describe_environment(make_capacity(MACHINE), "gpu", RUNTIME, tmp_path)
+
+    assert environment.accelerator == "NVIDIA A100-SXM4-40GB"
+    assert environment.accelerator_key == "a100-sxm4-40gb"
+    assert (environment.accelerator_count, environment.interconnect) == (2, "nvlink")
+    assert (environment.driver, environment.cuda) == ("570.1", "12.8")
+    assert (environment.nccl, environment.cudnn) == ("2.27.3", "90100")
+
+
+def test_a_cpu_session_on_the_same_machine_names_none_of_them(tmp_path):
+    environment = describe_environment(make_capacity(MACHINE, 8), "cpu", RUNTIME, tmp_path)
+
+    assert environment.accelerator_key.startswith("cpu-")
+    assert environment.accelerator_count == 8
+    assert environment.blas == "mkl"
+    gpu_only = ("interconnect", "driver", "cuda", "cudnn", "nccl")
+    assert {getattr(environment, name) for name in gpu_only} == {None}

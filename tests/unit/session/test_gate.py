@@ -1,0 +1,188 @@
+"""Measurements against a baseline: which verdict each metric gets, and what it says."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.case import Tolerances
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate import gated_metrics, judge_suite, summaries_of
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_cases,
+    make_failure,
+    make_measurement,
+    make_session,
+    make_structure,
+)
+
+ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
+JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
+NIGHTS = (1.0, 1.003, 0.997, 1.002, 0.998, 1.001)
+
+
+def launches(step_s):
+    return [step_s * factor for factor in JITTER]
+
+
+def stored(case, step_s, *, efficiency=None, **changes):
+    """Six quiet nights of ``step_s``."""
+    figures = {} if efficiency is None else {"efficiency": efficiency}
+    nights = [
+        make_session(launches(step_s * night), day=day, **figures)
+        for day, night in enumerate(NIGHTS, start=1)
+    ]
+    return make_case_baseline(case, *nights, **changes)
+
+
+@pytest.fixture
+def baseline():
+    """One rank takes 10 ms a step, two take 12."""
+    return make_baseline({ONE.id: stored(ONE, 0.010), TWO.id: stored(TWO, 0.012, efficiency=1.2)})
+
+
+def findings(measurements, baseline):
+    """Findings by case id and metric."""
+    by_id = {measurement.case.id: measurement for measurement in measurements}
+    found = judge_suite(
+        by_id, summaries_of(by_id), baseline, alpha=0.001, baseline_path="baselines/x.json"
+    )
+    return {(finding.case_id, finding.metric): finding for finding in found}
+
+
+def outcomes(found, case):
+    return {metric: f.verdict.outcome for (case_id, metric), f in found.items() if case_id == case}
+
+
+def test_nothing_changed_is_a_pass_in_every_metric(baseline):
+    measured = [make_measurement(ONE, launches(0.010)), make_measurement(TWO, launches(0.012))]
+
+    found = findings(measured, baseline)
+
+    assert {finding.verdict.outcome for finding in found.values()} == {Outcome.PASS}
+    assert outcomes(found, ONE.id).keys() == {"step_time", "tail", "peak_memory", "structure"}
+    assert outcomes(found, TWO.id).keys() == outcomes(found, ONE.id).keys() | {"efficiency"}
+
+
+def test_a_finding_carries_the_figures_it_compared(baseline):
+    found = findings([make_measurement(ONE, launches(0.011))], baseline)
+
+    finding = found[ONE.id, "step_time"]
+    assert finding.value == pytest.approx(0.011)
+    assert finding.baseline == pytest.approx(0.010, rel=0.005)
+    assert finding.baseline_date == "2026-01-01T03:04:05+00:00"
+    assert finding.verdict.ratio == pytest.approx(1.1, rel=0.01)
+
+
+def test_slower_steps_are_a_regression_of_the_step_time_alone(baseline):
+    found = outcomes(findings([make_measurement(ONE, launches(0.013))], baseline), ONE.id)
+
+    assert found.pop("step_time") is Outcome.REGRESSION
+    assert set(found.values()) == {Outcome.PASS}
+
+
+def test_more_memory_is_a_regression_of_the_memory_alone(baseline):
+    measurement = make_measurement(ONE, launches(0.010), peak_memory=1500)
+
+    found = outcomes(findings([measurement], baseline), ONE.id)
+
+    assert found.pop("peak_memory") is Outcome.REGRESSION
+    assert set(found.values()) == {Outcome.PASS}
+
+
+def test_steps_that_stall_are_a_regression_of_the_tail_alone(baseline):
+    stalling = [(step_s,) * 9 + (step_s * 3,) for step_s in launches(0.010)]
+
+    found = outcomes(findings([make_measurement(ONE, stalling)], baseline), ONE.id)
+
+    assert found.pop("tail") is Outcome.REGRESSION
+    assert set(found.values()) == {Outcome.PASS}
+
+
+def test_an_unknown_case_names_the_file_and_the_command_that_records(baseline):
+    other = make_case(id="other", single=None)
+
+    found = findings([make_measurement(other, launches(0.01))], baseline)
+
+    assert set(outcomes(found, "other").values()) == {Outcome.NO_BASELINE}
+    assert found.keys() == {("other", m) for m in ("step_time", "tail", "peak_memory", "structure")}
+    for finding in found.values():
+        assert "baselines/x.json" in finding.verdict.reason
+        assert "--save-baseline" in finding.verdict.reason
+
+
+def test_other_work_is_incomparable_and_names_field_and_command(baseline):
+    wider = msgspec.structs.replace(ONE, model={**ONE.model, "hidden_dim": 48})
+
+    found = findings([make_measurement(wider, launches(0.02))], baseline)
+
+    assert set(outcomes(found, ONE.id).values()) == {Outcome.INCOMPARABLE}
+    for finding in found.values():
+        assert "baselines/x.json" in finding.verdict.reason
+        assert "model.hidden_dim 32 → 48" in finding.verdict.reason
+        assert "--save-baseline=accept" in finding.verdict.reason
+
+
+def test_a_slower_group_is_a_regression_of_its_efficiency(baseline):
+    measured = [make_measurement(ONE, launches(0.010)), make_measurement(TWO, launches(0.015))]
+
+    found = outcomes(findings(measured, baseline), TWO.id)
+
+    assert found["efficiency"] is found["step_time"] is Outcome.REGRESSION
+
+
+def test_worse_scaling_because_one_rank_alone_got_faster_is_no_regression(baseline):
+    measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
+
+    found = findings(measured, baseline)
+
+    finding = found[TWO.id, "efficiency"]
+    assert finding.verdict.outcome is Outcome.PASS
+    assert finding.verdict.ratio > 1.2
+    assert "the one-rank leg got faster" in finding.verdict.reason
+    assert found[ONE.id, "step_time"].verdict.outcome is Outcome.IMPROVEMENT
+
+
+def test_efficiency_without_its_one_rank_leg_is_no_pass(baseline):
+    """The one-rank case failed, say: what was not measured was not found good."""
+    found = outcomes(findings([make_measurement(TWO, launches(0.012))], baseline), TWO.id)
+
+    assert found["efficiency"] not in (Outcome.PASS, Outcome.IMPROVEMENT)
+
+
+def test_a_change_of_structure_is_a_regression_at_any_speed(baseline):
+    odd = make_structure(buckets=(1616, 1616))
+
+    found = findings([make_measurement(ONE, launches(0.010), structure=odd)], baseline)
+
+    assert found[ONE.id, "structure"].verdict.outcome is Outcome.REGRESSION
+    assert "buckets [3,232] → [1,616, 1,616]" in found[ONE.id, "structure"].verdict.reason
+    assert found[ONE.id, "step_time"].verdict.outcome is Outcome.PASS
+
+
+def test_the_level_is_that_of_the_first_five_sessions_however_many_follow():
+    slower = [make_session(launches(0.0102), day=day) for day in range(6, 12)]
+    first = [make_session(launches(0.010 * night), day=1) for night in NIGHTS[:5]]
+    baseline = make_baseline({ONE.id: make_case_baseline(ONE, *first, *slower)})
+
+    found = findings([make_measurement(ONE, launches(0.0102))], baseline)
+
+    assert found[ONE.id, "step_time"].baseline == pytest.approx(0.010, rel=0.001)
+    assert found[ONE.id, "step_time"].verdict.ratio == pytest.approx(1.02, rel=0.005)
+
+
+def test_a_case_with_a_failed_launch_is_not_judged(baseline):
+    measurement = make_measurement(ONE, launches(0.010))
+    failed = msgspec.structs.replace(measurement, failures=(make_failure(ONE),))
+
+    assert findings([failed], baseline) == {}
+
+
+def test_only_what_has_a_tolerance_is_gated():
+    tolerances = Tolerances(tail=None, peak_memory=None)
+
+    assert gated_metrics(make_case(tolerances=tolerances)) == ["step_time", "efficiency"]
+    assert gated_metrics(make_case(tolerances=tolerances, single=None)) == ["step_time"]

@@ -1,0 +1,51 @@
+"""Launches are interleaved, and their time is told before the first."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.session.plan import estimate_s, interleave
+from tests.builders import make_baseline, make_case, make_case_baseline, make_session
+
+
+def case_with(launches, case_id):
+    case = make_case(id=case_id)
+    schedule = msgspec.structs.replace(case.schedule, launches=launches)
+    return msgspec.structs.replace(case, schedule=schedule)
+
+
+def test_cases_take_turns():
+    plan = interleave([case_with(2, "a"), case_with(3, "b"), case_with(2, "c")], [])
+
+    order = [(request.case.id, request.round) for request in plan]
+    assert order == [("a", 0), ("b", 0), ("c", 0), ("a", 1), ("b", 1), ("c", 1), ("b", 2)]
+
+
+def test_every_launch_knows_where_to_import_from():
+    plan = interleave([case_with(2, "a")], ["here"])
+
+    assert [request.import_paths for request in plan] == [("here",), ("here",)]
+
+
+def test_without_cases_there_is_no_plan():
+    assert interleave([], []) == []
+
+
+def test_the_estimate_grows_with_steps_and_launches():
+    def estimate(launches, steps):
+        case = case_with(launches, "a")
+        schedule = msgspec.structs.replace(case.schedule, steps=steps)
+        case = msgspec.structs.replace(case, schedule=schedule)
+        stored = make_case_baseline(case, make_session([1.0, 2.0, 99.0]))
+        return estimate_s(interleave([case], []), make_baseline({"a": stored}))
+
+    assert estimate(1, 20) - estimate(1, 10) == pytest.approx(10 * 2.0)  # the median step
+    assert estimate(3, 10) == pytest.approx(3 * estimate(1, 10))
+
+
+def test_one_unknown_case_leaves_the_time_unknown():
+    known, unknown = case_with(1, "a"), case_with(1, "b")
+    baseline = make_baseline({"a": make_case_baseline(known)})
+
+    assert estimate_s(interleave([known, unknown], []), baseline) is None

@@ -1,0 +1,218 @@
+"""One suite from cases to findings and a stored baseline, on a launcher that is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.errors import BaselineError, LaunchError
+from ddp_perf.session.suite import SuiteRequest, run_suite
+from tests.builders import (
+    FakeLauncher,
+    NotedProgress,
+    make_capacity,
+    make_cases,
+    make_failure,
+    make_launch,
+)
+
+CASES = tuple(make_cases(launches=3))
+ONE, TWO = CASES
+JITTER = (1.0, 1.004, 0.996)
+
+
+def steps_of(one_s, two_s, *, failing=None):
+    """Answers of a launcher; the launches differ a little, the case ``failing`` fails at once."""
+
+    def answer(request):
+        if failing is not None and request.case.id == failing.id:
+            return make_failure(request.case, request.round)
+        step_s = (one_s if request.case.world_size == 1 else two_s) * JITTER[request.round]
+        return make_launch(request.case, request.round, step_s=step_s)
+
+    return answer
+
+
+class Night:
+    """A machine whose sessions follow one another."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.store = BaselineStore(directory / "baselines")
+        self.key = make_capacity().accelerator_key("cpu")
+        self.partial = []
+        self.progress = NotedProgress()
+        self.launcher = None
+
+    def __call__(self, answer, **request):
+        self.launcher = FakeLauncher(answer)
+        return run_suite(
+            SuiteRequest(
+                suite="quick", **{"cases": CASES, "alpha": 0.001, "root": self.directory, **request}
+            ),
+            capacity=make_capacity(),
+            launcher=self.launcher,
+            store=self.store,
+            progress=self.progress,
+            on_partial=self.partial.append,
+        )
+
+    def stored(self, case):
+        return self.store.load(self.key).cases.get(case.id)
+
+
+@pytest.fixture
+def night(tmp_path):
+    return Night(tmp_path)
+
+
+def outcomes(result):
+    return {finding.verdict.outcome for finding in result.findings}
+
+
+def test_a_first_session_has_no_baseline_and_stores_none_unasked(night):
+    result = night(steps_of(0.010, 0.012))
+
+    assert outcomes(result) == {Outcome.NO_BASELINE}
+    assert result.saved == {}
+    assert not night.store.path(night.key).exists()
+
+
+def test_a_session_says_where_and_when_it_was_measured(night):
+    result = night(steps_of(0.010, 0.012))
+
+    assert (result.suite, result.tier) == ("quick", "cpu")
+    assert result.environment.accelerator_key == night.key
+    assert result.environment.torch == "2.13.0"
+    assert (result.environment.cuda, result.environment.nccl) == (None, None)  # not on this tier
+    assert result.baseline_path == str(night.store.path(night.key))
+    assert result.date.endswith("+00:00")
+
+
+def test_efficiency_is_paired_within_each_round(night):
+    result = night(steps_of(0.010, 0.012))
+
+    ratios = [row.values["efficiency"] for row in result.summaries[TWO.id]]
+    assert ratios == pytest.approx([1.2, 1.2, 1.2])
+    assert "efficiency" not in result.summaries[ONE.id][0].values
+
+
+def test_missing_records_every_case_without_baseline_once(night):
+    first = night(steps_of(0.010, 0.012), save_mode="missing")
+    path = night.store.path(night.key)
+    text = path.read_text()
+
+    again = night(steps_of(0.020, 0.024), save_mode="missing")
+
+    assert set(first.saved) == {ONE.id, TWO.id}
+    assert set(first.saved.values()) == {f"stored (missing) in {path}"}
+    assert path.read_text() == text
+    assert {note.partition(":")[0] for note in again.saved.values()} == {"not stored"}
+    assert outcomes(again) & {Outcome.REGRESSION, Outcome.SUSPECT, Outcome.INCONCLUSIVE}
+
+
+def test_append_adds_a_session_to_each_case(night):
+    for _ in range(3):
+        result = night(steps_of(0.010, 0.012), save_mode="append")
+
+    assert [len(night.stored(case).sessions) for case in CASES] == [3, 3]
+    assert len(night.stored(TWO).sessions[0].values("efficiency")) == 3
+    assert Outcome.REGRESSION not in outcomes(result)
+
+
+def test_append_refuses_other_work(night):
+    night(steps_of(0.010, 0.012), save_mode="missing")
+    wider = make_cases(model={"hidden_dim": 48})
+
+    result = night(steps_of(0.010, 0.012), cases=tuple(wider), save_mode="append")
+
+    assert outcomes(result) == {Outcome.INCOMPARABLE}
+    assert "accept replaces them" in result.saved[ONE.id]
+    assert len(night.stored(ONE).sessions) == 1
+
+
+def test_accept_replaces_with_the_reason_logged(night):
+    night(steps_of(0.010, 0.012), save_mode="missing")
+
+    night(steps_of(0.020, 0.024), save_mode="accept", reason="wider layers")
+
+    for case in CASES:
+        stored = night.stored(case)
+        assert len(stored.sessions) == 1
+        (entry,) = stored.log
+        assert entry.reason == "wider layers"
+        assert entry.ratio == pytest.approx(2.0)
+
+
+def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(night):
+    def answer(request):
+        noisy = (1.0, 1.5, 0.7)[request.round] if request.case.id == TWO.id else 1.0
+        return make_launch(request.case, request.round, step_s=0.01 * noisy)
+
+    result = night(answer, save_mode="missing")
+
+    assert result.saved[TWO.id].startswith("not stored: too noisy")
+    assert night.stored(ONE) is not None
+    assert night.stored(TWO) is None
+
+
+def test_a_failed_case_is_neither_judged_nor_stored(night):
+    result = night(steps_of(0.010, 0.012, failing=ONE), save_mode="missing")
+
+    assert {finding.case_id for finding in result.findings} == {TWO.id}
+    assert set(result.saved) == {TWO.id}
+    assert len(result.measurements[ONE.id].failures) == 1
+
+
+def test_results_are_handed_over_after_each_round_and_when_judged(night):
+    result = night(steps_of(0.010, 0.012))
+
+    launches = [len(partial.measurements[TWO.id].launches) for partial in night.partial]
+    assert launches == [1, 2, 3, 3]
+    assert [bool(partial.findings) for partial in night.partial] == [False, False, False, True]
+    assert night.partial[-1].findings == result.findings
+
+
+def test_an_interrupted_session_keeps_its_launches_and_stores_nothing(night):
+    def answer(request):
+        if request.round == 1:
+            raise KeyboardInterrupt
+        return make_launch(request.case, request.round)
+
+    with pytest.raises(KeyboardInterrupt):
+        night(answer, save_mode="missing")
+
+    assert len(night.partial[-1].measurements[ONE.id].launches) == 1
+    assert night.progress.ended
+    assert not night.store.path(night.key).exists()
+
+
+def test_the_estimate_is_known_from_the_second_session_on(night):
+    night(steps_of(0.010, 0.012), save_mode="missing")
+    night(steps_of(0.010, 0.012))
+
+    (suite, launches, before), (_, _, after) = night.progress.begun
+    assert (suite, launches, before) == ("quick", 6, None)
+    assert after > 3 * 12 * (0.010 + 0.012)  # its steps alone
+
+
+def test_a_broken_baseline_is_refused_before_anything_is_launched(night):
+    path = night.store.path(night.key)
+    path.parent.mkdir()
+    path.write_text("{")
+
+    with pytest.raises(BaselineError):
+        night(steps_of(0.010, 0.012))
+
+    assert night.launcher.asked == []
+
+
+def test_ranks_that_cannot_be_started_end_the_progress_display(night):
+    def answer(request):
+        raise LaunchError("the forkserver did not start")
+
+    with pytest.raises(LaunchError):
+        night(answer)
+
+    assert night.progress.ended

@@ -1,0 +1,51 @@
+"""What a machine cannot run is said with both counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.system.capacity import find_capacity
+from tests.builders import make_capacity, make_case, make_gpu_machine
+
+
+@pytest.mark.parametrize(
+    ("tier", "world_size", "gpus", "cores", "obstacle"),
+    [
+        ("gpu", 2, 0, 8, "needs 2 CUDA devices, found 0"),
+        ("gpu", 1, 0, 8, "needs 1 CUDA device, found 0"),
+        ("gpu", 8, 4, 64, "needs 8 CUDA devices, found 4"),
+        ("gpu", 2, 2, 1, None),
+        ("cpu", 2, 0, 1, "needs 2 cores, one a rank, found 1"),
+        ("cpu", 2, 0, 2, None),
+        ("cpu", 8, 8, 2, "needs 8 cores, one a rank, found 2"),
+    ],
+)
+def test_an_obstacle_names_what_is_needed_and_what_was_found(
+    tier, world_size, gpus, cores, obstacle
+):
+    capacity = make_capacity(make_gpu_machine(*["NVIDIA H200"] * gpus), cores)
+
+    assert capacity.obstacle(make_case(tier=tier, world_size=world_size)) == obstacle
+
+
+def test_the_gpu_tier_is_described_by_its_gpus():
+    machine = make_gpu_machine("Tesla T4", "Tesla T4", interconnect="pcie")
+    capacity = make_capacity(machine, cores=16)
+
+    assert capacity.accelerator_key("gpu") == "t4"
+    assert capacity.accelerator_name("gpu") == "Tesla T4"
+    assert capacity.accelerator_count("gpu") == 2
+
+
+def test_the_cpu_tier_is_described_by_its_processor_whatever_gpus_there_are():
+    capacity = make_capacity(make_gpu_machine("Tesla T4"), cores=16)
+
+    assert capacity.accelerator_key("cpu").startswith("cpu-")
+    assert capacity.accelerator_count("cpu") == 16
+
+
+def test_this_machine_can_be_looked_at():
+    capacity = find_capacity()
+
+    assert capacity.cores >= 1
+    assert capacity.obstacle(make_case(tier="cpu", world_size=1)) is None

@@ -1,0 +1,66 @@
+"""A file is the old or the new one, never half of each."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.system.files import replace_file
+
+
+@pytest.mark.parametrize("old", [None, b"old"], ids=["new file", "existing file"])
+def test_a_file_is_replaced_whole(tmp_path, old):
+    path = tmp_path / "figures.json"
+    if old is not None:
+        path.write_bytes(old)
+
+    replace_file(path, b"new")
+
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_relative_path_is_taken_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    replace_file(Path("a.json"), b"new")
+
+    assert (tmp_path / "a.json").read_bytes() == b"new"
+
+
+def test_others_may_read_it(tmp_path):
+    replace_file(tmp_path / "a.json", b"new")
+
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, b"new")
+
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_data_are_on_disk_before_the_name_is(tmp_path, monkeypatch):
+    """A crash of the machine must not leave an empty file under the name."""
+    path, seen, fsync = tmp_path / "a.json", [], os.fsync
+
+    def note(descriptor):
+        seen.append((path.exists(), os.fstat(descriptor).st_size))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    replace_file(path, b"new")
+
+    assert seen == [(False, 3)]
