@@ -24,7 +24,7 @@ from ddp_perf.core.result import (
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import LaunchRequest, Runtime
 from ddp_perf.session.gate import summaries_of
-from ddp_perf.session.suite import SuiteResult
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpus import NO_GPUS, Gpu, GpuMachine
 

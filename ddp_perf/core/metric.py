@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ddp_perf.core.case import Case
+
 
 class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One figure a launch; the tolerance that goes with it is the case's own."""
@@ -20,3 +22,13 @@ PEAK_MEMORY = MetricSpec(name="peak_memory", title="peak memory of a rank", unit
 
 METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, PEAK_MEMORY)
 STRUCTURE = "structure"
+
+
+def gated_metrics(case: Case) -> list[str]:
+    """The metrics of a case that its tolerances gate by statistics."""
+    return [
+        metric.name
+        for metric in METRICS
+        if case.tolerances.of(metric.name) is not None
+        and (metric is not EFFICIENCY or case.single is not None)
+    ]

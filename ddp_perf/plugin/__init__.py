@@ -8,11 +8,7 @@ from ddp_perf.plugin.collection import (
 )
 from ddp_perf.plugin.fixtures import assert_verdict, ddp_measured, ddp_session, worker_clock
 from ddp_perf.plugin.options import pytest_addoption
-from ddp_perf.plugin.terminal import (
-    pytest_itemcollected,
-    pytest_sessionfinish,
-    pytest_terminal_summary,
-)
+from ddp_perf.plugin.terminal import pytest_sessionfinish, pytest_terminal_summary
 
 __all__ = [
     "assert_verdict",
@@ -23,7 +19,6 @@ __all__ = [
     "pytest_collection_finish",
     "pytest_configure",
     "pytest_generate_tests",
-    "pytest_itemcollected",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "worker_clock",

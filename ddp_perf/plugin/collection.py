@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.options import read_options
 from ddp_perf.plugin.session import SESSION, DdpSession
 
+# One parameter a case, shared by all tests: making them anew for each is a third of the cost.
+PARAMETERS = pytest.StashKey[list[Any]]()
 _MARKERS = (
     "perf: measures training; deselected unless -m asks for it",
     "gpu: needs CUDA devices",
@@ -36,6 +39,9 @@ def pytest_collection(session: pytest.Session) -> None:
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
     session.config.stash[SESSION] = DdpSession(session.config, options, cases)
+    session.config.stash[PARAMETERS] = [
+        pytest.param(case, id=case.id, marks=getattr(pytest.mark, case.tier)) for case in cases
+    ]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -43,34 +49,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marker = metafunc.definition.get_closest_marker("ddp_metric")
     metric = marker.args[0] if marker else STRUCTURE
-    cases = [c for c in metafunc.config.stash[SESSION].cases if _asserts_something(c, metric)]
-    metafunc.parametrize("ddp_case", [_parameter(case) for case in cases])
+    parameters = metafunc.config.stash[PARAMETERS]
+    metafunc.parametrize(
+        "ddp_case", [p for p in parameters if _asserts_something(p.values[0], metric)]
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Plan what the selected items need. Raises UsageError for a broken baseline file."""
+    if session.config.option.collectonly:
+        return
     ddp = session.config.stash[SESSION]
     try:
-        ddp.plan([case for item in session.items for case in _needed(item, ddp)])
+        by_id = {(case.suite, case.id): case for case in ddp.cases}
+        ddp.plan([case for item in session.items for case in _needed(item, by_id)])
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
 
 
-def case_of(item: pytest.Item) -> Case | None:
-    """The case of a parametrized item; None for any other item."""
+def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[Case]:
+    """The item's own case, and for scaling the one-rank case that it is compared with."""
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("ddp_case") if callspec else None
-    return case if isinstance(case, Case) else None
-
-
-def _needed(item: pytest.Item, ddp: DdpSession) -> Iterator[Case]:
-    case = case_of(item)
-    if case is None:
+    if not isinstance(case, Case):
         return
     yield case
     marker = item.get_closest_marker("ddp_metric")
-    if marker and marker.args[0] == EFFICIENCY.name:
-        yield from (c for c in ddp.cases if (c.suite, c.id) == (case.suite, case.single))
+    if marker and marker.args[0] == EFFICIENCY.name and case.single is not None:
+        yield by_id[case.suite, case.single]
 
 
 def _asserts_something(case: Case, metric: str) -> bool:
@@ -80,7 +86,3 @@ def _asserts_something(case: Case, metric: str) -> bool:
     if metric == EFFICIENCY.name and case.world_size == 1:
         return False
     return case.tolerances.of(metric) is not None
-
-
-def _parameter(case: Case) -> object:
-    return pytest.param(case, id=case.id, marks=[getattr(pytest.mark, case.tier), pytest.mark.perf])

@@ -13,14 +13,14 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.clock import WorkerClock
 from ddp_perf.plugin.session import SESSION, DdpSession
-from ddp_perf.report.table import CaseFigures, case_figures
+from ddp_perf.report.figures import CaseFigures, case_figures
 from ddp_perf.report.text import (
     describe_finding,
     describe_launch_failure,
     placement_lines,
     summary_block,
 )
-from ddp_perf.session.suite import SuiteResult
+from ddp_perf.session.result import SuiteResult
 
 _FAILING = (Outcome.REGRESSION, Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
 _SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import statistics
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import rich.console
-import rich.progress
 
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.session.run import LaunchOutcome
 from ddp_perf.stats.summary import group_steps
+
+if TYPE_CHECKING:
+    import rich.progress
 
 
 class TerminalProgress:
@@ -34,11 +35,12 @@ class TerminalProgress:
         when = f"about {_duration(estimate_s)}" if estimate_s is not None else "not timed before"
         self.say(f"{suite}: {launches} launches, {when}")
         if sys.stdout.isatty() and not self._quiet:
+            import rich.progress  # only where it is shown: collection need not pay for it
+
             self._bar = rich.progress.Progress(
                 rich.progress.TextColumn("{task.description}"),
                 rich.progress.BarColumn(),
                 rich.progress.MofNCompleteColumn(),
-                console=rich.console.Console(file=sys.stdout),
                 transient=True,
             )
             self._bar.add_task("starting", total=launches)

@@ -10,13 +10,13 @@ import pytest
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case
+from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.report.results import write_results
-from ddp_perf.session.gate import gated_metrics
-from ddp_perf.session.suite import SuiteRequest, SuiteResult, run_suite
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.lease import machine_lease
 
@@ -79,6 +79,10 @@ class DdpSession:
         self._write(complete=True)
 
     def _measure(self, suite: str) -> SuiteResult:
+        # Here, since judging needs scipy: a third of a second that collection need not pay.
+        from ddp_perf.session.suite import SuiteRequest, run_suite
+        from ddp_perf.stats.budget import alpha_per_metric
+
         if self._launcher is None:
             self._resources.enter_context(
                 machine_lease(patience_s=_LEASE_PATIENCE_S, on_wait=self._progress.say)
@@ -88,7 +92,7 @@ class DdpSession:
             SuiteRequest(
                 suite=suite,
                 cases=tuple(self._planned[suite]),
-                alpha=self._alpha(),
+                alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated()),
                 save_mode=self.options.save_mode,
                 reason=self.options.reason,
                 root=self._root,
@@ -100,10 +104,9 @@ class DdpSession:
             on_partial=self._note_partial,
         )
 
-    def _alpha(self) -> float:
-        """One false-alarm budget for the session, split evenly over all that is gated."""
-        gated = sum(len(gated_metrics(case)) for cases in self._planned.values() for case in cases)
-        return self.options.false_alarm_rate / gated
+    def _gated(self) -> int:
+        """How many verdicts of this session share its false-alarm budget."""
+        return sum(len(gated_metrics(case)) for cases in self._planned.values() for case in cases)
 
     def _note_partial(self, result: SuiteResult) -> None:
         self.results[result.suite] = result

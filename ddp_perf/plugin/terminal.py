@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.plugin.collection import case_of
 from ddp_perf.plugin.session import SESSION
-from ddp_perf.report.table import suite_table
 
 
 @pytest.hookimpl(trylast=True)
@@ -22,6 +20,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
+    from ddp_perf.report.table import suite_table  # rich, which collection need not pay for
+
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
         return
@@ -43,7 +43,7 @@ def pytest_terminal_summary(
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:
     """Why the items that should have measured did not; None when there were none."""
     reports = [*terminalreporter.getreports("skipped"), *terminalreporter.getreports("error")]
-    reports = [report for report in reports if "ddp_case" in report.keywords]
+    reports = [report for report in reports if "perf" in report.keywords]
     if not reports:
         return None
     reasons = sorted({_reason(report) for report in reports})
@@ -55,9 +55,3 @@ def _reason(report: pytest.TestReport) -> str:
     detail = report.longrepr
     text = detail[2] if isinstance(detail, tuple) else str(detail)
     return text.removeprefix("Skipped: ").splitlines()[0]
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks the items of this plugin, so that their reports are known again."""
-    if case_of(item) is not None:
-        item.keywords["ddp_case"] = True

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.session.suite import SuiteResult
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.files import replace_file
 
 SCHEMA_VERSION = 1

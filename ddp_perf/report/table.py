@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import io
-import statistics
 from collections.abc import Sequence
 
-import msgspec
 import rich.box
 import rich.console
 import rich.table
 
-from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.figures import case_figures
 from ddp_perf.report.text import describe_finding
-from ddp_perf.session.suite import SuiteResult
-from ddp_perf.stats.scaling import Scaling, weak_scaling
+from ddp_perf.session.result import SuiteResult
 
 _NARROWEST = 80
 # The worst verdict of a case stands for it.
@@ -31,41 +29,6 @@ _SEVERITY = [
     Outcome.IMPROVEMENT,
 ]
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to say
-
-
-class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians over the launches of a case."""
-
-    step_s: float
-    p95_step_s: float
-    throughput: float
-    scaling: Scaling | None  # None: one rank, or no one-rank leg was measured
-
-
-def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
-    """What the table and the test reports show; None when no launch was finished."""
-    rows = result.summaries.get(case_id, ())
-    if not rows:
-        return None
-    case = result.measurements[case_id].case
-    step_s, throughput = _typical(rows)
-    singles = result.summaries.get(case.single, ()) if case.single else ()
-    scaling = None
-    if singles:
-        single_s, single_throughput = _typical(singles)
-        scaling = weak_scaling(
-            world_size=case.world_size,
-            throughput=throughput,
-            single_throughput=single_throughput,
-            step_s=step_s,
-            single_s=single_s,
-        )
-    return CaseFigures(
-        step_s=step_s,
-        p95_step_s=statistics.median(row.p95_step_s for row in rows),
-        throughput=throughput,
-        scaling=scaling,
-    )
 
 
 def suite_table(result: SuiteResult, width: int) -> str:
@@ -138,9 +101,3 @@ def short_names(ids: Sequence[str]) -> list[str]:
 
 def _worst(findings: Sequence[Finding]) -> Outcome:
     return min((finding.verdict.outcome for finding in findings), key=_SEVERITY.index)
-
-
-def _typical(rows: Sequence[LaunchSummary]) -> tuple[float, float]:
-    """Step time in seconds and throughput in samples/s: medians over the launches."""
-    step_s = statistics.median(row.values[STEP_TIME.name] for row in rows)
-    return step_s, statistics.median(row.throughput for row in rows)

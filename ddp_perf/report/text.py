@@ -19,18 +19,10 @@ def describe_finding(finding: Finding) -> str:
     lines = [f"{verdict.outcome.value}: {title} of {finding.case_id}"]
     if verdict.ratio is not None and finding.baseline_date is not None:
         lines[0] += f": {verdict.ratio:.3f} × the baseline of {finding.baseline_date[:10]}"
-        lines[0] += f" ({_conditions(finding)})"
+        if verdict.minimum_detectable is not None:
+            lines[0] += f" (minimum detectable: {verdict.minimum_detectable:.1%})"
     lines.append(verdict.reason)
     return "\n".join(lines)
-
-
-def _conditions(finding: Finding) -> str:
-    verdict, parts = finding.verdict, []
-    if verdict.interval is not None:
-        parts.append(f"interval {verdict.interval[0]:.3f} to {verdict.interval[1]:.3f}")
-    if verdict.minimum_detectable is not None:
-        parts.append(f"minimum detectable {verdict.minimum_detectable:.1%}")
-    return ", ".join(parts) or "no interval"
 
 
 def describe_launch_failure(failure: LaunchFailure) -> str:

@@ -8,14 +8,23 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_perf.baselines.save import differences
-from ddp_perf.core.baseline import CONTROL, REFERENCE_SESSIONS, Baseline, CaseBaseline
+from ddp_perf.core.baseline import (
+    CONTROL,
+    REFERENCE_SESSIONS,
+    Baseline,
+    CaseBaseline,
+    Session,
+)
 from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import EFFICIENCY, METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.structure import compare_structure
-from ddp_perf.stats.judge import judge_launches
+from ddp_perf.stats.judge import confirm, judge_launches
 from ddp_perf.stats.summary import summarise_all
+
+_SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
 
 
 def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[LaunchSummary]]:
@@ -32,21 +41,12 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
     return summaries
 
 
-def gated_metrics(case: Case) -> list[str]:
-    """The metrics of a case that its tolerances gate by statistics."""
-    return [
-        metric.name
-        for metric in METRICS
-        if case.tolerances.of(metric.name) is not None
-        and (metric is not EFFICIENCY or case.single is not None)
-    ]
-
-
 def judge_suite(
     measurements: Mapping[str, Measurement],
     summaries: Mapping[str, Sequence[LaunchSummary]],
     baseline: Baseline,
     *,
+    environment: Environment,
     alpha: float,
     baseline_path: str,
 ) -> list[Finding]:
@@ -69,7 +69,7 @@ def judge_suite(
             )
             findings += _refused(measurement.case, Outcome.INCOMPARABLE, reason)
         else:
-            findings += _judge_case(measurement, summaries[case_id], stored, alpha)
+            findings += _judge_case(measurement, summaries[case_id], stored, environment, alpha)
     return findings
 
 
@@ -83,54 +83,75 @@ def _judge_case(
     measurement: Measurement,
     summaries: Sequence[LaunchSummary],
     stored: CaseBaseline,
+    environment: Environment,
     alpha: float,
 ) -> Iterable[Finding]:
+    case = measurement.case
+    session = as_session(summaries, environment, date="")
     step_time: Finding | None = None
-    for metric in gated_metrics(measurement.case):
-        finding = _judge_metric(measurement.case, metric, summaries, stored, alpha)
+    for metric in gated_metrics(case):
+        finding = _judge_metric(case, metric, session, stored, alpha)
         if metric == STEP_TIME.name:
             step_time = finding
         elif metric == EFFICIENCY.name and step_time is not None:
             finding = _only_if_slower_itself(finding, step_time)
         yield finding
     yield Finding(
-        case_id=measurement.case.id,
+        case_id=case.id,
         metric=STRUCTURE,
         verdict=compare_structure(measurement.launches, stored.structure),
     )
 
 
 def _judge_metric(
-    case: Case,
-    metric: str,
-    summaries: Sequence[LaunchSummary],
-    stored: CaseBaseline,
-    alpha: float,
+    case: Case, metric: str, session: Session, stored: CaseBaseline, alpha: float
 ) -> Finding:
     tolerance = case.tolerances.of(metric)
     assert tolerance is not None  # it is gated
-    launches = [summary for summary in summaries if metric in summary.values]
-    sessions = [session for session in stored.sessions if session.values(metric)]
-    current = [summary.values[metric] for summary in launches]
-    reference = sessions[:REFERENCE_SESSIONS]
-    verdict = judge_launches(
-        [[value] for value in current],
-        [[[value] for value in session.values(metric)] for session in sessions],
-        tolerance=tolerance,
-        alpha=alpha,
-        control=[[summary.control_s] for summary in launches],
-        baseline_control=[[[value] for value in session.values(CONTROL)] for session in sessions],
-        reference=len(reference) or None,
-    )
-    levels = [statistics.median(session.values(metric)) for session in reference]
+    nights = [night for night in stored.sessions if night.values(metric)]
+
+    def judge(current: Session, before: Sequence[Session]) -> Verdict:
+        controlled = all(same_software(current.environment, n.environment) for n in before)
+        return judge_launches(
+            _one_value_each(current.values(metric)),
+            [_one_value_each(night.values(metric)) for night in before],
+            tolerance=tolerance,
+            alpha=alpha,
+            control=_one_value_each(current.values(CONTROL)) if controlled else None,
+            baseline_control=[_one_value_each(night.values(CONTROL)) for night in before],
+            reference=REFERENCE_SESSIONS,
+        )
+
+    verdict = judge(session, nights)
+    if verdict.outcome is Outcome.SUSPECT and len(nights) > 1:
+        verdict = confirm(verdict, judge(nights[-1], nights[:-1]).outcome)
+    levels = [statistics.median(night.values(metric)) for night in nights[:REFERENCE_SESSIONS]]
+    current = session.values(metric)
     return Finding(
         case_id=case.id,
         metric=metric,
         verdict=verdict,
         value=statistics.median(current) if current else None,
         baseline=statistics.median(levels) if levels else None,
-        baseline_date=reference[0].date if reference else None,
+        baseline_date=nights[0].date if nights else None,
     )
+
+
+def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
+    """A case's launches of this session, in the form that baselines are stored in."""
+    launches = tuple({**summary.values, CONTROL: summary.control_s} for summary in summaries)
+    return Session(date=date, environment=environment, launches=launches)
+
+
+def same_software(one: Environment, other: Environment) -> bool:
+    """Whether the control may speak for the machine: an upgrade that slows a matrix product
+    must not be excused as "the machine moved".
+    """
+    return all(getattr(one, name) == getattr(other, name) for name in _SOFTWARE)
+
+
+def _one_value_each(values: Sequence[float]) -> list[list[float]]:
+    return [[value] for value in values]
 
 
 def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:

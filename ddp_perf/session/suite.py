@@ -10,47 +10,16 @@ import msgspec
 
 from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, merge, refusal
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import CONTROL, Baseline, Session
-from ddp_perf.core.case import Case, Tier
-from ddp_perf.core.environment import Environment
-from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.case import Case
+from ddp_perf.core.measurement import Measurement
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.environment import describe_environment
-from ddp_perf.session.gate import judge_suite, summaries_of
+from ddp_perf.session.gate import as_session, judge_suite, summaries_of
 from ddp_perf.session.plan import estimate_s, interleave
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress, run_plan
 from ddp_perf.system.capacity import Capacity
-
-_UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
-
-
-class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session measured of one suite, and what it concluded."""
-
-    suite: str
-    tier: Tier
-    date: str  # ISO 8601, UTC, when the suite began
-    environment: Environment
-    baseline_path: str
-    alpha: float  # false-alarm rate of each single verdict
-    measurements: dict[str, Measurement]  # by case id
-    summaries: dict[str, tuple[LaunchSummary, ...]] = {}
-    findings: tuple[Finding, ...] = ()
-    saved: dict[str, str] = {}  # case id → what was stored, or why nothing was
-
-    def finding(self, case_id: str, metric: str) -> Finding | None:
-        """None when the case has no such gated metric, or was not measured whole."""
-        for finding in self.findings:
-            if finding.case_id == case_id and finding.metric == metric:
-                return finding
-        return None
-
-    def undecided(self) -> list[str]:
-        """Ids of the cases with a metric that could not be decided."""
-        return sorted(
-            {finding.case_id for finding in self.findings if finding.verdict.outcome in _UNDECIDED}
-        )
 
 
 class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +86,7 @@ def _judged(result: SuiteResult, baseline: Baseline) -> SuiteResult:
         result.measurements,
         result.summaries,
         baseline,
+        environment=result.environment,
         alpha=result.alpha,
         baseline_path=result.baseline_path,
     )
@@ -151,14 +121,7 @@ def _new_sessions(result: SuiteResult) -> Sequence[NewSession]:
     return [
         NewSession(
             case=measurement.case,
-            session=Session(
-                date=result.date,
-                environment=result.environment,
-                launches=tuple(
-                    {**summary.values, CONTROL: summary.control_s}
-                    for summary in result.summaries[case_id]
-                ),
-            ),
+            session=as_session(result.summaries[case_id], result.environment, result.date),
             structure=measurement.launches[0].ranks[0].structure,
         )
         for case_id, measurement in result.measurements.items()

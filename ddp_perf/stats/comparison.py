@@ -30,7 +30,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         out, and t's excess over z, the price of not knowing the nights' sd, is paid in vain.
         The relief gives part of it back. It is a share of the tolerance and so vanishes against
         noisy nights, and with many nights or a good prior (t → z). The pair's false alarms, at
-        worst over all night sds, are then 2.5 × ``level`` (at an sd of about a third of the
+        worst over all night sds, are then 2.6 × ``level`` (at an sd of about a third of the
         tolerance, eight nights, level 0.1 %); ``tests/quality/gate.py`` measures it.
         """
         t, z = upper_t(self.degrees_of_freedom, level), upper_t(math.inf, level)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from ddp_perf.stats.comparison import Comparison
-from ddp_perf.stats.night_variance import NightSpread
+from ddp_perf.stats.night_variance import WIDE_DEFAULT, NightSpread
 
 _MOST_MORE = 100  # launches or nights; more than that is no advice
 
@@ -63,6 +63,12 @@ def more_evidence(errors: ErrorSources, now: Comparison, level: float) -> str:
         variance = errors.variance(errors.launches, errors.reference_nights if frozen else nights)
         return _decides(now, variance, now.degrees_of_freedom + nights - errors.nights, level)
 
+    if errors.spread.assumed:
+        return (
+            "nothing is known of how nights differ "
+            f"({100 * WIDE_DEFAULT.sd:.0f} % is assumed); {3 - errors.nights} more baseline "
+            f"night{'s' if errors.nights < 2 else ''} would tell"
+        )
     differ = f"nights differ by {100 * math.sqrt(errors.night_variance):.1f} %"
     if more := _fewest_more(errors.launches, decided_by_launches):
         return f"about {more} more launch{'es' if more > 1 else ''} would decide it"

@@ -35,12 +35,11 @@ def first_problem(launches: Launches, name: str) -> str | None:
     if not len(launches):
         return f"{name} has no launch"
     for number, launch in enumerate(launches, start=1):
-        values = np.asarray(launch, dtype=float)
-        if values.ndim != 1 or values.size == 0:
+        if not len(launch):
             return f"launch {number} of {name} has no value"
-        bad = values[~(np.isfinite(values) & (values > 0))]
-        if bad.size:
-            return f"launch {number} of {name} holds {bad[0]:g}; values must be finite and positive"
+        for value in launch:
+            if not 0 < value < math.inf:  # true of NaN as well
+                return f"launch {number} of {name} holds {value}; a value is finite and positive"
     return None
 
 

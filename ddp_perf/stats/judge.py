@@ -118,38 +118,35 @@ def _control_levels(controls: Sequence[Launches]) -> Floats | None:
 def _conclude(evidence: Evidence, alpha: float) -> Verdict:
     comparison = evidence.comparison
     level = alpha / 2 if evidence.share.any_slow else alpha
-    outcome = _outcome(evidence, level)
-    by_level = outcome not in (Outcome.REGRESSION, Outcome.SUSPECT) or _level_regressed(
-        evidence, max(SUSPECT_LEVEL, level)
-    )
+    outcome, by_share = _outcome(evidence, level)
     return Verdict(
         outcome=outcome,
-        reason=reason_of(outcome, evidence, level),
-        ratio=comparison.ratio if by_level else math.exp(evidence.overall),
-        interval=comparison.interval if by_level else None,
+        reason=reason_of(outcome, evidence, level, by_share=by_share),
+        ratio=math.exp(evidence.overall) if by_share else comparison.ratio,
+        interval=None if by_share else comparison.interval,
         minimum_detectable=comparison.minimum_detectable(level),
     )
 
 
-def _outcome(evidence: Evidence, level: float) -> Outcome:
-    comparison, share = evidence.comparison, evidence.share
-    if _regressed(evidence, level):
-        return Outcome.REGRESSION
-    if _regressed(evidence, max(SUSPECT_LEVEL, level)):
-        return Outcome.SUSPECT
-    if share.p_value > _UNREMARKABLE:
+def _outcome(evidence: Evidence, level: float) -> tuple[Outcome, bool]:
+    """The outcome, and whether the share of slow launches decided it, not the level."""
+    comparison = evidence.comparison
+    for outcome, at in (
+        (Outcome.REGRESSION, level),
+        (Outcome.SUSPECT, max(SUSPECT_LEVEL, level)),
+    ):
+        if comparison.slower(at) and evidence.chance_all_slow < at:
+            return outcome, False
+        if evidence.share_grown(at):
+            return outcome, True
+    if evidence.share.p_value > _UNREMARKABLE:
         if comparison.faster(level):
-            return Outcome.IMPROVEMENT
+            return Outcome.IMPROVEMENT, False
         if comparison.passes:
-            return Outcome.PASS
+            return Outcome.PASS, False
     if evidence.control is not None and evidence.control.decides:
-        return Outcome.INVALID
-    return Outcome.INCONCLUSIVE
-
-
-def _regressed(evidence: Evidence, level: float) -> bool:
-    by_level = evidence.comparison.slower(level) and evidence.chance_all_slow < level
-    return by_level or evidence.share_grown(level)
+        return Outcome.INVALID, False
+    return Outcome.INCONCLUSIVE, False
 
 
 def confirm(current: Verdict, previous: Outcome | None) -> Verdict:

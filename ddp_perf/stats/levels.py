@@ -19,9 +19,11 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-# The distance of two modes, in sds of the fast one. Two halves of a normal sample lie 2.7 of
-# their own sd apart, so a single mode is split in less than one comparison in a thousand.
-_SEPARATION = 6.0
+# The distance of two modes, in root mean squares of the fast one's excess over the fastest
+# launch of a session. One normal mode is split at this in one comparison of 200 with nine
+# sessions of five launches; and then the same cut is applied to every session.
+_SEPARATION = 4.5
+_SMALLEST_MODE = 0.25  # of the launches; nearer to the fastest ones there is nothing to see
 _SPLITS = 3  # the first may part one freak launch from everything else
 
 
@@ -43,7 +45,7 @@ def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
     starts = np.cumsum(lengths) - lengths
     launches = np.concatenate(sessions)
     excess = launches - np.repeat(np.minimum.reduceat(launches, starts), lengths)
-    cut = _slow_cut(np.sort(excess), smallest_gap)
+    cut = _slow_cut(np.sort(excess)[len(sessions) :], smallest_gap)
     is_fast = excess <= cut
     fast_launches = np.add.reduceat(is_fast, starts, dtype=np.int64)
     fast = np.add.reduceat(np.where(is_fast, launches, 0.0), starts) / fast_launches
@@ -62,22 +64,22 @@ def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
 
 
 def _slow_cut(excess: Floats, smallest_gap: float) -> float:
-    """Where the slow mode begins, as the excess over the fastest launch of a session.
+    """Where the slow mode begins, as excess over the fastest launch of a session.
 
-    The split in two groups with the least sum of squares (Otsu 1979; exact in one dimension)
-    is taken, and again within its lower group; the lowest split that parts two modes counts.
+    ``excess`` is sorted and leaves out the fastest ones, whose own is 0 by definition. The
+    split into two groups with the least sum of squares (Otsu 1979; exact in one dimension) is
+    taken, and again within its lower group; the lowest one that parts two modes counts.
     """
-    cut, lower = math.inf, excess
+    cut, lower, fewest = math.inf, excess, max(3.0, _SMALLEST_MODE * len(excess))
     for _ in range(_SPLITS):
-        if len(lower) < 2:
+        if len(lower) <= fewest:
             break
-        count = np.arange(1, len(lower))
-        total = np.cumsum(lower)
+        count, total = np.arange(1, len(lower)), np.cumsum(lower)
         below, above = total[:-1] / count, (total[-1] - total[:-1]) / (len(lower) - count)
         split = int(np.argmax(count * (len(lower) - count) * np.square(above - below)))
-        upper_mean, lower = above[split], lower[: split + 1]
-        gap = upper_mean - lower.mean()
-        if gap >= max(_SEPARATION * float(lower.std()), smallest_gap):
+        lower, gap = lower[: split + 1], float(above[split] - below[split])
+        scale = math.sqrt(float(lower @ lower) / len(lower))
+        if len(lower) >= fewest and scale > 0 and gap >= max(_SEPARATION * scale, smallest_gap):
             cut = float(lower[-1])
     return cut
 

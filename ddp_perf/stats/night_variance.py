@@ -83,6 +83,7 @@ class NightSpread(msgspec.Struct, frozen=True, kw_only=True):
     variance: float
     degrees_of_freedom: float
     correlation: float = 0.0  # of successive nights, shrunken; never negative
+    assumed: bool = False  # nothing but `WIDE_DEFAULT` stands behind it
 
     def independent_nights(self, nights: int) -> float:
         """How many independent nights a mean of so many is worth: n (1 − r) ÷ (1 + r)."""
@@ -101,10 +102,11 @@ def detrend(levels: Floats) -> tuple[Floats, int]:
         return centred, n - 1
     time = np.arange(n) - (n - 1) / 2
     residual = centred - time * float(time @ centred) / float(time @ time)
-    explained, left = float(centred @ centred - residual @ residual), float(residual @ residual)
-    if explained <= 0 or left == 0.0:
+    total = float(centred @ centred)
+    if total == 0.0:
         return centred, n - 1
-    p = float(special.fdtrc(1, n - 2, explained / (left / (n - 2))))
+    # The F test of the slope, by its beta form, which a line without noise does not break.
+    p = float(special.betainc((n - 2) / 2, 0.5, float(residual @ residual) / total))
     return (residual, n - 2) if p < _TREND_LEVEL else (centred, n - 1)
 
 
@@ -150,17 +152,17 @@ def moderate(spread: NightSpread, prior: NightPrior | None, *, launch_noise: flo
     """
     own = max(spread.variance, launch_noise)
     d = spread.degrees_of_freedom
-    known = prior is not None and prior.degrees_of_freedom > 0
-    if not known and d >= 2:
+    assumed = prior is None or prior.degrees_of_freedom == 0
+    if assumed and d >= 2:
         return msgspec.structs.replace(spread, variance=own)
-    prior = prior if prior is not None and known else WIDE_DEFAULT
+    prior = prior if prior is not None and not assumed else WIDE_DEFAULT
     s0, d0 = prior.sd**2 + launch_noise, prior.degrees_of_freedom
     if d > 0 and _contradicted(own, d, s0, d0):
         return msgspec.structs.replace(spread, variance=own)
-    if math.isinf(d0):
-        return msgspec.structs.replace(spread, variance=s0, degrees_of_freedom=d0)
-    variance = (d0 * s0 + d * own) / (d0 + d)
-    return msgspec.structs.replace(spread, variance=variance, degrees_of_freedom=d0 + d)
+    variance = s0 if math.isinf(d0) else (d0 * s0 + d * own) / (d0 + d)
+    return msgspec.structs.replace(
+        spread, variance=variance, degrees_of_freedom=d0 + d, assumed=assumed
+    )
 
 
 def _contradicted(own: float, d: float, s0: float, d0: float) -> bool:

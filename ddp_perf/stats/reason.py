@@ -11,9 +11,13 @@ from ddp_perf.stats.evidence import ControlMove, Evidence
 _SLOPE_WORTH_A_WORD = 0.1
 
 
-def reason_of(outcome: Outcome, evidence: Evidence, level: float) -> str:
+def reason_of(outcome: Outcome, evidence: Evidence, level: float, *, by_share: bool) -> str:
     """Figures first, then what follows from them, then what else should be known."""
-    clauses = [f"{_figures(evidence)}; {_meaning(outcome, evidence, level)}"]
+    if by_share:
+        meaning = "more launches than before fall into the slow mode"
+    else:
+        meaning = _meaning(outcome, evidence, level)
+    clauses = [f"{_figures(evidence)}; {meaning}"]
     if evidence.share.any_slow:
         clauses.append(_slow_launches(evidence))
     if evidence.control is not None:
@@ -32,22 +36,22 @@ def _figures(evidence: Evidence) -> str:
 
 def _meaning(outcome: Outcome, evidence: Evidence, level: float) -> str:
     comparison = evidence.comparison
-    tolerance = f"{100 * comparison.tolerance:.3g} %"
-    found = f"a slow-down of {100 * comparison.minimum_detectable(level):.2g} % would be found"
+    tolerance = 100 * comparison.tolerance
+    found = f"{100 * comparison.minimum_detectable(level):.2g} % would be found"
     if outcome is Outcome.PASS:
-        bound = f"{200 * comparison.tolerance:.3g} %"
-        return f"a slow-down of {bound}, twice the tolerance, is ruled out, and {found}"
+        return f"slower by {2 * tolerance:.3g} %, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
-        return f"faster by more than the tolerance of {tolerance}, significantly"
-    if outcome is Outcome.REGRESSION and comparison.slower(level):
-        return f"slower by more than the tolerance of {tolerance}, significantly at {level:.2g}"
+        return f"significantly faster, by the tolerance of {tolerance:.3g} % at least"
     if outcome is Outcome.REGRESSION:
-        return "more launches than before fall into the slow mode"
+        return (
+            f"significantly slower (at the {100 * level:.2g} % level), by the tolerance of "
+            f"{tolerance:.3g} % at least"
+        )
     if outcome is Outcome.SUSPECT:
         return "suspect, not proven: a second session in a row that says so fails"
     if outcome is Outcome.INVALID:
         return "the machine itself moved further than the baseline nights can account for"
-    return f"undecided, {found}; {more_evidence(evidence.errors, comparison, level)}"
+    return f"undecided, for only {found}; {more_evidence(evidence.errors, comparison, level)}"
 
 
 def _slow_launches(evidence: Evidence) -> str:

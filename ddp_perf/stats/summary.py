@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-
-import numpy as np
 
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME, TAIL
@@ -24,22 +23,22 @@ def summarise(
     Throughput is samples ÷ wall time from the first measured boundary to the last, of the
     rank that took longest; it holds every stall, which the median step leaves out.
     """
-    steps = np.asarray(group_steps(launch))
-    median, mean = float(np.median(steps)), float(np.mean(steps))
+    steps = group_steps(launch)
+    median, mean = statistics.median(steps), statistics.fmean(steps)
     values = {
         STEP_TIME.name: median,
         TAIL.name: mean / median,
         PEAK_MEMORY.name: float(max(rank.peak_memory for rank in launch.ranks)),
     }
     if single is not None:
-        values[EFFICIENCY.name] = median / float(np.median(group_steps(single)))
+        values[EFFICIENCY.name] = median / statistics.median(group_steps(single))
     wall = max(sum(rank.step_s) for rank in launch.ranks)
     return LaunchSummary(
         round=launch.round,
         values=values,
-        control_s=max(float(np.median(rank.control_s)) for rank in launch.ranks),
+        control_s=max(statistics.median(rank.control_s) for rank in launch.ranks),
         mean_step_s=mean,
-        p95_step_s=float(np.percentile(steps, 95)),
+        p95_step_s=_p95(steps),
         throughput=samples_per_step * len(steps) / wall,
     )
 
@@ -56,3 +55,10 @@ def summarise_all(
         summarise(launch, samples_per_step=samples_per_step, single=by_round.get(launch.round))
         for launch in launches
     ]
+
+
+def _p95(values: Sequence[float]) -> float:
+    """The 95th percentile, interpolated as numpy does; of one value, that value."""
+    if len(values) == 1:
+        return values[0]
+    return statistics.quantiles(values, n=20, method="inclusive")[-1]

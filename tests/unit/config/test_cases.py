@@ -20,11 +20,12 @@ def test_every_combination_is_a_case_and_one_rank_comes_first():
 
 
 def test_scaling_is_measured_against_the_plain_module_at_the_same_batch():
-    one, two = make_cases()
+    cases = make_cases(batch_sizes=[64, 8])
 
-    assert (one.strategy, one.ddp, one.single) == ("none", None, None)
-    assert two.strategy == "ddp"
-    assert two.single == one.id
+    for one, two in (cases[:2], cases[2:]):
+        assert (one.strategy, one.ddp, one.single) == ("none", None, None)
+        assert two.strategy == "ddp"
+        assert two.single == one.id
 
 
 def test_scaling_can_be_measured_against_ddp_at_one_rank():

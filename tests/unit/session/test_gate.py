@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.case import Tolerances
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate import gated_metrics, judge_suite, summaries_of
+from ddp_perf.session.gate import judge_suite, summaries_of
 from tests.builders import (
     make_baseline,
     make_case,
@@ -179,10 +178,3 @@ def test_a_case_with_a_failed_launch_is_not_judged(baseline):
     failed = msgspec.structs.replace(measurement, failures=(make_failure(ONE),))
 
     assert findings([failed], baseline) == {}
-
-
-def test_only_what_has_a_tolerance_is_gated():
-    tolerances = Tolerances(tail=None, peak_memory=None)
-
-    assert gated_metrics(make_case(tolerances=tolerances)) == ["step_time", "efficiency"]
-    assert gated_metrics(make_case(tolerances=tolerances, single=None)) == ["step_time"]

@@ -22,12 +22,10 @@ ONE, TWO = CASES
 JITTER = (1.0, 1.004, 0.996)
 
 
-def steps_of(one_s, two_s, *, failing=None):
-    """Answers of a launcher; the launches differ a little, the case ``failing`` fails at once."""
+def steps_of(one_s, two_s):
+    """Answers of a launcher to one rank and two; the launches differ a little."""
 
     def answer(request):
-        if failing is not None and request.case.id == failing.id:
-            return make_failure(request.case, request.round)
         step_s = (one_s if request.case.world_size == 1 else two_s) * JITTER[request.round]
         return make_launch(request.case, request.round, step_s=step_s)
 
@@ -157,11 +155,18 @@ def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(night):
     assert night.stored(TWO) is None
 
 
-def test_a_failed_case_is_neither_judged_nor_stored(night):
-    result = night(steps_of(0.010, 0.012, failing=ONE), save_mode="missing")
+@pytest.mark.parametrize("round_", [0, 2], ids=["first launch", "last launch"])
+def test_a_failed_case_is_neither_judged_nor_stored(night, round_):
+    def answer(request):
+        if (request.case.id, request.round) == (ONE.id, round_):
+            return make_failure(request.case, request.round)
+        return make_launch(request.case, request.round)
+
+    result = night(answer, save_mode="missing")
 
     assert {finding.case_id for finding in result.findings} == {TWO.id}
     assert set(result.saved) == {TWO.id}
+    assert night.stored(ONE) is None
     assert len(result.measurements[ONE.id].failures) == 1
 
 

@@ -191,13 +191,19 @@ def test_every_launch_in_the_known_slow_mode_is_not_yet_a_regression():
     assert judge_launches(between, baseline, **RULE).outcome is Outcome.REGRESSION
 
 
-def test_undecided_says_what_would_decide():
-    *baseline, current = sessions(9, seed=11, launch=0.03, night=0.001)
-    assert "more launches would decide it" in judge_launches(current, baseline, **RULE).reason
-    *baseline, current = sessions(4, seed=12, night=0.008)
-    assert "more baseline nights would" in judge_launches(current, baseline, **RULE).reason
-    *baseline, current = sessions(9, seed=13, night=0.06)
-    assert "raise it" in judge_launches(current, baseline, **RULE).reason
+@pytest.mark.parametrize(
+    ("nights", "machine", "advice"),
+    [
+        (8, {"seed": 6, "launch": 0.04, "night": 0.0}, "more launches would decide it"),
+        (3, {"seed": 12, "night": 0.008}, "more baseline night"),
+        (8, {"seed": 13, "night": 0.06}, "raise it"),
+    ],
+)
+def test_undecided_says_what_would_decide(nights, machine, advice):
+    *baseline, current = sessions(nights + 1, **machine)
+    verdict = judge_launches(current, baseline, **RULE)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert advice in verdict.reason
 
 
 class TestConfirm:

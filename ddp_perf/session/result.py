@@ -1,0 +1,40 @@
+"""What a session measured of one suite, and what it concluded."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddp_perf.core.case import Tier
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.verdict import Outcome
+
+_UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
+
+
+class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Grows from measured to judged to saved; the results file holds it as it is."""
+
+    suite: str
+    tier: Tier
+    date: str  # ISO 8601, UTC, when the suite began
+    environment: Environment
+    baseline_path: str
+    alpha: float  # false-alarm rate of each single verdict
+    measurements: dict[str, Measurement]  # by case id
+    summaries: dict[str, tuple[LaunchSummary, ...]] = {}
+    findings: tuple[Finding, ...] = ()
+    saved: dict[str, str] = {}  # case id → what was stored, or why nothing was
+
+    def finding(self, case_id: str, metric: str) -> Finding | None:
+        """None when the case has no such gated metric, or was not measured whole."""
+        for finding in self.findings:
+            if finding.case_id == case_id and finding.metric == metric:
+                return finding
+        return None
+
+    def undecided(self) -> list[str]:
+        """Ids of the cases with a metric that could not be decided."""
+        return sorted(
+            {finding.case_id for finding in self.findings if finding.verdict.outcome in _UNDECIDED}
+        )

@@ -1,0 +1,165 @@
+"""How often the gate is wrong, and what it sees, beside other tools on the same data.
+
+``python tests/quality/gate.py [--trials N] [--seed N]`` prints a table per kind of machine, the
+gain from moderating few nights, and the search for slow drift. It exits with 1 where one of
+our own stated bounds is broken beyond what chance explains.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core is all there is to use
+
+import msgspec
+import numpy as np
+from scipy import stats
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.judge import judge_launches
+from tests.quality.families import FAMILIES, Family, Trial
+from tests.quality.few_nights import drift_found, moderation
+from tests.quality.peers import all_peers
+
+OURS = "this gate"
+RULE = {"tolerance": 0.02, "alpha": 0.001}
+SLOW_DOWNS = (1.0, 1.03, 1.05, 1.10, 1.20)
+FALSE_ALARMS = 0.003  # ours, in every family that claims a bound
+PASS_AT_TEN_PERCENT = 0.005
+CHUNK = 50  # trials a task
+NAMES = {family.name: family for family in FAMILIES}
+PEERS = tuple(all_peers())
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Regressions found by method and slow-down; our outcomes by slow-down."""
+
+    trials: int
+    found: Counter[tuple[str, float]]
+    outcomes: Counter[tuple[str, float]]
+
+    def share(self, method: str, slow_down: float) -> float:
+        return self.found[method, slow_down] / self.trials
+
+    def outcome(self, outcome: Outcome, slow_down: float) -> float:
+        return self.outcomes[outcome.value, slow_down] / self.trials
+
+
+def judge(trial: Trial, slow_down: float) -> Outcome:
+    control = None if trial.control is None else trial.control.tolist()
+    return judge_launches(
+        (trial.sessions[-1] * slow_down).tolist(),
+        trial.sessions[:-1].tolist(),
+        control=None if control is None else control[-1],
+        baseline_control=None if control is None else control[:-1],
+        **RULE,
+    ).outcome
+
+
+def count(name: str, seed: int, trials: int) -> Counts:
+    """One task: every method on the same trials."""
+    random = np.random.default_rng(seed)
+    found: Counter[tuple[str, float]] = Counter()
+    outcomes: Counter[tuple[str, float]] = Counter()
+    for _ in range(trials):
+        trial = NAMES[name].draw(random)
+        for slow_down in SLOW_DOWNS:
+            outcome = judge(trial, slow_down)
+            outcomes[outcome.value, slow_down] += 1
+            found[OURS, slow_down] += outcome is Outcome.REGRESSION
+            if slow_down > 1.10:
+                continue
+            current, newest = trial.sessions[-1] * slow_down, trial.sessions[-2]
+            for peer in PEERS:
+                if peer.slower is not None:
+                    found[peer.name, slow_down] += peer.slower(current, newest)
+    return Counts(trials=trials, found=found, outcomes=outcomes)
+
+
+def count_all(
+    pool: concurrent.futures.Executor, family: Family, seed: int, trials: int
+) -> Counts:
+    tasks = range(-(-trials // CHUNK))
+    seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(len(tasks))]
+    parts = list(pool.map(count, [family.name] * len(tasks), seeds, [CHUNK] * len(tasks)))
+    return Counts(
+        trials=sum(part.trials for part in parts),
+        found=sum((part.found for part in parts), Counter()),
+        outcomes=sum((part.outcomes for part in parts), Counter()),
+    )
+
+
+def rows(family: Family, counts: Counts) -> Iterator[str]:
+    for method in [OURS, *(peer.name for peer in PEERS if peer.slower)]:
+        shares = "".join(f"{100 * counts.share(method, by):9.1f}" for by in SLOW_DOWNS[1:4])
+        alarms = f"{100 * counts.share(method, 1.0):9.2f}"
+        line = f"{family.name:24} {method:26}{alarms}{shares}"
+        if method == OURS:
+            passed = [counts.outcome(Outcome.PASS, by) for by in (1.0, 1.10)]
+            decided = sum(
+                counts.outcome(outcome, 1.0)
+                for outcome in (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.REGRESSION)
+            )
+            line += f"{100 * passed[0]:9.1f}{100 * passed[1]:9.2f}{100 * (1 - decided):9.1f}"
+            line += f"{100 * counts.share(OURS, 1.20):9.1f}"
+        yield line
+
+
+def broken_bounds(family: Family, counts: Counts) -> Iterator[str]:
+    """Bounds that our figures exceed beyond chance (one-sided Clopper–Pearson, 99 %)."""
+    claims = (
+        ("false alarms", counts.found[OURS, 1.0], FALSE_ALARMS),
+        ("PASS at +10 %", counts.outcomes[Outcome.PASS.value, 1.10], PASS_AT_TEN_PERCENT),
+    )
+    for what, events, bound in claims:
+        if events and stats.beta.ppf(0.01, events, counts.trials - events + 1) > bound:
+            share = events / counts.trials
+            yield f"{family.name}: {what} {100 * share:.2f} %, claimed {100 * bound:.1f} %"
+
+
+def dominated(family: Family, counts: Counts) -> Iterator[str]:
+    """Peers with fewer false alarms and more found, at each slow-down of the table."""
+    for peer in PEERS:
+        fewer = counts.share(peer.name, 1.0) < counts.share(OURS, 1.0)
+        more = all(counts.share(peer.name, by) > counts.share(OURS, by) for by in SLOW_DOWNS[1:4])
+        if peer.slower and fewer and more:
+            yield f"{family.name}: {peer.name} alarms less and finds more"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--trials", type=int, default=1500, help="per family (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of all simulations (%(default)s)")
+    options = parser.parse_args()
+    print(f"Per cent of {options.trials} trials; tolerance 2 %, alpha 0.1 %, 5 launches × 50 values")
+    print("against 8 nights. Tools are given all values of this session and of the newest stored.")
+    for peer in PEERS:
+        if peer.slower is None:
+            print(f"{peer.name}: not installed ({peer.remedy})")
+    header = ("alarms", "+3 %", "+5 %", "+10 %", "PASS", "PASS+10", "undecid.", "+20 %")
+    print(f"\n{'machine':24} {'method':26}" + "".join(f"{title:>9}" for title in header))
+    broken: list[str] = []
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
+        for family in FAMILIES:
+            counts = count_all(pool, family, options.seed, options.trials)
+            print("\n".join(rows(family, counts)), flush=True)
+            if family.bounded:
+                broken += [*broken_bounds(family, counts), *dominated(family, counts)]
+        print()
+        for section in (moderation, drift_found):
+            text, failures = section(options.seed)
+            print(text, flush=True)
+            broken += failures
+    print("\n".join(["", "Broken:", *broken]) if broken else "\nEvery stated bound holds.")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""What a two-rank DDP launch costs beyond its steps, and how many of 300 go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+import time
+
+from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.core.result import LaunchFailure
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.launcher import LaunchRequest
+
+SUITE = Suite(
+    suite="launch_cost",
+    tier="cpu",
+    workload="mlp",
+    model={"input_dim": 256, "hidden_dim": 256, "output_dim": 64, "num_layers": 2},
+    world_sizes=[2],
+    batch_sizes=[32],
+    steps=10,
+    warmup=2,
+)
+
+
+def main(launches: int = 300) -> int:
+    (case,) = cases_of(Variant(suite=SUITE))
+    beyond, failures = [], []
+    with contextlib.closing(ForkserverLauncher()) as launcher:
+        begin = time.perf_counter()
+        launcher.runtime({})
+        start = time.perf_counter() - begin
+        for round_ in range(launches):
+            begin = time.perf_counter()
+            outcome = launcher.launch(LaunchRequest(case=case, round=round_))
+            wall = time.perf_counter() - begin
+            if isinstance(outcome, LaunchFailure):
+                failures.append(str(outcome))
+                continue
+            steps = max(sum(rank.warmup_s) + sum(rank.step_s) for rank in outcome.ranks)
+            beyond.append(wall - steps)
+    median, p95 = statistics.median(beyond), statistics.quantiles(beyond, n=20)[-1]
+    print(
+        f"launch cost: {median:.3f} s beyond the timed steps, p95 {p95:.3f} s, control and"
+        f" counted step included (median of {len(beyond)} launches of 2 gloo DDP ranks;"
+        f" target: under 0.2 s); forkserver start {start:.1f} s, once;"
+        f" {len(failures)} of {launches} failed"
+    )
+    print("\n".join(failures))
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,0 +1,131 @@
+"""Which rank is to blame, told from what is left of all of them."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.launch.postmortem import check_agreement, describe_failure
+from ddp_perf.worker.rank import RankError, RankFiles
+from tests.builders import make_case, make_placement, make_rank_result
+
+TWO_RANKS = LaunchRequest(case=make_case(), round=3)
+
+
+class EndedRank:
+    """What the supervisor knows of a rank that is gone."""
+
+    def __init__(self, directory, rank, *, report=None, exit_code=0, ended_at=1.0, result=None):
+        self.files = RankFiles(directory=directory, rank=rank)
+        self.rank, self.report, self.exit_code = rank, report, exit_code
+        self.ended_at, self.result = ended_at, result
+        self.failed = True
+
+
+def error(at, *, peer_lost=False, detail="ValueError: no", exit_code=None):
+    return RankError(
+        detail=detail,
+        traceback="Traceback …",
+        at=at,
+        peer_lost=peer_lost,
+        exit_code=exit_code,
+    )
+
+
+@pytest.fixture
+def blamed(tmp_path):
+    """``blamed(rank0, rank1)``: the failure that follows from how each rank ended."""
+
+    def describe(*ends):
+        ranks = [EndedRank(tmp_path, rank, **end) for rank, end in enumerate(ends)]
+        return describe_failure(TWO_RANKS, ranks)
+
+    return describe
+
+
+def test_the_first_to_fail_is_blamed(blamed):
+    failure = blamed({"report": error(2.0)}, {"report": error(1.0, detail="OSError: first")})
+
+    assert (failure.rank, failure.kind, failure.detail) == (1, "exception", "OSError: first")
+    assert failure.traceback == "Traceback …"
+    assert (failure.case_id, failure.round) == (TWO_RANKS.case.id, 3)
+
+
+def test_a_rank_that_lost_its_peer_is_not_blamed_though_it_spoke_first(blamed):
+    lost = {"report": error(1.0, peer_lost=True)}
+
+    failure = blamed(lost, {"exit_code": -signal.SIGKILL, "ended_at": 2.0})
+
+    assert (failure.rank, failure.kind) == (1, "signal")
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "said"),
+    [
+        ({"exit_code": -signal.SIGSEGV}, "signal", "killed by SIGSEGV"),
+        ({"exit_code": -signal.SIGKILL}, "signal", "killed by SIGKILL (out of memory?"),
+        ({"exit_code": 3}, "exit", "exited with code 3"),
+        ({"exit_code": 0}, "exit", "exited with code 0 before it delivered a result"),
+        ({"report": error(1.0, exit_code=3)}, "exit", "exited with code 3"),
+    ],
+    ids=["crash", "killed", "os._exit(3)", "exit without result", "sys.exit(3)"],
+)
+def test_how_it_ended_is_put_in_words(blamed, end, kind, said):
+    failure = blamed(end)
+
+    assert failure.kind == kind
+    assert failure.detail.startswith(said)
+
+
+def test_its_last_lines_are_kept(blamed, tmp_path):
+    lines = [f"line {number}" for number in range(50)]
+    RankFiles(directory=tmp_path, rank=0).output.write_text("\n".join(lines))
+
+    assert blamed({"exit_code": 1}).output.splitlines() == lines[-20:]
+
+
+def disagreement(tier, *ranks):
+    """What check_agreement says of ranks given as (digest, device id)."""
+    ended = [
+        EndedRank(
+            None,
+            rank,
+            result=make_rank_result(
+                digest=digest, placement=make_placement(rank, device_id=device)
+            ),
+        )
+        for rank, (digest, device) in enumerate(ranks)
+    ]
+    request = LaunchRequest(case=make_case(tier=tier, world_size=len(ranks)), round=0)
+    return check_agreement(request, ended)
+
+
+@pytest.mark.parametrize("tier", ["cpu", "gpu"])
+def test_ranks_that_agree_are_fine(tier):
+    assert disagreement(tier, (7, "GPU-a"), (7, "GPU-b")) is None
+
+
+def test_two_ranks_on_one_gpu_are_an_error_with_the_remedy():
+    failure = disagreement("gpu", (7, "GPU-a"), (7, "GPU-b"), (7, "GPU-b"))
+
+    assert failure.kind == "disagreement"
+    assert failure.rank in (1, 2)
+    assert "shares its GPU" in failure.detail
+    assert "CUDA_VISIBLE_DEVICES" in failure.detail
+
+
+def test_ranks_of_the_cpu_tier_may_share_cores():
+    assert disagreement("cpu", (7, "cores 0"), (7, "cores 0")) is None
+
+
+def test_of_several_ranks_the_odd_one_is_named():
+    failure = disagreement("cpu", (7, "0"), (8, "1"), (7, "2"))
+
+    assert (failure.kind, failure.rank) == ("disagreement", 1)
+    assert "parameters differ" in failure.detail
+
+
+def test_of_two_ranks_nobody_can_say_which_is_wrong():
+    assert disagreement("cpu", (7, "0"), (8, "1")).rank is None
