@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-_DIGITS = 7  # significant: more is noise, and makes diffs unreadable
-
 
 def format_json(value: Any) -> str:
     """The text of a file, with a newline at its end."""
@@ -17,7 +15,7 @@ def _format(value: Any, indent: str) -> str:
     children = list(value.values()) if isinstance(value, dict) else value
     plain = not any(isinstance(child, dict | list | tuple) for child in _items(children))
     if not isinstance(value, dict | list | tuple) or plain:
-        return json.dumps(_rounded(value), sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
     deeper = indent + " "
     if isinstance(value, dict):
         lines = [
@@ -29,11 +27,3 @@ def _format(value: Any, indent: str) -> str:
 
 def _items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -29,12 +30,15 @@ def refusal(new: NewSession) -> str | None:
     steps = new.session.values(STEP_TIME.name)
     if len(steps) < 2:
         return "one launch says nothing of the spread; measure at least 2 (--ddp-launches)"
+    # A level that is not known to within the tolerance can gate nothing.
     spread = statistics.stdev(steps) / statistics.mean(steps)
+    error = spread / math.sqrt(len(steps))
     tolerance = new.case.tolerances.step_time
-    if spread > tolerance:
+    if error > tolerance:
         return (
-            f"too noisy: launches differ by {spread:.1%} (sd), the tolerance is {tolerance:.1%};"
-            " measure on a quieter machine"
+            f"too noisy: launches differ by {spread:.1%} (sd), so the level is known to"
+            f" ± {error:.1%} only, and the tolerance is {tolerance:.1%}; measure on a quieter"
+            " machine, or more launches"
         )
     return None
 
@@ -83,12 +87,12 @@ def _first(new: NewSession) -> CaseBaseline:
 
 
 def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
-    before = _medians(old.sessions[-1])[STEP_TIME.name]
+    before = _medians(old.sessions[-1]) if old.sessions else old.first
     entry = Rebaseline(
         date=new.session.date,
         commit=new.session.environment.commit,
         reason=reason,
-        ratio=_medians(new.session)[STEP_TIME.name] / before,
+        ratio=_medians(new.session)[STEP_TIME.name] / before[STEP_TIME.name],
     )
     first = old.first if is_comparable(old, new.case) else _medians(new.session)
     return CaseBaseline(

@@ -53,6 +53,7 @@ class BaselineStore:
             self.directory.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(self.directory / ".lock", timeout=_LOCK_PATIENCE_S):
                 changed = change(self.load(accelerator))
+                _check(path, changed, accelerator)
                 replace_file(path, format_json(msgspec.to_builtins(changed)).encode())
         except filelock.Timeout:
             raise BaselineError(
@@ -68,10 +69,11 @@ class BaselineStore:
 
 def _decoded(path: Path, raw: bytes, accelerator: str) -> Baseline:
     try:
-        version = json.loads(raw).get("schema_version")
-    except (ValueError, AttributeError) as error:
+        version = json.loads(raw)["schema_version"]
+    except (ValueError, TypeError, KeyError) as error:
+        reason = "no schema_version" if isinstance(error, TypeError | KeyError) else error
         raise BaselineError(
-            f"{path}: not a baseline file ({error}); restore it from version control"
+            f"{path}: not a baseline file ({reason}); restore it from version control"
         ) from None
     if version != SCHEMA_VERSION:
         raise BaselineError(
@@ -93,12 +95,15 @@ def _check(path: Path, baseline: Baseline, accelerator: str) -> None:
             f"{path}: accelerator is {baseline.accelerator!r}; rename the file or mend the field"
         )
     for case_id, case in baseline.cases.items():
-        for index, session in enumerate(case.sessions):
-            for launch in session.launches:
-                for name, value in launch.items():
-                    if not (math.isfinite(value) and value > 0):
-                        where = f"cases.{case_id}.sessions[{index}].{name}"
-                        raise BaselineError(f"{path}: {where}: {value} is no measured figure")
+        figures = {"first": [case.first]}
+        figures |= {f"sessions[{i}]": list(s.launches) for i, s in enumerate(case.sessions)}
+        for where, launches in figures.items():
+            for name, value in ((n, v) for launch in launches for n, v in launch.items()):
+                if not (math.isfinite(value) and value > 0):
+                    raise BaselineError(
+                        f"{path}: cases.{case_id}.{where}.{name}: {value} is no measured figure;"
+                        " the file is not used, and not changed"
+                    )
 
 
 def baseline_schema() -> dict[str, Any]:

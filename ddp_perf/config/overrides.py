@@ -41,6 +41,8 @@ def apply_overrides(
 
     Raises ConfigError for an override that fits no suite, or leaves nothing to measure.
     """
+    if overrides.bucket_cap_mb is not None and not any(_has_ddp(s, overrides) for _, s in suites):
+        raise ConfigError("--ddp-bucket-cap-mb: no selected suite has a case with DDP")
     for name in overrides.model:
         if suites and not any(_has_argument(suite, name) for _, suite in suites):
             option = f"--ddp-{name.replace('_', '-')}"
@@ -51,28 +53,29 @@ def apply_overrides(
 
 
 def _variants(path: Path, suite: Suite, overrides: Overrides) -> list[Variant]:
-    changed, suffix = _override(suite, overrides)
-    if changed.warmup >= changed.steps:
+    changed = _override(suite, overrides)
+    warmup, steps = changed.suite.warmup, changed.suite.steps
+    if warmup >= steps:
         raise ConfigError(
-            f"{path}: {changed.warmup} warm-ups of {changed.steps} steps leave nothing to measure;"
+            f"{path}: {warmup} warm-ups of {steps} steps leave nothing to measure;"
             " --ddp-steps counts the warm-ups too (see --ddp-warmup)"
         )
     return [
-        Variant(suite=changed, env=env, suffix=suffix + _suffix(env, suite.env))
+        msgspec.structs.replace(changed, env=env, suffix=changed.suffix + _suffix(env, suite.env))
         for env in _environments(overrides.env)
     ]
 
 
-def _override(suite: Suite, overrides: Overrides) -> tuple[Suite, str]:
-    """The suite with the overrides in place, and the suffix of its cases' ids."""
+def _override(suite: Suite, overrides: Overrides) -> Variant:
+    """The suite with the overrides in place, but for the environment."""
     model: dict[str, Scalar] = {
         name: value for name, value in overrides.model.items() if _has_argument(suite, name)
     }
-    suffix = _suffix(model, suite.model)
     changes: dict[str, Any] = {"model": {**suite.model, **model}}
+    ddp_suffix = ""
     if overrides.bucket_cap_mb is not None:
         bucket = {"bucket_cap_mb": overrides.bucket_cap_mb}
-        suffix += _suffix(bucket, msgspec.structs.asdict(suite.ddp))
+        ddp_suffix = _suffix(bucket, msgspec.structs.asdict(suite.ddp))
         changes["ddp"] = msgspec.structs.replace(suite.ddp, **bucket)
     for field in ("world_sizes", "batch_sizes"):
         if getattr(overrides, field):
@@ -80,7 +83,16 @@ def _override(suite: Suite, overrides: Overrides) -> tuple[Suite, str]:
     for field in ("steps", "warmup", "launches"):
         if getattr(overrides, field) is not None:
             changes[field] = getattr(overrides, field)
-    return msgspec.structs.replace(suite, **changes), suffix
+    return Variant(
+        suite=msgspec.structs.replace(suite, **changes),
+        suffix=_suffix(model, suite.model),
+        ddp_suffix=ddp_suffix,
+    )
+
+
+def _has_ddp(suite: Suite, overrides: Overrides) -> bool:
+    sizes = overrides.world_sizes or suite.world_sizes
+    return suite.denominator == "ddp-1" or max(sizes) > 1
 
 
 def _has_argument(suite: Suite, name: str) -> bool:
@@ -101,7 +113,5 @@ def _environments(assignments: Sequence[tuple[str, str]]) -> list[dict[str, str]
 def _suffix(chosen: dict[str, Any], default: dict[str, Any]) -> str:
     """What differs from the file, for the id: ``-hidden_dim=512``."""
     return "".join(
-        f"-{name}={value:g}" if isinstance(value, float) else f"-{name}={value}"
-        for name, value in chosen.items()
-        if default.get(name) != value
+        f"-{name}={value}" for name, value in chosen.items() if default.get(name) != value
     )

@@ -11,7 +11,7 @@ from msgspec import Meta
 from ddp_perf.core.case import Case, DdpOptions, Scalar, Schedule, Tier, Tolerances
 
 Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]+$")]
 
 
@@ -75,6 +75,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     suite: Suite
     env: dict[str, str] = {}
     suffix: str = ""  # what the overrides changed, as in "-hidden_dim=512"
+    ddp_suffix: str = ""  # likewise, of the cases with DDP alone
 
 
 def cases_of(variant: Variant) -> list[Case]:
@@ -89,7 +90,7 @@ def cases_of(variant: Variant) -> list[Case]:
 
 def _case(variant: Variant, world_size: int, batch_size: int) -> Case:
     suite = variant.suite
-    plain = world_size == 1 and suite.denominator == "no-ddp"
+    plain = _is_plain(suite, world_size)
     has_single = world_size > 1 and 1 in suite.world_sizes
     return Case(
         id=_case_id(variant, world_size, batch_size),
@@ -118,6 +119,12 @@ def _case(variant: Variant, world_size: int, batch_size: int) -> Case:
 def _case_id(variant: Variant, world_size: int, batch_size: int) -> str:
     suite = variant.suite
     workload = suite.workload.replace(":", ".")
-    strategy = "none" if world_size == 1 and suite.denominator == "no-ddp" else "ddp"
-    matrix = f"ws{world_size}-b{batch_size}"
-    return f"{workload}-{strategy}-{suite.precision}-{matrix}{variant.suffix}"
+    plain = _is_plain(suite, world_size)
+    strategy = "none" if plain else "ddp"
+    suffix = variant.suffix if plain else variant.suffix + variant.ddp_suffix
+    return f"{workload}-{strategy}-{suite.precision}-ws{world_size}-b{batch_size}{suffix}"
+
+
+def _is_plain(suite: Suite, world_size: int) -> bool:
+    """Whether a case is the module without DDP, that scaling is measured against."""
+    return world_size == 1 and suite.denominator == "no-ddp"

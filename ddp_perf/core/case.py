@@ -16,7 +16,7 @@ class DdpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Arguments of ``DistributedDataParallel``; the defaults are PyTorch's own."""
 
     bucket_cap_mb: Annotated[
-        float, Meta(gt=0, description="Size of a gradient bucket, MiB (PyTorch: 25).")
+        float, Meta(gt=0, le=1e6, description="Size of a gradient bucket, MiB (PyTorch: 25).")
     ] = 25
     broadcast_buffers: Annotated[
         bool, Meta(description="Broadcast rank 0's buffers (BatchNorm statistics) every forward.")

@@ -166,7 +166,7 @@ def parse_whole(text: str) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return number
 
 
@@ -185,20 +185,24 @@ def parse_counts(text: str) -> tuple[int, ...]:
 
 
 def parse_size(text: str) -> float:
-    try:
-        size = float(text)
-    except ValueError:
-        size = 0.0
+    size = _number(text)
     if not 0 < size < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no size over 0")
     return size
 
 
 def parse_rate(text: str) -> float:
-    rate = parse_size(text)
-    if rate >= 0.5:
+    rate = _number(text)
+    if not 0 < rate < 0.5:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate between 0 and 0.5")
     return rate
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")  # in no range
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

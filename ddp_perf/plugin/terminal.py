@@ -43,7 +43,7 @@ def pytest_terminal_summary(
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:
     """Why the items that should have measured did not; None when there were none."""
     reports = [*terminalreporter.getreports("skipped"), *terminalreporter.getreports("error")]
-    reports = [report for report in reports if "perf" in report.keywords]
+    reports = [r for r in reports if isinstance(r, pytest.TestReport) and "perf" in r.keywords]
     if not reports:
         return None
     reasons = sorted({_reason(report) for report in reports})

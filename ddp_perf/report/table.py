@@ -34,14 +34,21 @@ _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to
 def suite_table(result: SuiteResult, width: int) -> str:
     """The table and the verdicts that need reading, as plain text of at most ``width``."""
     table = rich.table.Table(
-        box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style=""
+        box=rich.box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="",
     )
+    device = "GPU" if result.tier == "gpu" else "rank"
     table.add_column("case", overflow="fold")
-    for heading in ("step\nms", "samples\n/s", "a GPU\n/s", "speed-\nup", "effi-\nciency"):
+    for heading in (
+        *("step\nms", "samples\n/s", f"a {device}\n/s"),
+        *("speed\nup", "effi-\ncy", "exp.\ncomm"),
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("exposed\ncomm.", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    table.add_column("min.\ndetect.", justify="right", no_wrap=True)
+    table.add_column("min.\ndet.", justify="right", no_wrap=True)
     names = short_names(list(result.measurements))
     for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
         table.add_row(name, *_row(result, case_id, measurement))
@@ -83,7 +90,8 @@ def _notes(result: SuiteResult) -> list[str]:
     ]
     unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
     if unknown:
-        notes.append(f"{len(unknown)} cases without a baseline in {result.baseline_path}")
+        noun = "case" if len(unknown) == 1 else "cases"
+        notes.append(f"{len(unknown)} {noun} without a baseline in {result.baseline_path}")
     for note in dict.fromkeys(result.saved.values()):
         cases = [case_id for case_id in result.saved if result.saved[case_id] == note]
         notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")

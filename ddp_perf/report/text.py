@@ -39,11 +39,15 @@ def describe_launch_failure(failure: LaunchFailure) -> str:
 def placement_lines(placements: Sequence[Placement]) -> list[str]:
     """One line a rank: two ranks on one device are seen at a glance."""
     return [
-        f"[Rank {place.rank}] CUDA_VISIBLE_DEVICES={place.cuda_visible_devices or 'unset'},"
+        f"[Rank {place.rank}] CUDA_VISIBLE_DEVICES={_or_unset(place.cuda_visible_devices)},"
         f" LOCAL_RANK={place.rank}, current_device={place.device}, name={place.device_name},"
         f" {place.device_id}"
         for place in placements
     ]
+
+
+def _or_unset(value: str | None) -> str:
+    return "unset" if value is None else value
 
 
 def summary_block(measurement: Measurement, summaries: Sequence[LaunchSummary]) -> str:

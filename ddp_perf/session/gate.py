@@ -19,9 +19,10 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
-from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.session.structure import compare_structure
 from ddp_perf.stats.judge import confirm, judge_launches
+from ddp_perf.stats.machine_prior import CaseNights, machine_prior
 from ddp_perf.stats.summary import summarise_all
 
 _SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
@@ -41,35 +42,41 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
     return summaries
 
 
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is judged against, the same for all of its cases."""
+
+    baseline: Baseline
+    baseline_path: str
+    environment: Environment  # of this session
+    alpha: float  # false-alarm rate of each single verdict
+
+
 def judge_suite(
     measurements: Mapping[str, Measurement],
     summaries: Mapping[str, Sequence[LaunchSummary]],
-    baseline: Baseline,
-    *,
-    environment: Environment,
-    alpha: float,
-    baseline_path: str,
+    bar: Bar,
 ) -> list[Finding]:
-    """Findings of all cases that were measured without a failed launch.
-
-    ``alpha`` is the false-alarm rate of each single verdict.
-    """
+    """Findings of all cases that were measured without a failed launch."""
     findings: list[Finding] = []
+    priors: dict[str, NightPrior | None] = {}
     for case_id, measurement in measurements.items():
         if measurement.failures or not measurement.launches:
             continue
-        stored = baseline.cases.get(case_id)
+        case, stored = measurement.case, bar.baseline.cases.get(case_id)
         if stored is None:
-            reason = f"{baseline_path} has no such case; --save-baseline records it"
-            findings += _refused(measurement.case, Outcome.NO_BASELINE, reason)
-        elif changed := differences(stored, measurement.case):
+            reason = f"{bar.baseline_path} has no such case; --save-baseline records it"
+            findings += _refused(case, Outcome.NO_BASELINE, reason)
+        elif changed := differences(stored, case):
             reason = (
-                f"{baseline_path} holds other work: {', '.join(changed)};"
+                f"{bar.baseline_path} holds other work: {', '.join(changed)};"
                 ' --save-baseline=accept --reason "…" replaces it'
             )
-            findings += _refused(measurement.case, Outcome.INCOMPARABLE, reason)
+            findings += _refused(case, Outcome.INCOMPARABLE, reason)
         else:
-            findings += _judge_case(measurement, summaries[case_id], stored, environment, alpha)
+            for metric in gated_metrics(case):
+                if metric not in priors:
+                    priors[metric] = _prior(bar, metric, _tolerance(case, metric))
+            findings += _judge_case(measurement, summaries[case_id], stored, bar, priors)
     return findings
 
 
@@ -83,14 +90,14 @@ def _judge_case(
     measurement: Measurement,
     summaries: Sequence[LaunchSummary],
     stored: CaseBaseline,
-    environment: Environment,
-    alpha: float,
+    bar: Bar,
+    priors: Mapping[str, NightPrior | None],
 ) -> Iterable[Finding]:
     case = measurement.case
-    session = as_session(summaries, environment, date="")
+    session = as_session(summaries, bar.environment, date="")
     step_time: Finding | None = None
     for metric in gated_metrics(case):
-        finding = _judge_metric(case, metric, session, stored, alpha)
+        finding = _judge_metric(case, metric, session, stored, bar.alpha, priors[metric])
         if metric == STEP_TIME.name:
             step_time = finding
         elif metric == EFFICIENCY.name and step_time is not None:
@@ -104,22 +111,26 @@ def _judge_case(
 
 
 def _judge_metric(
-    case: Case, metric: str, session: Session, stored: CaseBaseline, alpha: float
+    case: Case,
+    metric: str,
+    session: Session,
+    stored: CaseBaseline,
+    alpha: float,
+    prior: NightPrior | None,
 ) -> Finding:
-    tolerance = case.tolerances.of(metric)
-    assert tolerance is not None  # it is gated
-    nights = [night for night in stored.sessions if night.values(metric)]
+    nights = _nights(stored, metric)
 
     def judge(current: Session, before: Sequence[Session]) -> Verdict:
-        controlled = all(same_software(current.environment, n.environment) for n in before)
+        control = _controls(before, current.environment)
         return judge_launches(
             _one_value_each(current.values(metric)),
             [_one_value_each(night.values(metric)) for night in before],
-            tolerance=tolerance,
+            tolerance=_tolerance(case, metric),
             alpha=alpha,
-            control=_one_value_each(current.values(CONTROL)) if controlled else None,
-            baseline_control=[_one_value_each(night.values(CONTROL)) for night in before],
+            control=_one_value_each(current.values(CONTROL)) if control else None,
+            baseline_control=control,
             reference=REFERENCE_SESSIONS,
+            prior=prior,
         )
 
     verdict = judge(session, nights)
@@ -137,17 +148,52 @@ def _judge_metric(
     )
 
 
+def _prior(bar: Bar, metric: str, tolerance: float) -> NightPrior | None:
+    """What all stored cases of this machine say of how its nights differ."""
+    stored = [(case, _nights(case, metric)) for case in bar.baseline.cases.values()]
+    return machine_prior(
+        [
+            CaseNights(
+                sessions=[_one_value_each(night.values(metric)) for night in nights],
+                control=_controls(nights, bar.environment),
+                tolerance=tolerance,
+            )
+            for case, nights in stored
+            if case.source == "measured"
+        ]
+    )
+
+
+def _controls(nights: Sequence[Session], now: Environment) -> list[list[list[float]]] | None:
+    """The control of each night; None where it may not speak for the machine: an upgrade that
+    slows a matrix product must not be excused as "the machine moved".
+    """
+    for night in nights:
+        if any(getattr(night.environment, name) != getattr(now, name) for name in _SOFTWARE):
+            return None
+    return [_one_value_each(night.values(CONTROL)) for night in nights]
+
+
+def _nights(stored: CaseBaseline, metric: str) -> list[Session]:
+    return [night for night in stored.sessions if night.values(metric)]
+
+
+def _tolerance(case: Case, metric: str) -> float:
+    tolerance = case.tolerances.of(metric)
+    assert tolerance is not None  # it is gated
+    return tolerance
+
+
 def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
     """A case's launches of this session, in the form that baselines are stored in."""
-    launches = tuple({**summary.values, CONTROL: summary.control_s} for summary in summaries)
+    figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
+    launches = tuple({name: _rounded(value) for name, value in row.items()} for row in figures)
     return Session(date=date, environment=environment, launches=launches)
 
 
-def same_software(one: Environment, other: Environment) -> bool:
-    """Whether the control may speak for the machine: an upgrade that slows a matrix product
-    must not be excused as "the machine moved".
-    """
-    return all(getattr(one, name) == getattr(other, name) for name in _SOFTWARE)
+def _rounded(value: float) -> float:
+    """To 7 significant digits: more is noise, and would make a baseline's diff unreadable."""
+    return float(f"{value:.7g}")
 
 
 def _one_value_each(values: Sequence[float]) -> list[list[float]]:

@@ -29,7 +29,7 @@ def estimate_s(plan: Sequence[LaunchRequest], baseline: Baseline) -> float | Non
     total = 0.0
     for request in plan:
         stored = baseline.cases.get(request.case.id)
-        if stored is None:
+        if stored is None or not stored.sessions:
             return None
         steps = [value for session in stored.sessions for value in session.values(STEP_TIME.name)]
         total += statistics.median(steps) * request.case.schedule.steps + _LAUNCH_S

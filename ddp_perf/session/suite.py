@@ -15,7 +15,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.environment import describe_environment
-from ddp_perf.session.gate import as_session, judge_suite, summaries_of
+from ddp_perf.session.gate import Bar, as_session, judge_suite, summaries_of
 from ddp_perf.session.plan import estimate_s, interleave
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress, run_plan
@@ -82,14 +82,13 @@ def _with_measurements(result: SuiteResult, measurements: dict[str, Measurement]
 
 
 def _judged(result: SuiteResult, baseline: Baseline) -> SuiteResult:
-    findings = judge_suite(
-        result.measurements,
-        result.summaries,
-        baseline,
+    bar = Bar(
+        baseline=baseline,
+        baseline_path=result.baseline_path,
         environment=result.environment,
         alpha=result.alpha,
-        baseline_path=result.baseline_path,
     )
+    findings = judge_suite(result.measurements, result.summaries, bar)
     return msgspec.structs.replace(result, findings=tuple(findings))
 
 

@@ -12,19 +12,30 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from ddp_perf.stats.comparison import upper_t
 from ddp_perf.stats.levels import Floats
 
 _SLOPES = np.linspace(0.0, 1.0, 41)
 _PRIOR = np.full(41, 0.25 / 39)
 _PRIOR[0], _PRIOR[-1] = 0.5, 0.25
+_BEYOND_LEVEL = 0.001
 
 
 class ControlSlope(msgspec.Struct, frozen=True, kw_only=True):
-    """The posterior of the slope, and what it leaves of the nights' spread."""
+    """How far the case follows the control, and what the nights show beside it."""
 
     mean: float
     variance: float
     residual: Floats  # of the nights at the mean slope, drawn out to the expected squares
+
+
+class ControlMove(msgspec.Struct, frozen=True, kw_only=True):
+    """What the control says of tonight's machine; on the log scale."""
+
+    shift: float  # against its own reference nights
+    beyond: bool  # further than it ever moved: how the case follows is not known
+    explained: float  # of the case's difference
+    variance: float  # of what is explained
 
 
 def fit_slope(levels: Floats, control: Floats) -> ControlSlope:
@@ -46,4 +57,23 @@ def fit_slope(levels: Floats, control: Floats) -> ControlSlope:
         mean=mean,
         variance=float(weight @ np.square(_SLOPES - mean)),
         residual=residual * (float(weight @ squares) / left) ** 0.5 if left > floor else residual,
+    )
+
+
+def tonights_move(slope: ControlSlope, moves: Floats, shift: float) -> ControlMove:
+    """``moves``: the control's own nights around their mean; ``shift``: tonight's.
+
+    Small moves of a control are mostly its own noise, so they teach a slope near 0. A move
+    that stands out of them (t test at 0.1 %) is the machine's, and of how the case follows
+    such a move they say nothing: the slope is then as unknown as before any night.
+    """
+    df = len(moves) - 1
+    beyond = False
+    if df > 0:
+        error = float(moves @ moves) / df * (1 + 1 / len(moves))
+        beyond = abs(shift) > error**0.5 * upper_t(df, _BEYOND_LEVEL)
+    mean = float(_PRIOR @ _SLOPES) if beyond else slope.mean
+    variance = float(_PRIOR @ np.square(_SLOPES - mean)) if beyond else slope.variance
+    return ControlMove(
+        shift=shift, beyond=beyond, explained=mean * shift, variance=variance * shift**2
     )

@@ -65,7 +65,7 @@ def more_evidence(errors: ErrorSources, now: Comparison, level: float) -> str:
 
     if errors.spread.assumed:
         return (
-            "nothing is known of how nights differ "
+            "too few nights to know how they differ "
             f"({100 * WIDE_DEFAULT.sd:.0f} % is assumed); {3 - errors.nights} more baseline "
             f"night{'s' if errors.nights < 2 else ''} would tell"
         )

@@ -8,20 +8,12 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.verdict import NightPrior
-from ddp_perf.stats.comparison import PASS_LEVEL, Comparison, upper_t
-from ddp_perf.stats.control import ControlSlope, fit_slope
+from ddp_perf.stats.comparison import Comparison
+from ddp_perf.stats.control import ControlMove, fit_slope, tonights_move
 from ddp_perf.stats.error import ErrorSources
 from ddp_perf.stats.levels import Floats, Levels, Mask, without_slow_sessions
 from ddp_perf.stats.night_variance import NightSpread, detrend, moderate, night_spread
 from ddp_perf.stats.slow_mode import SlowShare, slow_share
-
-
-class ControlMove(msgspec.Struct, frozen=True, kw_only=True):
-    """What the control says of tonight's machine."""
-
-    shift: float  # log: the control against its own reference nights
-    slope: float  # how far the case follows, learnt from the nights
-    decides: bool  # beyond its own limits, and its uncertainty is most of the comparison's
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +41,19 @@ def weigh(
     prior: NightPrior | None,
 ) -> Evidence:
     """``levels`` and ``control`` by session, the current one last."""
-    kept = without_slow_sessions(levels)
+    kept = without_slow_sessions(levels, len(levels.fast) - 1)
     if not kept[:reference].any():
         kept[:] = True
     in_reference = int(kept[:reference].sum())
     nights, tonight = levels.fast[:-1][kept], float(levels.fast[-1])
     residual, difference = nights - nights.mean(), tonight - float(nights[:in_reference].mean())
-    slope = None
+    move = None
     if control is not None:
         moves = control[:-1][kept] - control[:-1][kept].mean()
         slope = fit_slope(residual, moves)
         shift = float(control[-1] - control[:-1][kept][:in_reference].mean())
-        residual, difference = slope.residual, difference - slope.mean * shift
+        move = tonights_move(slope, moves, shift)
+        residual, difference = slope.residual, difference - move.explained
     degrees_of_freedom = len(nights) - 1
     if reference < len(kept):
         residual, degrees_of_freedom = detrend(residual)
@@ -70,7 +63,7 @@ def weigh(
         kept=kept,
         reference_nights=in_reference,
         prior=prior,
-        control=slope.variance * shift**2 if slope else 0.0,
+        control=move.variance if move else 0.0,
     )
     comparison = Comparison(
         difference=difference,
@@ -85,7 +78,7 @@ def weigh(
         share=share,
         overall=float(levels.overall[-1] - levels.overall[:reference].mean()),
         chance_all_slow=_chance_all_slow(levels, share, comparison),
-        control=_control_move(slope, moves, shift, errors) if slope else None,
+        control=move,
     )
 
 
@@ -109,19 +102,6 @@ def _errors(
         reference_nights=reference_nights,
         control=control,
     )
-
-
-def _control_move(
-    slope: ControlSlope, moves: Floats, shift: float, errors: ErrorSources
-) -> ControlMove:
-    """``moves``: the control's own nights around their mean."""
-    degrees_of_freedom = len(moves) - 1
-    beyond = False
-    if degrees_of_freedom > 0:
-        spread = math.sqrt(float(moves @ moves) / degrees_of_freedom * (1 + 1 / len(moves)))
-        beyond = abs(shift) > spread * upper_t(degrees_of_freedom, PASS_LEVEL)
-    mostly = errors.control > errors.standard_error**2 / 2
-    return ControlMove(shift=shift, slope=slope.mean, decides=beyond and mostly)
 
 
 def _chance_all_slow(levels: Levels, share: SlowShare, comparison: Comparison) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddp_perf.core.verdict import NightPrior
-from ddp_perf.stats.levels import Floats
+from ddp_perf.stats.levels import Floats, Levels, session_levels
 
 Launches = Sequence[Sequence[float]]
 
@@ -55,6 +55,12 @@ def first_problem_of_sessions(sessions: Sequence[Launches], name: str) -> str | 
 def log_medians(launches: Launches) -> Floats:
     """A launch in one figure: the log of its median, which no stray step moves."""
     return np.log([_median(launch) for launch in launches])
+
+
+def levels_of(sessions: Sequence[Launches], tolerance: float) -> Levels:
+    """The sessions' levels; modes nearer than the tolerance make no difference and are one."""
+    logs = [log_medians(session) for session in sessions]
+    return session_levels(logs, smallest_gap=math.log1p(tolerance))
 
 
 def _median(values: Sequence[float]) -> float:

@@ -20,7 +20,6 @@ import math
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.stats.evidence import Evidence, weigh
@@ -29,9 +28,8 @@ from ddp_perf.stats.inputs import (
     check_options,
     first_problem,
     first_problem_of_sessions,
-    log_medians,
+    levels_of,
 )
-from ddp_perf.stats.levels import Floats, session_levels
 from ddp_perf.stats.reason import reason_of
 
 SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a second night
@@ -79,13 +77,9 @@ def judge_launches(
     problem = first_problem_of_sessions(controls, "the control in session")
     if problem:
         return Verdict(outcome=Outcome.INVALID, reason=problem)
-    levels = session_levels(
-        [log_medians(session) for session in (*baseline, current)],
-        smallest_gap=math.log1p(tolerance),
-    )
     evidence = weigh(
-        levels,
-        _control_levels(controls),
+        levels_of([*baseline, current], tolerance),
+        levels_of(controls, tolerance).fast if controls else None,
         tolerance=tolerance,
         reference=min(reference or len(baseline), len(baseline)),
         prior=prior,
@@ -106,13 +100,6 @@ def _paired_controls(
     controls = [*baseline_control, control]
     complete = all(len(session) and all(map(len, session)) for session in controls)
     return controls if complete else []
-
-
-def _control_levels(controls: Sequence[Launches]) -> Floats | None:
-    """The control by session: the median over its launches, for one in ten is far off."""
-    if not controls:
-        return None
-    return np.array([float(np.median(log_medians(session))) for session in controls])
 
 
 def _conclude(evidence: Evidence, alpha: float) -> Verdict:
@@ -144,7 +131,7 @@ def _outcome(evidence: Evidence, level: float) -> tuple[Outcome, bool]:
             return Outcome.IMPROVEMENT, False
         if comparison.passes:
             return Outcome.PASS, False
-    if evidence.control is not None and evidence.control.decides:
+    if evidence.control is not None and evidence.control.beyond:
         return Outcome.INVALID, False
     return Outcome.INCONCLUSIVE, False
 

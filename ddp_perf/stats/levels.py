@@ -84,17 +84,17 @@ def _slow_cut(excess: Floats, smallest_gap: float) -> float:
     return cut
 
 
-def without_slow_sessions(levels: Levels) -> Mask:
-    """The baseline sessions whose launches were not all slow, as a mask.
+def without_slow_sessions(levels: Levels, count: int) -> Mask:
+    """Which of the first ``count`` sessions had a launch outside the slow mode.
 
     A session with no launch in the fast mode looks like one with none in the slow mode, one
     gap higher. It is taken for that only where its number of launches makes it credible.
     """
-    slow, fast = levels.slow_launches[:-1], levels.fast_launches[:-1]
+    slow, fast = levels.slow_launches[:count], levels.fast_launches[:count]
     if not levels.slow_gap:
         return np.ones(len(fast), dtype=bool)
     share = (slow.sum() + 0.5) / (slow.sum() + fast.sum() + 1)
-    level = levels.fast[:-1]
-    off = np.abs(level - np.median(level) - levels.slow_gap) < levels.slow_gap / 3
+    above = levels.fast[:count] - np.median(levels.fast[:count])
+    off = np.abs(above - levels.slow_gap) < levels.slow_gap / 3
     all_slow: Mask = off & (slow == 0) & (share**fast > 1e-4)
     return ~all_slow

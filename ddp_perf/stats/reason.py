@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.control import ControlMove
 from ddp_perf.stats.error import more_evidence
-from ddp_perf.stats.evidence import ControlMove, Evidence
+from ddp_perf.stats.evidence import Evidence
 
 _SLOPE_WORTH_A_WORD = 0.1
 
@@ -37,9 +38,9 @@ def _figures(evidence: Evidence) -> str:
 def _meaning(outcome: Outcome, evidence: Evidence, level: float) -> str:
     comparison = evidence.comparison
     tolerance = 100 * comparison.tolerance
-    found = f"{100 * comparison.minimum_detectable(level):.2g} % would be found"
+    found = f"{100 * comparison.minimum_detectable(level):.2g} % or more is found 9 times in 10"
     if outcome is Outcome.PASS:
-        return f"slower by {2 * tolerance:.3g} %, twice the tolerance, is ruled out; {found}"
+        return f"{2 * tolerance:.3g} % slower, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
         return f"significantly faster, by the tolerance of {tolerance:.3g} % at least"
     if outcome is Outcome.REGRESSION:
@@ -50,7 +51,7 @@ def _meaning(outcome: Outcome, evidence: Evidence, level: float) -> str:
     if outcome is Outcome.SUSPECT:
         return "suspect, not proven: a second session in a row that says so fails"
     if outcome is Outcome.INVALID:
-        return "the machine itself moved further than the baseline nights can account for"
+        return "the machine itself moved, further than its baseline nights account for"
     return f"undecided, for only {found}; {more_evidence(evidence.errors, comparison, level)}"
 
 
@@ -67,10 +68,11 @@ def _slow_launches(evidence: Evidence) -> str:
 
 def _control(control: ControlMove) -> str:
     moved = f"The control moved {_change(math.exp(control.shift))}"
-    if control.slope < _SLOPE_WORTH_A_WORD:
+    if control.beyond:
+        return f"{moved}, further than on any night before; how the case follows is not known"
+    if abs(control.explained) < _SLOPE_WORTH_A_WORD * abs(control.shift):
         return f"{moved} and is left out: the case does not follow it"
-    adjusted = _change(math.exp(control.slope * control.shift))
-    return f"{moved}; {adjusted} was taken off, as far as the case follows it"
+    return f"{moved}; {_change(math.exp(control.explained))} was taken off: the case follows it"
 
 
 def _change(ratio: float) -> str:

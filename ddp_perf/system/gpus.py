@@ -69,10 +69,10 @@ def visible_gpus(gpus: Sequence[Gpu], mask: str | None) -> list[Gpu]:
         matches = [
             gpu
             for gpu in gpus
-            if (entry.isdigit() and gpu.index == int(entry))
+            if (entry.isdecimal() and gpu.index == int(entry))
             or (entry.startswith("GPU-") and gpu.uuid.startswith(entry))
         ]
-        if len(matches) != 1:
+        if len(matches) != 1 or matches[0] in visible:
             break
         visible += matches
     return visible

@@ -6,8 +6,8 @@ import numpy as np
 
 from ddp_perf.core.verdict import NightPrior, Outcome
 from ddp_perf.stats.budget import alpha_per_metric
-from ddp_perf.stats.judge import judge_launches, night_variance
-from ddp_perf.stats.night_variance import squeeze_night_variance
+from ddp_perf.stats.judge import judge_launches
+from ddp_perf.stats.machine_prior import CaseNights, machine_prior
 from tests.quality.families import LAUNCHES, Floats
 
 TOLERANCE = 0.02
@@ -18,7 +18,8 @@ SERIES, LONG, REFERENCE = 60, 60, 5
 def _medians(random: np.random.Generator, levels: Floats, launch: float) -> list[list[list[float]]]:
     """Sessions × launches × one value, as a baseline stores them."""
     logs = levels[:, None] + random.normal(0, launch, (len(levels), LAUNCHES))
-    return np.exp(logs)[..., None].tolist()
+    sessions: list[list[list[float]]] = np.exp(logs)[..., None].tolist()
+    return sessions
 
 
 def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
@@ -30,18 +31,13 @@ def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
     for _ in range(machines):
         sds = 0.005 * np.sqrt(10 / random.chisquare(10, CASES))
         cases = [_medians(random, random.normal(0, sd, FEW + 1), 0.005) for sd in sds]
-        variances, dfs = zip(*(night_variance(case[:-1]) for case in cases), strict=True)
-        priors: dict[str, NightPrior | None] = {
-            "before": None,
-            "after": squeeze_night_variance(variances, dfs),
-        }
+        nights = [CaseNights(sessions=case[:-1], tolerance=TOLERANCE) for case in cases]
+        priors: dict[str, NightPrior | None] = {"before": None, "after": machine_prior(nights)}
         for when, prior in priors.items():
             for case in cases:
                 slower = [[value[0] * 1.05] for value in case[-1]]
                 plain, slow = (
-                    judge_launches(
-                        now, case[:-1], tolerance=TOLERANCE, alpha=alpha, prior=prior
-                    )
+                    judge_launches(now, case[:-1], tolerance=TOLERANCE, alpha=alpha, prior=prior)
                     for now in (case[-1], slower)
                 )
                 detectable[when].append(plain.minimum_detectable or np.inf)

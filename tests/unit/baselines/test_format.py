@@ -66,10 +66,6 @@ def test_it_is_json(value):
     assert text.endswith("\n")
 
 
-def test_noise_digits_are_left_out():
-    assert format_json({"step_s": 0.012345678901}) == '{"step_s": 0.01234568}\n'
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_figure_that_is_no_number_is_never_written(value):
     with pytest.raises(ValueError, match="not JSON compliant"):

@@ -63,11 +63,11 @@ def test_the_quick_suite_fits_a_terminal_of_80_columns(quick, width):
     assert "…" not in table
 
 
-def test_a_wide_terminal_shows_names_whole(quick):
-    table = suite_table(quick, 100)
+def test_names_are_shown_whole(quick):
+    table = suite_table(quick, 80)
 
     for name in ("none-ws1-b64", "ddp-ws2-b64", "none-ws1-b128", "ddp-ws2-b128"):
-        assert f" {name} " in table
+        assert f"\n{name} " in table
 
 
 def test_a_failed_case_has_no_figures_however_many_launches_it_had(result):

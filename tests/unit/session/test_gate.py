@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate import judge_suite, summaries_of
+from ddp_perf.session.gate import Bar, as_session, judge_suite, summaries_of
 from tests.builders import (
     make_baseline,
     make_case,
     make_case_baseline,
     make_cases,
+    make_environment,
     make_failure,
     make_measurement,
     make_session,
@@ -46,9 +48,13 @@ def baseline():
 def findings(measurements, baseline):
     """Findings by case id and metric."""
     by_id = {measurement.case.id: measurement for measurement in measurements}
-    found = judge_suite(
-        by_id, summaries_of(by_id), baseline, alpha=0.001, baseline_path="baselines/x.json"
+    bar = Bar(
+        baseline=baseline,
+        baseline_path="baselines/x.json",
+        environment=make_environment(),
+        alpha=0.001,
     )
+    found = judge_suite(by_id, summaries_of(by_id), bar)
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
@@ -178,3 +184,18 @@ def test_a_case_with_a_failed_launch_is_not_judged(baseline):
     failed = msgspec.structs.replace(measurement, failures=(make_failure(ONE),))
 
     assert findings([failed], baseline) == {}
+
+
+def test_a_stored_figure_is_rounded_where_it_is_noise():
+    summary = LaunchSummary(
+        round=0,
+        values={"step_time": 0.012345678901},
+        control_s=0.0098765432109,
+        mean_step_s=0.01,
+        p95_step_s=0.01,
+        throughput=100.0,
+    )
+
+    stored = as_session([summary], make_environment(), "2026-11-21T03:00:00+00:00")
+
+    assert stored.launches == ({"step_time": 0.01234568, "control": 0.009876543},)

@@ -215,11 +215,13 @@ class TestConfirm:
         assert verdict.ratio == 1.024
         assert "second session in a row" in verdict.reason
 
-    @pytest.mark.parametrize("previous", [None, *(set(Outcome) - {Outcome.SUSPECT})])
+    @pytest.mark.parametrize(
+        "previous", [None, *([o for o in Outcome if o not in {Outcome.SUSPECT}])]
+    )
     def test_anything_else_before_leaves_it_suspect(self, previous):
         assert confirm(self.SUSPECT, previous) is self.SUSPECT
 
-    @pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.SUSPECT}))
+    @pytest.mark.parametrize("outcome", sorted([o for o in Outcome if o not in {Outcome.SUSPECT}]))
     def test_only_a_suspect_is_confirmed(self, outcome):
         verdict = Verdict(outcome=outcome, reason="")
         assert confirm(verdict, Outcome.SUSPECT) is verdict

@@ -50,7 +50,7 @@ def test_one_night_never_passes_and_says_why():
     for session in (BASELINE[0], [[1.0]] * 5):
         verdict = judge_launches(session, [session], **RULE)
         assert verdict.outcome is Outcome.INCONCLUSIVE
-        assert "nothing is known of how nights differ" in verdict.reason
+        assert "too few nights to know how they differ" in verdict.reason
         assert "3 % is assumed" in verdict.reason
 
 

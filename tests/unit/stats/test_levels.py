@@ -59,7 +59,7 @@ def test_a_night_whose_launches_were_all_slow_is_recognised():
     sessions[[0, 2, 4, 7, 8, 1], [0, 1, 0, 2, 1, 1]] += SLOW
     sessions[5] += SLOW
     levels = session_levels(list(sessions), smallest_gap=0.02)
-    assert without_slow_sessions(levels).tolist() == [True] * 5 + [False] + [True] * 2
+    assert without_slow_sessions(levels, 8).tolist() == [True] * 5 + [False] + [True] * 2
 
 
 def test_a_night_that_is_high_where_slow_launches_are_rare_stays():
@@ -67,4 +67,4 @@ def test_a_night_that_is_high_where_slow_launches_are_rare_stays():
     sessions[0, 0] += SLOW
     sessions[5] += SLOW
     levels = session_levels(list(sessions), smallest_gap=0.02)
-    assert without_slow_sessions(levels).all()
+    assert without_slow_sessions(levels, 8).all()
