@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -39,9 +40,7 @@ def pytest_collection(session: pytest.Session) -> None:
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
     session.config.stash[SESSION] = DdpSession(session.config, options, cases)
-    session.config.stash[PARAMETERS] = [
-        pytest.param(case, id=case.id, marks=getattr(pytest.mark, case.tier)) for case in cases
-    ]
+    session.config.stash[PARAMETERS] = _parameters(cases)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -65,6 +64,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         ddp.plan([case for item in session.items for case in _needed(item, by_id)])
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def _parameters(cases: Sequence[Case]) -> list[Any]:
+    """Bears the case's id; also the suite's, where two tiers have a case of one id."""
+    count = collections.Counter(case.id for case in cases)
+    return [
+        pytest.param(
+            case,
+            id=case.id if count[case.id] == 1 else f"{case.suite}-{case.id}",
+            marks=getattr(pytest.mark, case.tier),
+        )
+        for case in cases
+    ]
 
 
 def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[Case]:

@@ -1,55 +1,62 @@
-"""Memory of the driver and its forkserver over many launches: what it is, and whether it grows."""
+"""Memory of the driver, which is pytest: with few launches, with many, and per launch."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
-from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import LaunchRequest
-
-LAUNCHES = 200
-SUITE = Suite(
-    suite="driver_memory",
-    tier="cpu",
-    workload="mlp",
-    model={"input_dim": 64, "hidden_dim": 64, "output_dim": 8, "num_layers": 2},
-    world_sizes=[2],
-    batch_sizes=[8],
-    steps=4,
-    warmup=1,
-)
+ROOT = Path(__file__).parents[2]
+FEW, MANY = 5, 100
+SUITE = """
+suite: driver_memory
+tier: cpu
+workload: mlp
+model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
+world_sizes: [1, 2]
+batch_sizes: [8]
+steps: 60
+warmup: 5
+"""
+# Peak resident set of the pytest process itself, its ranks not counted; and its forkserver's.
+RUN = """
+import resource, sys, pytest
+pytest.main(sys.argv[1:])
+print("driver", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print("ranks", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+"""
 
 
 def main() -> None:
-    (case,) = cases_of(Variant(suite=SUITE))
-    driver, server = [], []
-    with contextlib.closing(ForkserverLauncher()) as launcher:
-        launcher.runtime({})
-        (pid,) = _children(os.getpid())
-        for round_ in range(LAUNCHES):
-            launcher.launch(LaunchRequest(case=case, round=round_))
-            driver.append(_memory_mb(os.getpid()))
-            server.append(_memory_mb(pid))
-        descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    tenth = LAUNCHES // 10
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "bench_configs").mkdir()
+        (directory / "bench_configs/suite.yaml").write_text(SUITE)
+        (directory / "pytest.ini").write_text("[pytest]\n")
+        (directory / "tests").symlink_to(ROOT / "tests/perf")
+        few, many = (_peak_mb(directory, launches) for launches in (FEW, MANY))
+    each_kb = (many["driver"] - few["driver"]) * 1024 / (2 * (MANY - FEW))
     print(
-        f"driver memory: {driver[-1]:.0f} MB after {LAUNCHES} launches (target: under 400 MB),"
-        f" {driver[-1] / driver[tenth]:.3f} × that after {tenth}; forkserver {server[-1]:.0f} MB,"
-        f" {server[-1] / server[tenth]:.3f} ×, {descriptors} open files"
+        f"driver memory: {many['driver']:.0f} MB after {2 * MANY} launches (target: under 400 MB),"
+        f" {few['driver']:.0f} MB after {2 * FEW}: {each_kb:.0f} KB a launch, its step times kept;"
+        f" forkserver and ranks {many['ranks']:.0f} MB, {many['ranks'] / few['ranks']:.3f} ×"
     )
 
 
-def _memory_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"^VmRSS:\s+(\d+) kB$", status, flags=re.MULTILINE)[1]) / 1024
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def _peak_mb(directory: Path, launches: int) -> dict[str, float]:
+    options = ["-p", "ddp_perf.plugin", "-m", "cpu", "--save-baseline", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *options, f"--ddp-launches={launches}", "tests"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = (line.split() for line in done.stdout.splitlines()[-2:])
+    return {name: float(value) for name, value in lines}
 
 
 if __name__ == "__main__":

@@ -68,11 +68,11 @@ def skewed(random: np.random.Generator) -> Trial:
 
 
 def autocorrelated(random: np.random.Generator) -> Trial:
-    """Nights of 0.8 % that hang together by 0.6."""
+    """Nights of 0.5 % that hang together by 0.6."""
     levels = [random.normal()]
     for _ in range(NIGHTS):
         levels.append(0.6 * levels[-1] + 0.8 * random.normal())
-    return Trial(sessions=machine(random, levels=0.008 * np.array(levels)))
+    return Trial(sessions=machine(random, levels=0.005 * np.array(levels)))
 
 
 def drifting(random: np.random.Generator) -> Trial:
@@ -88,12 +88,12 @@ def drifting(random: np.random.Generator) -> Trial:
 
 
 def noisy(random: np.random.Generator) -> Trial:
-    """Nights of 2 %, launches of 2 %, values of 5 %, and a control that has nothing to say."""
+    """Nights of 1 %, launches of 2 %, values of 5 %, and a control that has nothing to say."""
     control = np.exp(
         random.normal(0, 0.03, (NIGHTS + 1, 1, 1))
         + random.normal(0, 0.05, (NIGHTS + 1, LAUNCHES, CONTROL_VALUES))
     )
-    sessions = machine(random, night=0.02, launch=0.02, value=0.05)
+    sessions = machine(random, night=0.01, launch=0.02, value=0.05)
     return Trial(sessions=sessions, control=control)
 
 

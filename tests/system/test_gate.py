@@ -21,13 +21,15 @@ batch_sizes: [128]
 steps: 14
 warmup: 4
 launches: 5
-tolerances: {{step_time: 0.10, tail: 0.5, efficiency: 0.2, peak_memory: null}}
+# Wide: the sleep makes a step four times as long, and the neighbours of a test are noisy.
+tolerances: {{step_time: 0.5, tail: 0.5, efficiency: 0.5, peak_memory: null}}
 """
 
 
 @pytest.fixture
-def slowed(pytester):
+def slowed(pytester, monkeypatch):
     """A project whose own workload has a stored baseline, and a switch to change it."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
     shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
     shutil.copy(WORKLOADS / "slowed.py", pytester.path)
     (pytester.path / "bench_configs").mkdir()
@@ -46,10 +48,8 @@ def slowed(pytester):
             ignore::pytest.PytestAssertRewriteWarning
         """
     )
-    # The tolerance is the limit of what may be saved; a busy neighbour must not decide here.
     saved = pytester.runpytest("--save-baseline")
-    if "too noisy" in saved.stdout.str():
-        pytest.skip("this machine is too busy now: the suite refused to save a baseline")
+    assert "2 cases: stored (missing)" in saved.stdout.str()
     return pytester, switch
 
 
