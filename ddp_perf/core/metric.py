@@ -13,15 +13,22 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     unit: str
+    follows_machine: bool = False  # whether a slower machine shows in it: what the control tells
 
 
-STEP_TIME = MetricSpec(name="step_time", title="step time", unit="s")
+STEP_TIME = MetricSpec(name="step_time", title="step time", unit="s", follows_machine=True)
 TAIL = MetricSpec(name="tail", title="tail (mean ÷ median step)", unit="ratio")
 EFFICIENCY = MetricSpec(name="efficiency", title="scaling cost (step N ÷ step 1)", unit="ratio")
 PEAK_MEMORY = MetricSpec(name="peak_memory", title="peak memory of a rank", unit="bytes")
 
 METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, PEAK_MEMORY)
 STRUCTURE = "structure"
+_CONTROLLED = frozenset(metric.name for metric in METRICS if metric.follows_machine)
+
+
+def is_controlled(metric: str) -> bool:
+    """Whether the control may explain a part of this metric."""
+    return metric in _CONTROLLED
 
 
 def gated_metrics(case: Case) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
 
 import rich.box
@@ -58,7 +59,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
     )
     console.print(table)
     lines = [line.rstrip() for line in file.getvalue().rstrip().splitlines()]
-    return "\n".join([*lines, *_notes(result)])
+    return "\n".join([*lines, *_wrapped(_notes(result), console.width)])
 
 
 def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[str]:
@@ -96,6 +97,14 @@ def _notes(result: SuiteResult) -> list[str]:
         cases = [case_id for case_id in result.saved if result.saved[case_id] == note]
         notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
     return notes
+
+
+def _wrapped(notes: Sequence[str], width: int) -> list[str]:
+    """Paths and ids stay whole, so that they can be copied."""
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return [line for note in notes for line in wrapper.wrap(note)]
 
 
 def short_names(ids: Sequence[str]) -> list[str]:

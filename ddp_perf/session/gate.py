@@ -18,7 +18,7 @@ from ddp_perf.core.baseline import (
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics, is_controlled
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.session.structure import compare_structure
 from ddp_perf.stats.judge import confirm, judge_launches
@@ -121,7 +121,7 @@ def _judge_metric(
     nights = _nights(stored, metric)
 
     def judge(current: Session, before: Sequence[Session]) -> Verdict:
-        control = _controls(before, current.environment)
+        control = _controls(before, metric, current.environment)
         return judge_launches(
             _one_value_each(current.values(metric)),
             [_one_value_each(night.values(metric)) for night in before],
@@ -155,7 +155,7 @@ def _prior(bar: Bar, metric: str, tolerance: float) -> NightPrior | None:
         [
             CaseNights(
                 sessions=[_one_value_each(night.values(metric)) for night in nights],
-                control=_controls(nights, bar.environment),
+                control=_controls(nights, metric, bar.environment),
                 tolerance=tolerance,
             )
             for case, nights in stored
@@ -164,10 +164,14 @@ def _prior(bar: Bar, metric: str, tolerance: float) -> NightPrior | None:
     )
 
 
-def _controls(nights: Sequence[Session], now: Environment) -> list[list[list[float]]] | None:
+def _controls(
+    nights: Sequence[Session], metric: str, now: Environment
+) -> list[list[list[float]]] | None:
     """The control of each night; None where it may not speak for the machine: an upgrade that
     slows a matrix product must not be excused as "the machine moved".
     """
+    if not is_controlled(metric):
+        return None
     for night in nights:
         if any(getattr(night.environment, name) != getattr(now, name) for name in _SOFTWARE):
             return None

@@ -38,7 +38,8 @@ def _figures(evidence: Evidence) -> str:
 def _meaning(outcome: Outcome, evidence: Evidence, level: float) -> str:
     comparison = evidence.comparison
     tolerance = 100 * comparison.tolerance
-    found = f"{100 * comparison.minimum_detectable(level):.2g} % or more is found 9 times in 10"
+    detectable = 100 * comparison.minimum_detectable(level)
+    found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
     if outcome is Outcome.PASS:
         return f"{2 * tolerance:.3g} % slower, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
