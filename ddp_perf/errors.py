@@ -13,6 +13,10 @@ class BaselineError(DdpPerfError):
     """A baseline file that cannot be read, or a baseline that must not be saved."""
 
 
+class ResultsError(DdpPerfError):
+    """A results file that cannot be read, or not be compared with another."""
+
+
 class LaunchError(DdpPerfError):
     """The machinery that starts ranks failed, before any rank of the case ran."""
 

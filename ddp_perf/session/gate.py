@@ -42,11 +42,19 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
     return summaries
 
 
+class Remedies(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person can do about a case that the bar holds no figures for."""
+
+    no_such_case: str = "--save-baseline records it"
+    other_work: str = '--save-baseline=accept --reason "…" replaces it'
+
+
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is judged against, the same for all of its cases."""
 
     baseline: Baseline
     baseline_path: str
+    remedies: Remedies = Remedies()
     environment: Environment  # of this session
     alpha: float  # false-alarm rate of each single verdict
 
@@ -64,12 +72,12 @@ def judge_suite(
             continue
         case, stored = measurement.case, bar.baseline.cases.get(case_id)
         if stored is None:
-            reason = f"{bar.baseline_path} has no such case; --save-baseline records it"
+            reason = f"{bar.baseline_path} has no such case; {bar.remedies.no_such_case}"
             findings += _refused(case, Outcome.NO_BASELINE, reason)
         elif changed := differences(stored, case):
             reason = (
                 f"{bar.baseline_path} holds other work: {', '.join(changed)};"
-                ' --save-baseline=accept --reason "…" replaces it'
+                f" {bar.remedies.other_work}"
             )
             findings += _refused(case, Outcome.INCOMPARABLE, reason)
         else:

@@ -100,7 +100,7 @@ def _saved(
         return result
     notes: dict[str, str] = {}
     sessions: list[NewSession] = []
-    for new in _new_sessions(result):
+    for new in new_sessions(result):
         why_not = refusal(new) or _not_wanted(new, baseline, request.save_mode)
         if why_not is None:
             sessions.append(new)
@@ -116,7 +116,8 @@ def _saved(
     return msgspec.structs.replace(result, saved=notes)
 
 
-def _new_sessions(result: SuiteResult) -> Sequence[NewSession]:
+def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
+    """Each case that was measured without a failed launch, in the form of a stored session."""
     return [
         NewSession(
             case=measurement.case,

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.results import ResultsFile, results_schema, write_results
+from ddp_perf.errors import ResultsError
+from ddp_perf.report.results import ResultsFile, read_results, results_schema, write_results
 from tests.builders import make_case, make_failure, make_finding, make_measurement, make_result
 
 
@@ -29,8 +30,53 @@ def test_everything_written_is_read_back(tmp_path, result):
 
     write_results(path, [result], complete=True)
 
-    read = msgspec.json.decode(path.read_bytes(), type=ResultsFile)
-    assert read == ResultsFile(schema_version=1, complete=True, suites=(result,))
+    assert read_results(path) == ResultsFile(schema_version=1, complete=True, suites=(result,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param('"schema_version":1', '"version":1', "schema_version: missing", id="none"),
+        pytest.param('"schema_version":1', '"schema_version":"1"', "is '1', this", id="text"),
+        pytest.param('"suites":[', '"suits":[', "missing required field `suites`", id="field"),
+        pytest.param('"complete":true', '"complete":1', "complete: Expected `bool`", id="type"),
+        pytest.param(
+            '"control_s":0.002,', '"control_s":-1,', "[0].control_s: -1.0 is no", id="negative"
+        ),
+        pytest.param(
+            '"control_s":0.002,', '"control_s":1e999,', "[0].control_s: inf is no", id="infinite"
+        ),
+        pytest.param('"control_s":[0.002', '"control_s":[NaN', "ranks[0].control_s[0]: ", id="NaN"),
+        pytest.param('{"step_time":0.01,', "{", "[0].values.step_time: missing", id="no metric"),
+        pytest.param('"world_size":2', '"world_size":3', "launches[0].ranks: are 2,", id="ranks"),
+        pytest.param('"case":{"id":"mlp', '"case":{"id":"x', ".case.id: is 'x-", id="id"),
+    ],
+)
+def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
+    tmp_path, result, old, new, said
+):
+    path = tmp_path / "results.json"
+    write_results(path, [result], complete=True)
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+    with pytest.raises(ResultsError) as caught:
+        read_results(path)
+
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert said in message
+    assert "pytest --ddp-json" in message
+    assert "\n" not in message
+
+
+def test_a_launch_without_its_summary_is_refused(tmp_path, result):
+    path = tmp_path / "results.json"
+    write_results(path, [msgspec.structs.replace(result, summaries={})], complete=True)
+
+    with pytest.raises(ResultsError, match="are 0, of 2 launches"):
+        read_results(path)
 
 
 def test_a_session_without_results_is_a_file_too(tmp_path):

@@ -1,0 +1,21 @@
+"""The command ``ddp-perf``: what the suite does outside pytest."""
+
+from __future__ import annotations
+
+import typer
+
+from ddp_perf.cli.compare import compare
+from ddp_perf.cli.group import CommandGroup
+
+app = typer.Typer(
+    cls=CommandGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(compare)
+
+
+@app.callback()
+def ddp_perf() -> None:
+    """Performance regression of data-parallel training, outside pytest."""

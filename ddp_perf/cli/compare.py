@@ -1,0 +1,51 @@
+"""``ddp-perf compare A.json B.json``: the gate's rule on two results files, outside pytest."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.report.comparison import comparison_json, comparison_text
+from ddp_perf.report.results import read_results
+from ddp_perf.session.compare import Side, compare_sessions
+
+
+def compare(
+    old: Annotated[Path, typer.Argument(metavar="A.json", help="The older session's results.")],
+    new: Annotated[Path, typer.Argument(metavar="B.json", help="The session to judge.")],
+    false_alarm_rate: Annotated[
+        float,
+        typer.Option(metavar="P", help="Chance of any false REGRESSION in the comparison."),
+    ] = 0.01,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Judge results B against results A, both written by pytest --ddp-json.
+
+    The launches of A stand for one session of a baseline; the rule is that of the pytest gate.
+
+    \b
+    Exit code:
+      0  pass: nothing is slower, every case was compared
+      1  regression: slower, a failed case, other work or another structure
+      2  undecided: inconclusive, suspect or invalid, or a case that one file lacks
+      4  usage: an argument, or a file that cannot be read or compared
+    """
+    if not 0 < false_alarm_rate < 0.5:
+        raise typer.BadParameter(
+            f"--false-alarm-rate: {false_alarm_rate} is no rate between 0 and 0.5"
+        )
+    comparison = compare_sessions(_read(old), _read(new), false_alarm_rate=false_alarm_rate)
+    if as_json:
+        typer.echo(comparison_json(comparison))
+    else:
+        typer.echo(comparison_text(comparison, shutil.get_terminal_size().columns))
+    raise typer.Exit(ExitCode[comparison.conclusion.name])
+
+
+def _read(path: Path) -> Side:
+    results = read_results(path)
+    return Side(name=str(path), complete=results.complete, suites=results.suites)

@@ -1,0 +1,80 @@
+"""Two results files compared: what a person reads of it, and what a program does."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.result import LaunchFailure
+from ddp_perf.report.table import suite_table
+from ddp_perf.session.compare import Comparison, Conclusion, Gap, Side
+
+SCHEMA_VERSION = 1
+
+
+class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The comparison without what the two files hold already."""
+
+    schema_version: int = SCHEMA_VERSION
+    conclusion: Conclusion
+    old: str
+    new: str
+    incomplete: tuple[str, ...]  # files written while their session was still running
+    changed: tuple[str, ...]
+    false_alarm_rate: float
+    alpha: float
+    failed: tuple[LaunchFailure, ...]
+    gaps: tuple[Gap, ...]
+    findings: tuple[Finding, ...]
+
+
+def comparison_json(comparison: Comparison) -> str:
+    """The figures of a comparison, for programs."""
+    file = ComparisonFile(
+        conclusion=comparison.conclusion,
+        old=comparison.old.name,
+        new=comparison.new.name,
+        incomplete=tuple(side.name for side in _sides(comparison) if not side.complete),
+        changed=comparison.changed,
+        false_alarm_rate=comparison.false_alarm_rate,
+        alpha=comparison.alpha,
+        failed=comparison.failed,
+        gaps=comparison.gaps,
+        findings=tuple(comparison.findings),
+    )
+    return msgspec.json.format(msgspec.json.encode(file), indent=1).decode()
+
+
+def comparison_text(comparison: Comparison, width: int) -> str:
+    """The tables, and every reason why the conclusion is no pass."""
+    lines = [_describe(label, side) for label, side in zip("AB", _sides(comparison), strict=True)]
+    lines += [
+        f"{side.name} is incomplete: it was written while its session was still running"
+        for side in _sides(comparison)
+        if not side.complete
+    ]
+    if comparison.changed:
+        lines.append(f"changed: {', '.join(comparison.changed)}")
+    for suite in comparison.judged:
+        title = f"{suite.suite} on {suite.environment.accelerator}"
+        lines += ["", title, suite_table(suite, width)]
+    lines += ["", *(f"FAILED: {failure}" for failure in comparison.failed)]
+    lines += [f"NOT COMPARED: {gap.case_id}: {gap.reason}" for gap in comparison.gaps]
+    lines += [
+        f"chance of any false REGRESSION in this comparison:"
+        f" {comparison.false_alarm_rate:.1%} (each verdict {comparison.alpha:.2%})",
+        f"B against A: {comparison.conclusion.value}",
+    ]
+    return "\n".join(lines)
+
+
+def _sides(comparison: Comparison) -> tuple[Side, Side]:
+    return comparison.old, comparison.new
+
+
+def _describe(label: str, side: Side) -> str:
+    if not side.suites:
+        return f"{label}: {side.name} (nothing was measured)"
+    first = side.suites[0]
+    commit = first.environment.commit or "unknown"
+    return f"{label}: {side.name} ({first.date[:16]}, commit {commit})"

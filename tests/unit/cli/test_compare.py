@@ -1,0 +1,312 @@
+"""``ddp-perf compare``: what is found, what it exits with, and what it refuses in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.cli.app import app
+from ddp_perf.report.results import write_results
+from tests.builders import (
+    make_cases,
+    make_environment,
+    make_failure,
+    make_measurement,
+    make_result,
+    make_structure,
+)
+
+JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
+# With one night on either side only changes beyond what nights may do can be told: a tolerance
+# of 30 % lets equal results pass, one of 5 % does not.
+WIDE = dict.fromkeys(("step_time", "tail", "efficiency", "peak_memory"), 0.3)
+ONE, TWO = make_cases(tolerances=WIDE)
+
+
+def measured(case, step_s, **rank):
+    return make_measurement(case, [step_s * factor for factor in JITTER], **rank)
+
+
+def usual(**rank):
+    return [measured(ONE, 0.010, **rank), measured(TWO, 0.012, **rank)]
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """``results(name, measurements)`` writes a file and gives its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, measurements, *, complete=True, **changes):
+        suites = [make_result(measurements, **changes)] if measurements else []
+        write_results(tmp_path / name, suites, complete=complete)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def old(results):
+    return results("old.json", usual())
+
+
+def compare(*arguments):
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def outcomes(done):
+    return {
+        (finding["case_id"], finding["metric"]): finding["verdict"]["outcome"]
+        for finding in json.loads(done.stdout)["findings"]
+    }
+
+
+def test_equal_results_pass_where_the_tolerance_lets_one_night_decide(results, old):
+    done = compare(old, results("new.json", usual()))
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.endswith("B against A: PASS\n")
+    assert done.stderr == ""
+
+
+def test_equal_results_are_undecided_where_one_night_cannot_decide(results):
+    cases = make_cases(tolerances=dict.fromkeys(WIDE, 0.05))
+    equal = [measured(case, 0.010) for case in cases]
+
+    done = compare(results("old.json", equal), results("new.json", equal))
+
+    assert done.exit_code == 2
+    assert "INCONCLUSIVE: step time of mlp-ddp-fp32-ws2-b64" in done.stdout
+    assert done.stdout.endswith("B against A: UNDECIDED\n")
+
+
+def test_twice_as_slow_is_a_regression_with_table_and_reason(results, old):
+    slower = [measured(ONE, 0.020), measured(TWO, 0.024)]
+
+    done = compare(old, results("new.json", slower))
+
+    assert done.exit_code == 1
+    assert ["none-ws1", "20.00"] in [line.split()[:2] for line in done.stdout.splitlines()]
+    assert f"REGRESSION: step time of {TWO.id}: 2.000 × the baseline of 2026" in done.stdout
+    assert "significantly slower" in done.stdout
+    assert done.stdout.endswith("B against A: REGRESSION\n")
+
+
+def test_twice_as_fast_is_an_improvement(results, old):
+    done = compare(old, results("new.json", [measured(ONE, 0.005), measured(TWO, 0.006)]))
+
+    assert done.exit_code == 0
+    assert f"IMPROVEMENT: step time of {ONE.id}" in done.stdout
+
+
+def test_another_structure_is_a_regression_at_equal_speed(results, old):
+    new = results("new.json", usual(structure=make_structure(parameters=809)))
+
+    done = compare(old, new)
+
+    assert done.exit_code == 1
+    assert "parameters 808 → 809" in done.stdout
+
+
+def test_other_work_fails_and_names_the_field_and_what_helps(results, old):
+    wider = [
+        make_measurement(
+            msgspec.structs.replace(case, model={**case.model, "hidden_dim": 48}), [0.01] * 5
+        )
+        for case in (ONE, TWO)
+    ]
+
+    done = compare(old, results("new.json", wider))
+
+    assert done.exit_code == 1
+    assert "INCOMPARABLE" in done.stdout
+    assert "model.hidden_dim 32 → 48; measure the same work in both sessions" in done.stdout
+    assert "--save-baseline" not in done.stdout
+
+
+def failing():
+    whole, failed = usual()
+    return [whole, msgspec.structs.replace(failed, failures=(make_failure(TWO),))]
+
+
+def test_a_case_that_failed_in_the_new_session_is_a_failure(results, old):
+    done = compare(old, results("new.json", failing()))
+
+    assert done.exit_code == 1
+    assert f"FAILED: {TWO.id}: launch 1: rank 1: exited with code 3" in done.stdout
+
+
+def test_a_case_that_failed_in_the_old_session_is_undecided(results):
+    done = compare(results("old.json", failing()), results("new.json", usual()))
+
+    assert done.exit_code == 2
+    assert f"NOT COMPARED: {TWO.id}: failed in old.json: {TWO.id}: launch 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        pytest.param(usual(), usual()[:1], f"{TWO.id}: not in new.json", id="missing in B"),
+        pytest.param(usual()[:1], usual(), f"{TWO.id}: not in old.json", id="missing in A"),
+        pytest.param(usual(), [], f"{ONE.id}: not in new.json", id="empty B"),
+        pytest.param([], usual(), f"{ONE.id}: not in old.json", id="empty A"),
+        pytest.param(
+            usual(),
+            [usual()[0], make_measurement(TWO, [])],
+            f"{TWO.id}: no launch finished in new.json",
+            id="interrupted B",
+        ),
+    ],
+)
+def test_a_case_that_one_file_lacks_is_undecided_and_named(results, before, after, said):
+    done = compare(results("old.json", before), results("new.json", after))
+
+    assert done.exit_code == 2, done.output
+    assert f"NOT COMPARED: {said}\n" in done.stdout
+
+
+def test_two_empty_files_are_no_pass(results):
+    done = compare(results("old.json", []), results("new.json", []))
+
+    assert done.exit_code == 2
+
+
+def test_a_suite_renamed_is_compared_all_the_same(results, old):
+    assert compare(old, results("new.json", usual(), suite="renamed")).exit_code == 0
+
+
+def test_an_unfinished_session_is_read_and_said_to_be_one(results, old):
+    done = compare(old, results("new.json", usual(), complete=False))
+
+    assert done.exit_code == 0
+    assert "new.json is incomplete" in done.stdout
+    assert "old.json is incomplete" not in done.stdout
+
+
+def test_other_software_is_compared_and_shown(results, old):
+    environment = make_environment(torch="2.14.0", cuda="13.0")
+
+    done = compare(old, results("new.json", usual(), environment=environment))
+
+    assert done.exit_code == 0
+    assert "changed: torch 2.13.0 → 2.14.0, cuda none → 13.0\n" in done.stdout
+
+
+def test_the_false_alarm_rate_is_shared_by_all_verdicts(results, old):
+    done = compare(old, results("new.json", usual()), "--false-alarm-rate", "0.07", "--json")
+
+    report = json.loads(done.stdout)
+    assert report["false_alarm_rate"] == 0.07
+    assert report["alpha"] == pytest.approx(0.07 / 7)  # 3 metrics of one rank, 4 of two
+
+
+def test_json_holds_the_findings_and_why(results, old):
+    slower = [measured(ONE, 0.010), measured(TWO, 0.024)]
+    new = results("new.json", slower, environment=make_environment(commit="fedcba"))
+
+    done = compare(old, new, "--json")
+
+    report = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert (report["conclusion"], report["old"], report["new"]) == ("REGRESSION", old, new)
+    assert report["changed"] == ["commit 0123456789ab → fedcba"]
+    assert outcomes(done)[TWO.id, "step_time"] == "REGRESSION"
+    assert outcomes(done)[ONE.id, "step_time"] == "PASS"
+
+
+def test_json_names_what_was_not_compared(results, old):
+    report = json.loads(compare(old, results("new.json", failing()[1:]), "--json").stdout)
+
+    assert report["gaps"] == [{"case_id": ONE.id, "reason": "not in new.json"}]
+    assert [failure["case_id"] for failure in report["failed"]] == [TWO.id]
+
+
+def refused(done):
+    """The one line on stderr."""
+    assert done.exit_code == 4, done.output
+    assert isinstance(done.exception, SystemExit)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_results_of_another_accelerator_are_refused_by_both_names(results, old):
+    other = make_environment(accelerator="NVIDIA H200", accelerator_key="h200-nvlink")
+
+    line = refused(compare(old, results("new.json", usual(), environment=other)))
+
+    assert "INCOMPARABLE: old.json was measured on Some Processor (cpu-some-2c-host)" in line
+    assert "new.json on NVIDIA H200 (h200-nvlink); compare results of one machine" in line
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        pytest.param(lambda text: text[: len(text) // 2], "cut short", id="truncated"),
+        pytest.param(lambda text: "", "cut short", id="empty"),
+        pytest.param(lambda text: "no JSON\nat all", "no JSON", id="not JSON"),
+        pytest.param(
+            lambda text: text.replace('"schema_version":1', '"schema_version":2'),
+            "schema_version: is 2, this ddp-perf reads 1",
+            id="foreign schema",
+        ),
+        pytest.param(
+            lambda text: text.replace('"p95_step_s":0.01', '"p95_step_s":NaN', 1),
+            "p95_step_s: Expected `float`, got `str`",
+            id="NaN",
+        ),
+    ],
+)
+@pytest.mark.parametrize("which", ["old.json", "new.json"])
+def test_a_bad_file_is_refused_by_name_in_one_line(results, old, tmp_path, which, spoil, said):
+    results("new.json", usual())
+    path = tmp_path / which
+    spoiled = spoil(path.read_text(encoding="utf-8"))
+    assert spoiled != path.read_text(encoding="utf-8")
+    path.write_text(spoiled, encoding="utf-8")
+
+    line = refused(compare("old.json", "new.json"))
+
+    assert line.startswith(f"ddp-perf: {which}: ")
+    assert said in line
+    assert "pytest --ddp-json" in line
+
+
+def test_a_figure_that_was_not_finite_when_written_is_refused(results, old):
+    nan = make_measurement(ONE, [0.01, math.nan])
+
+    assert "new.json: suites[0]" in refused(compare(old, results("new.json", [nan])))
+
+
+def test_a_missing_file_is_refused_by_name(old):
+    line = refused(compare(old, "nowhere.json"))
+
+    assert "nowhere.json: cannot be read: No such file or directory" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["old.json"], "B.json", id="one file"),
+        pytest.param(["old.json", "old.json", "--jsn"], "--jsn", id="unknown option"),
+        pytest.param(
+            ["old.json", "old.json", "--false-alarm-rate", "x"], "valid number", id="no number"
+        ),
+        pytest.param(["old.json", "old.json", "--false-alarm-rate", "0.5"], "0.5", id="too high"),
+        pytest.param(["old.json", "old.json", "--false-alarm-rate", "0"], "0", id="zero"),
+        pytest.param(["old.json", "old.json", "--false-alarm-rate", "nan"], "nan", id="nan"),
+    ],
+)
+def test_a_wrong_argument_is_no_undecided(old, arguments, said):
+    assert said in refused(compare(*arguments))
+
+
+def test_the_help_tells_the_exit_codes():
+    done = compare("--help")
+
+    assert done.exit_code == 0
+    for code in ("0  pass", "1  regression", "2  undecided", "4  usage"):
+        assert code in done.stdout
