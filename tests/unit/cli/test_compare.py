@@ -83,6 +83,11 @@ def test_equal_results_are_undecided_where_one_night_cannot_decide(results):
     assert done.stdout.endswith("B against A: UNDECIDED\n")
 
 
+def unwrapped(done):
+    """The output as one line: where it is broken depends on the width."""
+    return " ".join(done.stdout.split())
+
+
 def test_twice_as_slow_is_a_regression_with_table_and_reason(results, old):
     slower = [measured(ONE, 0.020), measured(TWO, 0.024)]
 
@@ -90,7 +95,7 @@ def test_twice_as_slow_is_a_regression_with_table_and_reason(results, old):
 
     assert done.exit_code == 1
     assert ["none-ws1", "20.00"] in [line.split()[:2] for line in done.stdout.splitlines()]
-    assert f"REGRESSION: step time of {TWO.id}: 2.000 × the baseline of 2026" in done.stdout
+    assert f"REGRESSION: step time of {TWO.id}: 2.000 × the baseline of 2026" in unwrapped(done)
     assert "significantly slower" in done.stdout
     assert done.stdout.endswith("B against A: REGRESSION\n")
 
@@ -123,7 +128,7 @@ def test_other_work_fails_and_names_the_field_and_what_helps(results, old):
 
     assert done.exit_code == 1
     assert "INCOMPARABLE" in done.stdout
-    assert "model.hidden_dim 32 → 48; measure the same work in both sessions" in done.stdout
+    assert "model.hidden_dim 32 → 48; measure the same work in both sessions" in unwrapped(done)
     assert "--save-baseline" not in done.stdout
 
 
