@@ -14,6 +14,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.result import Structure
 
+_SD_PER_MAD = 1.4826  # of a normal law: the standard deviation ÷ the median absolute deviation
 SaveMode = Literal["missing", "append", "accept"]
 
 
@@ -30,13 +31,15 @@ def refusal(new: NewSession) -> str | None:
     steps = new.session.values(STEP_TIME.name)
     if len(steps) < 2:
         return "one launch says nothing of the spread; measure at least 2 (--ddp-launches)"
-    # A level that is not known to within the tolerance can gate nothing.
-    spread = statistics.stdev(steps) / statistics.mean(steps)
+    # A level that is not known to within the tolerance can gate nothing. One launch far off
+    # does no harm: the judge tells such launches from the others.
+    level = statistics.median(steps)
+    spread = _SD_PER_MAD * statistics.median(abs(step - level) for step in steps) / level
     error = spread / math.sqrt(len(steps))
     tolerance = new.case.tolerances.step_time
     if error > tolerance:
         return (
-            f"too noisy: launches differ by {spread:.1%} (sd), so the level is known to"
+            f"too noisy: launches differ by {spread:.1%}, so the level is known to"
             f" ± {error:.1%} only, and the tolerance is {tolerance:.1%}; measure on a quieter"
             " machine, or more launches"
         )
