@@ -148,10 +148,14 @@ class _Server:
 
 
 def _server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The server must import this very package, installed there or not, and stay
-    single-threaded, where numpy's OpenBLAS would start a thread per core at import.
+    """What keeps the server fit to be forked.
+
+    It must import this very package, installed there or not; stay single-threaded, where
+    numpy's OpenBLAS would start a thread per core at import; and never initialise CUDA, which
+    ``torch.cuda.is_available()`` does unless it may ask NVML.
     """
     package = str(Path(ddp_perf.__file__).parents[1])
     paths = [package, environ.get("PYTHONPATH", "")]
     python_path = os.pathsep.join(filter(None, paths))
-    return {"OPENBLAS_NUM_THREADS": "1", **environ, "PYTHONPATH": python_path}
+    defaults = {"OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    return {**defaults, **environ, "PYTHONPATH": python_path}

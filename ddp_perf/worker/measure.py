@@ -17,7 +17,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.strategies.wrap import wrap
 from ddp_perf.worker.clock import ThreadTimer, step_clock
-from ddp_perf.worker.control import Control
+from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.workloads.registry import find_builder
@@ -64,15 +64,16 @@ def measure(
     heartbeats: Heartbeats,
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
-    control = Control(device)
+    control_s = control_times_s(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
     trainer = Trainer(case, rank, device, heartbeats)
-    control_s = control.times_s()
     step_s, cpu_s = _timed_steps(trainer, case.schedule.steps, device)
     peak_memory = _peak_memory(device)  # before anything else can raise it
     for _ in range(SETTLED_AFTER - case.schedule.steps):
         trainer.step()
     structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
-    control_s += control.times_s()
+    control_s += control_times_s(device)
     warmup = case.schedule.warmup
     return RankResult(
         placement=placement,

@@ -101,6 +101,7 @@ def _in_process_group(case: Case, rank: int, directory: Path, heartbeats: Heartb
         store=FileStore(str(directory / "store"), case.world_size),
         rank=rank,
         world_size=case.world_size,
+        device_id=device if device.type == "cuda" else None,  # so that no barrier has to guess
     )
     result = measure(case, rank, device, placement, heartbeats)
     # measure's model and optimizer are gone by now: the last reference to DDP dying after
