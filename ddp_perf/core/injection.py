@@ -1,4 +1,4 @@
-"""A slow-down injected on purpose (``--ddp-inject KIND:ARG``), so that the gate can be seen to work.
+"""A slow-down injected on purpose (``--ddp-inject KIND:ARG``): it shows that the gate works.
 
 It travels beside the case, never in it: the case keeps its id and its fingerprint, and is
 judged against the baseline of the case as it was.
@@ -60,7 +60,9 @@ _FORMS: dict[Kind, _Form] = {
     "sync-each-step": _Form(shown=" alone, without an argument", pattern=""),
     "data": _Form(shown=":TIME, as in data:5ms", pattern=f":{_TIME}"),
     "memory": _Form(shown=":SIZE, as in memory:64MB", pattern=f":{_SIZE}"),
-    "cpu-hog": _Form(shown=":PROCESSES, as in cpu-hog:1", pattern=":(?P<number>[0-9]{1,3})(?P<unit>)"),
+    "cpu-hog": _Form(
+        shown=":PROCESSES, as in cpu-hog:1", pattern=":(?P<number>[0-9]{1,3})(?P<unit>)"
+    ),
 }
 
 
@@ -109,5 +111,7 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
         if targets.count(target) > 1:
             raise ConfigError(f"--ddp-inject {injection.text}: {injection.kind} is given twice")
         if cases and not any(injection.applies_to(case) for case in cases):
-            lacking = "trains with DDP" if injection.rank is None else f"has a rank {injection.rank}"
+            lacking = (
+                "trains with DDP" if injection.rank is None else f"has a rank {injection.rank}"
+            )
             raise ConfigError(f"--ddp-inject {injection.text}: no selected case {lacking}")
