@@ -33,10 +33,11 @@ _NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap"
 _FLOAT32 = 4
 
 _NUMBER = r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)"
+_WHOLE = "(?P<number>[0-9]{1,9})"
 _TIME = _NUMBER + "(?P<unit>us|ms|s)"
-_SIZE = _NUMBER + "(?P<unit>KB|MB|GB)"
-# In powers of 1024, as DDP's bucket_cap_mb counts.
-_FACTORS = {"%": 0.01, "us": 1e-6, "ms": 1e-3, "s": 1, "": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}
+_SIZE = _WHOLE + "(?P<unit>B|KB|MB|GB)"
+_FACTORS = {"": 1, "%": 0.01, "us": 1e-6, "ms": 1e-3, "s": 1}
+_FACTORS |= {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # as DDP's bucket_cap_mb counts
 
 
 class _Form(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,16 +54,14 @@ _FORMS: dict[Kind, _Form] = {
     ),
     "extra-allreduce": _Form(
         shown=":BYTES, as in extra-allreduce:4096 or extra-allreduce:1MB",
-        pattern=":(?P<number>[0-9]{1,9})(?P<unit>KB|MB|GB|)",
+        pattern=f":{_SIZE}?",
     ),
     "small-buckets": _Form(shown=":SIZE, as in small-buckets:1MB", pattern=f":{_SIZE}"),
     "no-overlap": _Form(shown=" alone, without an argument", pattern=""),
     "sync-each-step": _Form(shown=" alone, without an argument", pattern=""),
     "data": _Form(shown=":TIME, as in data:5ms", pattern=f":{_TIME}"),
     "memory": _Form(shown=":SIZE, as in memory:64MB", pattern=f":{_SIZE}"),
-    "cpu-hog": _Form(
-        shown=":PROCESSES, as in cpu-hog:1", pattern=":(?P<number>[0-9]{1,3})(?P<unit>)"
-    ),
+    "cpu-hog": _Form(shown=":PROCESSES, as in cpu-hog:1", pattern=":(?P<number>[0-9]{1,3})"),
 }
 
 
@@ -94,7 +93,7 @@ def parse_injection(text: str) -> Injection:
     if match is None:
         raise ConfigError(f"{text!r} is not of the form {kind}{form.shown}")
     given = match.groupdict()
-    amount = float(given.get("number", 0)) * _FACTORS[given.get("unit", "")]
+    amount = float(given.get("number", 0)) * _FACTORS[given.get("unit") or ""]
     if form.pattern and amount == 0:
         raise ConfigError(f"{text!r} injects nothing: give more than 0")
     if kind == "extra-allreduce" and amount % _FLOAT32:

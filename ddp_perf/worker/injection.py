@@ -44,7 +44,7 @@ class Effect:
     def into(self, trainer: Trainer) -> None:
         """Change the trainer that was built, before its first timed step."""
 
-    def beside(self, world_size: int) -> AbstractContextManager[None]:
+    def beside(self) -> AbstractContextManager[None]:
         """What runs beside the timed steps."""
         return nullcontext()
 
@@ -70,7 +70,7 @@ class Injected:
     def beside(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for effect in self._effects:
-                stack.enter_context(effect.beside(dist.get_world_size()))
+                stack.enter_context(effect.beside())
             yield
 
 
@@ -152,8 +152,8 @@ class _Memory(Effect):
 class _CpuHog(Effect):
     """That many busy processes in all, dealt out to the ranks in turn."""
 
-    def beside(self, world_size: int) -> AbstractContextManager[None]:
-        return hogs(len(range(self.rank, int(self.injection.amount), world_size)))
+    def beside(self) -> AbstractContextManager[None]:
+        return hogs(len(range(self.rank, int(self.injection.amount), dist.get_world_size())))
 
 
 _EFFECTS: dict[Kind, type[Effect]] = {
