@@ -7,6 +7,7 @@ from typing import Protocol
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 
 
@@ -16,6 +17,7 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     case: Case
     round: int
     import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
+    injections: tuple[Injection, ...] = ()  # those that apply to the case
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,4 +134,7 @@ def _enter_rank(
     """In the child: let go of the supervisor's ends, or their closing would not be seen."""
     driver.close()
     reader.close()
-    run_rank(request.case, rank, directory, request.import_paths, heartbeats, sender, parent)
+    run_rank(
+        *(request.case, rank, directory, request.import_paths, request.injections),
+        *(heartbeats, sender, parent),
+    )

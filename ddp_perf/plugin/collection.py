@@ -55,7 +55,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Plan what the selected items need. Raises UsageError for a broken baseline file."""
+    """Plan what the selected items need.
+
+    Raises UsageError for a broken baseline file, or an injection that fits no item.
+    """
     if session.config.option.collectonly:
         return
     ddp = session.config.stash[SESSION]

@@ -69,6 +69,8 @@ def ddp_measured(
     except DdpPerfError as error:
         pytest.fail(str(error), pytrace=False)
     measurement = result.measurements[ddp_case.id]
+    if result.injections:
+        request.node.user_properties.append(("injected", ", ".join(result.injections)))
     if measurement.failures:
         failures = map(describe_launch_failure, measurement.failures)
         pytest.fail("\n".join(failures), pytrace=False)

@@ -10,6 +10,8 @@ import pytest
 
 from ddp_perf.baselines.save import SaveMode
 from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.injection import KINDS, Injection, parse_injection
+from ddp_perf.errors import ConfigError
 
 _SAVE_MODES: tuple[SaveMode, ...] = ("missing", "append", "accept")
 
@@ -27,6 +29,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
+    injections: tuple[Injection, ...]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -124,6 +127,15 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         metavar="P",
         help="chance of any false REGRESSION in the whole session (default: 0.01)",
     )
+    group.addoption(
+        "--ddp-inject",
+        action="append",
+        type=parse_slow_down,
+        default=[],
+        metavar="KIND:ARG",
+        help="slow the ranks on purpose, to see the gate work; may be repeated, and is never"
+        f" saved. One of {', '.join(KINDS)}, as in compute:5%%, straggler:1:5ms or memory:64MB",
+    )
 
 
 def read_options(config: pytest.Config) -> Options:
@@ -134,6 +146,10 @@ def read_options(config: pytest.Config) -> Options:
         raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
     if reason and save_mode != "accept":
         raise pytest.UsageError("--reason: goes with --save-baseline=accept only")
+    if save_mode is not None and value("ddp_inject"):
+        raise pytest.UsageError(
+            "--save-baseline: what --ddp-inject slowed is no baseline; leave one of them out"
+        )
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise pytest.UsageError(f"--ddp-json: there is no directory {json_path.parent}")
     return Options(
@@ -157,6 +173,7 @@ def read_options(config: pytest.Config) -> Options:
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
+        injections=tuple(value("ddp_inject")),
     )
 
 
@@ -210,6 +227,13 @@ def parse_assignment(text: str) -> tuple[str, str]:
     if not separator or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     return name, value
+
+
+def parse_slow_down(text: str) -> Injection:
+    try:
+        return parse_injection(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_save_mode(text: str) -> str:

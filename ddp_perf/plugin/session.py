@@ -10,6 +10,7 @@ import pytest
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case
+from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.launch.forkserver import ForkserverLauncher
@@ -44,8 +45,9 @@ class DdpSession:
         """Note what the selected items need, suite by suite, in the order of the files.
 
         Reads the baselines, so that a broken file is refused before anything is launched.
-        Raises BaselineError.
+        Raises BaselineError, and ConfigError for an injection that none of them can have.
         """
+        check_applicable(self.options.injections, wanted)
         ids = {(case.suite, case.id) for case in wanted}
         for case in self.cases:
             if (case.suite, case.id) in ids and self.capacity.obstacle(case) is None:
@@ -95,6 +97,7 @@ class DdpSession:
                 alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated()),
                 save_mode=self.options.save_mode,
                 reason=self.options.reason,
+                injections=self.options.injections,
                 root=self._root,
             ),
             capacity=self.capacity,

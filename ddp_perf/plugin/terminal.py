@@ -20,7 +20,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    from ddp_perf.report.table import suite_table  # rich, which collection need not pay for
+    from ddp_perf.report.table import (
+        headline,
+        suite_table,
+    )  # rich, which collection need not pay for
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
@@ -28,7 +31,7 @@ def pytest_terminal_summary(
     for result in ddp.results.values():
         if not result.summaries:
             continue
-        terminalreporter.section(f"{result.suite} on {result.environment.accelerator}")
+        terminalreporter.section(headline(result))
         terminalreporter.write_line(suite_table(result, terminalreporter._tw.fullwidth))
         terminalreporter.write_line(
             f"chance of any false REGRESSION in this session:"

@@ -32,6 +32,14 @@ _SEVERITY = [
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to say
 
 
+def headline(result: SuiteResult) -> str:
+    """What was measured where; a slow-down on purpose is said before any figure."""
+    title = f"{result.suite} on {result.environment.accelerator}"
+    if result.injections:
+        title += f", slowed on purpose: {', '.join(result.injections)}"
+    return title
+
+
 def suite_table(result: SuiteResult, width: int) -> str:
     """The table and the verdicts that need reading, as plain text of at most ``width``."""
     table = rich.table.Table(

@@ -7,17 +7,25 @@ from collections.abc import Sequence
 
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
+from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.launch.launcher import LaunchRequest
 
 _LAUNCH_S = 0.3  # what a launch costs beyond its steps, roughly; only for the estimate
 
 
-def interleave(cases: Sequence[Case], import_paths: Sequence[str]) -> list[LaunchRequest]:
-    """A B C A B C …, each case as often as its schedule says."""
+def interleave(
+    cases: Sequence[Case], import_paths: Sequence[str], injections: Sequence[Injection] = ()
+) -> list[LaunchRequest]:
+    """A B C A B C …, each case as often as its schedule says, with the injections it can have."""
     rounds = max((case.schedule.launches for case in cases), default=0)
     return [
-        LaunchRequest(case=case, round=round_, import_paths=tuple(import_paths))
+        LaunchRequest(
+            case=case,
+            round=round_,
+            import_paths=tuple(import_paths),
+            injections=tuple(i for i in injections if i.applies_to(case)),
+        )
         for round_ in range(rounds)
         for case in cases
         if round_ < case.schedule.launches

@@ -21,6 +21,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
     baseline_path: str
     alpha: float  # false-alarm rate of each single verdict
+    injections: tuple[str, ...] = ()  # what slowed the ranks on purpose: never a baseline
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()

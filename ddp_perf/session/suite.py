@@ -12,6 +12,7 @@ from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, merge, 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
+from ddp_perf.core.injection import Injection
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.environment import describe_environment
@@ -30,6 +31,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float
     save_mode: SaveMode | None = None
     reason: str | None = None  # of save_mode "accept"
+    injections: tuple[Injection, ...] = ()  # each case gets those that apply to it
     root: Path  # where the measured code is checked out, and a user's workload imported from
 
 
@@ -50,7 +52,7 @@ def run_suite(
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline = store.load(key)
-    plan = interleave(request.cases, [str(request.root)])
+    plan = interleave(request.cases, [str(request.root)], request.injections)
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
         runtime = launcher.runtime(request.cases[0].env)
@@ -61,6 +63,7 @@ def run_suite(
             environment=describe_environment(capacity, tier, runtime, request.root),
             baseline_path=str(store.path(key)),
             alpha=request.alpha,
+            injections=tuple(injection.text for injection in request.injections),
             measurements={},
         )
         measurements = run_plan(

@@ -6,6 +6,7 @@ import gc
 import re
 import resource
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,46 +15,14 @@ import torch.distributed as dist
 from torch import nn
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import Placement, RankResult
-from ddp_perf.strategies.wrap import wrap
 from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
-from ddp_perf.workloads.registry import find_builder
-from ddp_perf.workloads.workload import BuildContext
-
-_SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
-
-
-class Trainer:
-    """The training iteration of a case on one rank."""
-
-    def __init__(self, case: Case, rank: int, device: torch.device, heartbeats: Heartbeats) -> None:
-        torch.manual_seed(_SEED)
-        torch.set_float32_matmul_precision("highest")  # fp32 means fp32: no TF32
-        context = BuildContext(
-            device=device, batch_size=case.batch_size, rank=rank, world_size=case.world_size
-        )
-        workload = find_builder(case.workload)(context, **case.model)
-        self.module = wrap(case, workload.model, device)
-        self._batch = workload.batch
-        self._loss = workload.loss
-        self._optimizer = workload.optimizer(self.module.parameters())
-        self._heartbeats = heartbeats
-        self._rank = rank
-
-    def step(self) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(self.module, self._batch)
-        self.beat()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's own signature
-        self._optimizer.step()
-        self.beat()
-
-    def beat(self) -> None:
-        """Tell the supervisor that this rank gets on."""
-        self._heartbeats.beat(self._rank)
+from ddp_perf.worker.trainer import Trainer
 
 
 def measure(
@@ -62,13 +31,17 @@ def measure(
     device: torch.device,
     placement: Placement,
     heartbeats: Heartbeats,
+    injections: Sequence[Injection],
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
     control_s = control_times_s(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
-    trainer = Trainer(case, rank, device, heartbeats)
-    step_s, cpu_s = _timed_steps(trainer, case.schedule.steps, device)
+    injected = Injected(injections, rank, device)
+    trainer = Trainer(injected.case(case), rank, device, heartbeats)
+    injected.into(trainer)
+    with injected.beside():
+        step_s, cpu_s = _timed_steps(trainer, case.schedule.steps, device)
     peak_memory = _peak_memory(device)  # before anything else can raise it
     for _ in range(SETTLED_AFTER - case.schedule.steps):
         trainer.step()

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import RankResult
 from ddp_perf.system.parent_death import die_with_parent
 from ddp_perf.worker.heartbeat import Heartbeats
@@ -66,6 +67,7 @@ def run_rank(
     rank: int,
     directory: Path,
     import_paths: tuple[str, ...],
+    injections: tuple[Injection, ...],
     heartbeats: Heartbeats,
     reports: Connection,
     parent: int,
@@ -83,7 +85,7 @@ def run_rank(
     try:
         _set_environment(case, rank)
         sys.path[:0] = [path for path in import_paths if path not in sys.path]
-        result = _in_process_group(case, rank, directory, heartbeats)
+        result = _in_process_group(case, rank, directory, heartbeats, injections)
         reports.send_bytes(msgspec.json.encode(RankDone(result=result)))
         code = 0
     except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
@@ -94,7 +96,13 @@ def run_rank(
     os._exit(code)
 
 
-def _in_process_group(case: Case, rank: int, directory: Path, heartbeats: Heartbeats) -> RankResult:
+def _in_process_group(
+    case: Case,
+    rank: int,
+    directory: Path,
+    heartbeats: Heartbeats,
+    injections: tuple[Injection, ...],
+) -> RankResult:
     device, placement = place(case, rank)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
@@ -103,7 +111,7 @@ def _in_process_group(case: Case, rank: int, directory: Path, heartbeats: Heartb
         world_size=case.world_size,
         device_id=device if device.type == "cuda" else None,  # so that no barrier has to guess
     )
-    result = measure(case, rank, device, placement, heartbeats)
+    result = measure(case, rank, device, placement, heartbeats, injections)
     # measure's model and optimizer are gone by now: the last reference to DDP dying after
     # destroy_process_group deadlocks. No barrier after an error: the peers may be gone.
     dist.barrier()

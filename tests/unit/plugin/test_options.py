@@ -6,6 +6,7 @@ import argparse
 
 import pytest
 
+from ddp_perf.core.injection import Injection
 from ddp_perf.plugin.options import (
     parse_assignment,
     parse_count,
@@ -13,6 +14,7 @@ from ddp_perf.plugin.options import (
     parse_rate,
     parse_save_mode,
     parse_size,
+    parse_slow_down,
     parse_whole,
     read_options,
 )
@@ -33,6 +35,7 @@ from ddp_perf.plugin.options import (
         (parse_assignment, "A=b=c", ("A", "b=c")),
         (parse_assignment, "A=", ("A", "")),
         (parse_save_mode, "append", "append"),
+        (parse_slow_down, "no-overlap", Injection(text="no-overlap", kind="no-overlap")),
     ],
 )
 def test_what_fits_is_taken(parse, text, value):
@@ -64,6 +67,7 @@ def test_what_fits_is_taken(parse, text, value):
         (parse_assignment, "A B=1"),
         (parse_save_mode, "apend"),
         (parse_save_mode, "tests/perf"),
+        (parse_slow_down, "compute:5"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(parse, text):
@@ -97,6 +101,7 @@ def test_nothing_given_changes_nothing(options, pytester):
     assert read.overrides == type(read.overrides)()
     assert (read.save_mode, read.reason, read.json_path) == (None, None, None)
     assert (read.strict, read.expect_devices, read.false_alarm_rate) == (False, None, 0.01)
+    assert read.injections == ()
 
 
 def test_every_override_arrives(options):
@@ -111,6 +116,12 @@ def test_every_override_arrives(options):
     assert overrides.bucket_cap_mb == 0.5
     assert (overrides.steps, overrides.warmup, overrides.launches) == (9, 0, 2)
     assert overrides.env == (("A", "1"), ("A", "2"))
+
+
+def test_injections_arrive_in_order(options):
+    read = options("--ddp-inject=no-overlap", "--ddp-inject", "data:5ms")
+
+    assert [injection.text for injection in read.injections] == ["no-overlap", "data:5ms"]
 
 
 @pytest.mark.parametrize(
@@ -136,8 +147,16 @@ def test_accepting_with_its_reason_is_read(options):
         (["--save-baseline", "--reason=why"], "--reason: goes with --save-baseline=accept only"),
         (["--reason=why"], "--reason: goes with --save-baseline=accept only"),
         (["--ddp-json=nowhere/x.json"], "--ddp-json: there is no directory nowhere"),
+        (["--ddp-inject=no-overlap", "--save-baseline"], "what --ddp-inject slowed is no baseline"),
+        (
+            ["--ddp-inject=no-overlap", "--save-baseline=accept", "--reason=why"],
+            "what --ddp-inject slowed is no baseline",
+        ),
     ],
-    ids=["no reason", "empty reason", "reason of another mode", "reason alone", "no directory"],
+    ids=[
+        *("no reason", "empty reason", "reason of another mode", "reason alone", "no directory"),
+        *("injected", "injected and accepted"),
+    ],
 )
 def test_options_that_contradict_each_other_are_refused(options, arguments, said):
     with pytest.raises(pytest.UsageError) as caught:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.table import short_names, suite_table
+from ddp_perf.report.table import headline, short_names, suite_table
 from tests.builders import (
     make_cases,
     make_failure,
@@ -22,6 +22,15 @@ ONE, TWO = make_cases()
 def result():
     """Two ranks take 12.5 ms where one takes 10: 1.6 times as fast, efficiency 80 %."""
     return make_result([make_measurement(ONE, [0.01] * 3), make_measurement(TWO, [0.0125] * 3)])
+
+
+def test_the_headline_says_where_and_what_was_slowed_on_purpose(result):
+    slowed = msgspec.structs.replace(result, injections=("compute:5%", "no-overlap"))
+
+    assert headline(result) == "quick on Some Processor"
+    assert headline(slowed) == (
+        "quick on Some Processor, slowed on purpose: compute:5%, no-overlap"
+    )
 
 
 def row_of(result, name, width=120):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.injection import parse_injection
 from ddp_perf.session.plan import estimate_s, interleave
-from tests.builders import make_baseline, make_case, make_case_baseline, make_session
+from tests.builders import make_baseline, make_case, make_case_baseline, make_cases, make_session
 
 
 def case_with(launches, case_id):
@@ -26,6 +27,17 @@ def test_every_launch_knows_where_to_import_from():
     plan = interleave([case_with(2, "a")], ["here"])
 
     assert [request.import_paths for request in plan] == [("here",), ("here",)]
+
+
+def test_a_case_gets_the_injections_that_it_can_have():
+    injections = [parse_injection(text) for text in ("straggler:1:5ms", "data:5ms")]
+
+    plan = interleave(make_cases(launches=1), [], injections)
+
+    assert [[injection.text for injection in request.injections] for request in plan] == [
+        ["data:5ms"],
+        ["straggler:1:5ms", "data:5ms"],
+    ]
 
 
 def test_without_cases_there_is_no_plan():

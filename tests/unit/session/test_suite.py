@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError, LaunchError
 from ddp_perf.session.suite import SuiteRequest, run_suite
@@ -86,6 +87,16 @@ def test_a_session_says_where_and_when_it_was_measured(night):
     assert (result.environment.cuda, result.environment.nccl) == (None, None)  # not on this tier
     assert result.baseline_path == str(night.store.path(night.key))
     assert result.date.endswith("+00:00")
+
+
+def test_an_injection_marks_the_result_and_is_judged_as_the_same_case(night):
+    night(steps_of(0.010, 0.012), save_mode="missing")
+
+    slowed = night(steps_of(0.030, 0.036), injections=(parse_injection("compute:200%"),))
+
+    assert slowed.injections == ("compute:200%",)
+    assert slowed.finding(ONE.id, "step_time").verdict.ratio == pytest.approx(3, rel=0.01)
+    assert Outcome.NO_BASELINE not in outcomes(slowed)
 
 
 def test_efficiency_is_paired_within_each_round(night):

@@ -1,0 +1,116 @@
+"""A slow-down injected on purpose (``--ddp-inject KIND:ARG``): it shows that the gate works.
+
+It travels beside the case, never in it: the case keeps its id and its fingerprint, and is
+judged against the baseline of the case as it was.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
+
+import msgspec
+
+from ddp_perf.core.case import Case
+from ddp_perf.errors import ConfigError
+
+Kind = Literal[
+    "compute",
+    "straggler",
+    "extra-allreduce",
+    "small-buckets",
+    "no-overlap",
+    "sync-each-step",
+    "data",
+    "memory",
+    "cpu-hog",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap")
+_FLOAT32 = 4
+
+_NUMBER = r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)"
+_WHOLE = "(?P<number>[0-9]{1,9})"
+_TIME = _NUMBER + "(?P<unit>us|ms|s)"
+_SIZE = _WHOLE + "(?P<unit>B|KB|MB|GB)"
+_FACTORS = {"": 1, "%": 0.01, "us": 1e-6, "ms": 1e-3, "s": 1}
+_FACTORS |= {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # as DDP's bucket_cap_mb counts
+
+
+class _Form(msgspec.Struct, frozen=True, kw_only=True):
+    """How the argument of a kind is written."""
+
+    shown: str
+    pattern: str
+
+
+_FORMS: dict[Kind, _Form] = {
+    "compute": _Form(shown=":SHARE%, as in compute:5%", pattern=f":{_NUMBER}(?P<unit>%)"),
+    "straggler": _Form(
+        shown=":RANK:TIME, as in straggler:1:5ms", pattern=f":(?P<rank>[0-9]{{1,6}}):{_TIME}"
+    ),
+    "extra-allreduce": _Form(
+        shown=":BYTES, as in extra-allreduce:4096 or extra-allreduce:1MB",
+        pattern=f":{_SIZE}?",
+    ),
+    "small-buckets": _Form(shown=":SIZE, as in small-buckets:1MB", pattern=f":{_SIZE}"),
+    "no-overlap": _Form(shown=" alone, without an argument", pattern=""),
+    "sync-each-step": _Form(shown=" alone, without an argument", pattern=""),
+    "data": _Form(shown=":TIME, as in data:5ms", pattern=f":{_TIME}"),
+    "memory": _Form(shown=":SIZE, as in memory:64MB", pattern=f":{_SIZE}"),
+    "cpu-hog": _Form(shown=":PROCESSES, as in cpu-hog:1", pattern=":(?P<number>[0-9]{1,3})"),
+}
+
+
+class Injection(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that makes the ranks slower, or makes them do or hold more."""
+
+    text: str  # as it was given: what results are marked with
+    kind: Kind
+    amount: float = 0  # of the step (0.05: 5 %), seconds, bytes or processes, as the kind has it
+    rank: int | None = None  # the only rank concerned; None: all
+
+    def applies_to(self, case: Case) -> bool:
+        """Whether the case has what this injection changes."""
+        if self.rank is not None:
+            return self.rank < case.world_size
+        return case.ddp is not None or self.kind not in _NEEDS_DDP
+
+
+def parse_injection(text: str) -> Injection:
+    """``KIND:ARG`` as a value. Raises ConfigError with the form expected, in one line."""
+    name = text.partition(":")[0]
+    kind = next((kind for kind in KINDS if kind == name), None)
+    if kind is None:
+        near = difflib.get_close_matches(name.lower(), KINDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown kind {name!r} (one of {', '.join(KINDS)}){hint}")
+    form = _FORMS[kind]
+    match = re.fullmatch(form.pattern, text[len(kind) :])
+    if match is None:
+        raise ConfigError(f"{text!r} is not of the form {kind}{form.shown}")
+    given = match.groupdict()
+    amount = float(given.get("number", 0)) * _FACTORS[given.get("unit") or ""]
+    if form.pattern and amount == 0:
+        raise ConfigError(f"{text!r} injects nothing: give more than 0")
+    if kind == "extra-allreduce" and amount % _FLOAT32:
+        raise ConfigError(f"{text!r}: a float32 takes 4 bytes; give a multiple of 4")
+    rank = int(given["rank"]) if "rank" in given else None
+    return Injection(text=text, kind=kind, amount=amount, rank=rank)
+
+
+def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> None:
+    """Raise ConfigError for one that is given twice, or that changes nothing in any case."""
+    cases = list(cases)
+    targets = [(injection.kind, injection.rank) for injection in injections]
+    for injection, target in zip(injections, targets, strict=True):
+        if targets.count(target) > 1:
+            raise ConfigError(f"--ddp-inject {injection.text}: {injection.kind} is given twice")
+        if cases and not any(injection.applies_to(case) for case in cases):
+            lacking = (
+                "trains with DDP" if injection.rank is None else f"has a rank {injection.rank}"
+            )
+            raise ConfigError(f"--ddp-inject {injection.text}: no selected case {lacking}")

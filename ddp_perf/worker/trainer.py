@@ -1,0 +1,43 @@
+"""The training iteration of a case, as one rank runs it."""
+
+from __future__ import annotations
+
+import torch
+
+from ddp_perf.core.case import Case
+from ddp_perf.strategies.wrap import wrap
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.workloads.registry import find_builder
+from ddp_perf.workloads.workload import BuildContext
+
+_SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
+
+
+class Trainer:
+    """The training iteration of a case on one rank."""
+
+    def __init__(self, case: Case, rank: int, device: torch.device, heartbeats: Heartbeats) -> None:
+        torch.manual_seed(_SEED)
+        torch.set_float32_matmul_precision("highest")  # fp32 means fp32: no TF32
+        context = BuildContext(
+            device=device, batch_size=case.batch_size, rank=rank, world_size=case.world_size
+        )
+        workload = find_builder(case.workload)(context, **case.model)
+        self.module = wrap(case, workload.model, device)
+        self._batch = workload.batch
+        self.loss = workload.loss
+        self._optimizer = workload.optimizer(self.module.parameters())
+        self._heartbeats = heartbeats
+        self._rank = rank
+
+    def step(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(self.module, self._batch)
+        self.beat()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own signature
+        self._optimizer.step()
+        self.beat()
+
+    def beat(self) -> None:
+        """Tell the supervisor that this rank gets on."""
+        self._heartbeats.beat(self._rank)

@@ -1,0 +1,101 @@
+"""``--ddp-inject`` through pytest: refused before a launch, judged as the same case, marked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+SUITE = """
+suite: tiny
+tier: cpu
+workload: mlp
+model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
+world_sizes: [1, 2]
+batch_sizes: [16]
+steps: 8
+warmup: 2
+launches: 2
+tolerances: {step_time: 0.95}
+"""
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project with the suite's own tests and one small suite, which no noise keeps unsaved."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
+    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    (pytester.path / "bench_configs").mkdir()
+    (pytester.path / "bench_configs" / "tiny.yaml").write_text(SUITE)
+    pytester.makeini(
+        """
+        [pytest]
+        addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
+        junit_family = xunit1
+        filterwarnings =
+            error
+            ignore::pytest.PytestAssertRewriteWarning
+        """
+    )
+    return pytester
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["--ddp-inject=comput:5%"],
+            "--ddp-inject: unknown kind 'comput' *did you mean 'compute'?",
+        ),
+        (["--ddp-inject=straggler:2:5ms"], "straggler:2:5ms: no selected case has a rank 2"),
+        (
+            ["--ddp-inject=no-overlap", "-k", "ws1"],
+            "--ddp-inject no-overlap: no selected case trains with DDP",
+        ),
+    ],
+    ids=["unknown", "no such rank", "no DDP"],
+)
+def test_what_cannot_be_injected_is_a_usage_error_and_nothing_is_launched(project, arguments, says):
+    result = project.runpytest(*arguments)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{says}"])
+    assert "Traceback" not in result.stderr.str()
+    assert "ddp: tiny" not in result.stdout.str()
+
+
+def test_an_injection_is_judged_against_the_stored_case_and_marked_everywhere(project):
+    reports = ("-k", "structure", "--junitxml=junit.xml", "--ddp-json=results.json")
+    plain = project.runpytest(*reports, "--save-baseline")
+    assert "slowed on purpose" not in plain.stdout.str()
+    assert _injections(project.path) == ([], [None, None])
+    (baseline,) = (project.path / "baselines").glob("*.json")
+    stored = baseline.read_bytes()
+
+    result = project.runpytest(*reports, "--ddp-inject=extra-allreduce:4096", "--ddp-launches=1")
+
+    result.stdout.fnmatch_lines(
+        [
+            "*1 all_reduce of 4,096 bytes (float32) more a step*",
+            "*tiny on *, slowed on purpose: extra-allreduce:4096 *",
+        ]
+    )
+    result.assert_outcomes(passed=1, failed=1, deselected=8)  # one rank has nobody to reduce with
+    text = "extra-allreduce:4096"
+    assert _injections(project.path) == ([text], [text, text])
+    assert baseline.read_bytes() == stored
+
+
+def _injections(directory):
+    """What the results file says was injected, and each item in the JUnit file."""
+    (suite,) = json.loads((directory / "results.json").read_text())["suites"]
+    properties = [
+        {entry.get("name"): entry.get("value") for entry in case.iter("property")}
+        for case in ElementTree.parse(directory / "junit.xml").iter("testcase")
+    ]
+    return suite["injections"], [row.get("injected") for row in properties]
