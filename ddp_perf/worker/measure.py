@@ -41,7 +41,7 @@ def measure(
     trainer = Trainer(injected.case(case), rank, device, heartbeats)
     injected.into(trainer)
     with injected.beside():
-        step_s, cpu_s = _timed_steps(trainer, case.schedule.steps, device)
+        step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
     peak_memory = _peak_memory(device)  # before anything else can raise it
     for _ in range(SETTLED_AFTER - case.schedule.steps):
         trainer.step()
@@ -61,7 +61,7 @@ def measure(
     )
 
 
-def _timed_steps(
+def timed_steps(
     trainer: Trainer, steps: int, device: torch.device
 ) -> tuple[list[float], list[float]]:
     """Seconds of each step by the device's clock, and of the host thread's CPU time.
