@@ -13,7 +13,7 @@ ddp_setup() {
         echo "setup: $python is not Python 3.10 or later; name one: PYTHON=python3.12 $0" >&2
         return 1
     }
-    wanted=$(cat ci/requirements.txt pyproject.toml | cksum)
+    wanted=$("$python" -VV; command -v "$python"; cat ci/requirements.txt pyproject.toml | cksum)
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return 0
 
     echo "setup: making .venv (once; a minute or two)" >&2

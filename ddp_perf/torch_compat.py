@@ -24,17 +24,28 @@ def broadcast_buffers_argument(broadcast: bool) -> dict[str, Any]:
     return {"broadcast_buffers": False}
 
 
-def flight_recorder_entries() -> list[dict[str, Any]]:
+def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
     """Collectives that this process has issued, oldest first, from any thread.
 
-    Empty where this version records none for the backend in use (gloo before 2.9, say)
-    or TORCH_FR_BUFFER_SIZE is 0.
+    Empty where this version records none for ``backend``, or TORCH_FR_BUFFER_SIZE is 0.
+    NCCL keeps a recorder of its own.
     """
-    dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace_json", None)
+    name = "_dump_nccl_trace_json" if backend == "nccl" else "_dump_fr_trace_json"
+    dump = getattr(torch._C._distributed_c10d, name, None)
     if dump is None:
         return []
     entries: list[dict[str, Any]] = json.loads(dump()).get("entries", [])
     return entries
+
+
+def forbid_tf32() -> None:
+    """fp32 means fp32, in matrix products and in convolutions."""
+    torch.set_float32_matmul_precision("highest")
+    convolution: Any = getattr(torch.backends.cudnn, "conv", None)
+    if hasattr(convolution, "fp32_precision"):  # from 2.9 on; the older switch warns there
+        convolution.fp32_precision = "ieee"
+    else:
+        torch.backends.cudnn.allow_tf32 = False
 
 
 def device_uuid(index: int) -> str:

@@ -46,12 +46,19 @@ def load_cases(paths: Sequence[Path], overrides: Overrides) -> list[Case]:
     cases: list[Case] = []
     for path, variant in variants:
         for case in cases_of(variant):
+            _check_threads(path, case)
             key = (case.tier, case.id)  # what a baseline is found by
             if key in origin:
                 raise ConfigError(_duplicate(case.id, origin[key], path))
             origin[key] = path
             cases.append(case)
     return cases
+
+
+def _check_threads(path: Path, case: Case) -> None:
+    threads = case.env.get("OMP_NUM_THREADS", "1")
+    if not threads.isdecimal() or int(threads) == 0:
+        raise ConfigError(f"{path}: env.OMP_NUM_THREADS: {threads!r} is no number of threads")
 
 
 def _check_names(suites: Sequence[tuple[Path, Suite]]) -> None:
@@ -130,7 +137,7 @@ def _nearest_file(path: Path) -> str:
 def _duplicate(case_id: str, first: Path, second: Path) -> str:
     if first == second:
         return f"{second}: case id {case_id!r} arises twice; make the overrides differ"
-    return f"{second}: case id {case_id!r} is also in {first}; change one of the two"
+    return f"{second}: case id {case_id!r} is also in {first}; give one of the two a `variant:`"
 
 
 def _one_line(error: yaml.YAMLError) -> str:

@@ -19,6 +19,13 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One experiment: a workload over a matrix of world sizes and batch sizes."""
 
     suite: Annotated[Name, Meta(description="Name of the suite, shown in reports.")]
+    variant: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_.]*$",
+            description="Added to the ids of the cases: tells two suites of one workload apart.",
+        ),
+    ] = ""
     description: Annotated[str, Meta(description="What it measures, and whose experiment.")] = ""
     tier: Annotated[
         Tier, Meta(description="gpu: CUDA and NCCL, one GPU a rank. cpu: gloo, one core a rank.")
@@ -121,7 +128,8 @@ def _case_id(variant: Variant, world_size: int, batch_size: int) -> str:
     workload = suite.workload.replace(":", ".")
     plain = _is_plain(suite, world_size)
     strategy = "none" if plain else "ddp"
-    suffix = variant.suffix if plain else variant.suffix + variant.ddp_suffix
+    suffix = f"-{suite.variant}" if suite.variant else ""
+    suffix += variant.suffix if plain else variant.suffix + variant.ddp_suffix
     return f"{workload}-{strategy}-{suite.precision}-ws{world_size}-b{batch_size}{suffix}"
 
 

@@ -84,6 +84,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     single: str | None  # id of the one-rank case that scaling is measured against
 
     @property
+    def threads_per_rank(self) -> int:
+        """One, unless OMP_NUM_THREADS says: two threads on one core are three times slower."""
+        return int(self.env.get("OMP_NUM_THREADS", "1"))
+
+    @property
     def samples_per_step(self) -> int:
         """Over all ranks."""
         return self.world_size * self.batch_size
@@ -104,8 +109,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         }
         work |= {f"model.{name}": value for name, value in self.model.items()}
         if self.ddp is not None:
-            work |= {
-                f"ddp.{name}": value for name, value in msgspec.structs.asdict(self.ddp).items()
-            }
+            options = msgspec.structs.asdict(self.ddp)
+            work |= {f"ddp.{name}": value for name, value in options.items() if value is not None}
         work |= {f"env.{name}": value for name, value in self.env.items()}
         return work

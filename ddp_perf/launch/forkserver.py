@@ -25,6 +25,7 @@ _OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Deco
 )
 _RUNTIME = msgspec.json.Decoder(Runtime)
 _GOODBYE_S = 3.0
+_START_S = 300.0  # importing torch from a cold network disk takes minutes
 
 
 class ForkserverLauncher:
@@ -106,6 +107,8 @@ class _Server:
             )
         self._connection = Connection(ours.detach())
         try:
+            if not self._connection.poll(_START_S):
+                raise EOFError  # as good as dead
             self.runtime = _RUNTIME.decode(self._connection.recv_bytes())
         except (EOFError, ConnectionError):
             self.close()
@@ -120,6 +123,9 @@ class _Server:
         """None when the server died. Interrupted, the server is ended with its ranks."""
         try:
             self._connection.send_bytes(msgspec.json.encode(request))
+            if not self._connection.poll(_longest_s(request)):
+                self.close()  # its own deadlines did not end it: a stopped or wedged server
+                return None
             return _OUTCOME.decode(self._connection.recv_bytes())
         except (EOFError, ConnectionError):
             return None
@@ -147,6 +153,12 @@ class _Server:
         return "\n".join(text.splitlines()[-lines:])
 
 
+def _longest_s(request: LaunchRequest) -> float:
+    """What the supervisor's own deadlines can add up to, and then a minute."""
+    schedule = request.case.schedule
+    return schedule.start_deadline_s + (schedule.steps + 10) * schedule.step_deadline_s + 60
+
+
 def _server_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What keeps the server fit to be forked.
 
@@ -157,5 +169,10 @@ def _server_environment(environ: Mapping[str, str]) -> dict[str, str]:
     package = str(Path(ddp_perf.__file__).parents[1])
     paths = [package, environ.get("PYTHONPATH", "")]
     python_path = os.pathsep.join(filter(None, paths))
-    defaults = {"OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    return {**defaults, **environ, "PYTHONPATH": python_path}
+    return {
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order in which NVML counts
+        **environ,
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": python_path,
+    }

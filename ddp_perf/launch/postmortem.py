@@ -41,7 +41,8 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
         (rank for rank in ranks if rank.running),
         key=lambda rank: (states[rank.rank] != "T", rank.beats, rank.rank),
     )
-    step = hung.beats // 2 + 1
+    # On a GPU the host queues ahead, and beats again as the device gets there.
+    step = min(hung.beats // 2 + 1, request.case.schedule.steps)
     return LaunchFailure(
         case_id=request.case.id,
         round=request.round,

@@ -21,6 +21,7 @@ from ddp_perf.worker.rank import RankDone, RankError, RankFiles, Report, run_ran
 
 _REPORT = msgspec.json.Decoder(RankError | RankDone)
 _BEATS_PER_STEP = 2
+_KILLED_S = 5.0  # a process in an uninterruptible wait outlives even SIGKILL
 
 
 class RankProcess:
@@ -85,7 +86,7 @@ class RankProcess:
         if ended and self.running:
             self.ended_at = time.monotonic()
             self._kill_group()  # before it is reaped: its pid is still its own
-            self._process.join()
+            self._process.join(_KILLED_S)
             self.exit_code = self._process.exitcode
 
     def note_progress(self, beats: int, now: float) -> None:
@@ -111,10 +112,11 @@ class RankProcess:
         if self.running:
             self._kill_group()
             self._process.kill()
-            self._process.join()
+            self._process.join(_KILLED_S)
             self.ended_at = time.monotonic()
         self.reports.close()
-        self._process.close()
+        if self._process.exitcode is not None:  # else the kernel cannot end it: a lost GPU
+            self._process.close()
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -59,8 +59,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Raises UsageError for a broken baseline file, or an injection that fits no item.
     """
-    if session.config.option.collectonly:
-        return
+    if session.config.option.collectonly or hasattr(session.config, "workerinput"):
+        return  # nothing will be measured: see `_refuse_a_crowd`
     ddp = session.config.stash[SESSION]
     try:
         by_id = {(case.suite, case.id): case for case in ddp.cases}
@@ -83,14 +83,16 @@ def _parameters(cases: Sequence[Case]) -> list[Any]:
 
 
 def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[Case]:
-    """The item's own case, and for scaling the one-rank case that it is compared with."""
+    """The item's own case, and the one-rank case that its scaling is told from.
+
+    Also where the item asserts something else: what is stored of a case must be whole.
+    """
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("ddp_case") if callspec else None
     if not isinstance(case, Case):
         return
     yield case
-    marker = item.get_closest_marker("ddp_metric")
-    if marker and marker.args[0] == EFFICIENCY.name and case.single is not None:
+    if case.single is not None:
         yield by_id[case.suite, case.single]
 
 

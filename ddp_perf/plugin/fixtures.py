@@ -64,10 +64,13 @@ def ddp_measured(
     """
     _refuse_a_crowd(request.config)
     _check_machine(ddp_session, ddp_case)
+    result, problem = None, ""
     try:
         result = ddp_session.result(ddp_case.suite)
     except DdpPerfError as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = str(error)
+    if result is None:  # outside the handler, which would print the traceback beside it
+        pytest.fail(problem, pytrace=False)
     measurement = result.measurements[ddp_case.id]
     if result.injections:
         request.node.user_properties.append(("injected", ", ".join(result.injections)))
@@ -98,6 +101,10 @@ def assert_verdict(ddp_session: DdpSession, ddp_measured: MeasuredCase) -> Calla
         outcome = finding.verdict.outcome
         if _is_settled_by_saving(ddp_session, result, finding):
             pytest.skip(f"{text}\n{result.saved[case.id]}")
+        if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
+            text = f"{text}\n{result.not_saved[case.id]}"
+            _fail_if_strict(ddp_session, result, text)
+            pytest.skip(text)
         if outcome in _FAILING:
             pytest.fail(text, pytrace=False)
         if outcome in _SKIPPING:
@@ -159,10 +166,9 @@ def _record_finding(measured: MeasuredCase, finding: Finding) -> None:
 
 def _is_settled_by_saving(ddp: DdpSession, result: SuiteResult, finding: Finding) -> bool:
     """Whether --save-baseline answered what would fail: recorded, or knowingly replaced."""
-    outcome = finding.verdict.outcome
-    if outcome is Outcome.NO_BASELINE:
-        return finding.case_id in result.saved
-    return ddp.options.save_mode == "accept" and outcome in _FAILING
+    outcome, stored = finding.verdict.outcome, finding.case_id in result.saved
+    accepted = ddp.options.save_mode == "accept" and outcome in _FAILING
+    return stored and (accepted or outcome is Outcome.NO_BASELINE)
 
 
 def _fail_if_strict(ddp: DdpSession, result: SuiteResult, text: str) -> None:

@@ -61,9 +61,13 @@ class TerminalProgress:
         self._stack.close()
         self._bar = None
 
-    def say(self, line: str) -> None:
+    def warn(self, line: str) -> None:
+        """One plain line, with -q too: why nothing happens."""
+        self.say(line, always=True)
+
+    def say(self, line: str, *, always: bool = False) -> None:
         """One plain line, unless pytest runs with -q."""
-        if not self._quiet:
+        if always or not self._quiet:
             capture = self._capture
             shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
             with shown:

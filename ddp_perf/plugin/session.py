@@ -34,8 +34,11 @@ class DdpSession:
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
         self._root: Path = config.rootpath
+        added = [str(path) for path in config.getini("pythonpath")]  # as pytest itself does
+        self._import_paths = (str(self._root), *added)
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
+        self._judged: set[str] = set()  # suites that are done, whatever came of them
         self._store = BaselineStore(options.baseline_directory)
         self._progress = TerminalProgress(config)
         self._resources = contextlib.ExitStack()
@@ -62,9 +65,10 @@ class DdpSession:
         """
         if suite in self._errors:
             raise DdpPerfError(self._errors[suite])
-        if suite not in self.results or not self.results[suite].findings:
+        if suite not in self._judged:
             try:
                 self.results[suite] = self._measure(suite)
+                self._judged.add(suite)
             except DdpPerfError as error:
                 self._errors[suite] = str(error)
                 raise
@@ -78,7 +82,8 @@ class DdpSession:
         """End the ranks, free the machine, and write what was measured."""
         self._resources.close()
         self._launcher = None
-        self._write(complete=True)
+        if self.results:
+            self._write(complete=self._judged == self._planned.keys())
 
     def _measure(self, suite: str) -> SuiteResult:
         # Here, since judging needs scipy: a third of a second that collection need not pay.
@@ -87,7 +92,7 @@ class DdpSession:
 
         if self._launcher is None:
             self._resources.enter_context(
-                machine_lease(patience_s=_LEASE_PATIENCE_S, on_wait=self._progress.say)
+                machine_lease(patience_s=_LEASE_PATIENCE_S, on_wait=self._progress.warn)
             )
             self._launcher = self._resources.enter_context(contextlib.closing(ForkserverLauncher()))
         return run_suite(
@@ -99,6 +104,7 @@ class DdpSession:
                 reason=self.options.reason,
                 injections=self.options.injections,
                 root=self._root,
+                import_paths=self._import_paths,
             ),
             capacity=self.capacity,
             launcher=self._launcher,

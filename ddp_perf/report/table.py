@@ -101,8 +101,9 @@ def _notes(result: SuiteResult) -> list[str]:
     if unknown:
         noun = "case" if len(unknown) == 1 else "cases"
         notes.append(f"{len(unknown)} {noun} without a baseline in {result.baseline_path}")
-    for note in dict.fromkeys(result.saved.values()):
-        cases = [case_id for case_id in result.saved if result.saved[case_id] == note]
+    saving = {**result.saved, **result.not_saved}
+    for note in dict.fromkeys(saving.values()):
+        cases = [case_id for case_id in saving if saving[case_id] == note]
         notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
     return notes
 

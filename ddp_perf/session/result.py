@@ -25,7 +25,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
-    saved: dict[str, str] = {}  # case id → what was stored, or why nothing was
+    saved: dict[str, str] = {}  # case id → where and how it was stored
+    not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 
     def finding(self, case_id: str, metric: str) -> Finding | None:
         """None when the case has no such gated metric, or was not measured whole."""
@@ -37,5 +38,14 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     def undecided(self) -> list[str]:
         """Ids of the cases with a metric that could not be decided."""
         return sorted(
-            {finding.case_id for finding in self.findings if finding.verdict.outcome in _UNDECIDED}
+            {
+                finding.case_id
+                for finding in self.findings
+                if finding.verdict.outcome in _UNDECIDED
+                or (finding.verdict.outcome is Outcome.NO_BASELINE and self.is_refused(finding))
+            }
         )
+
+    def is_refused(self, finding: Finding) -> bool:
+        """Whether this session was to be stored, and is not fit for it."""
+        return finding.case_id in self.not_saved

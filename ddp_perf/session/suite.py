@@ -10,10 +10,11 @@ import msgspec
 
 from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, merge, refusal
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, as_session, judge_suite, summaries_of
@@ -32,7 +33,8 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     save_mode: SaveMode | None = None
     reason: str | None = None  # of save_mode "accept"
     injections: tuple[Injection, ...] = ()  # each case gets those that apply to it
-    root: Path  # where the measured code is checked out, and a user's workload imported from
+    root: Path  # where the measured code is checked out
+    import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
 
 
 def run_suite(
@@ -52,7 +54,7 @@ def run_suite(
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline = store.load(key)
-    plan = interleave(request.cases, [str(request.root)], request.injections)
+    plan = interleave(request.cases, request.import_paths, request.injections)
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
         runtime = launcher.runtime(request.cases[0].env)
@@ -101,22 +103,26 @@ def _saved(
     """Store the session of every case that ``save_mode`` wants and nothing speaks against."""
     if request.save_mode is None:
         return result
-    notes: dict[str, str] = {}
+    saved: dict[str, str] = {}
+    not_saved: dict[str, str] = {}
     sessions: list[NewSession] = []
     for new in new_sessions(result):
-        why_not = refusal(new) or _not_wanted(new, baseline, request.save_mode)
+        mode, stored = request.save_mode, baseline.cases.get(new.case.id)
+        why_not = (
+            refusal(new) or _not_wanted(new, stored, mode) or _not_fit(new, result, stored, mode)
+        )
         if why_not is None:
             sessions.append(new)
-            notes[new.case.id] = f"stored ({request.save_mode}) in {result.baseline_path}"
+            saved[new.case.id] = f"stored ({mode}) in {result.baseline_path}"
         else:
-            notes[new.case.id] = f"not stored: {why_not}"
+            not_saved[new.case.id] = f"not stored: {why_not}"
     if sessions:
-        mode, reason = request.save_mode, request.reason
+        save_mode, reason = request.save_mode, request.reason
         store.update(
             baseline.accelerator,
-            lambda current: merge(current, sessions, mode=mode, reason=reason),
+            lambda current: merge(current, sessions, mode=save_mode, reason=reason),
         )
-    return msgspec.structs.replace(result, saved=notes)
+    return msgspec.structs.replace(result, saved=saved, not_saved=not_saved)
 
 
 def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
@@ -132,12 +138,27 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
     ]
 
 
-def _not_wanted(new: NewSession, baseline: Baseline, mode: SaveMode) -> str | None:
-    stored = baseline.cases.get(new.case.id)
+def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
     if stored is None or mode == "accept":
         return None
     if mode == "missing":
         return "it has a baseline already (append and accept change one)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"
+    return None
+
+
+def _not_fit(
+    new: NewSession, result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode
+) -> str | None:
+    """A session that its own verdicts speak against, where it would move the level."""
+    outcomes = {f.verdict.outcome for f in result.findings if f.case_id == new.case.id}
+    if Outcome.INVALID in outcomes:
+        return "the measurement is INVALID"
+    sets_level = stored is not None and len(stored.sessions) < REFERENCE_SESSIONS
+    if mode == "append" and sets_level and Outcome.REGRESSION in outcomes:
+        return (
+            f"a REGRESSION, and the first {REFERENCE_SESSIONS} sessions set the level"
+            " (accept it with a reason, if it is meant)"
+        )
     return None

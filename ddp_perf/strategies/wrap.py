@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -18,12 +20,14 @@ def wrap(case: Case, module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def _ddp(options: DdpOptions, module: nn.Module, device: torch.device) -> nn.Module:
+    arguments: dict[str, Any] = broadcast_buffers_argument(options.broadcast_buffers)
+    if options.bucket_cap_mb is not None:
+        arguments["bucket_cap_mb"] = options.bucket_cap_mb
     return DistributedDataParallel(
         module,
         device_ids=[device.index] if device.type == "cuda" else None,
-        bucket_cap_mb=options.bucket_cap_mb,
         gradient_as_bucket_view=options.gradient_as_bucket_view,
         static_graph=options.static_graph,
         find_unused_parameters=options.find_unused_parameters,
-        **broadcast_buffers_argument(options.broadcast_buffers),
+        **arguments,
     )

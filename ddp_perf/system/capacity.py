@@ -18,9 +18,14 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     def obstacle(self, case: Case) -> str | None:
         """Why the case cannot run here; None when it can."""
         if case.tier == "gpu" and case.world_size > len(self.machine.gpus):
-            return f"needs {_count(case.world_size, 'CUDA device')}, found {len(self.machine.gpus)}"
-        if case.tier == "cpu" and case.world_size > self.cores:
-            return f"needs {_count(case.world_size, 'core')}, one a rank, found {self.cores}"
+            found = f"found {len(self.machine.gpus)}"
+            if self.machine.problem:
+                found += f" (NVML: {self.machine.problem})"
+            return f"needs {_count(case.world_size, 'CUDA device')}, {found}"
+        cores = case.world_size * case.threads_per_rank
+        if case.tier == "cpu" and cores > self.cores:
+            share = "one" if case.threads_per_rank == 1 else str(case.threads_per_rank)
+            return f"needs {_count(cores, 'core')}, {share} a rank, found {self.cores}"
         return None
 
     def accelerator_key(self, tier: str) -> str:

@@ -27,6 +27,7 @@ class GpuMachine(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     interconnect: str | None  # between all of them: "nvlink" or "pcie"; None for one GPU
     driver: str | None
+    problem: str | None = None  # what NVML said where it could not tell
 
     @property
     def name(self) -> str:
@@ -39,24 +40,31 @@ NO_GPUS = GpuMachine(gpus=(), interconnect=None, driver=None)
 
 def find_gpus(environ: Mapping[str, str] = os.environ) -> GpuMachine:
     """The GPUs that CUDA would show under ``environ``; NO_GPUS where there is no driver."""
-    with _nvml() as ready:
-        if not ready:
-            return NO_GPUS
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        gpus = [
-            Gpu(
-                index=index,
-                uuid=pynvml.nvmlDeviceGetUUID(handle),
-                name=pynvml.nvmlDeviceGetName(handle),
-            )
-            for index, handle in enumerate(handles)
-        ]
-        visible = visible_gpus(gpus, environ.get("CUDA_VISIBLE_DEVICES"))
-        return GpuMachine(
-            gpus=tuple(visible),
-            interconnect=_interconnect([handles[gpu.index] for gpu in visible]),
-            driver=pynvml.nvmlSystemGetDriverVersion(),
+    try:
+        with _nvml():
+            return _read_machine(environ.get("CUDA_VISIBLE_DEVICES"))
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded):
+        return NO_GPUS
+    except pynvml.NVMLError as error:  # a GPU that fell off, a driver of another version
+        return msgspec.structs.replace(NO_GPUS, problem=str(error))
+
+
+def _read_machine(mask: str | None) -> GpuMachine:
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    gpus = [
+        Gpu(
+            index=index,
+            uuid=pynvml.nvmlDeviceGetUUID(handle),
+            name=pynvml.nvmlDeviceGetName(handle),
         )
+        for index, handle in enumerate(handles)
+    ]
+    visible = visible_gpus(gpus, mask)
+    return GpuMachine(
+        gpus=tuple(visible),
+        interconnect=_interconnect([handles[gpu.index] for gpu in visible]),
+        driver=pynvml.nvmlSystemGetDriverVersion(),
+    )
 
 
 def visible_gpus(gpus: Sequence[Gpu], mask: str | None) -> list[Gpu]:
@@ -81,10 +89,10 @@ def visible_gpus(gpus: Sequence[Gpu], mask: str | None) -> list[Gpu]:
 def accelerator_slug(machine: GpuMachine) -> str:
     """Name of the baseline file: ``v100-pcie-16gb``, ``a100-sxm4-40gb``, ``h200``.
 
-    A link that the model's name does not imply is appended: ``a100-pcie-40gb-nvlink``.
+    A link that the model does not imply is appended: ``a100-pcie-40gb-nvlink`` has bridges.
     """
     slug = "+".join(sorted({_slug(gpu.name) for gpu in machine.gpus}))
-    if machine.interconnect == "nvlink" and "sxm" not in slug:
+    if machine.interconnect == "nvlink" and "pcie" in slug:
         slug += "-nvlink"
     return slug
 
@@ -95,14 +103,10 @@ def _slug(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _nvml() -> Iterator[bool]:
+def _nvml() -> Iterator[None]:
+    pynvml.nvmlInit()
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield False
-        return
-    try:
-        yield True
+        yield
     finally:
         pynvml.nvmlShutdown()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +15,10 @@ from ddp_perf.errors import LeaseError
 
 
 def lease_directory() -> Path:
-    """Shared by all users of the machine. Not sticky, so that each may open all locks."""
-    directory = Path(tempfile.gettempdir()) / "ddp-perf-leases"
+    """Shared by all users of the machine, whatever their TMPDIR. Not sticky, so that each
+    may open all locks.
+    """
+    directory = Path("/tmp/ddp-perf-leases")
     directory.mkdir(exist_ok=True)
     with contextlib.suppress(PermissionError):  # another user made it, with this mode
         directory.chmod(0o777)
@@ -49,12 +50,19 @@ def machine_lease(
                 f" {patience_s:.0f} s; run again when it is done"
             ) from None
     try:
-        _write(holder, f"{getpass.getuser()} (pid {os.getpid()}, since {time.strftime('%H:%M')})")
+        _write(holder, f"{_user()} (pid {os.getpid()}, since {time.strftime('%H:%M')})")
         yield
     finally:
         with contextlib.suppress(OSError):
             holder.unlink()
         lock.release()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"user {os.getuid()}"
 
 
 def _read(holder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import re
 import resource
 import zlib
@@ -105,4 +106,9 @@ def parameter_digest(module: nn.Module) -> int:
 
 
 def _finite(data: dict[str, Any]) -> dict[str, int | float | str]:
-    return {name: value for name, value in data.items() if isinstance(value, int | float | str)}
+    """Without what JSON cannot hold."""
+    return {
+        name: value
+        for name, value in data.items()
+        if isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -34,7 +34,7 @@ def _on_gpu(rank: int) -> tuple[torch.device, Placement]:
 
 
 def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:
-    threads = threads_per_rank(case.env)
+    threads = case.threads_per_rank
     cores = cores_of_rank(allowed_cores(), rank, threads)
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(threads)
@@ -46,11 +46,6 @@ def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:
         cores=cores,
         cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
-
-
-def threads_per_rank(env: Mapping[str, str]) -> int:
-    """One, unless the case sets OMP_NUM_THREADS: two threads on one core are 3 times slower."""
-    return int(env.get("OMP_NUM_THREADS", "1"))
 
 
 def cores_of_rank(cores: Sequence[int], rank: int, threads: int) -> tuple[int, ...]:

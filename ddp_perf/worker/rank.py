@@ -135,7 +135,8 @@ def _set_environment(case: Case, rank: int) -> None:
         "WORLD_SIZE": str(case.world_size),
         "LOCAL_WORLD_SIZE": str(case.world_size),
     }
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # never listen on a public address
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(name, "lo")  # one machine: never listen on a public address
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", _RECORDED_COLLECTIVES)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -36,10 +37,12 @@ _RECORDER_DTYPES = {
 
 def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
     """Run ``step`` once and say what it did. Call it after the first SETTLED_AFTER steps."""
-    recorded = len(flight_recorder_entries())
+    recorded = _last_record(flight_recorder_entries(dist.get_backend()))
     with _CollectiveCounter() as counter:
         step()
-    unseen = _unseen(counter.tensor_bytes, flight_recorder_entries()[recorded:])
+    entries = flight_recorder_entries(dist.get_backend())
+    new = [entry for entry in entries if entry["record_id"] > recorded]
+    unseen = _unseen(counter.tensor_bytes, new)
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     return Structure(
         parameters=sum(parameter.numel() for parameter in module.parameters()),
@@ -112,6 +115,11 @@ def _unseen(seen: list[set[int]], entries: list[dict[str, Any]]) -> list[Collect
         else:
             left.remove(match)
     return extra
+
+
+def _last_record(entries: list[dict[str, Any]]) -> int:
+    """The recorder is a ring: its length says nothing once it is full."""
+    return max((entry["record_id"] for entry in entries), default=-1)
 
 
 def _from_recorder(entry: dict[str, Any]) -> Collective:

@@ -6,6 +6,7 @@ import torch
 
 from ddp_perf.core.case import Case
 from ddp_perf.strategies.wrap import wrap
+from ddp_perf.torch_compat import forbid_tf32
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.workloads.registry import find_builder
 from ddp_perf.workloads.workload import BuildContext
@@ -18,7 +19,7 @@ class Trainer:
 
     def __init__(self, case: Case, rank: int, device: torch.device, heartbeats: Heartbeats) -> None:
         torch.manual_seed(_SEED)
-        torch.set_float32_matmul_precision("highest")  # fp32 means fp32: no TF32
+        forbid_tf32()
         context = BuildContext(
             device=device, batch_size=case.batch_size, rank=rank, world_size=case.world_size
         )

@@ -117,7 +117,7 @@ def test_missing_records_every_case_without_baseline_once(night):
     assert set(first.saved) == {ONE.id, TWO.id}
     assert set(first.saved.values()) == {f"stored (missing) in {path}"}
     assert path.read_text() == text
-    assert {note.partition(":")[0] for note in again.saved.values()} == {"not stored"}
+    assert {note.partition(":")[0] for note in again.not_saved.values()} == {"not stored"}
     assert outcomes(again) & {Outcome.REGRESSION, Outcome.SUSPECT, Outcome.INCONCLUSIVE}
 
 
@@ -137,7 +137,7 @@ def test_append_refuses_other_work(night):
     result = night(steps_of(0.010, 0.012), cases=tuple(wider), save_mode="append")
 
     assert outcomes(result) == {Outcome.INCOMPARABLE}
-    assert "accept replaces them" in result.saved[ONE.id]
+    assert "accept replaces them" in result.not_saved[ONE.id]
     assert len(night.stored(ONE).sessions) == 1
 
 
@@ -161,7 +161,7 @@ def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(night):
 
     result = night(answer, save_mode="missing")
 
-    assert result.saved[TWO.id].startswith("not stored: too noisy")
+    assert result.not_saved[TWO.id].startswith("not stored: too noisy")
     assert night.stored(ONE) is not None
     assert night.stored(TWO) is None
 

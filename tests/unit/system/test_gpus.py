@@ -66,6 +66,16 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch):
     assert find_gpus({}) == NO_GPUS
 
 
+def test_a_gpu_that_fell_off_is_no_traceback_but_a_reason(monkeypatch):
+    def fail():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", fail)
+
+    assert find_gpus({}).gpus == ()
+    assert "GPU is lost" in find_gpus({}).problem
+
+
 @pytest.fixture
 def nvml(monkeypatch):
     """Three GPUs, handles 0 to 2; only 0 and 1 are linked. Returns the calls made."""

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from ddp_perf.worker.placement import cores_of_rank, threads_per_rank
+from ddp_perf.worker.placement import cores_of_rank
+from tests.builders import make_case
 
 
 @pytest.mark.parametrize(
@@ -36,4 +37,4 @@ def test_no_core_is_shared_where_there_are_enough(threads):
     ("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4), ({"NCCL_DEBUG": "INFO"}, 1)]
 )
 def test_a_rank_has_one_thread_unless_its_case_says_otherwise(env, threads):
-    assert threads_per_rank(env) == threads
+    assert make_case(env=env).threads_per_rank == threads
