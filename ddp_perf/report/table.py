@@ -94,7 +94,7 @@ def _notes(result: SuiteResult) -> list[str]:
     notes = [
         line
         for finding in result.findings
-        if finding.verdict.outcome not in _QUIET
+        if finding.verdict.outcome not in _QUIET or finding.drift is not None
         for line in describe_finding(finding).splitlines()
     ]
     unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}

@@ -22,6 +22,8 @@ def describe_finding(finding: Finding) -> str:
         if verdict.minimum_detectable is not None:
             lines[0] += f" (minimum detectable: {verdict.minimum_detectable:.1%})"
     lines.append(verdict.reason)
+    if finding.drift is not None:
+        lines.append(f"since its first baseline, over all re-baselines: {finding.drift:.3f} ×")
     return "\n".join(lines)
 
 

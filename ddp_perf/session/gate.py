@@ -141,7 +141,11 @@ def _judge_metric(
             prior=prior,
         )
 
-    verdict = judge(session, nights)
+    if not nights:
+        reason = f"the baseline of this case holds no {metric}; --save-baseline=append adds it"
+        verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
+    else:
+        verdict = judge(session, nights)
     if verdict.outcome is Outcome.SUSPECT and len(nights) > 1:
         verdict = confirm(verdict, judge(nights[-1], nights[:-1]).outcome)
     levels = [statistics.median(night.values(metric)) for night in nights[:REFERENCE_SESSIONS]]
@@ -153,7 +157,16 @@ def _judge_metric(
         value=statistics.median(current) if current else None,
         baseline=statistics.median(levels) if levels else None,
         baseline_date=nights[0].date if nights else None,
+        drift=_drift(stored, metric, current),
     )
+
+
+def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float | None:
+    """Only where the level was moved since: else it is the ratio that was judged."""
+    first = stored.first.get(metric)
+    if not stored.log or first is None or not current:
+        return None
+    return statistics.median(current) / first
 
 
 def _prior(bar: Bar, metric: str, tolerance: float) -> NightPrior | None:

@@ -43,9 +43,7 @@ def start(tmp_path):
         os.mkfifo(pipe)
         driver = subprocess.Popen([sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS])
         drivers.append(driver)
-        # Read and write: with the read end alone, the first rank to close would end the file.
-        with os.fdopen(os.open(pipe, os.O_RDWR)) as reader:
-            pids = {int(pid) for _ in range(2) for pid in reader.readline().split()}
+        pids = _told_pids(pipe, os.pidfd_open(driver.pid))
         assert len(pids) == 3  # two ranks, one forkserver
         descriptors.extend(os.pidfd_open(pid) for pid in pids)
         return driver, descriptors
@@ -56,6 +54,19 @@ def start(tmp_path):
         driver.wait()
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def _told_pids(pipe, driver):
+    """The pids that both ranks write; the driver's end would be the end of waiting."""
+    # Read and write: with the read end alone, the first rank to close would end the file.
+    reader, told = os.open(pipe, os.O_RDWR), b""
+    while told.count(b"\n") < 2:
+        ready, _, _ = select.select([reader, driver], [], [])
+        assert reader in ready, "the driver ended before its ranks were under way"
+        told += os.read(reader, 4096)
+    os.close(reader)
+    os.close(driver)
+    return {int(pid) for pid in told.split()}
 
 
 def _all_end(descriptors, within_s):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -228,3 +230,46 @@ def test_help_explains_every_option_in_its_own_group(project):
 def test_importing_the_plugin_imports_no_torch(project):
     script = "import sys, ddp_perf.plugin; sys.exit('torch' in sys.modules)"
     assert project.run(sys.executable, "-c", script).ret == 0
+
+
+def test_a_suite_that_failed_whole_is_not_measured_again_for_every_item(project):
+    shutil.copy(WORKLOADS / "faulty.py", project.path)
+    path = project.path / "bench_configs" / "tiny.yaml"
+    text = path.read_text().replace("workload: mlp", "workload: faulty:build")
+    model = "fault: raise, fault_rank: 0, at_step: 1"
+    path.write_text(text.replace("input_dim: 64, hidden_dim: 64, output_dim: 8", model))
+    result = project.runpytest("-m", "cpu", "-k", "structure or memory")
+    result.assert_outcomes(errors=4, deselected=16)
+    assert result.stdout.str().count("ddp: tiny: 4 launches") == 1
+
+
+def test_what_was_refused_is_not_accepted(project):
+    project.runpytest("-m", "cpu", "-k", "structure", "--save-baseline")
+    path = project.path / "bench_configs" / "tiny.yaml"
+    path.write_text(path.read_text().replace("hidden_dim: 64", "hidden_dim: 32"))
+    accept = ("--save-baseline=accept", "--reason", "meant")
+    # One launch is no baseline, so nothing is replaced and other work stays red.
+    result = project.runpytest("-m", "cpu", "-k", "structure", "--ddp-launches=1", *accept)
+    result.assert_outcomes(failed=2, deselected=18)
+    assert "not stored: one launch says nothing of the spread" in result.stdout.str()
+
+
+def test_an_interrupted_session_keeps_what_was_measured_and_says_it_is_not_all(project):
+    results = project.path / "results.json"
+    process = project.popen(
+        [
+            *(sys.executable, "-m", "pytest", "-m", "cpu", "--ddp-launches", "500"),
+            *("--ddp-json", results, "-k", "structure"),
+        ],
+        stdin=subprocess.DEVNULL,
+    )
+    for line in process.stdout:
+        if b"tiny 6/1000" in line:  # past the second round
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    data = json.loads(results.read_text())
+    assert not data["complete"]
+    cases = data["suites"][0]["measurements"].values()
+    assert all(len(case["launches"]) >= 2 for case in cases)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate import Bar, as_session, judge_suite, summaries_of
@@ -199,3 +200,34 @@ def test_a_stored_figure_is_rounded_where_it_is_noise():
     stored = as_session([summary], make_environment(), "2026-11-21T03:00:00+00:00")
 
     assert stored.launches == ({"step_time": 0.01234568, "control": 0.009876543},)
+
+
+def test_the_drift_since_the_first_baseline_is_told_once_the_level_was_moved(baseline):
+    moved = msgspec.structs.replace(
+        baseline.cases[ONE.id],
+        first={"step_time": 0.008},
+        log=(Rebaseline(date="2026-01-09", commit=None, reason="known", ratio=1.25),),
+    )
+    again = msgspec.structs.replace(baseline, cases={**baseline.cases, ONE.id: moved})
+    measured = [make_measurement(ONE, launches(0.010))]
+
+    drifts = [findings(measured, bar)[ONE.id, "step_time"].drift for bar in (baseline, again)]
+
+    assert drifts == [None, pytest.approx(1.25, rel=0.01)]
+
+
+def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
+    nights = tuple(
+        msgspec.structs.replace(night, launches=tuple({**launch} for launch in night.launches))
+        for night in baseline.cases[ONE.id].sessions
+    )
+    for night in nights:
+        for launch in night.launches:
+            launch.pop("tail")
+    lacking = msgspec.structs.replace(baseline.cases[ONE.id], sessions=nights)
+    bar = msgspec.structs.replace(baseline, cases={ONE.id: lacking})
+
+    found = findings([make_measurement(ONE, launches(0.010))], bar)[ONE.id, "tail"].verdict
+
+    assert found.outcome is Outcome.NO_BASELINE
+    assert "--save-baseline=append" in found.reason
