@@ -25,6 +25,7 @@ _OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Deco
 )
 _RUNTIME = msgspec.json.Decoder(Runtime)
 _GOODBYE_S = 3.0
+_LONGEST_S = 7 * 86_400.0  # poll(2) takes no more than 24 days
 _START_S = 300.0  # importing torch from a cold network disk takes minutes
 
 
@@ -156,7 +157,8 @@ class _Server:
 def _longest_s(request: LaunchRequest) -> float:
     """What the supervisor's own deadlines can add up to, and then a minute."""
     schedule = request.case.schedule
-    return schedule.start_deadline_s + (schedule.steps + 10) * schedule.step_deadline_s + 60
+    total = schedule.start_deadline_s + (schedule.steps + 10) * schedule.step_deadline_s + 60
+    return min(total, _LONGEST_S)
 
 
 def _server_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -33,10 +33,10 @@ def build(context, *, notes, width=32, killed_at=None):
 
     def begin_backward(late_s):
         step["late_s"] = late_s
-        step["issued"] = len(flight_recorder_entries())
+        step["issued"] = len(flight_recorder_entries("gloo"))
 
     def end_backward(parameter):
-        step["issued"] = len(flight_recorder_entries()) - step["issued"]
+        step["issued"] = len(flight_recorder_entries("gloo")) - step["issued"]
         with file.open("a") as lines:
             lines.write(json.dumps(step) + "\n")
         if step["number"] == killed_at:
