@@ -25,6 +25,7 @@ from ddp_perf.stats.judge import confirm, judge_launches
 from ddp_perf.stats.machine_prior import CaseNights, machine_prior
 from ddp_perf.stats.summary import summarise_all
 
+_LEAST_NIGHTS_FOR_CONTROL = 3
 _SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
 
 
@@ -189,9 +190,10 @@ def _controls(
     nights: Sequence[Session], metric: str, now: Environment
 ) -> list[list[list[float]]] | None:
     """The control of each night; None where it may not speak for the machine: an upgrade that
-    slows a matrix product must not be excused as "the machine moved".
+    slows a matrix product must not be excused as "the machine moved". Nor before there are
+    nights enough to show whether the case follows it: until then it would add noise alone.
     """
-    if not is_controlled(metric):
+    if not is_controlled(metric) or len(nights) < _LEAST_NIGHTS_FOR_CONTROL:
         return None
     for night in nights:
         if any(getattr(night.environment, name) != getattr(now, name) for name in _SOFTWARE):
