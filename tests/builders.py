@@ -23,8 +23,8 @@ from ddp_perf.core.result import (
 )
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import LaunchRequest, Runtime
-from ddp_perf.session.gate import summaries_of
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpus import NO_GPUS, Gpu, GpuMachine
 
@@ -172,7 +172,7 @@ def make_finding(case: Case, outcome: Outcome, **changes: Any) -> Finding:
     """Of the step time; ``ratio``, ``interval`` and so on go to its verdict."""
     verdict = {
         name: changes.pop(name)
-        for name in ("reason", "ratio", "interval", "minimum_detectable")
+        for name in ("reason", "ratio", "interval", "minimum_detectable", "more_launches")
         if name in changes
     }
     fields = {
@@ -241,11 +241,15 @@ class NotedProgress:
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int, float | None]] = []
+        self.extended: list[tuple[int, str]] = []
         self.left_s: list[float | None] = []
         self.ended = False
 
     def begin(self, suite: str, launches: int, estimate_s: float | None) -> None:
         self.begun.append((suite, launches, estimate_s))
+
+    def extend(self, launches: int, why: str) -> None:
+        self.extended.append((launches, why))
 
     def launched(self, request: Any, outcome: Any, left_s: float | None) -> None:
         self.left_s.append(left_s)

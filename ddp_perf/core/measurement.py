@@ -28,12 +28,21 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[LaunchFailure, ...]
 
 
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What was concluded before more launches were taken."""
+
+    launches: int
+    verdict: Verdict
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one metric of one case, with the figures it compared."""
 
     case_id: str
     metric: str
     verdict: Verdict
+    launches: int = 0  # of this session, that the verdict rests on
+    earlier: tuple[Look, ...] = ()  # looks after fewer launches, each undecided
     value: float | None = None  # median over the launches of this session
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None

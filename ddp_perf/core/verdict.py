@@ -20,13 +20,18 @@ class Outcome(str, enum.Enum):
     INVALID = "INVALID"
 
 
+# What more launches of the same session may still decide.
+UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.SUSPECT, Outcome.INVALID)
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """One judgement: what was concluded, how sure, and why.
 
     ``ratio`` is current ÷ baseline of a lower-is-better metric (1.05: 5 % slower) and
     ``interval`` its confidence interval. ``minimum_detectable`` is the smallest slow-down,
     as a fraction (0.04: 4 %), that this comparison finds with 90 % power. Each is None
-    where the data do not give it.
+    where the data do not give it. ``more_launches``: about how many more of tonight's would
+    decide it, the ratio staying as it is; None where it is decided, or none would.
     """
 
     outcome: Outcome
@@ -34,6 +39,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None = None
     interval: tuple[float, float] | None = None
     minimum_detectable: float | None = None
+    more_launches: int | None = None
 
 
 class NightPrior(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
+    budget_s: float
     injections: tuple[Injection, ...]
 
 
@@ -128,6 +129,14 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         help="chance of any false REGRESSION in the whole session (default: 0.01)",
     )
     group.addoption(
+        "--ddp-budget",
+        type=parse_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="launches per case may take so long while more of them can decide what the first"
+        " ones left open (default: 60; 0: never more than the suite's launches)",
+    )
+    group.addoption(
         "--ddp-inject",
         action="append",
         type=parse_slow_down,
@@ -173,6 +182,7 @@ def read_options(config: pytest.Config) -> Options:
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
+        budget_s=value("ddp_budget"),
         injections=tuple(value("ddp_inject")),
     )
 
@@ -206,6 +216,13 @@ def parse_size(text: str) -> float:
     if not 0 < size < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no size over 0")
     return size
+
+
+def parse_seconds(text: str) -> float:
+    seconds = _number(text)
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0 or more")
+    return seconds
 
 
 def parse_rate(text: str) -> float:

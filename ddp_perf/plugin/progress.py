@@ -46,6 +46,12 @@ class TerminalProgress:
             self._bar.add_task("starting", total=launches)
             self._stack.enter_context(self._bar)
 
+    def extend(self, launches: int, why: str) -> None:
+        self._launches += launches
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], total=self._launches)
+        self.say(f"{self._suite}: {why}")
+
     def launched(
         self, request: LaunchRequest, outcome: LaunchOutcome, left_s: float | None
     ) -> None:

@@ -100,6 +100,7 @@ class DdpSession:
                 suite=suite,
                 cases=tuple(self._planned[suite]),
                 alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated()),
+                budget_s=self.options.budget_s,
                 save_mode=self.options.save_mode,
                 reason=self.options.reason,
                 injections=self.options.injections,

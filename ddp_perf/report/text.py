@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.measurement import Finding, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import LaunchFailure, Placement
 
@@ -22,9 +22,16 @@ def describe_finding(finding: Finding) -> str:
         if verdict.minimum_detectable is not None:
             lines[0] += f" (minimum detectable: {verdict.minimum_detectable:.1%})"
     lines.append(verdict.reason)
+    lines += [_describe_look(look) for look in finding.earlier]
     if finding.drift is not None:
         lines.append(f"since its first baseline, over all re-baselines: {finding.drift:.3f} ×")
     return "\n".join(lines)
+
+
+def _describe_look(look: Look) -> str:
+    verdict = look.verdict
+    ratio = "" if verdict.ratio is None else f", {verdict.ratio:.3f} ×"
+    return f"before, after {look.launches} launches: {verdict.outcome.value}{ratio}"
 
 
 def describe_launch_failure(failure: LaunchFailure) -> str:

@@ -8,39 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_perf.baselines.save import differences
-from ddp_perf.core.baseline import (
-    CONTROL,
-    REFERENCE_SESSIONS,
-    Baseline,
-    CaseBaseline,
-    Session,
-)
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics, is_controlled
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.session.judging import judge_night, nights_of, prior_of, tolerance_of
 from ddp_perf.session.structure import compare_structure
-from ddp_perf.stats.judge import confirm, judge_launches
-from ddp_perf.stats.machine_prior import CaseNights, machine_prior
-from ddp_perf.stats.summary import summarise_all
-
-_LEAST_NIGHTS_FOR_CONTROL = 3
-_SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
-
-
-def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[LaunchSummary]]:
-    """Every launch in figures, by case id; scaling where the one-rank leg was measured too."""
-    summaries = {}
-    for case_id, measurement in measurements.items():
-        case = measurement.case
-        single = measurements.get(case.single) if case.single else None
-        summaries[case_id] = summarise_all(
-            measurement.launches,
-            samples_per_step=case.samples_per_step,
-            singles=single.launches if single else (),
-        )
-    return summaries
+from ddp_perf.session.summaries import as_session
+from ddp_perf.stats.judge import confirm
 
 
 class Remedies(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +35,15 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     remedies: Remedies = Remedies()
     environment: Environment  # of this session
     alpha: float  # false-alarm rate of each single verdict
+    looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
+
+    def prior(self, case: Case, metric: str) -> NightPrior | None:
+        return prior_of(
+            self.baseline,
+            metric,
+            now=self.environment,
+            tolerance=tolerance_of(case, metric),
+        )
 
 
 def judge_suite(
@@ -84,9 +70,31 @@ def judge_suite(
         else:
             for metric in gated_metrics(case):
                 if metric not in priors:
-                    priors[metric] = _prior(bar, metric, _tolerance(case, metric))
+                    priors[metric] = bar.prior(case, metric)
             findings += _judge_case(measurement, summaries[case_id], stored, bar, priors)
     return findings
+
+
+def confirm_suspects(
+    findings: Iterable[Finding], cases: Mapping[str, Case], bar: Bar
+) -> list[Finding]:
+    """What is SUSPECT, and was in the newest stored night too, is a REGRESSION."""
+    confirmed = []
+    for finding in findings:
+        verdict = finding.verdict
+        if verdict.outcome is Outcome.SUSPECT:
+            case, metric = cases[finding.case_id], finding.metric
+            nights = nights_of(bar.baseline.cases[case.id], metric)
+            if len(nights) > 1:
+                last = judge_night(
+                    *(metric, nights[-1], nights[:-1]),
+                    tolerance=tolerance_of(case, metric),
+                    alpha=bar.alpha,
+                    prior=bar.prior(case, metric),
+                )
+                verdict = confirm(verdict, last.outcome)
+        confirmed.append(msgspec.structs.replace(finding, verdict=verdict))
+    return confirmed
 
 
 def _refused(case: Case, outcome: Outcome, reason: str) -> Iterable[Finding]:
@@ -106,7 +114,7 @@ def _judge_case(
     session = as_session(summaries, bar.environment, date="")
     step_time: Finding | None = None
     for metric in gated_metrics(case):
-        finding = _judge_metric(case, metric, session, stored, bar.alpha, priors[metric])
+        finding = _judge_metric(case, metric, session, stored, bar, priors[metric])
         if metric == STEP_TIME.name:
             step_time = finding
         elif metric == EFFICIENCY.name and step_time is not None:
@@ -116,6 +124,7 @@ def _judge_case(
         case_id=case.id,
         metric=STRUCTURE,
         verdict=compare_structure(measurement.launches, stored.structure),
+        launches=len(measurement.launches),
     )
 
 
@@ -124,37 +133,28 @@ def _judge_metric(
     metric: str,
     session: Session,
     stored: CaseBaseline,
-    alpha: float,
+    bar: Bar,
     prior: NightPrior | None,
 ) -> Finding:
-    nights = _nights(stored, metric)
-
-    def judge(current: Session, before: Sequence[Session]) -> Verdict:
-        control = _controls(before, metric, current.environment)
-        return judge_launches(
-            _one_value_each(current.values(metric)),
-            [_one_value_each(night.values(metric)) for night in before],
-            tolerance=_tolerance(case, metric),
-            alpha=alpha,
-            control=_one_value_each(current.values(CONTROL)) if control else None,
-            baseline_control=control,
-            reference=REFERENCE_SESSIONS,
+    nights = nights_of(stored, metric)
+    if nights:
+        verdict = judge_night(
+            *(metric, session, nights),
+            tolerance=tolerance_of(case, metric),
+            alpha=bar.alpha,
             prior=prior,
+            looks=bar.looks.get(case.id, ()),
         )
-
-    if not nights:
+    else:
         reason = f"the baseline of this case holds no {metric}; --save-baseline=append adds it"
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
-    else:
-        verdict = judge(session, nights)
-    if verdict.outcome is Outcome.SUSPECT and len(nights) > 1:
-        verdict = confirm(verdict, judge(nights[-1], nights[:-1]).outcome)
     levels = [statistics.median(night.values(metric)) for night in nights[:REFERENCE_SESSIONS]]
     current = session.values(metric)
     return Finding(
         case_id=case.id,
         metric=metric,
         verdict=verdict,
+        launches=len(current),
         value=statistics.median(current) if current else None,
         baseline=statistics.median(levels) if levels else None,
         baseline_date=nights[0].date if nights else None,
@@ -168,63 +168,6 @@ def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float
     if not stored.log or first is None or not current:
         return None
     return statistics.median(current) / first
-
-
-def _prior(bar: Bar, metric: str, tolerance: float) -> NightPrior | None:
-    """What all stored cases of this machine say of how its nights differ."""
-    stored = [(case, _nights(case, metric)) for case in bar.baseline.cases.values()]
-    return machine_prior(
-        [
-            CaseNights(
-                sessions=[_one_value_each(night.values(metric)) for night in nights],
-                control=_controls(nights, metric, bar.environment),
-                tolerance=tolerance,
-            )
-            for case, nights in stored
-            if case.source == "measured"
-        ]
-    )
-
-
-def _controls(
-    nights: Sequence[Session], metric: str, now: Environment
-) -> list[list[list[float]]] | None:
-    """The control of each night; None where it may not speak for the machine: an upgrade that
-    slows a matrix product must not be excused as "the machine moved". Nor before there are
-    nights enough to show whether the case follows it: until then it would add noise alone.
-    """
-    if not is_controlled(metric) or len(nights) < _LEAST_NIGHTS_FOR_CONTROL:
-        return None
-    for night in nights:
-        if any(getattr(night.environment, name) != getattr(now, name) for name in _SOFTWARE):
-            return None
-    return [_one_value_each(night.values(CONTROL)) for night in nights]
-
-
-def _nights(stored: CaseBaseline, metric: str) -> list[Session]:
-    return [night for night in stored.sessions if night.values(metric)]
-
-
-def _tolerance(case: Case, metric: str) -> float:
-    tolerance = case.tolerances.of(metric)
-    assert tolerance is not None  # it is gated
-    return tolerance
-
-
-def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
-    """A case's launches of this session, in the form that baselines are stored in."""
-    figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
-    launches = tuple({name: _rounded(value) for name, value in row.items()} for row in figures)
-    return Session(date=date, environment=environment, launches=launches)
-
-
-def _rounded(value: float) -> float:
-    """To 7 significant digits: more is noise, and would make a baseline's diff unreadable."""
-    return float(f"{value:.7g}")
-
-
-def _one_value_each(values: Sequence[float]) -> list[list[float]]:
-    return [[value] for value in values]
 
 
 def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:

@@ -15,30 +15,40 @@ _LAUNCH_S = 0.3  # what a launch costs beyond its steps, roughly; only for the e
 
 
 def interleave(
-    cases: Sequence[Case], import_paths: Sequence[str], injections: Sequence[Injection] = ()
+    turns: Sequence[tuple[Case, int]],
+    import_paths: Sequence[str],
+    injections: Sequence[Injection] = (),
+    *,
+    start: int = 0,
 ) -> list[LaunchRequest]:
-    """A B C A B C …, each case as often as its schedule says, with the injections it can have."""
-    rounds = max((case.schedule.launches for case in cases), default=0)
+    """A B C A B C …, each case as often as ``turns`` says, with the injections it can have.
+
+    ``start``: the number of the first round.
+    """
     return [
         LaunchRequest(
             case=case,
-            round=round_,
+            round=start + round_,
             import_paths=tuple(import_paths),
             injections=tuple(i for i in injections if i.applies_to(case)),
         )
-        for round_ in range(rounds)
-        for case in cases
-        if round_ < case.schedule.launches
+        for round_ in range(max((launches for _, launches in turns), default=0))
+        for case, launches in turns
+        if round_ < launches
     ]
 
 
 def estimate_s(plan: Sequence[LaunchRequest], baseline: Baseline) -> float | None:
     """Seconds that the plan should take by the baseline; None with a case it does not know."""
-    total = 0.0
-    for request in plan:
-        stored = baseline.cases.get(request.case.id)
-        if stored is None or not stored.sessions:
-            return None
-        steps = [value for session in stored.sessions for value in session.values(STEP_TIME.name)]
-        total += statistics.median(steps) * request.case.schedule.steps + _LAUNCH_S
-    return total
+    times = [launch_s(request.case, baseline) for request in plan]
+    known = [time for time in times if time is not None]
+    return sum(known) if len(known) == len(times) else None
+
+
+def launch_s(case: Case, baseline: Baseline) -> float | None:
+    """Seconds that a launch of the case took in the baseline, roughly; None: not known."""
+    stored = baseline.cases.get(case.id)
+    if stored is None or not stored.sessions:
+        return None
+    steps = [value for session in stored.sessions for value in session.values(STEP_TIME.name)]
+    return statistics.median(steps) * case.schedule.steps + _LAUNCH_S

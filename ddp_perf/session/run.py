@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ddp_perf.core.measurement import Measurement
@@ -18,6 +17,8 @@ class Progress(Protocol):
 
     def begin(self, suite: str, launches: int, estimate_s: float | None) -> None: ...
 
+    def extend(self, launches: int, why: str) -> None: ...
+
     def launched(
         self, request: LaunchRequest, outcome: LaunchOutcome, left_s: float | None
     ) -> None: ...
@@ -29,30 +30,26 @@ def run_plan(
     plan: Sequence[LaunchRequest],
     launcher: Launcher,
     *,
+    measured: Mapping[str, Measurement],
     progress: Progress,
     on_round: Callable[[dict[str, Measurement]], None],
 ) -> dict[str, Measurement]:
-    """Measurements by case id. A case that failed once is not launched again.
+    """``measured``, by case id, with the plan's launches. A case that failed once is not
+    launched again.
 
     ``on_round`` gets what there is after every round, and also when the run is interrupted,
     so that nothing finished is lost. Raises LaunchError when ranks cannot be started.
     """
-    measured = {
-        request.case.id: Measurement(case=request.case, launches=(), failures=())
-        for request in plan
-    }
-    durations: dict[str, float] = {}
+    measured = dict(measured)
     waiting = list(plan)
     try:
         while waiting:
             request = waiting.pop(0)
-            begin = time.monotonic()
             outcome = launcher.launch(request)
-            durations[request.case.id] = time.monotonic() - begin
             measured[request.case.id] = _with(measured[request.case.id], outcome)
             if isinstance(outcome, LaunchFailure):
                 waiting = [other for other in waiting if other.case.id != request.case.id]
-            progress.launched(request, outcome, _left_s(waiting, durations))
+            progress.launched(request, outcome, _left_s(waiting, measured))
             if not waiting or waiting[0].round != request.round:
                 on_round(measured)
     except BaseException:
@@ -70,7 +67,7 @@ def _with(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:
     return Measurement(case=measurement.case, launches=launches, failures=failures)
 
 
-def _left_s(waiting: Sequence[LaunchRequest], durations: dict[str, float]) -> float | None:
-    if any(request.case.id not in durations for request in waiting):
-        return None
-    return sum(durations[request.case.id] for request in waiting)
+def _left_s(waiting: Sequence[LaunchRequest], measured: Mapping[str, Measurement]) -> float | None:
+    """By the newest launch of each case."""
+    launches = [measured[request.case.id].launches for request in waiting]
+    return sum(done[-1].wall_s for done in launches) if all(launches) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,12 +15,14 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.launch.launcher import Launcher
+from ddp_perf.launch.launcher import Launcher, LaunchRequest
 from ddp_perf.session.environment import describe_environment
-from ddp_perf.session.gate import Bar, as_session, judge_suite, summaries_of
+from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
 from ddp_perf.session.plan import estimate_s, interleave
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress, run_plan
+from ddp_perf.session.summaries import as_session, summaries_of
 from ddp_perf.system.capacity import Capacity
 
 
@@ -30,6 +32,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     suite: str
     cases: tuple[Case, ...]  # all of one tier, and all can run here
     alpha: float
+    budget_s: float  # of launches per case, where more than the suite's are needed
     save_mode: SaveMode | None = None
     reason: str | None = None  # of save_mode "accept"
     injections: tuple[Injection, ...] = ()  # each case gets those that apply to it
@@ -54,7 +57,8 @@ def run_suite(
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline = store.load(key)
-    plan = interleave(request.cases, request.import_paths, request.injections)
+    run = _Run(request, launcher, baseline, progress, on_partial)
+    plan = run.first_plan()
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
         runtime = launcher.runtime(request.cases[0].env)
@@ -66,35 +70,87 @@ def run_suite(
             baseline_path=str(store.path(key)),
             alpha=request.alpha,
             injections=tuple(injection.text for injection in request.injections),
-            measurements={},
+            measurements={
+                case.id: Measurement(case=case, launches=(), failures=()) for case in request.cases
+            },
         )
-        measurements = run_plan(
-            plan,
-            launcher,
-            progress=progress,
-            on_round=lambda measured: on_partial(_with_measurements(result, measured)),
-        )
+        result = run.measured_and_judged(result, plan)
     finally:
         progress.end()
-    result = _judged(_with_measurements(result, measurements), baseline)
-    on_partial(result)
     return _saved(result, request, baseline, store)
+
+
+class _Run:
+    """Launches and looks at one suite, until every case is decided or has had its budget."""
+
+    def __init__(
+        self,
+        request: SuiteRequest,
+        launcher: Launcher,
+        baseline: Baseline,
+        progress: Progress,
+        on_partial: Callable[[SuiteResult], None],
+    ) -> None:
+        self._request = request
+        self._launcher = launcher
+        self._baseline = baseline
+        self._progress = progress
+        self._on_partial = on_partial
+        self._looks = looks_of(request.cases, baseline, request.budget_s)
+
+    def first_plan(self) -> list[LaunchRequest]:
+        return self._plan({case.id: case.schedule.launches for case in self._request.cases})
+
+    def measured_and_judged(self, result: SuiteResult, plan: list[LaunchRequest]) -> SuiteResult:
+        while plan:
+            result = self._judged(self._measured(result, plan))
+            self._on_partial(result)
+            more = more_launches(
+                result.measurements, result.findings, self._looks, self._request.budget_s
+            )
+            plan = self._plan(more, start=1 + max(request.round for request in plan))
+            if plan:
+                self._progress.extend(len(plan), describe_more(more, self._looks))
+        findings = confirm_suspects(
+            result.findings, {case.id: case for case in self._request.cases}, self._bar(result)
+        )
+        return msgspec.structs.replace(result, findings=tuple(findings))
+
+    def _plan(self, launches: Mapping[str, int], start: int = 0) -> list[LaunchRequest]:
+        return interleave(
+            [(case, launches[case.id]) for case in self._request.cases if case.id in launches],
+            self._request.import_paths,
+            self._request.injections,
+            start=start,
+        )
+
+    def _measured(self, result: SuiteResult, plan: list[LaunchRequest]) -> SuiteResult:
+        measurements = run_plan(
+            plan,
+            self._launcher,
+            measured=result.measurements,
+            progress=self._progress,
+            on_round=lambda measured: self._on_partial(_with_measurements(result, measured)),
+        )
+        return _with_measurements(result, measurements)
+
+    def _judged(self, result: SuiteResult) -> SuiteResult:
+        findings = judge_suite(result.measurements, result.summaries, self._bar(result))
+        return msgspec.structs.replace(result, findings=tuple(settle(result.findings, findings)))
+
+    def _bar(self, result: SuiteResult) -> Bar:
+        return Bar(
+            baseline=self._baseline,
+            baseline_path=result.baseline_path,
+            environment=result.environment,
+            alpha=result.alpha,
+            looks=self._looks,
+        )
 
 
 def _with_measurements(result: SuiteResult, measurements: dict[str, Measurement]) -> SuiteResult:
     summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
     return msgspec.structs.replace(result, measurements=dict(measurements), summaries=summaries)
-
-
-def _judged(result: SuiteResult, baseline: Baseline) -> SuiteResult:
-    bar = Bar(
-        baseline=baseline,
-        baseline_path=result.baseline_path,
-        environment=result.environment,
-        alpha=result.alpha,
-    )
-    findings = judge_suite(result.measurements, result.summaries, bar)
-    return msgspec.structs.replace(result, findings=tuple(findings))
 
 
 def _saved(

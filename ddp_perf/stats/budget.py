@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -11,7 +12,8 @@ from scipy import special
 from ddp_perf.stats.levels import Floats
 
 _REACH = 8.0  # integrate down to − 8 sd: what lies below is less than 1e-15
-_GRID = 801
+_GRID = 401
+_NEAREST = 0.99  # share of the next look's information: thought to know less is the safe side
 
 
 def alpha_per_metric(false_alarm_rate: float, metrics: int) -> float:
@@ -27,30 +29,38 @@ def alpha_per_metric(false_alarm_rate: float, metrics: int) -> float:
     return false_alarm_rate / max(1, metrics)
 
 
-def look_levels(alpha: float, launches: Sequence[int]) -> tuple[float, ...]:
+def look_levels(alpha: float, information: Sequence[float]) -> tuple[float, ...]:
     """The level of each look at a case that takes more launches while undecided.
 
-    ``launches``: how many there are at each planned look, rising; the last is the budget. The
-    levels are such that all looks together alarm falsely at rate ``alpha``: group-sequential
-    bounds with the error spent as ``α ln(1 + (e − 1) t)`` at information t (Lan & DeMets,
-    Biometrika 70, 1983; its bounds are nearly Pocock's, Biometrika 64, 1977). Information is
-    taken to be the share of launches. The night that all looks share makes them hang together
-    more than that, so the true rate is lower. A case that stops early spends less.
-    Raises ValueError where launches do not rise from 1 on.
+    ``information``: the inverse of the error's variance at each planned look, in any unit,
+    never falling. The levels are such that all looks together alarm falsely at rate ``alpha``:
+    group-sequential bounds with the error spent as ``α ln(1 + (e − 1) t)`` at the share t of the
+    last look's information (Lan & DeMets, Biometrika 70, 1983; its bounds are nearly Pocock's,
+    Biometrika 64, 1977). A case that stops early spends less.
+    Raises ValueError where information is not positive and finite, or falls.
     """
-    steps = np.diff(np.asarray([0, *launches]))
-    if not len(launches) or (steps <= 0).any():
-        raise ValueError(f"launches must rise from look to look, not {list(launches)!r}")
+    shares = np.asarray(information, dtype=float)
+    falls = (np.diff(shares) < 0).any()
+    if falls or not shares.size or not (np.isfinite(shares) & (shares > 0)).all():
+        raise ValueError(f"information must rise from look to look, not {list(information)!r}")
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha must lie between 0 and 0.5, not {alpha!r}")
-    information = np.asarray(launches) / launches[-1]
-    spent = alpha * np.log1p((math.e - 1) * information)
+    for look in reversed(range(len(shares) - 1)):  # nearer ones the grid below cannot tell apart
+        shares[look] = min(shares[look], _NEAREST * shares[look + 1])
+    return _look_levels(alpha, tuple((shares / shares[-1]).tolist()))
+
+
+@functools.lru_cache(maxsize=1024)  # a case's looks are the same for hundreds of calls
+def _look_levels(alpha: float, shares: tuple[float, ...]) -> tuple[float, ...]:
+    if len(shares) == 1:
+        return (alpha,)
+    spent = alpha * np.log1p((math.e - 1) * np.asarray(shares))
     levels = []
-    # The score B(t) is a Brownian motion: `points` and `density` are its law below all bounds
+    # The score B(t) is a Brownian motion: `points` and `weights` are its law below all bounds
     # so far (Armitage, McPherson & Rowe, JRSS A 132, 1969; Jennison & Turnbull 2000, ch. 19).
     points, weights = np.zeros(1), np.ones(1)
     for share, step, error in zip(
-        information, steps / launches[-1], np.diff([0.0, *spent]), strict=True
+        shares, np.diff([0.0, *shares]), np.diff([0.0, *spent]), strict=True
     ):
         bound = _bound(points, weights, math.sqrt(step), float(error))
         levels.append(float(special.ndtr(-bound / math.sqrt(share))))

@@ -13,6 +13,13 @@ POWER = 0.9
 _RELIEF = 0.85
 
 
+class Risks(msgspec.Struct, frozen=True, kw_only=True):
+    """How often each answer may be wrong."""
+
+    regression: float
+    passing: float = PASS_LEVEL
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Current against baseline on the log scale, with a t-distributed error."""
 
@@ -44,10 +51,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def faster(self, level: float) -> bool:
         return -self.difference >= self.critical(level)
 
-    @property
-    def passes(self) -> bool:
-        """The ratio is below 1 + 2 tolerance, with 99.5 % confidence."""
-        return self.difference + self.margin < math.log1p(2 * self.tolerance)
+    def passes(self, level: float) -> bool:
+        """The ratio is below 1 + 2 tolerance, but for a chance of ``level``."""
+        margin = upper_t(self.degrees_of_freedom, level) * self.standard_error
+        return self.difference + margin < math.log1p(2 * self.tolerance)
 
     @property
     def margin(self) -> float:

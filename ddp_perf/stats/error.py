@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ddp_perf.stats.comparison import Comparison
+from ddp_perf.stats.comparison import Comparison, Risks
 from ddp_perf.stats.night_variance import WIDE_DEFAULT, NightSpread
 
 _MOST_MORE = 100  # launches or nights; more than that is no advice
@@ -32,13 +32,32 @@ class ErrorSources(msgspec.Struct, frozen=True, kw_only=True):
 
     def variance(self, launches: int, reference_nights: int) -> float:
         """Of the difference: this night, its launches, the reference, the control."""
-        reference = self.spread.variance / self.spread.independent_nights(reference_nights)
-        return self.night_variance + self.launch_variance / launches + reference + self.control
+        return (
+            self.night_variance
+            + self.launch_variance / launches
+            + self.reference_variance(reference_nights)
+            + self.control
+        )
+
+    def reference_variance(self, nights: int) -> float:
+        """Of the mean of so many baseline nights."""
+        return self.spread.variance / self.spread.independent_nights(nights)
 
     @property
     def standard_error(self) -> float:
         variance = self.variance(self.launches, self.reference_nights)
         return math.sqrt(variance)
+
+    def information(self, looks: Sequence[int]) -> list[float]:
+        """What each look knows, after so many launches, as a share of what the last one knows:
+        for the split of the false-alarm rate over the looks.
+
+        What nights add, and no launch takes away, is halved: it is known from few nights, and
+        looks that are thought to hang together more than they do would alarm too often.
+        """
+        shared = self.night_variance + self.reference_variance(self.reference_nights) + self.control
+        variances = [shared / 2 + self.launch_variance / launches for launches in looks]
+        return [variances[-1] / variance if variance else 1.0 for variance in variances]
 
     @property
     def degrees_of_freedom(self) -> float:
@@ -51,17 +70,28 @@ class ErrorSources(msgspec.Struct, frozen=True, kw_only=True):
         return (rest + excess) ** 2 / (rest**2 / nights + excess**2 / self.launch_df)
 
 
-def more_evidence(errors: ErrorSources, now: Comparison, level: float) -> str:
-    """What would decide an undecided comparison, should its ratio stay as it is."""
+def more_launches(errors: ErrorSources, now: Comparison, risks: Risks) -> int | None:
+    """How many more of tonight would decide a comparison, should its ratio stay as it is.
 
-    def decided_by_launches(launches: int) -> bool:
+    None where nights, not launches, are what is missing.
+    """
+    if errors.spread.assumed:
+        return None
+
+    def decided(launches: int) -> bool:
         variance = errors.variance(launches, errors.reference_nights)
-        return _decides(now, variance, now.degrees_of_freedom, level)
+        return _decides(now, variance, now.degrees_of_freedom, risks)
 
-    def decided_by_nights(nights: int) -> bool:
+    return _fewest_more(errors.launches, decided)
+
+
+def more_nights(errors: ErrorSources, now: Comparison, risks: Risks) -> str:
+    """What else would decide it, where no more launches tonight do, in words."""
+
+    def decided(nights: int) -> bool:
         frozen = errors.reference_nights < errors.nights
         variance = errors.variance(errors.launches, errors.reference_nights if frozen else nights)
-        return _decides(now, variance, now.degrees_of_freedom + nights - errors.nights, level)
+        return _decides(now, variance, now.degrees_of_freedom + nights - errors.nights, risks)
 
     if errors.spread.assumed:
         return (
@@ -70,9 +100,7 @@ def more_evidence(errors: ErrorSources, now: Comparison, level: float) -> str:
             f"night{'s' if errors.nights < 2 else ''} would tell"
         )
     differ = f"nights differ by {100 * math.sqrt(errors.night_variance):.1f} %"
-    if more := _fewest_more(errors.launches, decided_by_launches):
-        return f"about {more} more launch{'es' if more > 1 else ''} would decide it"
-    if more := _fewest_more(errors.nights, decided_by_nights):
+    if more := _fewest_more(errors.nights, decided):
         return (
             f"{differ}, so no more launches tonight can decide it, but about {more} more baseline "
             f"night{'s' if more > 1 else ''} would"
@@ -87,8 +115,8 @@ def _fewest_more(now: int, decided: Callable[[int], bool]) -> int | None:
     return found + 1 if found < len(counts) else None
 
 
-def _decides(now: Comparison, variance: float, degrees_of_freedom: float, level: float) -> bool:
+def _decides(now: Comparison, variance: float, degrees_of_freedom: float, risks: Risks) -> bool:
     then = msgspec.structs.replace(
         now, standard_error=math.sqrt(variance), degrees_of_freedom=degrees_of_freedom
     )
-    return then.passes or then.slower(level)
+    return then.passes(risks.passing) or then.slower(risks.regression)

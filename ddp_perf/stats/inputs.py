@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -14,7 +15,11 @@ Launches = Sequence[Sequence[float]]
 
 
 def check_options(
-    tolerance: float, alpha: float, reference: int | None, prior: NightPrior | None
+    tolerance: float,
+    alpha: float,
+    reference: int | None,
+    prior: NightPrior | None,
+    looks: Sequence[int],
 ) -> None:
     """Raise ValueError, naming the option, where one is out of its range."""
     if not 0 < tolerance < 1:
@@ -23,6 +28,8 @@ def check_options(
         raise ValueError(f"alpha must lie between 0 and 0.5, not {alpha!r}")
     if reference is not None and reference < 1:
         raise ValueError(f"at least one session must set the level, not reference={reference!r}")
+    if any(later <= look for look, later in itertools.pairwise([0, *looks])):
+        raise ValueError(f"launches must rise from look to look, not looks={list(looks)!r}")
     if prior is not None:
         if not (math.isfinite(prior.sd) and prior.sd >= 0):
             raise ValueError(f"a prior's sd must be finite and not negative, not {prior.sd!r}")

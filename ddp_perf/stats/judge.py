@@ -16,12 +16,16 @@ cases may enlarge (`night_variance`). Launches in a slow mode are judged by thei
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.core.verdict import UNDECIDED, NightPrior, Outcome, Verdict
+from ddp_perf.stats.budget import look_levels
+from ddp_perf.stats.comparison import PASS_LEVEL, Risks
+from ddp_perf.stats.error import more_launches
 from ddp_perf.stats.evidence import Evidence, weigh
 from ddp_perf.stats.inputs import (
     Launches,
@@ -33,6 +37,7 @@ from ddp_perf.stats.inputs import (
 from ddp_perf.stats.reason import reason_of
 
 SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a second night
+_AT_LEAST_SUSPECT = (Outcome.SUSPECT, Outcome.REGRESSION)
 _UNREMARKABLE = 0.05  # a share of slow launches rarer than this never passes
 
 
@@ -46,6 +51,7 @@ def judge_launches(
     baseline_control: Sequence[Launches] | None = None,
     reference: int | None = None,
     prior: NightPrior | None = None,
+    looks: Sequence[int] = (),
 ) -> Verdict:
     """Judge one metric of one case; lower is better.
 
@@ -53,7 +59,9 @@ def judge_launches(
     first; a launch may hold one value, its median. ``control`` and ``baseline_control`` hold
     the frozen reference operation's likewise; a session without any leaves the control unused.
     The oldest ``reference`` sessions (default: all) set the level; all inform the variance.
-    ``prior`` is what the machine's other cases say of its nights.
+    ``prior`` is what the machine's other cases say of its nights. ``looks``: how many launches
+    there are at each planned look, rising, where a case that is undecided takes more of them;
+    all looks together then keep ``alpha``, and the level of PASS.
 
     - REGRESSION: slower at level ``alpha``, one-sided, and by ``tolerance`` at least; where a
       slow mode is known, level and share of slow launches get half of ``alpha`` each.
@@ -65,7 +73,7 @@ def judge_launches(
 
     Raises ValueError where an option is out of its range.
     """
-    check_options(tolerance, alpha, reference, prior)
+    check_options(tolerance, alpha, reference, prior, looks)
     if len(baseline) == 0:
         return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no session")
     problem = first_problem(current, "this session") or first_problem_of_sessions(
@@ -84,7 +92,7 @@ def judge_launches(
         reference=min(reference or len(baseline), len(baseline)),
         prior=prior,
     )
-    return _conclude(evidence, alpha)
+    return _conclude(evidence, _risks(evidence, alpha, looks, len(current)))
 
 
 def _paired_controls(
@@ -102,22 +110,38 @@ def _paired_controls(
     return controls if complete else []
 
 
-def _conclude(evidence: Evidence, alpha: float) -> Verdict:
-    comparison = evidence.comparison
+def _risks(evidence: Evidence, alpha: float, looks: Sequence[int], launches: int) -> Risks:
+    """Those of this look: the first one planned with as many launches as there are."""
     level = alpha / 2 if evidence.share.any_slow else alpha
-    outcome, by_share = _outcome(evidence, level)
-    return Verdict(
-        outcome=outcome,
-        reason=reason_of(outcome, evidence, level, by_share=by_share),
-        ratio=math.exp(evidence.overall) if by_share else comparison.ratio,
-        interval=None if by_share else comparison.interval,
-        minimum_detectable=comparison.minimum_detectable(level),
+    if len(looks) < 2:
+        return Risks(regression=level)
+    information = evidence.errors.information(looks)
+    look = min(bisect.bisect_left(looks, launches), len(looks) - 1)
+    return Risks(
+        regression=look_levels(level, information)[look],
+        passing=look_levels(PASS_LEVEL, information)[look],
     )
 
 
-def _outcome(evidence: Evidence, level: float) -> tuple[Outcome, bool]:
-    """The outcome, and whether the share of slow launches decided it, not the level."""
+def _conclude(evidence: Evidence, risks: Risks) -> Verdict:
     comparison = evidence.comparison
+    outcome, by_share = _outcome(evidence, risks)
+    more = None
+    if outcome in UNDECIDED:
+        more = more_launches(evidence.errors, comparison, risks)
+    return Verdict(
+        outcome=outcome,
+        reason=reason_of(outcome, evidence, risks, more_launches=more, by_share=by_share),
+        ratio=math.exp(evidence.overall) if by_share else comparison.ratio,
+        interval=None if by_share else comparison.interval,
+        minimum_detectable=comparison.minimum_detectable(risks.regression),
+        more_launches=more,
+    )
+
+
+def _outcome(evidence: Evidence, risks: Risks) -> tuple[Outcome, bool]:
+    """The outcome, and whether the share of slow launches decided it, not the level."""
+    comparison, level = evidence.comparison, risks.regression
     for outcome, at in (
         (Outcome.REGRESSION, level),
         (Outcome.SUSPECT, max(SUSPECT_LEVEL, level)),
@@ -129,7 +153,7 @@ def _outcome(evidence: Evidence, level: float) -> tuple[Outcome, bool]:
     if evidence.share.p_value > _UNREMARKABLE:
         if comparison.faster(level):
             return Outcome.IMPROVEMENT, False
-        if comparison.passes:
+        if comparison.passes(risks.passing):
             return Outcome.PASS, False
     if evidence.control is not None and evidence.control.beyond:
         return Outcome.INVALID, False
@@ -137,13 +161,13 @@ def _outcome(evidence: Evidence, level: float) -> tuple[Outcome, bool]:
 
 
 def confirm(current: Verdict, previous: Outcome | None) -> Verdict:
-    """The second of two consecutive sessions that are SUSPECT is a REGRESSION.
+    """The second of two consecutive sessions that are SUSPECT, or worse, is a REGRESSION.
 
     ``previous``: what the session before this one concluded of the same metric, if anything.
     The two nights are nearly independent, the baseline is the same: a false alarm at 1 %
     repeats with probability 0.06, so that confirmation adds less than 0.1 % of false alarms.
     """
-    if current.outcome is not Outcome.SUSPECT or previous is not Outcome.SUSPECT:
+    if current.outcome is not Outcome.SUSPECT or previous not in _AT_LEAST_SUSPECT:
         return current
     reason = f"suspect for the second session in a row: {current.reason}"
     return msgspec.structs.replace(current, outcome=Outcome.REGRESSION, reason=reason)

@@ -5,19 +5,27 @@ from __future__ import annotations
 import math
 
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.comparison import Risks
 from ddp_perf.stats.control import ControlMove
-from ddp_perf.stats.error import more_evidence
+from ddp_perf.stats.error import more_nights
 from ddp_perf.stats.evidence import Evidence
 
 _SLOPE_WORTH_A_WORD = 0.1
 
 
-def reason_of(outcome: Outcome, evidence: Evidence, level: float, *, by_share: bool) -> str:
+def reason_of(
+    outcome: Outcome,
+    evidence: Evidence,
+    risks: Risks,
+    *,
+    more_launches: int | None,
+    by_share: bool,
+) -> str:
     """Figures first, then what follows from them, then what else should be known."""
     if by_share:
         meaning = "more launches than before fall into the slow mode"
     else:
-        meaning = _meaning(outcome, evidence, level)
+        meaning = _meaning(outcome, evidence, risks, more_launches)
     clauses = [f"{_figures(evidence)}; {meaning}"]
     if evidence.share.any_slow:
         clauses.append(_slow_launches(evidence))
@@ -35,8 +43,8 @@ def _figures(evidence: Evidence) -> str:
     )
 
 
-def _meaning(outcome: Outcome, evidence: Evidence, level: float) -> str:
-    comparison = evidence.comparison
+def _meaning(outcome: Outcome, evidence: Evidence, risks: Risks, more_launches: int | None) -> str:
+    comparison, level = evidence.comparison, risks.regression
     tolerance = 100 * comparison.tolerance
     detectable = 100 * comparison.minimum_detectable(level)
     found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
@@ -53,7 +61,10 @@ def _meaning(outcome: Outcome, evidence: Evidence, level: float) -> str:
         return "suspect, not proven: a second session in a row that says so fails"
     if outcome is Outcome.INVALID:
         return "the machine itself moved, further than its baseline nights account for"
-    return f"undecided, for only {found}; {more_evidence(evidence.errors, comparison, level)}"
+    if more_launches:
+        some = f"{more_launches} more launch{'es' if more_launches > 1 else ''}"
+        return f"undecided, for only {found}; about {some} would decide it"
+    return f"undecided, for only {found}; {more_nights(evidence.errors, comparison, risks)}"
 
 
 def _slow_launches(evidence: Evidence) -> str:

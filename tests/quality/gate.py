@@ -27,6 +27,7 @@ from ddp_perf.stats.judge import judge_launches
 from ddp_perf.stats.machine_prior import CaseNights, machine_prior
 from tests.quality.families import FAMILIES, Family, Trial
 from tests.quality.few_nights import drift_found, moderation
+from tests.quality.looks import LOOKS_TITLE, looks_tasks, several_looks
 from tests.quality.peers import all_peers
 
 OURS, WITH_PRIOR = "this gate", "this gate, 20 cases"
@@ -186,6 +187,10 @@ def main() -> int:
         print()
         for section in (moderation, drift_found):
             text, failures = section(options.seed)
+            print(text, flush=True)
+            broken += failures
+        print(f"\n{LOOKS_TITLE}")
+        for text, failures in pool.map(several_looks, *looks_tasks(options.seed, options.trials)):
             print(text, flush=True)
             broken += failures
     print("\n".join(["", "Broken:", *broken]) if broken else "\nEvery stated bound holds.")

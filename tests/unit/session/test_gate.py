@@ -8,7 +8,8 @@ import pytest
 from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate import Bar, as_session, judge_suite, summaries_of
+from ddp_perf.session.gate import Bar, judge_suite
+from ddp_perf.session.summaries import as_session, summaries_of
 from tests.builders import (
     make_baseline,
     make_case,

@@ -10,6 +10,11 @@ from ddp_perf.session.plan import estimate_s, interleave
 from tests.builders import make_baseline, make_case, make_case_baseline, make_cases, make_session
 
 
+def plan_of(cases, *args, **options):
+    """Each case as often as its schedule says."""
+    return interleave([(case, case.schedule.launches) for case in cases], *args, **options)
+
+
 def case_with(launches, case_id):
     case = make_case(id=case_id)
     schedule = msgspec.structs.replace(case.schedule, launches=launches)
@@ -17,14 +22,20 @@ def case_with(launches, case_id):
 
 
 def test_cases_take_turns():
-    plan = interleave([case_with(2, "a"), case_with(3, "b"), case_with(2, "c")], [])
+    plan = plan_of([case_with(2, "a"), case_with(3, "b"), case_with(2, "c")], [])
 
     order = [(request.case.id, request.round) for request in plan]
     assert order == [("a", 0), ("b", 0), ("c", 0), ("a", 1), ("b", 1), ("c", 1), ("b", 2)]
 
 
+def test_later_rounds_follow_the_first():
+    plan = interleave([(case_with(5, "a"), 1), (case_with(5, "b"), 2)], [], start=5)
+
+    assert [(request.case.id, request.round) for request in plan] == [("a", 5), ("b", 5), ("b", 6)]
+
+
 def test_every_launch_knows_where_to_import_from():
-    plan = interleave([case_with(2, "a")], ["here"])
+    plan = plan_of([case_with(2, "a")], ["here"])
 
     assert [request.import_paths for request in plan] == [("here",), ("here",)]
 
@@ -32,7 +43,7 @@ def test_every_launch_knows_where_to_import_from():
 def test_a_case_gets_the_injections_that_it_can_have():
     injections = [parse_injection(text) for text in ("straggler:1:5ms", "data:5ms")]
 
-    plan = interleave(make_cases(launches=1), [], injections)
+    plan = plan_of(make_cases(launches=1), [], injections)
 
     assert [[injection.text for injection in request.injections] for request in plan] == [
         ["data:5ms"],
@@ -41,7 +52,7 @@ def test_a_case_gets_the_injections_that_it_can_have():
 
 
 def test_without_cases_there_is_no_plan():
-    assert interleave([], []) == []
+    assert plan_of([], []) == []
 
 
 def test_the_estimate_grows_with_steps_and_launches():
@@ -50,7 +61,7 @@ def test_the_estimate_grows_with_steps_and_launches():
         schedule = msgspec.structs.replace(case.schedule, steps=steps)
         case = msgspec.structs.replace(case, schedule=schedule)
         stored = make_case_baseline(case, make_session([1.0, 2.0, 99.0]))
-        return estimate_s(interleave([case], []), make_baseline({"a": stored}))
+        return estimate_s(plan_of([case], []), make_baseline({"a": stored}))
 
     assert estimate(1, 20) - estimate(1, 10) == pytest.approx(10 * 2.0)  # the median step
     assert estimate(3, 10) == pytest.approx(3 * estimate(1, 10))
@@ -60,4 +71,4 @@ def test_one_unknown_case_leaves_the_time_unknown():
     known, unknown = case_with(1, "a"), case_with(1, "b")
     baseline = make_baseline({"a": make_case_baseline(known)})
 
-    assert estimate_s(interleave([known, unknown], []), baseline) is None
+    assert estimate_s(plan_of([known, unknown], []), baseline) is None

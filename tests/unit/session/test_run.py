@@ -6,7 +6,15 @@ import pytest
 
 from ddp_perf.session.plan import interleave
 from ddp_perf.session.run import run_plan
-from tests.builders import FakeLauncher, NotedProgress, make_case, make_failure, make_launch
+from tests.builders import (
+    FakeLauncher,
+    NotedProgress,
+    make_case,
+    make_failure,
+    make_launch,
+    make_measurement,
+    make_result,
+)
 
 A, B, C = (make_case(id=name) for name in "abc")  # three launches each
 
@@ -15,13 +23,20 @@ class Run:
     """run_plan with everything it told noted."""
 
     def __init__(self, cases, answer=None):
-        self.plan = interleave(cases, [])
+        self.plan = interleave([(case, case.schedule.launches) for case in cases], [])
+        self.before = make_result([make_measurement(case, []) for case in cases]).measurements
         self.launcher = FakeLauncher(answer)
         self.progress = NotedProgress()
         self.rounds = []
 
     def __call__(self):
-        return run_plan(self.plan, self.launcher, progress=self.progress, on_round=self._note_round)
+        return run_plan(
+            self.plan,
+            self.launcher,
+            measured=self.before,
+            progress=self.progress,
+            on_round=self._note_round,
+        )
 
     def _note_round(self, measured):
         self.rounds.append({name: len(m.launches) for name, m in measured.items()})
@@ -84,11 +99,20 @@ def test_an_interrupted_run_hands_over_what_it_has(error):
     assert run.rounds[-1] == {"a": 2, "b": 1}
 
 
-def test_time_left_is_told_once_every_waiting_case_was_launched(monkeypatch):
-    now = iter(range(0, 1000, 5))  # each reading is 5 s later: each launch takes 5 s
-    monkeypatch.setattr("ddp_perf.session.run.time.monotonic", lambda: next(now))
-    run = Run([A, B])
+def test_time_left_is_told_once_every_waiting_case_was_launched():
+    run = Run([A, B])  # each launch takes 1 s
 
     run()
 
-    assert run.progress.left_s == [None, 20, 15, 10, 5, 0]
+    assert run.progress.left_s == [None, 4, 3, 2, 1, 0]
+
+
+def test_further_rounds_are_added_to_what_there_is():
+    run = Run([A, B])
+    run.before = run()
+    run.plan = interleave([(B, 2)], [], start=3)
+
+    measured = run()
+
+    assert [launch.round for launch in measured["b"].launches] == [0, 1, 2, 3, 4]
+    assert measured["a"] == run.before["a"]

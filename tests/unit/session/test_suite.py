@@ -48,7 +48,14 @@ class Night:
         self.launcher = FakeLauncher(answer)
         return run_suite(
             SuiteRequest(
-                suite="quick", **{"cases": CASES, "alpha": 0.001, "root": self.directory, **request}
+                suite="quick",
+                **{
+                    "cases": CASES,
+                    "alpha": 0.001,
+                    "budget_s": 0,
+                    "root": self.directory,
+                    **request,
+                },
             ),
             capacity=make_capacity(),
             launcher=self.launcher,
@@ -232,3 +239,71 @@ def test_ranks_that_cannot_be_started_end_the_progress_display(night):
         night(answer)
 
     assert night.progress.ended
+
+
+class TestMoreLaunches:
+    """A machine whose nights agree and whose launches do not; three launches are few."""
+
+    (CASE, _) = make_cases(launches=3, tolerances={"step_time": 0.04})
+    # Of twelve launches; the first three alone leave it open.
+    RESTLESS = (0.97, 1.05, 1.0, 1.03, 0.96, 1.01, 0.98, 1.04, 0.99, 1.02, 0.97, 1.01)
+
+    def answer(self, factor=1.0, failing_round=None):
+        def answer(request):
+            if request.round == failing_round:
+                return make_failure(request.case, request.round)
+            step_s = 0.010 * factor * self.RESTLESS[request.round % 12]
+            return make_launch(request.case, request.round, step_s=step_s)
+
+        return answer
+
+    @pytest.fixture
+    def settled(self, night):
+        """A machine with eight nights behind it."""
+        for shift in (0, 3, 1, 2, 4, 2, 1, 3):
+            restless = self.RESTLESS[shift:] + self.RESTLESS[:shift]
+
+            def answer(request, restless=restless):
+                step_s = 0.010 * restless[request.round]
+                return make_launch(request.case, request.round, step_s=step_s)
+
+            night(answer, save_mode="append", cases=(self.CASE,))
+        return night
+
+    def test_an_open_case_takes_more_until_it_is_decided(self, settled):
+        few = settled(self.answer(), cases=(self.CASE,))
+        more = settled(self.answer(), cases=(self.CASE,), budget_s=60)
+
+        assert few.finding(self.CASE.id, "step_time").verdict.outcome is Outcome.INCONCLUSIVE
+        finding = more.finding(self.CASE.id, "step_time")
+        assert finding.verdict.outcome is Outcome.PASS
+        assert finding.launches == len(more.measurements[self.CASE.id].launches) > 3
+        assert finding.earlier[0].launches == 3
+        assert finding.earlier[0].verdict.outcome is Outcome.INCONCLUSIVE
+
+    def test_a_decided_case_stops_early(self, settled):
+        result = settled(self.answer(1.5), cases=(self.CASE,), budget_s=60)
+
+        assert result.finding(self.CASE.id, "step_time").verdict.outcome is Outcome.REGRESSION
+        assert len(result.measurements[self.CASE.id].launches) == 3
+        assert settled.progress.extended == []
+
+    def test_progress_says_why_it_goes_on(self, settled):
+        settled(self.answer(), cases=(self.CASE,), budget_s=60)
+
+        assert settled.progress.extended[0] == (3, "1 of 1 cases undecided: 3 more launches")
+
+    def test_a_failure_in_a_later_look_is_one_and_nothing_is_stored(self, settled):
+        result = settled(
+            self.answer(failing_round=4), cases=(self.CASE,), budget_s=60, save_mode="append"
+        )
+
+        assert len(result.measurements[self.CASE.id].failures) == 1
+        assert len(result.measurements[self.CASE.id].launches) == 4
+        assert result.finding(self.CASE.id, "step_time").launches == 3  # what was found is kept
+        assert result.saved == {}
+
+    def test_without_a_baseline_there_is_one_look(self, night):
+        result = night(self.answer(), cases=(self.CASE,), budget_s=60)
+
+        assert len(result.measurements[self.CASE.id].launches) == 3

@@ -37,7 +37,15 @@ def test_all_looks_together_alarm_at_alpha():
     assert alarms == pytest.approx(0.02, abs=0.0015)
 
 
-@pytest.mark.parametrize(("alpha", "launches"), [(0.01, []), (0.01, [5, 5]), (0.6, [5])])
-def test_looks_out_of_range_are_an_error(alpha, launches):
+def test_looks_that_know_the_same_get_nearly_everything_each():
+    """Nights decide, launches add nothing: the looks alarm together or not at all."""
+    assert all(level > 0.5 * 0.001 for level in look_levels(0.001, [1.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "information"),
+    [(0.01, []), (0.01, [5, 4]), (0.01, [0, 1]), (0.01, [1, float("nan")]), (0.6, [5])],
+)
+def test_looks_out_of_range_are_an_error(alpha, information):
     with pytest.raises(ValueError, match="must"):
-        look_levels(alpha, launches)
+        look_levels(alpha, information)

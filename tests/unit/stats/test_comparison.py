@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.comparison import Comparison, upper_t
+from ddp_perf.stats.comparison import PASS_LEVEL, Comparison, upper_t
 
 
 def comparison(difference=0.0, error=0.006, df=7.0, tolerance=0.02):
@@ -48,8 +48,8 @@ def test_false_alarms_at_worst_over_all_night_sds(nights):
 def test_pass_needs_the_upper_bound_below_twice_the_tolerance():
     margin = stats.t.isf(0.005, 7) * 0.006
     limit = math.log(1.04) - margin
-    assert comparison(difference=limit - 1e-9).passes
-    assert not comparison(difference=limit + 1e-9).passes
+    assert comparison(difference=limit - 1e-9).passes(PASS_LEVEL)
+    assert not comparison(difference=limit + 1e-9).passes(PASS_LEVEL)
 
 
 def test_interval_and_detectable_stay_finite_where_nothing_is_known():

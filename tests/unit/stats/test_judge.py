@@ -209,14 +209,16 @@ def test_undecided_says_what_would_decide(nights, machine, advice):
 class TestConfirm:
     SUSPECT = Verdict(outcome=Outcome.SUSPECT, reason="+2.4 %", ratio=1.024)
 
-    def test_second_suspect_in_a_row_is_a_regression(self):
-        verdict = confirm(self.SUSPECT, Outcome.SUSPECT)
+    @pytest.mark.parametrize("previous", [Outcome.SUSPECT, Outcome.REGRESSION])
+    def test_suspect_after_a_night_that_was_so_too_is_a_regression(self, previous):
+        verdict = confirm(self.SUSPECT, previous)
         assert verdict.outcome is Outcome.REGRESSION
         assert verdict.ratio == 1.024
         assert "second session in a row" in verdict.reason
 
     @pytest.mark.parametrize(
-        "previous", [None, *([o for o in Outcome if o not in {Outcome.SUSPECT}])]
+        "previous",
+        [None, *(o for o in Outcome if o not in {Outcome.SUSPECT, Outcome.REGRESSION})],
     )
     def test_anything_else_before_leaves_it_suspect(self, previous):
         assert confirm(self.SUSPECT, previous) is self.SUSPECT

@@ -1,0 +1,36 @@
+"""Launches in figures: as reports show them, and as baselines store them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ddp_perf.core.baseline import CONTROL, Session
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.measurement import LaunchSummary, Measurement
+from ddp_perf.stats.summary import summarise_all
+
+
+def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[LaunchSummary]]:
+    """Every launch in figures, by case id; scaling where the one-rank leg was measured too."""
+    summaries = {}
+    for case_id, measurement in measurements.items():
+        case = measurement.case
+        single = measurements.get(case.single) if case.single else None
+        summaries[case_id] = summarise_all(
+            measurement.launches,
+            samples_per_step=case.samples_per_step,
+            singles=single.launches if single else (),
+        )
+    return summaries
+
+
+def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
+    """A case's launches of this session, in the form that baselines are stored in."""
+    figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
+    launches = tuple({name: _rounded(value) for name, value in row.items()} for row in figures)
+    return Session(date=date, environment=environment, launches=launches)
+
+
+def _rounded(value: float) -> float:
+    """To 7 significant digits: more is noise, and would make a baseline's diff unreadable."""
+    return float(f"{value:.7g}")
