@@ -6,7 +6,7 @@ import msgspec
 
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.result import LaunchFailure
-from ddp_perf.report.table import suite_table
+from ddp_perf.report.table import headline, suite_table
 from ddp_perf.session.compare import Comparison, Conclusion, Gap, Side
 
 SCHEMA_VERSION = 1
@@ -20,6 +20,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     old: str
     new: str
     incomplete: tuple[str, ...]  # files written while their session was still running
+    injected: dict[str, list[str]]  # by file: what slowed its ranks on purpose
     changed: tuple[str, ...]
     false_alarm_rate: float
     alpha: float
@@ -35,6 +36,7 @@ def comparison_json(comparison: Comparison) -> str:
         old=comparison.old.name,
         new=comparison.new.name,
         incomplete=tuple(side.name for side in _sides(comparison) if not side.complete),
+        injected={side.name: _injections(side) for side in _sides(comparison)},
         changed=comparison.changed,
         false_alarm_rate=comparison.false_alarm_rate,
         alpha=comparison.alpha,
@@ -56,8 +58,7 @@ def comparison_text(comparison: Comparison, width: int) -> str:
     if comparison.changed:
         lines.append(f"changed: {', '.join(comparison.changed)}")
     for suite in comparison.judged:
-        title = f"{suite.suite} on {suite.environment.accelerator}"
-        lines += ["", title, suite_table(suite, width)]
+        lines += ["", headline(suite), suite_table(suite, width)]
     lines += ["", *(f"FAILED: {failure}" for failure in comparison.failed)]
     lines += [f"NOT COMPARED: {gap.case_id}: {gap.reason}" for gap in comparison.gaps]
     lines += [
@@ -77,4 +78,11 @@ def _describe(label: str, side: Side) -> str:
         return f"{label}: {side.name} (nothing was measured)"
     first = side.suites[0]
     commit = first.environment.commit or "unknown"
-    return f"{label}: {side.name} ({first.date[:16]}, commit {commit})"
+    text = f"{label}: {side.name} ({first.date[:16]}, commit {commit})"
+    if injections := _injections(side):
+        text += f", slowed on purpose: {', '.join(injections)}"
+    return text
+
+
+def _injections(side: Side) -> list[str]:
+    return sorted({injection for suite in side.suites for injection in suite.injections})

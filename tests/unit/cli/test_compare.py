@@ -315,3 +315,14 @@ def test_the_help_tells_the_exit_codes():
     assert done.exit_code == 0
     for code in ("0  pass", "1  regression", "2  undecided", "4  usage"):
         assert code in done.stdout
+
+
+def test_a_slow_down_on_purpose_is_said_before_any_figure(results, old):
+    slowed = results("slowed.json", usual(), injections=("compute:20%",))
+
+    text = compare(old, slowed).stdout
+    figures = json.loads(compare(old, slowed, "--json").stdout)
+
+    mark = text.index("slowed on purpose: compute:20%")
+    assert mark < text.index("samples")
+    assert figures["injected"] == {"old.json": [], "slowed.json": ["compute:20%"]}
