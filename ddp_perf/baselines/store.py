@@ -42,6 +42,17 @@ class BaselineStore:
             raise BaselineError(f"{path}: cannot be read: {error.strerror}") from None
         return _decoded(path, raw, accelerator)
 
+    def relatives(self, accelerator: str) -> list[Baseline]:
+        """Of other accelerators of the same family: ``v100-…`` of ``v100-pcie-16gb``.
+
+        The nearest name first. A processor has none: every host's is its own.
+        """
+        family = accelerator.partition("-")[0]
+        keys = [path.stem for path in self.directory.glob(f"{family}*.json")]
+        others = [key for key in keys if key != accelerator and key.partition("-")[0] == family]
+        near = sorted(others, key=lambda key: (-_shared(key, accelerator), key))
+        return [] if family == "cpu" else [self.load(key) for key in near]
+
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:
         """Read, change and replace the file while no other process can.
 
@@ -65,6 +76,11 @@ class BaselineStore:
                 f"{path}: cannot be written ({error.strerror}); the old file is untouched"
             ) from None
         return path
+
+
+def _shared(one: str, other: str) -> int:
+    """How many parts of the names are the same."""
+    return len(set(one.split("-")) & set(other.split("-")))
 
 
 def _decoded(path: Path, raw: bytes, accelerator: str) -> Baseline:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from ddp_perf.cli.audit import audit
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.group import CommandGroup
 
@@ -14,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(compare)
+app.command()(audit)
 
 
 @app.callback()

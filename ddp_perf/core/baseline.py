@@ -8,6 +8,7 @@ import msgspec
 
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.published import PublishedTable
 from ddp_perf.core.result import Structure
 
 SCHEMA_VERSION = 1
@@ -55,3 +56,4 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     accelerator: str
     units: dict[str, str]
     cases: dict[str, CaseBaseline] = {}
+    published: tuple[PublishedTable, ...] = ()

@@ -46,4 +46,5 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None = None  # median over the launches of this session
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None
+    published: str | None = None  # how a published figure of the same compares, in one line
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines

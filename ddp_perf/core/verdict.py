@@ -18,6 +18,8 @@ class Outcome(str, enum.Enum):
     NO_BASELINE = "NO_BASELINE"
     INCOMPARABLE = "INCOMPARABLE"
     INVALID = "INVALID"
+    MEETS_PUBLISHED = "MEETS PUBLISHED"  # of a figure without a spread: no PASS, no REGRESSION
+    BELOW_PUBLISHED = "BELOW PUBLISHED"
 
 
 # What more launches of the same session may still decide.

@@ -22,7 +22,8 @@ from ddp_perf.report.text import (
 )
 from ddp_perf.session.result import SuiteResult
 
-_FAILING = (Outcome.REGRESSION, Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
+_FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
+_FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
 _SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 _UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
 
@@ -168,7 +169,7 @@ def _is_settled_by_saving(ddp: DdpSession, result: SuiteResult, finding: Finding
     """Whether --save-baseline answered what would fail: recorded, or knowingly replaced."""
     outcome, stored = finding.verdict.outcome, finding.case_id in result.saved
     accepted = ddp.options.save_mode == "accept" and outcome in _FAILING
-    return stored and (accepted or outcome is Outcome.NO_BASELINE)
+    return stored and (accepted or outcome in _FIRST_TIME)
 
 
 def _fail_if_strict(ddp: DdpSession, result: SuiteResult, text: str) -> None:

@@ -22,10 +22,12 @@ _NARROWEST = 80
 _SEVERITY = [
     Outcome.REGRESSION,
     Outcome.INCOMPARABLE,
+    Outcome.BELOW_PUBLISHED,
     Outcome.NO_BASELINE,
     Outcome.INVALID,
     Outcome.SUSPECT,
     Outcome.INCONCLUSIVE,
+    Outcome.MEETS_PUBLISHED,
     Outcome.PASS,
     Outcome.IMPROVEMENT,
 ]

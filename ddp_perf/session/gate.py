@@ -15,6 +15,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.session.judging import judge_night, nights_of, prior_of, tolerance_of
+from ddp_perf.session.published import describe_published, judge_published, published_of
 from ddp_perf.session.structure import compare_structure
 from ddp_perf.session.summaries import as_session
 from ddp_perf.stats.judge import confirm
@@ -36,6 +37,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment  # of this session
     alpha: float  # false-alarm rate of each single verdict
     looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
+    elsewhere: Mapping[str, str] = {}  # by case id: another accelerator that knows the case
 
     def prior(self, case: Case, metric: str) -> NightPrior | None:
         return prior_of(
@@ -59,8 +61,7 @@ def judge_suite(
             continue
         case, stored = measurement.case, bar.baseline.cases.get(case_id)
         if stored is None:
-            reason = f"{bar.baseline_path} has no such case; {bar.remedies.no_such_case}"
-            findings += _refused(case, Outcome.NO_BASELINE, reason)
+            findings += _unknown(case, summaries[case_id], bar)
         elif changed := differences(stored, case):
             reason = (
                 f"{bar.baseline_path} holds other work: {', '.join(changed)};"
@@ -97,6 +98,31 @@ def confirm_suspects(
     return confirmed
 
 
+def _unknown(case: Case, summaries: Sequence[LaunchSummary], bar: Bar) -> Iterable[Finding]:
+    """Nothing was measured of this case on this accelerator; maybe something was published."""
+    if (other := bar.elsewhere.get(case.id)) is not None:
+        outcome, reason = (
+            Outcome.INCOMPARABLE,
+            (
+                f"the baseline is of {other}, this is {bar.baseline.accelerator};"
+                f" {bar.remedies.no_such_case}"
+            ),
+        )
+    else:
+        outcome = Outcome.NO_BASELINE
+        reason = f"{bar.baseline_path} has no such case; {bar.remedies.no_such_case}"
+    published = list(published_of(bar.baseline, case))
+    verdict = judge_published(published, case, summaries)
+    for finding in _refused(case, outcome, reason):
+        if finding.metric != STEP_TIME.name:
+            yield finding
+        elif verdict is not None:
+            yield msgspec.structs.replace(finding, verdict=verdict, launches=len(summaries))
+        else:
+            beside = describe_published(published, case, summaries)
+            yield msgspec.structs.replace(finding, published=beside)
+
+
 def _refused(case: Case, outcome: Outcome, reason: str) -> Iterable[Finding]:
     verdict = Verdict(outcome=outcome, reason=reason)
     for metric in [*gated_metrics(case), STRUCTURE]:
@@ -116,7 +142,8 @@ def _judge_case(
     for metric in gated_metrics(case):
         finding = _judge_metric(case, metric, session, stored, bar, priors[metric])
         if metric == STEP_TIME.name:
-            step_time = finding
+            beside = describe_published(list(published_of(bar.baseline, case)), case, summaries)
+            step_time = finding = msgspec.structs.replace(finding, published=beside)
         elif metric == EFFICIENCY.name and step_time is not None:
             finding = _only_if_slower_itself(finding, step_time)
         yield finding

@@ -20,6 +20,7 @@ from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
 from ddp_perf.session.plan import estimate_s, interleave
+from ddp_perf.session.published import known_cases
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress, run_plan
 from ddp_perf.session.summaries import as_session, summaries_of
@@ -57,7 +58,12 @@ def run_suite(
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline = store.load(key)
-    run = _Run(request, launcher, baseline, progress, on_partial)
+    elsewhere = {
+        case_id: other.accelerator
+        for other in reversed(store.relatives(key))  # the nearest has the last word
+        for case_id in known_cases(other)
+    }
+    run = _Run(request, launcher, baseline, elsewhere, progress, on_partial)
     plan = run.first_plan()
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
@@ -88,12 +94,14 @@ class _Run:
         request: SuiteRequest,
         launcher: Launcher,
         baseline: Baseline,
+        elsewhere: Mapping[str, str],
         progress: Progress,
         on_partial: Callable[[SuiteResult], None],
     ) -> None:
         self._request = request
         self._launcher = launcher
         self._baseline = baseline
+        self._elsewhere = elsewhere
         self._progress = progress
         self._on_partial = on_partial
         self._looks = looks_of(request.cases, baseline, request.budget_s)
@@ -145,6 +153,7 @@ class _Run:
             environment=result.environment,
             alpha=result.alpha,
             looks=self._looks,
+            elsewhere=self._elsewhere,
         )
 
 

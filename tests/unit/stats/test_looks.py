@@ -55,7 +55,7 @@ class TestJudgeWithLooks:
         nights = np.exp(random.normal(0, 0.002, (9, 1)) + random.normal(0, sd, (9, 20)))
         return judge_launches(
             (slow_down * nights[-1, :launches, None]).tolist(),
-            nights[:-1, :5, None].tolist(),
+            nights[:-1, :, None].tolist(),
             tolerance=0.02,
             alpha=0.001,
             looks=looks,
@@ -70,7 +70,7 @@ class TestJudgeWithLooks:
             assert self.judge(1.0, looks).minimum_detectable > alone.minimum_detectable
 
     def test_an_open_verdict_says_how_many_more_launches_would_decide_it(self):
-        verdict = self.judge(1.10, (5, 10, 20), seed=4)
+        verdict = self.judge(1.03, (5, 10, 20), seed=4)
 
         assert verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.SUSPECT)
         assert verdict.more_launches

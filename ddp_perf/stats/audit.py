@@ -1,0 +1,194 @@
+"""Do a table's figures agree with each other? Plain arithmetic, on what is printed.
+
+Every check works a figure out of others in two ways. Both are known to the last digit printed;
+they contradict each other where they lie further apart than that and than one per cent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+import msgspec
+
+from ddp_perf.core.published import PublishedRow, PublishedTable
+
+_ROUNDING = 0.01  # what authors round without saying so
+
+
+class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
+    """Two figures for one thing."""
+
+    row: PublishedRow
+    what: str  # "throughput"
+    stated: float
+    computed: float
+    how: str  # "batch × GPUs ÷ step time"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.row.label}: {self.what} {_shown(self.stated)} is stated,"
+            f" {_shown(self.computed)} follows from {self.how}"
+        )
+
+
+class TableAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in one table of a file."""
+
+    file: str
+    table: PublishedTable
+    contradictions: tuple[Contradiction, ...]
+
+
+class _Value(msgspec.Struct, frozen=True):
+    """A figure, and how far the digits printed let it be off, as a share of it."""
+
+    number: float
+    slack: float = 0.0
+
+    def __mul__(self, other: _Value) -> _Value:
+        return _Value(self.number * other.number, self.slack + other.slack)
+
+    def __truediv__(self, other: _Value) -> _Value:
+        return _Value(self.number / other.number, self.slack + other.slack)
+
+
+def audit_table(table: PublishedTable) -> list[Contradiction]:
+    """Every pair of figures that cannot both be right."""
+    found = []
+    for row in table.rows:
+        single = _single(row, table.rows)
+        for checks in (_of_row(row), _against_single(row, single), _of_cost(row, table)):
+            found += [check for check in checks if check is not None]
+        found += _of_kind(row, single, table)
+    return [*found, *_rising(table.rows)]
+
+
+def _of_row(row: PublishedRow) -> Iterator[Contradiction | None]:
+    ranks = _Value(row.world_size)
+    if row.step_ms and row.throughput and (row.batch_size or row.measured_samples):
+        step_s = _printed(row.step_ms) / _Value(1000)
+        if row.batch_size:
+            computed = _Value(row.batch_size) * ranks / step_s
+            yield _check(row, "throughput", row.throughput, computed, "batch × GPUs ÷ step time")
+        if row.measured_samples and row.measured_steps:
+            computed = _Value(row.measured_samples) / _Value(row.measured_steps) / step_s
+            yield _check(row, "throughput", row.throughput, computed, "samples ÷ steps ÷ step time")
+    if row.speedup and row.efficiency:
+        computed = _printed(row.speedup) / ranks
+        yield _check(row, "efficiency", row.efficiency, computed, "speedup ÷ GPUs")
+    if row.epoch_samples and row.epoch_s and row.throughput:
+        computed = _Value(row.epoch_samples) / _printed(row.epoch_s)
+        yield _check(row, "throughput", row.throughput, computed, "samples ÷ time of an epoch")
+    if row.epochs and row.epoch_s and row.total_s:
+        computed = _Value(row.epochs) * _printed(row.epoch_s)
+        yield _check(row, "total time", row.total_s, computed, "epochs × time of an epoch")
+
+
+def _against_single(
+    row: PublishedRow, single: PublishedRow | None
+) -> Iterator[Contradiction | None]:
+    """Speedup and efficiency against the row of one GPU."""
+    if single is None:
+        return
+    ways = []
+    if row.throughput and single.throughput:
+        ways.append(("throughput", _printed(row.throughput) / _printed(single.throughput)))
+    for name in ("epoch_s", "total_s", "hours"):
+        now, alone = getattr(row, name), getattr(single, name)
+        if now and alone:
+            ways.append((_TIMES[name], _printed(alone) / _printed(now)))
+    for how, speedup in ways:
+        if row.speedup:
+            yield _check(row, "speedup", row.speedup, speedup, f"{how} against 1 GPU")
+        if row.efficiency:
+            computed = speedup / _Value(row.world_size)
+            yield _check(row, "efficiency", row.efficiency, computed, f"{how} against 1 GPU")
+    for (how, speedup), (other_how, other) in itertools.pairwise(ways):
+        yield _check(row, f"speedup by {how}", speedup.number, other, other_how, speedup.slack)
+
+
+_TIMES = {"epoch_s": "time of an epoch", "total_s": "total time", "hours": "hours"}
+
+
+def _of_cost(row: PublishedRow, table: PublishedTable) -> Iterator[Contradiction | None]:
+    if row.cost and row.hours and table.price_per_gpu_hour:
+        computed = _Value(row.world_size * table.price_per_gpu_hour) * _printed(row.hours)
+        yield _check(row, "cost", row.cost, computed, "GPUs × hours × price")
+
+
+def _of_kind(
+    row: PublishedRow, single: PublishedRow | None, table: PublishedTable
+) -> Iterator[Contradiction]:
+    """Strong scaling keeps the global batch; over 100 % efficiency is a measurement error."""
+    kept = single.batch_size if single is not None else None
+    if table.scaling == "strong" and kept and row.batch_size:
+        stated = row.batch_size * row.world_size
+        if stated != kept:
+            how = "strong scaling, which keeps that of 1 GPU (this is weak scaling)"
+            yield Contradiction(row=row, what="global batch", stated=stated, computed=kept, how=how)
+    if row.efficiency and row.efficiency > 1 + _ROUNDING:
+        how = "the best there can be"
+        yield Contradiction(
+            row=row, what="efficiency", stated=row.efficiency, computed=1.0, how=how
+        )
+
+
+def _rising(rows: Sequence[PublishedRow]) -> Iterator[Contradiction]:
+    """More GPUs of one strategy and batch do not scale better than fewer."""
+    series: dict[tuple[str | None, int | None], PublishedRow] = {}
+    for row in sorted(rows, key=lambda row: row.world_size):
+        before = series.get((row.strategy, row.batch_size))
+        if row.efficiency is None:
+            continue
+        if before is not None and before.efficiency is not None:
+            slack = _ROUNDING + _printed(row.efficiency).slack + _printed(before.efficiency).slack
+            if row.efficiency > before.efficiency * (1 + slack):
+                yield Contradiction(
+                    row=row,
+                    what="efficiency",
+                    stated=row.efficiency,
+                    computed=before.efficiency,
+                    how=f"{before.world_size} GPUs, which scale no worse",
+                )
+        series[row.strategy, row.batch_size] = row
+
+
+def _single(row: PublishedRow, rows: Sequence[PublishedRow]) -> PublishedRow | None:
+    """The row of one GPU at the same batch; of any, where no batch is told apart."""
+    alone = [other for other in rows if other.world_size == 1]
+    same = [other for other in alone if other.batch_size == row.batch_size]
+    found = same or (alone if len(alone) == 1 else [])
+    return found[0] if found and row.world_size > 1 else None
+
+
+def _check(
+    row: PublishedRow,
+    what: str,
+    stated: float,
+    computed: _Value,
+    how: str,
+    slack: float | None = None,
+) -> Contradiction | None:
+    allowed = _printed(stated).slack if slack is None else slack
+    apart = abs(math.log(stated / computed.number))
+    if apart <= max(_ROUNDING, allowed + computed.slack):
+        return None
+    return Contradiction(row=row, what=what, stated=stated, computed=computed.number, how=how)
+
+
+def _printed(number: float) -> _Value:
+    """Half a unit of its last digit may be missing. Zeros at the end of an integer are read as
+    digits: `_ROUNDING` covers what they hide.
+    """
+    exponent = Decimal(repr(number)).as_tuple().exponent
+    assert isinstance(exponent, int)  # finite
+    if float(number).is_integer() and exponent == -1:  # repr writes 30 as 30.0
+        exponent = 0
+    return _Value(number, 0.5 * 10.0**exponent / number)
+
+
+def _shown(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"

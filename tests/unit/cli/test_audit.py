@@ -1,0 +1,78 @@
+"""``ddp-perf audit``: each contradiction with both figures, and an exit code that says so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.app import app
+from ddp_perf.core.published import PublishedRow, PublishedTable
+from tests.builders import make_baseline
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """``write(key, efficiency)`` stores a table of two rows in baselines/."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(key, efficiency):
+        rows = (
+            PublishedRow(world_size=1, throughput=100),
+            PublishedRow(world_size=2, throughput=160, efficiency=efficiency),
+        )
+        table = PublishedTable(name="t", document="A Report", where="w", hardware="h", rows=rows)
+        baseline = make_baseline(accelerator=key, published=(table,))
+        return BaselineStore(tmp_path / "baselines").update(key, lambda _: baseline)
+
+    return make
+
+
+def test_without_contradiction_the_code_is_0(write):
+    write("x9", 0.8)
+
+    done = run()
+
+    assert done.exit_code == 0, done.output
+    assert "A Report" in done.stdout
+    assert done.stdout.endswith("1 tables, 2 rows: 0 contradictions\n")
+
+
+def test_a_wrong_efficiency_is_reported_with_both_figures(write):
+    path = write("x9", 0.9)
+
+    done = run(path)
+
+    assert done.exit_code == 1
+    assert "2 GPUs: efficiency 0.9 is stated, 0.8 follows from throughput" in done.stdout
+
+
+def test_json_holds_the_same(write):
+    (audit,) = json.loads(run(write("x9", 0.9), "--json").stdout)
+
+    (found,) = audit["contradictions"]
+    assert (found["what"], found["stated"]) == ("efficiency", 0.9)
+
+
+@pytest.mark.parametrize("name", ["nowhere.json", "broken.json"])
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.json").write_text("{")
+
+    done = run(name)
+
+    assert done.exit_code == 4
+    assert name in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_nothing_to_audit_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert run().exit_code == 4
