@@ -58,7 +58,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
         *("speed\nup", "effi-\ncy", "exp.\ncomm"),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    table.add_column("verdict", max_width=len(Outcome.INCONCLUSIVE.value))
     table.add_column("min.\ndet.", justify="right", no_wrap=True)
     names = short_names(list(result.measurements))
     for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
