@@ -13,6 +13,7 @@ from ddp_perf.core.result import Structure
 
 SCHEMA_VERSION = 1
 REFERENCE_SESSIONS = 5  # set the level, then it is frozen: a rolling level would absorb drift
+LEAST_NIGHTS = 3  # with fewer, how nights differ is not known but assumed
 CONTROL = "control"  # the control's name among a launch's figures
 
 

@@ -182,6 +182,7 @@ def _judge_metric(
         metric=metric,
         verdict=verdict,
         launches=len(current),
+        nights=len(nights),
         value=statistics.median(current) if current else None,
         baseline=statistics.median(levels) if levels else None,
         baseline_date=nights[0].date if nights else None,

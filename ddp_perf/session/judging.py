@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddp_perf.core.baseline import CONTROL, REFERENCE_SESSIONS, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import (
+    CONTROL,
+    LEAST_NIGHTS,
+    REFERENCE_SESSIONS,
+    Baseline,
+    CaseBaseline,
+    Session,
+)
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import is_controlled
@@ -12,7 +19,6 @@ from ddp_perf.core.verdict import NightPrior, Verdict
 from ddp_perf.stats.judge import judge_launches
 from ddp_perf.stats.machine_prior import CaseNights, machine_prior
 
-_LEAST_NIGHTS_FOR_CONTROL = 3
 _SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
 
 
@@ -81,7 +87,7 @@ def _controls(
     slows a matrix product must not be excused as "the machine moved". Nor before there are
     nights enough to show whether the case follows it: until then it would add noise alone.
     """
-    if not is_controlled(metric) or len(nights) < _LEAST_NIGHTS_FOR_CONTROL:
+    if not is_controlled(metric) or len(nights) < LEAST_NIGHTS:
         return None
     for night in nights:
         if any(getattr(night.environment, name) != getattr(now, name) for name in _SOFTWARE):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.verdict import Outcome
-
-_UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +35,18 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def undecided(self) -> list[str]:
-        """Ids of the cases with a metric that could not be decided."""
-        return sorted(
-            {
-                finding.case_id
-                for finding in self.findings
-                if finding.verdict.outcome in _UNDECIDED
-                or (finding.verdict.outcome is Outcome.NO_BASELINE and self.is_refused(finding))
-            }
+        """Ids of the cases with a metric that this machine could not decide.
+
+        One that only waits for its first nights is none: no machine could.
+        """
+        return sorted({found.case_id for found in self.findings if self._is_undecided(found)})
+
+    def _is_undecided(self, finding: Finding) -> bool:
+        outcome = finding.verdict.outcome
+        if outcome is Outcome.INCONCLUSIVE:
+            return finding.nights >= LEAST_NIGHTS
+        return outcome is Outcome.INVALID or (
+            outcome is Outcome.NO_BASELINE and self.is_refused(finding)
         )
 
     def is_refused(self, finding: Finding) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.stats.comparison import Comparison, Risks
 from ddp_perf.stats.night_variance import WIDE_DEFAULT, NightSpread
 
@@ -94,10 +95,10 @@ def more_nights(errors: ErrorSources, now: Comparison, risks: Risks) -> str:
         return _decides(now, variance, now.degrees_of_freedom + nights - errors.nights, risks)
 
     if errors.spread.assumed:
+        missing = LEAST_NIGHTS - errors.nights
         return (
-            "too few nights to know how they differ "
-            f"({100 * WIDE_DEFAULT.sd:.0f} % is assumed); {3 - errors.nights} more baseline "
-            f"night{'s' if errors.nights < 2 else ''} would tell"
+            f"too few nights to know how they differ ({100 * WIDE_DEFAULT.sd:.0f} % is assumed);"
+            f" {missing} more baseline night{'s' if missing > 1 else ''} would tell"
         )
     differ = f"nights differ by {100 * math.sqrt(errors.night_variance):.1f} %"
     if more := _fewest_more(errors.nights, decided):
