@@ -106,7 +106,7 @@ def _judge_case(
     session = as_session(summaries, bar.environment, date="")
     step_time: Finding | None = None
     for metric in gated_metrics(case):
-        finding = _judge_metric(case, metric, session, stored, bar.alpha, priors[metric])
+        finding = judge_metric(case, metric, session, stored, bar.alpha, priors[metric])
         if metric == STEP_TIME.name:
             step_time = finding
         elif metric == EFFICIENCY.name and step_time is not None:
@@ -119,7 +119,7 @@ def _judge_case(
     )
 
 
-def _judge_metric(
+def judge_metric(
     case: Case,
     metric: str,
     session: Session,
@@ -127,6 +127,7 @@ def _judge_metric(
     alpha: float,
     prior: NightPrior | None,
 ) -> Finding:
+    """The finding on one metric that is statistical; ``stored`` is of the same work."""
     nights = _nights(stored, metric)
 
     def judge(current: Session, before: Sequence[Session]) -> Verdict:
