@@ -6,6 +6,7 @@ import typer
 
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.group import CommandGroup
+from ddp_perf.cli.selftest import selftest
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -14,6 +15,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(compare)
+app.command()(selftest)
 
 
 @app.callback()
