@@ -132,7 +132,7 @@ def _too_short(curve: PowerCurve) -> str:
 def _what(curve: PowerCurve) -> str:
     return (
         f"{curve.case_id} of {curve.suite} on {curve.environment.accelerator}:"
-        f" step time of {curve.measured} launches, some of them slowed on purpose"
+        f" step time of {_launches(curve.measured)}, some of them slowed on purpose"
     )
 
 
