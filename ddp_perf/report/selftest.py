@@ -8,6 +8,7 @@ from ddp_perf.core.duration import describe_duration
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.layout import plain_table, rendered, wrapped
 from ddp_perf.session.power_curve import (
+    LEAST_SESSIONS,
     LEAST_TRIALS,
     Conclusion,
     FalseAlarms,
@@ -187,10 +188,10 @@ def _notes(curve: PowerCurve) -> list[str]:
         "The sessions of one run are minutes apart: how much nights differ is not in the points."
         " They share unslowed sessions, so that they are not wholly independent."
     )
-    if not any(modelled.stored for modelled in curve.modelled):
+    if curve.stored_nights < LEAST_SESSIONS:
         notes.append(
-            f"Stored nights of this case: {curve.stored_nights}; three would tell how nights"
-            " differ, and what the gate finds then (pytest --save-baseline=append)."
+            f"Stored nights of this case: {curve.stored_nights}; {LEAST_SESSIONS} would tell how"
+            " nights differ, and what the gate finds then (pytest --save-baseline=append)."
         )
     return notes
 
@@ -216,7 +217,7 @@ def _describe_model(modelled: Modelled) -> str:
 
 def _detectable(modelled: Modelled) -> str:
     if modelled.detectable is None:
-        return "no slow-down is found 9 times in 10"
+        return "not even 100 % is found 9 times in 10"
     return f"{100 * modelled.detectable:.1f} % is found 9 times in 10"
 
 

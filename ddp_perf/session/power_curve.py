@@ -12,6 +12,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.power import PowerModel, Share, SlowDown, Spread
 
 LEAST_TRIALS = 5  # fewer say little: with four found of four, the power may be 40 %
+LEAST_SESSIONS = 3  # to tell how they differ
 _ALARM_LEVEL = 0.01  # at which false alarms are too many
 
 

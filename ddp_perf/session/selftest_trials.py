@@ -19,6 +19,7 @@ from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate import as_session, judge_metric
 from ddp_perf.session.power_curve import (
+    LEAST_SESSIONS,
     LEAST_TRIALS,
     FalseAlarms,
     Modelled,
@@ -29,8 +30,6 @@ from ddp_perf.session.selftest import PERCENTS, SelftestRequest, launches_for, n
 from ddp_perf.session.selftest_log import TimedLaunch
 from ddp_perf.stats.comparison import POWER
 from ddp_perf.stats.power import SlowDown, share, slow_down_of, spread_of
-
-_LEAST_SESSIONS = 3  # to tell how they differ
 
 
 class _Block(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,9 +165,9 @@ def _modelled(
     there = _step_times(stored.sessions) if stored else []
     tolerance = request.case.tolerances.step_time
     variants = []
-    if len(here) >= _LEAST_SESSIONS:
+    if len(here) >= LEAST_SESSIONS:
         variants += [(here, factor * request.launches, nights, False) for factor in (1, 2)]
-        if len(there) >= _LEAST_SESSIONS:
+        if len(there) >= LEAST_SESSIONS:
             variants.append((there, request.launches, len(there), True))
     for sessions, launches, count, is_stored in variants:
         spread = spread_of(sessions, tolerance)

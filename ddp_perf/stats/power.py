@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 _SD_PER_MAD = 1.4826  # of a normal law
 _QUANTILES = 400  # of the estimated error; the power is then exact to 0.1 %
 _SMALLEST_ERROR = 1e-9  # of levels that do not differ at all
-_MOST_PERMILLE = 10_000  # a gate that does not find eleven times as slow finds nothing
+_MOST_PERMILLE = 1000  # a gate that does not find twice as slow is none
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class PowerModel(msgspec.Struct, frozen=True, kw_only=True):
         return power
 
     def detectable(self) -> float | None:
-        """The smallest slow-down found with 90 % power, to 0.1 %; None where there is none."""
+        """The smallest slow-down found with 90 % power, to 0.1 %; None from 100 % on."""
         found = bisect.bisect_left(
             range(_MOST_PERMILLE),
             True,
