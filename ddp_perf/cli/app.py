@@ -7,6 +7,7 @@ import typer
 from ddp_perf.cli.audit import audit
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.group import CommandGroup
+from ddp_perf.cli.selftest import selftest
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -16,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(compare)
 app.command()(audit)
+app.command()(selftest)
 
 
 @app.callback()

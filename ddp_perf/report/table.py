@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import textwrap
 from collections.abc import Sequence
-
-import rich.box
-import rich.console
-import rich.table
 
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.figures import case_figures
+from ddp_perf.report.layout import plain_table, rendered, wrapped
 from ddp_perf.report.text import describe_finding
 from ddp_perf.session.result import SuiteResult
 
@@ -44,13 +39,7 @@ def headline(result: SuiteResult) -> str:
 
 def suite_table(result: SuiteResult, width: int) -> str:
     """The table and the verdicts that need reading, as plain text of at most ``width``."""
-    table = rich.table.Table(
-        box=rich.box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="",
-    )
+    table = plain_table()
     device = "GPU" if result.tier == "gpu" else "rank"
     table.add_column("case", overflow="fold")
     for heading in (
@@ -63,13 +52,8 @@ def suite_table(result: SuiteResult, width: int) -> str:
     names = short_names(list(result.measurements))
     for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
         table.add_row(name, *_row(result, case_id, measurement))
-    file = io.StringIO()
-    console = rich.console.Console(
-        file=file, width=max(width, _NARROWEST), color_system=None, markup=False, highlight=False
-    )
-    console.print(table)
-    lines = [line.rstrip() for line in file.getvalue().rstrip().splitlines()]
-    return "\n".join([*lines, *_wrapped(_notes(result), console.width)])
+    width = max(width, _NARROWEST)
+    return "\n".join([*rendered(table, width), *wrapped(_notes(result), width)])
 
 
 def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[str]:
@@ -108,14 +92,6 @@ def _notes(result: SuiteResult) -> list[str]:
         cases = [case_id for case_id in saving if saving[case_id] == note]
         notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
     return notes
-
-
-def _wrapped(notes: Sequence[str], width: int) -> list[str]:
-    """Paths and ids stay whole, so that they can be copied."""
-    wrapper = textwrap.TextWrapper(
-        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-    return [line for note in notes for line in wrapper.wrap(note)]
 
 
 def short_names(ids: Sequence[str]) -> list[str]:
