@@ -15,6 +15,7 @@ from ddp_perf.config.overrides import Overrides, apply_overrides
 from ddp_perf.config.suite import Suite, cases_of
 from ddp_perf.config.target import check_target
 from ddp_perf.core.case import Case
+from ddp_perf.core.data import DATA_FOLDER, has_texts
 from ddp_perf.core.models import MODELS
 from ddp_perf.errors import ConfigError
 
@@ -46,7 +47,7 @@ def load_cases(paths: Sequence[Path], overrides: Overrides) -> list[Case]:
     cases: list[Case] = []
     for path, variant in variants:
         for case in cases_of(variant):
-            _check_threads(path, case)
+            _check_environment(path, case)
             key = (case.tier, case.id)  # what a baseline is found by
             if key in origin:
                 raise ConfigError(_duplicate(case.id, origin[key], path))
@@ -55,10 +56,12 @@ def load_cases(paths: Sequence[Path], overrides: Overrides) -> list[Case]:
     return cases
 
 
-def _check_threads(path: Path, case: Case) -> None:
+def _check_environment(path: Path, case: Case) -> None:
     threads = case.env.get("OMP_NUM_THREADS", "1")
     if not threads.isdecimal() or int(threads) == 0:
         raise ConfigError(f"{path}: env.OMP_NUM_THREADS: {threads!r} is no number of threads")
+    if DATA_FOLDER in case.env:
+        raise ConfigError(f"{path}: env.{DATA_FOLDER}: set it in the environment of pytest itself")
 
 
 def _check_names(suites: Sequence[tuple[Path, Suite]]) -> None:
@@ -108,6 +111,9 @@ def _validated(suite: Suite) -> Suite:
         twice = [value for value in values if values.count(value) > 1]
         if twice:
             raise ConfigError(f"{field}: {twice[0]} is listed twice, so two cases have one id")
+    if suite.data.source == "files" and not has_texts(suite.workload):
+        readers = ", ".join(filter(has_texts, MODELS))
+        raise ConfigError(f"data.source: only {readers} read files; make it synthetic")
     if suite.workload in MODELS:
         return msgspec.structs.replace(suite, model=_validated_model(suite))
     if ":" not in suite.workload:

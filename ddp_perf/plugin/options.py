@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 
 from ddp_perf.baselines.save import SaveMode
 from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import KINDS, Injection, parse_injection
 from ddp_perf.errors import ConfigError
 
@@ -166,6 +168,7 @@ def read_options(config: pytest.Config) -> Options:
             warmup=value("ddp_warmup"),
             launches=value("ddp_launches"),
             env=tuple(value("ddp_env")),
+            files=bool(os.environ.get(DATA_FOLDER)),
         ),
         save_mode=save_mode,
         reason=reason,

@@ -57,7 +57,7 @@ def run_suite(
     plan = interleave(request.cases, request.import_paths, request.injections)
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
-        runtime = launcher.runtime(request.cases[0].env)
+        runtime = launcher.runtime(request.cases[0])
         result = SuiteResult(
             suite=request.suite,
             tier=tier,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 
+from ddp_perf.core.models import MODELS
 from ddp_perf.workloads.workload import Builder
-
-_OWN = {"mlp": "ddp_perf.workloads.mlp:build"}
 
 
 def find_builder(workload: str) -> Builder:
     """The function that builds ``workload``: the suite's own name, or ``module:function``."""
-    module, function = _OWN.get(workload, workload).split(":")
+    target = f"ddp_perf.workloads.{workload}:build" if workload in MODELS else workload
+    module, function = target.split(":")
     builder: Builder = getattr(importlib.import_module(module), function)
     return builder

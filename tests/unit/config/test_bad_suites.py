@@ -114,7 +114,7 @@ def test_a_value_outside_the_choices_is_named(suite_file, field):
 def test_an_unknown_workload_is_told_the_known_ones(suite_file):
     message = refusal(suite_file(workload="mpl"))
 
-    assert message.startswith("workload: 'mpl' is none of the suite's own (mlp)")
+    assert message.startswith("workload: 'mpl' is none of the suite's own (distilbert, gpt, mlp, ")
     assert "module:function" in message
     assert "did you mean 'mlp'?" in message
 
