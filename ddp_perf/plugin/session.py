@@ -20,6 +20,7 @@ from ddp_perf.report.results import write_results
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.lease import machine_lease
+from ddp_perf.workloads.corpus import check_texts
 
 _LEASE_PATIENCE_S = 600
 
@@ -47,15 +48,17 @@ class DdpSession:
     def plan(self, wanted: Sequence[Case]) -> None:
         """Note what the selected items need, suite by suite, in the order of the files.
 
-        Reads the baselines, so that a broken file is refused before anything is launched.
-        Raises BaselineError, and ConfigError for an injection that none of them can have.
+        Reads baselines and data, so that a broken file is refused before anything is launched.
+        Raises BaselineError, DataError, and ConfigError for an injection that none can have.
         """
         check_applicable(self.options.injections, wanted)
         ids = {(case.suite, case.id) for case in wanted}
         for case in self.cases:
             if (case.suite, case.id) in ids and self.capacity.obstacle(case) is None:
                 self._planned.setdefault(case.suite, []).append(case)
-        for tier in {case.tier for cases in self._planned.values() for case in cases}:
+        planned = [case for cases in self._planned.values() for case in cases]
+        check_texts(planned)
+        for tier in {case.tier for case in planned}:
             self._store.load(self.capacity.accelerator_key(tier))
 
     def result(self, suite: str) -> SuiteResult:
