@@ -29,6 +29,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: str
     cases: tuple[Case, ...]  # all of one tier, and all can run here
+    earlier: SuiteResult | None = None  # what this session measured of the suite before
     alpha: float
     save_mode: SaveMode | None = None
     reason: str | None = None  # of save_mode "accept"
@@ -48,6 +49,8 @@ def run_suite(
 ) -> SuiteResult:
     """Measure and judge. ``on_partial`` gets what there is so far, after every round.
 
+    What was measured earlier stays as it was judged, and lends its one-rank launches.
+
     Raises LaunchError when ranks cannot be started, BaselineError when the baseline cannot
     be read (before anything is launched) or written (after ``on_partial`` got everything).
     """
@@ -58,7 +61,7 @@ def run_suite(
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
         runtime = launcher.runtime(request.cases[0])
-        result = SuiteResult(
+        result = request.earlier or SuiteResult(
             suite=request.suite,
             tier=tier,
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -76,25 +79,28 @@ def run_suite(
         )
     finally:
         progress.end()
-    result = _judged(_with_measurements(result, measurements), baseline)
+    result = _judged(_with_measurements(result, measurements), baseline, measurements)
     on_partial(result)
     return _saved(result, request, baseline, store)
 
 
-def _with_measurements(result: SuiteResult, measurements: dict[str, Measurement]) -> SuiteResult:
+def _with_measurements(result: SuiteResult, measured: dict[str, Measurement]) -> SuiteResult:
+    measurements = {**result.measurements, **measured}
     summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
-    return msgspec.structs.replace(result, measurements=dict(measurements), summaries=summaries)
+    return msgspec.structs.replace(result, measurements=measurements, summaries=summaries)
 
 
-def _judged(result: SuiteResult, baseline: Baseline) -> SuiteResult:
+def _judged(
+    result: SuiteResult, baseline: Baseline, measured: dict[str, Measurement]
+) -> SuiteResult:
     bar = Bar(
         baseline=baseline,
         baseline_path=result.baseline_path,
         environment=result.environment,
         alpha=result.alpha,
     )
-    findings = judge_suite(result.measurements, result.summaries, bar)
-    return msgspec.structs.replace(result, findings=tuple(findings))
+    findings = judge_suite(measured, result.summaries, bar)
+    return msgspec.structs.replace(result, findings=(*result.findings, *findings))
 
 
 def _saved(
@@ -106,7 +112,10 @@ def _saved(
     saved: dict[str, str] = {}
     not_saved: dict[str, str] = {}
     sessions: list[NewSession] = []
+    measured = {case.id for case in request.cases}
     for new in new_sessions(result):
+        if new.case.id not in measured:
+            continue
         mode, stored = request.save_mode, baseline.cases.get(new.case.id)
         why_not = (
             refusal(new) or _not_wanted(new, stored, mode) or _not_fit(new, result, stored, mode)
@@ -122,7 +131,11 @@ def _saved(
             baseline.accelerator,
             lambda current: merge(current, sessions, mode=save_mode, reason=reason),
         )
-    return msgspec.structs.replace(result, saved=saved, not_saved=not_saved)
+    return msgspec.structs.replace(
+        result,
+        saved={**result.saved, **saved},
+        not_saved={**result.not_saved, **not_saved},
+    )
 
 
 def new_sessions(result: SuiteResult) -> Sequence[NewSession]:

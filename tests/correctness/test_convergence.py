@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-GLOBAL_BATCH, STEPS = 32, 300
+GLOBAL_BATCH, STEPS = 32, 500
 
 
 @pytest.fixture(scope="module")
