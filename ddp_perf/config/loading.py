@@ -35,12 +35,15 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader where
         return mapping
 
 
-def load_cases(paths: Sequence[Path], overrides: Overrides) -> list[Case]:
+def load_cases(
+    paths: Sequence[Path], overrides: Overrides, import_paths: Sequence[str] = ()
+) -> list[Case]:
     """The cases of all suite files, with the overrides applied, each id once in its tier.
 
+    ``import_paths``: where ranks look first for a user's workload.
     Raises ConfigError naming the file and the field.
     """
-    suites = [(path, load_suite(path)) for path in dict.fromkeys(paths)]
+    suites = [(path, load_suite(path, import_paths)) for path in dict.fromkeys(paths)]
     _check_names(suites)
     variants = apply_overrides(suites, overrides)
     origin: dict[tuple[str, str], Path] = {}
@@ -81,14 +84,14 @@ def find_suites(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*.y*ml") if path.suffix in {".yaml", ".yml"})
 
 
-def load_suite(path: Path) -> Suite:
+def load_suite(path: Path, import_paths: Sequence[str] = ()) -> Suite:
     """Read and validate one suite file. Raises ConfigError."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such suite file{_nearest_file(path)}")
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
         suite = msgspec.convert(data, Suite)
-        return _validated(suite)
+        return _validated(suite, import_paths)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
     except msgspec.ValidationError as error:
@@ -99,7 +102,7 @@ def load_suite(path: Path) -> Suite:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _validated(suite: Suite) -> Suite:
+def _validated(suite: Suite, import_paths: Sequence[str]) -> Suite:
     """What the types alone cannot say. Fills the model's defaults in."""
     if suite.warmup >= suite.steps:
         raise ConfigError(
@@ -122,7 +125,7 @@ def _validated(suite: Suite) -> Suite:
             f"workload: {suite.workload!r} is none of the suite's own ({', '.join(known)});"
             f" write your own as module:function{did_you_mean(suite.workload, known)}"
         )
-    check_target(suite.workload)
+    check_target(suite.workload, suite.model, import_paths)
     return suite
 
 

@@ -35,7 +35,7 @@ def pytest_collection(session: pytest.Session) -> None:
     options = read_options(session.config)
     paths = options.configs or tuple(find_suites(options.config_directory))
     try:
-        cases = load_cases(paths, options.overrides)
+        cases = load_cases(paths, options.overrides, options.import_paths)
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
     ddp = DdpSession(session.config, options, cases)

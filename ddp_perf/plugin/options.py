@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+import sysconfig
 from pathlib import Path
 
 import msgspec
@@ -25,6 +27,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     config_directory: Path
     baseline_directory: Path
     overrides: Overrides
+    import_paths: tuple[str, ...]  # where ranks look first for a user's workload
     save_mode: SaveMode | None
     reason: str | None
     json_path: Path | None
@@ -170,6 +173,7 @@ def read_options(config: pytest.Config) -> Options:
             env=tuple(value("ddp_env")),
             files=bool(os.environ.get(DATA_FOLDER)),
         ),
+        import_paths=_import_paths(config),
         save_mode=save_mode,
         reason=reason,
         json_path=json_path,
@@ -178,6 +182,16 @@ def read_options(config: pytest.Config) -> Options:
         false_alarm_rate=value("ddp_false_alarm_rate"),
         injections=tuple(value("ddp_inject")),
     )
+
+
+def _import_paths(config: pytest.Config) -> tuple[str, ...]:
+    """The root, and what pytest and its conftest files have put on this process's path.
+
+    Not the interpreter's own directories: ranks have those of theirs.
+    """
+    own = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    added = [path for path in sys.path if path and not path.startswith(own)]
+    return tuple(dict.fromkeys([str(config.rootpath), *added]))
 
 
 def parse_whole(text: str) -> int:

@@ -37,8 +37,6 @@ class DdpSession:
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
         self._root: Path = config.rootpath
-        added = [str(path) for path in config.getini("pythonpath")]  # as pytest itself does
-        self._import_paths = (str(self._root), *added)
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
         self._judged: set[tuple[str, str]] = set()  # suite and id of each case that is done
@@ -131,7 +129,7 @@ class DdpSession:
                 reason=self.options.reason,
                 injections=self.options.injections,
                 root=self._root,
-                import_paths=self._import_paths,
+                import_paths=self.options.import_paths,
             ),
             capacity=self.capacity,
             launcher=self._launcher,

@@ -10,7 +10,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.strategies.wrap import wrap
 from ddp_perf.torch_compat import forbid_tf32
 from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.workloads.registry import find_builder
+from ddp_perf.workloads.registry import build
 from ddp_perf.workloads.workload import BuildContext
 
 _SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
@@ -29,7 +29,7 @@ class Trainer:
             world_size=case.world_size,
             data=case.data,
         )
-        workload = find_builder(case.workload)(context, **case.model)
+        workload = build(case.workload, context, case.model)
         self.module = wrap(case, workload.model, device)
         batch = workload.batch
         self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
