@@ -65,6 +65,8 @@ class DdpSession:
                 possible.append(case)
         self._gated = sum(len(gated_metrics(case)) for case in possible)
         check_texts(possible)
+        for suite in {case.suite for case in possible}:
+            self._store.load_structures(suite)
         for tier in {case.tier for case in possible}:
             self._store.load(self.capacity.accelerator_key(tier))
 

@@ -13,12 +13,14 @@ from ddp_perf.core.baseline import (
     REFERENCE_SESSIONS,
     Baseline,
     CaseBaseline,
+    CaseStructure,
     Session,
 )
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics, is_controlled
+from ddp_perf.core.result import Structure
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.session.structure import compare_structure
 from ddp_perf.stats.judge import confirm, judge_launches
@@ -55,6 +57,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
     baseline: Baseline
     baseline_path: str
+    structures: Mapping[str, CaseStructure] = {}  # that hold where the baseline has none
     remedies: Remedies = Remedies()
     environment: Environment  # of this session
     alpha: float  # false-alarm rate of each single verdict
@@ -74,13 +77,13 @@ def judge_suite(
         case, stored = measurement.case, bar.baseline.cases.get(case_id)
         if stored is None:
             reason = f"{bar.baseline_path} has no such case; {bar.remedies.no_such_case}"
-            findings += _refused(case, Outcome.NO_BASELINE, reason)
+            findings += _refused(measurement, Outcome.NO_BASELINE, reason, bar)
         elif changed := differences(stored, case):
             reason = (
                 f"{bar.baseline_path} holds other work: {', '.join(changed)};"
                 f" {bar.remedies.other_work}"
             )
-            findings += _refused(case, Outcome.INCOMPARABLE, reason)
+            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
         else:
             for metric in gated_metrics(case):
                 if metric not in priors:
@@ -89,10 +92,22 @@ def judge_suite(
     return findings
 
 
-def _refused(case: Case, outcome: Outcome, reason: str) -> Iterable[Finding]:
-    verdict = Verdict(outcome=outcome, reason=reason)
-    for metric in [*gated_metrics(case), STRUCTURE]:
+def _refused(
+    measurement: Measurement, outcome: Outcome, reason: str, bar: Bar
+) -> Iterable[Finding]:
+    case, verdict = measurement.case, Verdict(outcome=outcome, reason=reason)
+    for metric in gated_metrics(case):
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
+    known = _known_structure(case, bar)
+    if known is not None:
+        verdict = compare_structure(measurement.launches, known)
+    yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict)
+
+
+def _known_structure(case: Case, bar: Bar) -> Structure | None:
+    """That of any machine; it says nothing of a case that has changed since."""
+    known = bar.structures.get(case.id)
+    return known.structure if known is not None and known.work == case.work() else None
 
 
 def _judge_case(
@@ -115,7 +130,9 @@ def _judge_case(
     yield Finding(
         case_id=case.id,
         metric=STRUCTURE,
-        verdict=compare_structure(measurement.launches, stored.structure),
+        verdict=compare_structure(
+            measurement.launches, stored.structure or _known_structure(case, bar)
+        ),
     )
 
 

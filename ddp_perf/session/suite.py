@@ -56,7 +56,7 @@ def run_suite(
     """
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
-    baseline = store.load(key)
+    baseline, structures = store.load(key), store.load_structures(request.suite)
     plan = interleave(request.cases, request.import_paths, request.injections)
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
@@ -79,7 +79,16 @@ def run_suite(
         )
     finally:
         progress.end()
-    result = _judged(_with_measurements(result, measurements), baseline, measurements)
+    result = _with_measurements(result, measurements)
+    bar = Bar(
+        baseline=baseline,
+        baseline_path=result.baseline_path,
+        structures=structures,
+        environment=result.environment,
+        alpha=result.alpha,
+    )
+    findings = judge_suite(measurements, result.summaries, bar)
+    result = msgspec.structs.replace(result, findings=(*result.findings, *findings))
     on_partial(result)
     return _saved(result, request, baseline, store)
 
@@ -88,19 +97,6 @@ def _with_measurements(result: SuiteResult, measured: dict[str, Measurement]) ->
     measurements = {**result.measurements, **measured}
     summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
     return msgspec.structs.replace(result, measurements=measurements, summaries=summaries)
-
-
-def _judged(
-    result: SuiteResult, baseline: Baseline, measured: dict[str, Measurement]
-) -> SuiteResult:
-    bar = Bar(
-        baseline=baseline,
-        baseline_path=result.baseline_path,
-        environment=result.environment,
-        alpha=result.alpha,
-    )
-    findings = judge_suite(measured, result.summaries, bar)
-    return msgspec.structs.replace(result, findings=(*result.findings, *findings))
 
 
 def _saved(
