@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
+from ddp_perf.system.parent_death import die_with_parent
 from ddp_perf.workloads.workload import Batch, BuildContext
 
 _SHUFFLE_SEED = 0
@@ -51,6 +53,7 @@ def _loaded(dataset: Dataset[Batch], context: BuildContext, num_workers: int) ->
     sampler: DistributedSampler[Batch] = DistributedSampler(
         dataset, context.world_size, context.rank, shuffle=True, seed=_SHUFFLE_SEED
     )
+    rank = os.getpid()
     loader = DataLoader(
         dataset,
         context.batch_size,
@@ -59,6 +62,7 @@ def _loaded(dataset: Dataset[Batch], context: BuildContext, num_workers: int) ->
         drop_last=True,
         pin_memory=context.device.type == "cuda",
         persistent_workers=num_workers > 0,
+        worker_init_fn=lambda worker: die_with_parent(rank),
         # Any other way would import torch anew in each worker of each launch.
         multiprocessing_context="fork" if num_workers else None,
     )
