@@ -224,7 +224,7 @@ class FakeLauncher:
         self._answer = answer or (lambda request: make_launch(request.case, request.round))
         self.asked: list[tuple[str, int]] = []
 
-    def runtime(self, env: dict[str, str]) -> Runtime:
+    def runtime(self, case: Case) -> Runtime:
         return RUNTIME
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:

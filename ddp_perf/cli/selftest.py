@@ -96,7 +96,7 @@ def selftest(
         stack.enter_context(machine_lease(patience_s=_LEASE_PATIENCE_S, on_wait=_say))
         progress = stack.enter_context(BudgetProgress(budget_s))
         launcher = stack.enter_context(contextlib.closing(ForkserverLauncher()))
-        runtime = launcher.runtime(case.env)
+        runtime = launcher.runtime(case)
         environment = describe_environment(capacity, case.tier, runtime, Path.cwd())
         log = SelftestLog(output / "launches.jsonl", conditions_of(case, environment))
         stack.enter_context(contextlib.closing(log))

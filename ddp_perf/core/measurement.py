@@ -17,7 +17,7 @@ class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
     control_s: float  # median of the control, slowest rank
     mean_step_s: float
     p95_step_s: float
-    throughput: float  # samples/s over all ranks: samples ÷ wall time of the measured steps
+    throughput: float  # of the workload's unit, per second, over all ranks and measured steps
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):

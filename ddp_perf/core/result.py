@@ -35,6 +35,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     cuda_visible_devices: str | None
 
 
+class Unit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What throughput counts, and how many of them are in a sample."""
+
+    name: str = "samples"  # "images", "tokens", …
+    per_sample: int = 1
+
+
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     """All that one rank measured. Times in seconds."""
 
@@ -47,6 +54,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     digest: int  # of the parameters after the last step: equal on all ranks
     structure: Structure
     ddp_logging: dict[str, int | float | str]  # DDP's own, empty for a plain module
+    unit: Unit = Unit()
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
@@ -57,6 +65,11 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     ranks: tuple[RankResult, ...]  # by rank
     started: str  # ISO 8601, UTC
     wall_s: float  # from request to answer
+
+    @property
+    def unit(self) -> Unit:
+        """What the workload counts, alike on all ranks."""
+        return self.ranks[0].unit
 
 
 FailureKind = Literal["exception", "exit", "signal", "hang", "disagreement", "server"]

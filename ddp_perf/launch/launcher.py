@@ -34,8 +34,8 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 class Launcher(Protocol):
     """Starts fresh process groups, supervises every rank, and leaves nobody behind."""
 
-    def runtime(self, env: dict[str, str]) -> Runtime:
-        """The versions that ranks with ``env`` run on. Raises LaunchError."""
+    def runtime(self, case: Case) -> Runtime:
+        """The versions that the ranks of ``case`` run on. Raises LaunchError."""
         ...
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:

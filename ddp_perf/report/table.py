@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.figures import case_figures
 from ddp_perf.report.layout import plain_table, rendered, wrapped
@@ -43,7 +44,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
     device = "GPU" if result.tier == "gpu" else "rank"
     table.add_column("case", overflow="fold")
     for heading in (
-        *("step\nms", "samples\n/s", f"a {device}\n/s"),
+        *("step\nms", f"{_unit(result)}\n/s", f"a {device}\n/s"),
         *("speed\nup", "effi-\ncy", "exp.\ncomm"),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -54,6 +55,12 @@ def suite_table(result: SuiteResult, width: int) -> str:
         table.add_row(name, *_row(result, case_id, measurement))
     width = max(width, _NARROWEST)
     return "\n".join([*rendered(table, width), *wrapped(_notes(result), width)])
+
+
+def _unit(result: SuiteResult) -> str:
+    """What the suite's workload counts; a launch tells, where there was one."""
+    launches = [m.launches[0] for m in result.measurements.values() if m.launches]
+    return launches[0].unit.name if launches else Unit().name
 
 
 def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[str]:

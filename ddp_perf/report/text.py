@@ -69,6 +69,7 @@ def summary_block(measurement: Measurement, summaries: Sequence[LaunchSummary]) 
     samples = case.samples_per_step * schedule.measured * len(summaries)
     config = ", ".join(f"{name}={value}" for name, value in case.work().items())
     launches = f"{len(summaries)} launch" + ("es" if len(summaries) > 1 else "")
+    unit = measurement.launches[0].unit.name
     lines = [
         "=== DDP Scaling Benchmark ===",
         f"World size       : {case.world_size}",
@@ -77,7 +78,7 @@ def summary_block(measurement: Measurement, summaries: Sequence[LaunchSummary]) 
         f"Warmup steps     : {schedule.warmup}",
         f"Measured steps   : {schedule.measured} / {schedule.steps} in each of {launches}",
         f"Avg step time    : {mean_ms:.2f} ms",
-        f"Throughput       : {throughput:,.0f} samples/s",
+        f"Throughput       : {throughput:,.0f} {unit}/s",
         f"Measured samples : {samples:,}",
     ]
     return "\n".join(lines)

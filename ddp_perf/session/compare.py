@@ -16,7 +16,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.gate import Bar, Remedies, judge_suite
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.suite import new_sessions
+from ddp_perf.session.saving import new_sessions
 from ddp_perf.stats.budget import alpha_per_metric
 
 _REMEDIES = Remedies(

@@ -59,6 +59,7 @@ def measure(
         digest=parameter_digest(trainer.module),
         structure=structure,
         ddp_logging=_finite(ddp_logging(trainer.module)),
+        unit=trainer.unit,
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from ddp_perf.core.result import Collective, LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
+from tests.builders import make_case
 
 
 def _children(pid):
@@ -148,7 +149,7 @@ def test_a_dead_forkserver_is_told_and_replaced(request_of):
 
 
 def test_failures_leave_no_process_and_the_next_launch_works(launcher, request_of):
-    launcher.runtime({})
+    launcher.runtime(make_case())
     before = set(_children(os.getpid()))
     for fault in ("raise", "kill", "os-exit"):
         launcher.launch(request_of("faulty:build", {"fault": fault}))
@@ -170,14 +171,14 @@ def test_an_interpreter_that_cannot_run_ranks_is_told_in_one_line(tmp_path):
     interpreter.chmod(0o755)
     launcher = ForkserverLauncher(interpreter=str(interpreter))
     with pytest.raises(LaunchError, match="did not start: no torch here"):
-        launcher.runtime({})
+        launcher.runtime(make_case())
     launcher.close()
 
 
 def test_closing_ends_the_forkserver(request_of):
     before = set(_children(os.getpid()))
     launcher = ForkserverLauncher()
-    launcher.runtime({})
+    launcher.runtime(make_case())
     assert set(_children(os.getpid())) - before
     launcher.close()
     launcher.close()  # twice does no harm

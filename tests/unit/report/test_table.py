@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.table import headline, short_names, suite_table
 from tests.builders import (
@@ -48,6 +49,16 @@ def test_a_row_shows_time_throughput_and_scaling(result):
     assert row_of(result, "ddp") == [
         *("ddp-ws2", "12.50", "10,240", "5,120", "1.60", "80%", "20%", "–", "–")
     ]
+
+
+def test_throughput_is_headed_by_what_the_workload_counts(result):
+    unit = Unit(name="tokens", per_sample=512)
+    tokens = make_result([make_measurement(ONE, [0.01], unit=unit)])
+
+    assert "samples" in suite_table(result, 80)
+    assert "tokens" in suite_table(tokens, 80)
+    assert "samples" not in suite_table(tokens, 80)
+    assert row_of(tokens, "mlp")[2] == "3,276,800"  # 512 × 64 ÷ 10 ms
 
 
 @pytest.fixture

@@ -307,3 +307,20 @@ class TestMoreLaunches:
         result = night(self.answer(), cases=(self.CASE,), budget_s=60)
 
         assert len(result.measurements[self.CASE.id].launches) == 3
+
+
+def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(night):
+    """A test that asks for one case more must not measure, judge or store the others again."""
+    first = night(steps_of(0.01, 0.012), cases=(ONE,), save_mode="append")
+    both = night(steps_of(0.02, 0.012), cases=(TWO,), earlier=first, save_mode="append")
+
+    assert night.launcher.asked == [(TWO.id, round_) for round_ in range(3)]
+    assert both.measurements[ONE.id] == first.measurements[ONE.id]
+    assert [row.values["efficiency"] for row in both.summaries[TWO.id]] == [
+        pytest.approx(1.2) for _ in JITTER
+    ]
+    assert both.findings[: len(first.findings)] == first.findings
+    assert {finding.case_id for finding in both.findings[len(first.findings) :]} == {TWO.id}
+    assert both.saved.keys() == {ONE.id, TWO.id}
+    assert len(night.stored(ONE).sessions) == 1
+    assert night.partial[-1].measurements.keys() == {ONE.id, TWO.id}
