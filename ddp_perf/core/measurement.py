@@ -37,4 +37,5 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None = None  # median over the launches of this session
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None
+    disturbance: str | None = None  # what made its launches worth nothing: it is INVALID then
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines

@@ -20,6 +20,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics, is_controlled
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.session.conditions import qualified
 from ddp_perf.session.structure import compare_structure
 from ddp_perf.stats.judge import confirm, judge_launches
 from ddp_perf.stats.machine_prior import CaseNights, machine_prior
@@ -85,7 +86,8 @@ def judge_suite(
             for metric in gated_metrics(case):
                 if metric not in priors:
                     priors[metric] = _prior(bar, metric, _tolerance(case, metric))
-            findings += _judge_case(measurement, summaries[case_id], stored, bar, priors)
+            judged = _judge_case(measurement, summaries[case_id], stored, bar, priors)
+            findings += [qualified(finding, measurements) for finding in judged]
     return findings
 
 

@@ -16,6 +16,7 @@ from ddp_perf.core.injection import Injection
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.launch.launcher import Launcher
+from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, as_session, judge_suite, summaries_of
 from ddp_perf.session.plan import estimate_s, interleave
@@ -109,7 +110,10 @@ def _saved(
     for new in new_sessions(result):
         mode, stored = request.save_mode, baseline.cases.get(new.case.id)
         why_not = (
-            refusal(new) or _not_wanted(new, stored, mode) or _not_fit(new, result, stored, mode)
+            _disturbed(new, result)
+            or refusal(new)
+            or _not_wanted(new, stored, mode)
+            or _not_fit(new, result, stored, mode)
         )
         if why_not is None:
             sessions.append(new)
@@ -136,6 +140,14 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
         for case_id, measurement in result.measurements.items()
         if measurement.launches and not measurement.failures
     ]
+
+
+def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
+    """Also without a baseline to be judged against, and whatever the mode: these figures are
+    the disturbance's. The reason before all others, since it explains them.
+    """
+    disturbance = find_disturbance(new.case.id, result.measurements, with_single=True)
+    return str(disturbance) if disturbance and disturbance.prevails else None
 
 
 def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate import Bar, as_session, judge_suite, summaries_of
@@ -19,6 +20,7 @@ from tests.builders import (
     make_measurement,
     make_session,
     make_structure,
+    with_conditions,
 )
 
 ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
@@ -241,3 +243,20 @@ def test_the_control_speaks_only_from_three_nights_on(baseline, count, spoken_of
     found = findings([make_measurement(ONE, launches(0.010))], make_baseline({ONE.id: few}))
 
     assert ("control" in found[ONE.id, "step_time"].verdict.reason.lower()) is spoken_of
+
+
+@pytest.mark.parametrize("step_s", [0.010, 0.016], ids=["as fast", "slower"])
+def test_on_a_busy_machine_times_are_neither_red_nor_green(baseline, step_s):
+    """Memory and structure are judged all the same."""
+    busy = with_conditions(
+        make_measurement(ONE, launches(step_s)), *[RankConditions(foreign=0.4)] * 5
+    )
+
+    found = outcomes(findings([busy], baseline), ONE.id)
+
+    assert found == {
+        "step_time": Outcome.INVALID,
+        "tail": Outcome.INVALID,
+        "peak_memory": Outcome.PASS,
+        "structure": Outcome.PASS,
+    }
