@@ -48,4 +48,5 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None
     published: str | None = None  # how a published figure of the same compares, in one line
+    disturbance: str | None = None  # what made its launches worth nothing: it is INVALID then
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ddp_perf.core.conditions import LaunchConditions, RankConditions
+
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One collective call of a step, as rank 0 issued it."""
@@ -55,6 +57,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     structure: Structure
     ddp_logging: dict[str, int | float | str]  # DDP's own, empty for a plain module
     unit: Unit = Unit()
+    conditions: RankConditions = RankConditions()
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
@@ -65,6 +68,7 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     ranks: tuple[RankResult, ...]  # by rank
     started: str  # ISO 8601, UTC
     wall_s: float  # from request to answer
+    conditions: LaunchConditions = LaunchConditions()
 
     @property
     def unit(self) -> Unit:

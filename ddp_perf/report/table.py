@@ -10,7 +10,7 @@ from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.figures import case_figures
 from ddp_perf.report.layout import plain_table, rendered, wrapped
-from ddp_perf.report.text import describe_finding
+from ddp_perf.report.text import describe_finding, metric_title
 from ddp_perf.session.result import SuiteResult
 
 _NARROWEST = 80
@@ -88,8 +88,10 @@ def _notes(result: SuiteResult) -> list[str]:
         line
         for finding in result.findings
         if finding.verdict.outcome not in _QUIET or finding.drift is not None
+        if not finding.disturbance
         for line in describe_finding(finding).splitlines()
     ]
+    notes += _disturbances(result.findings)
     unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
     if unknown:
         noun = "case" if len(unknown) == 1 else "cases"
@@ -98,6 +100,19 @@ def _notes(result: SuiteResult) -> list[str]:
     for note in dict.fromkeys(saving.values()):
         cases = [case_id for case_id in saving if saving[case_id] == note]
         notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
+    return notes
+
+
+def _disturbances(findings: Sequence[Finding]) -> list[str]:
+    """Two lines a case, without what its figures said: they are not to be read."""
+    disturbed: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.disturbance:
+            disturbed.setdefault(finding.case_id, []).append(finding)
+    notes = []
+    for case_id, of_case in disturbed.items():
+        metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
+        notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
     return notes
 
 

@@ -12,11 +12,14 @@ from ddp_perf.core.result import LaunchFailure, Placement
 _TITLES = {metric.name: metric.title for metric in METRICS}
 
 
+def metric_title(metric: str) -> str:
+    return _TITLES.get(metric, metric)
+
+
 def describe_finding(finding: Finding) -> str:
     """The verdict with its figures, in one or two lines."""
     verdict = finding.verdict
-    title = _TITLES.get(finding.metric, finding.metric)
-    lines = [f"{verdict.outcome.value}: {title} of {finding.case_id}"]
+    lines = [f"{verdict.outcome.value}: {metric_title(finding.metric)} of {finding.case_id}"]
     if verdict.ratio is not None and finding.baseline_date is not None:
         lines[0] += f": {verdict.ratio:.3f} × the baseline of {finding.baseline_date[:10]}"
         if verdict.minimum_detectable is not None:

@@ -14,6 +14,7 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
+from ddp_perf.session.conditions import qualified
 from ddp_perf.session.gate import Bar, Remedies, judge_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.saving import new_sessions
@@ -140,7 +141,15 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         environment=suite.environment,
         alpha=alpha,
     )
-    findings = judge_suite(suite.measurements, suite.summaries, bar)
+    measured = {
+        case_id: measurement
+        for (accelerator, case_id), measurement in old.measurements().items()
+        if accelerator == key
+    }
+    findings = [
+        qualified(finding, measured, where=f"in {old.name} ")
+        for finding in judge_suite(suite.measurements, suite.summaries, bar)
+    ]
     return msgspec.structs.replace(
         suite, baseline_path=old.name, alpha=alpha, findings=tuple(findings), saved={}
     )

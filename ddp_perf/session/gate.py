@@ -21,6 +21,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
 from ddp_perf.core.result import Structure
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.session.conditions import qualified
 from ddp_perf.session.judging import judge_night, nights_of, prior_of, tolerance_of
 from ddp_perf.session.published import describe_published, judge_published, published_of
 from ddp_perf.session.structure import compare_structure
@@ -80,7 +81,8 @@ def judge_suite(
             for metric in gated_metrics(case):
                 if metric not in priors:
                     priors[metric] = bar.prior(case, metric)
-            findings += _judge_case(measurement, summaries[case_id], stored, bar, priors)
+            judged = _judge_case(measurement, summaries[case_id], stored, bar, priors)
+            findings += [qualified(finding, measurements) for finding in judged]
     return findings
 
 

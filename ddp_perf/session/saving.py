@@ -10,6 +10,7 @@ from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, merge, 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.summaries import as_session
 
@@ -35,7 +36,10 @@ def save(
             continue
         stored = baseline.cases.get(new.case.id)
         why_not = (
-            refusal(new) or _not_wanted(new, stored, mode) or _not_fit(new, result, stored, mode)
+            _disturbed(new, result)
+            or refusal(new)
+            or _not_wanted(new, stored, mode)
+            or _not_fit(new, result, stored, mode)
         )
         if why_not is None:
             sessions.append(new)
@@ -65,6 +69,14 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
         for case_id, measurement in result.measurements.items()
         if measurement.launches and not measurement.failures
     ]
+
+
+def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
+    """Also without a baseline to be judged against, and whatever the mode: these figures are
+    the disturbance's. The reason before all others, since it explains them.
+    """
+    disturbance = find_disturbance(new.case.id, result.measurements, with_single=True)
+    return str(disturbance) if disturbance and disturbance.prevails else None
 
 
 def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:

@@ -123,7 +123,8 @@ def _measured_and_judged(
             on_round=functools.partial(_tell, on_partial, before, findings),
         )
         result = _grown(before, measured, findings)
-        findings = settle(findings, judge_suite(measured, result.summaries, bar))
+        judged = judge_suite(result.measurements, result.summaries, bar)
+        findings = settle(findings, [new for new in judged if new.case_id in own])
         result = _grown(before, measured, findings)
         on_partial(result)
         more = more_launches(measured, findings, bar.looks, request.budget_s)

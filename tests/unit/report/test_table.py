@@ -144,6 +144,30 @@ def test_what_is_no_pass_is_explained_below(result):
     assert "all well" not in table
 
 
+def test_a_disturbance_is_told_once_a_case_without_its_figures(result):
+    disturbed = {"disturbance": "3 of 3 launches were disturbed: heat", "reason": "+98.7 %"}
+    result = with_findings(
+        result,
+        *(
+            make_finding(case, Outcome.INVALID, metric=metric, **disturbed)
+            for case in (ONE, TWO)
+            for metric in ("step_time", "tail")
+        ),
+        make_finding(ONE, Outcome.INVALID, metric="efficiency", reason="no such value"),
+    )
+
+    notes = suite_table(result, 120).partition("INVALID: ")[2].splitlines()
+
+    assert notes == [
+        f"scaling cost (step N ÷ step 1) of {ONE.id}",
+        "no such value",
+        f"INVALID: step time, tail (mean ÷ median step) of {ONE.id}",
+        "3 of 3 launches were disturbed: heat",
+        f"INVALID: step time, tail (mean ÷ median step) of {TWO.id}",
+        "3 of 3 launches were disturbed: heat",
+    ]
+
+
 def test_cases_without_baseline_are_told_in_one_line(result):
     result = with_findings(
         result, *(make_finding(case, Outcome.NO_BASELINE) for case in (ONE, TWO))

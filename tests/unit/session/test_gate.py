@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.baseline import CaseStructure, Rebaseline
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate import Bar, judge_suite
@@ -20,6 +21,7 @@ from tests.builders import (
     make_measurement,
     make_session,
     make_structure,
+    with_conditions,
 )
 
 ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
@@ -280,3 +282,20 @@ def test_a_structure_of_other_work_says_nothing():
     found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
 
     assert found[TWO.id, "structure"].verdict.outcome is Outcome.NO_BASELINE
+
+
+@pytest.mark.parametrize("step_s", [0.010, 0.016], ids=["as fast", "slower"])
+def test_on_a_busy_machine_times_are_neither_red_nor_green(baseline, step_s):
+    """Memory and structure are judged all the same."""
+    busy = with_conditions(
+        make_measurement(ONE, launches(step_s)), *[RankConditions(foreign=0.4)] * 5
+    )
+
+    found = outcomes(findings([busy], baseline), ONE.id)
+
+    assert found == {
+        "step_time": Outcome.INVALID,
+        "tail": Outcome.INVALID,
+        "peak_memory": Outcome.PASS,
+        "structure": Outcome.PASS,
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError, LaunchError
@@ -159,6 +160,53 @@ def test_accept_replaces_with_the_reason_logged(night):
         (entry,) = stored.log
         assert entry.reason == "wider layers"
         assert entry.ratio == pytest.approx(2.0)
+
+
+def busy(case):
+    """Answers of a launcher: two launches of three of ``case`` had others on their cores."""
+    usual = steps_of(0.010, 0.012)
+
+    def answer(request):
+        if (request.case.id, request.round > 0) == (case.id, True):
+            conditions = RankConditions(foreign=0.5)
+            return make_launch(request.case, request.round, conditions=conditions)
+        return usual(request)
+
+    return answer
+
+
+DISTURBED = "not stored: 2 of 3 launches were disturbed: other processes took 50 %"
+
+
+@pytest.mark.parametrize("mode", ["missing", "append", "accept"])
+@pytest.mark.parametrize("stored", [False, True], ids=["first session", "later session"])
+def test_a_disturbed_case_is_never_stored(night, mode, stored):
+    if stored:
+        night(steps_of(0.010, 0.012), save_mode="missing")
+    before = night.stored(TWO)
+
+    result = night(busy(TWO), save_mode=mode, reason="r")
+
+    assert result.not_saved[TWO.id].startswith(DISTURBED)
+    assert night.stored(TWO) == before
+
+
+def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(night):
+    result = night(busy(ONE), save_mode="missing")
+
+    assert {note.partition(" (")[0] for note in result.not_saved.values()} == {
+        f"{DISTURBED} of the ranks' cores"
+    }
+    assert result.not_saved.keys() == {ONE.id, TWO.id}
+
+
+def test_a_disturbed_session_has_judged_nothing_and_says_so(night):
+    night(steps_of(0.010, 0.012), save_mode="missing")
+
+    result = night(busy(TWO))
+
+    assert result.finding(TWO.id, "step_time").verdict.outcome is Outcome.INVALID
+    assert TWO.id in result.undecided()
 
 
 def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(night):
