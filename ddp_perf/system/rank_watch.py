@@ -17,7 +17,6 @@ from ddp_perf.system.core_clock import clock_ratio, heat_events
 from ddp_perf.system.core_times import TICKS_PER_S, CoreTimes, read_core_times
 from ddp_perf.system.processes import family_cpu_s, thread_waits_s
 
-
 _SHORTEST_S = 25 / TICKS_PER_S  # in less, a tick or two too many would be a large share
 
 
