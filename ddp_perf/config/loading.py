@@ -12,6 +12,7 @@ import yaml
 
 from ddp_perf.config.messages import did_you_mean, explain
 from ddp_perf.config.overrides import Overrides, apply_overrides
+from ddp_perf.config.refusals import check_options
 from ddp_perf.config.suite import Suite, cases_of
 from ddp_perf.config.target import check_target
 from ddp_perf.core.case import Case
@@ -45,6 +46,7 @@ def load_cases(paths: Sequence[Path], overrides: Overrides) -> list[Case]:
     origin: dict[tuple[str, str], Path] = {}
     cases: list[Case] = []
     for path, variant in variants:
+        _check_overridden(path, variant.suite)
         for case in cases_of(variant):
             _check_threads(path, case)
             key = (case.tier, case.id)  # what a baseline is found by
@@ -53,6 +55,13 @@ def load_cases(paths: Sequence[Path], overrides: Overrides) -> list[Case]:
             origin[key] = path
             cases.append(case)
     return cases
+
+
+def _check_overridden(path: Path, suite: Suite) -> None:
+    try:
+        check_options(suite)
+    except ConfigError as error:
+        raise ConfigError(f"{path}, with what the command line changes: {error}") from None
 
 
 def _check_threads(path: Path, case: Case) -> None:
@@ -103,11 +112,12 @@ def _validated(suite: Suite) -> Suite:
             f"warmup: {suite.warmup} warm-ups leave nothing to measure of {suite.steps} steps;"
             " steps counts the warm-ups too"
         )
-    for field in ("world_sizes", "batch_sizes"):
+    for field in ("world_sizes", "batch_sizes", "comm_hooks"):
         values = getattr(suite, field)
         twice = [value for value in values if values.count(value) > 1]
         if twice:
             raise ConfigError(f"{field}: {twice[0]} is listed twice, so two cases have one id")
+    check_options(suite)
     if suite.workload in MODELS:
         return msgspec.structs.replace(suite, model=_validated_model(suite))
     if ":" not in suite.workload:

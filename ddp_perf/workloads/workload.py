@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,15 +25,16 @@ class BuildContext:
 class Workload:
     """A model and what one step of it is.
 
-    ``loss`` gets the module as the strategy wrapped it and the batch, and returns the
+    ``loss`` gets the module as the strategy wrapped it and a batch, and returns the
     scalar to call ``backward`` on. Parameters must be initialised alike on every rank
     (the harness seeds all ranks alike before it calls the builder).
     """
 
     model: nn.Module
-    batch: Batch
+    batch: Batch | Iterator[Batch]  # the same for every step, or the next one each time
     loss: Callable[[nn.Module, Batch], torch.Tensor]
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+    blocks: Sequence[nn.Module] = ()  # the model's repeated parts, the units that FSDP shards
 
 
 Builder = Callable[..., Workload]  # (context: BuildContext, **model arguments) -> Workload

@@ -64,7 +64,7 @@ def test_ddp_equals_one_process_on_the_whole_batch(launcher, tmp_path, world_siz
     ids=lambda options: next(iter(options)),
 )
 def test_no_ddp_option_changes_the_result(launcher, tmp_path, options):
-    from ddp_perf.core.case import DdpOptions
+    from ddp_perf.core.strategy import DdpOptions
 
     plain = _parameters_after(launcher, tmp_path / "plain", 2, 2)
     changed = _parameters_after(launcher, tmp_path / "changed", 2, 2, DdpOptions(**options))

@@ -9,8 +9,9 @@ import pytest
 
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.config.suite import Suite
-from ddp_perf.core.case import DdpOptions, Tolerances
+from ddp_perf.core.case import Tolerances
 from ddp_perf.core.models import MODELS
+from ddp_perf.core.strategy import DdpOptions
 
 TYPES = {"DdpOptions": DdpOptions, "Tolerances": Tolerances, "MlpModel": MODELS["mlp"]}
 

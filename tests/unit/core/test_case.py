@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.case import Case, DdpOptions, Tolerances
+from ddp_perf.core.case import Case, Tolerances
+from ddp_perf.core.strategy import DdpOptions
 from tests.builders import make_case, make_cases, make_failure
 
 
