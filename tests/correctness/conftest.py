@@ -1,0 +1,72 @@
+"""Real ranks, started from one forkserver; over gloo, and over NCCL where there are GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.result import LaunchFailure
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.system.capacity import find_capacity
+from tests.correctness.training import STEPS, Trained, launch, make_case, train
+
+
+@pytest.fixture(scope="session")
+def launcher():
+    with contextlib.closing(ForkserverLauncher()) as launcher:
+        yield launcher
+
+
+@pytest.fixture(scope="session", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def tier(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def case_of(tier) -> Callable[..., Case]:
+    """A case of this tier. Skips where it wants more GPUs than there are."""
+    capacity = find_capacity()
+
+    def make(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> Case:
+        case = make_case(workload=workload, world_size=world_size, model=model, tier=tier, **suite)
+        if tier == "gpu" and (obstacle := capacity.obstacle(case)):
+            pytest.skip(obstacle)  # four ranks may share two cores: nothing is timed here
+        return case
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trained(launcher, case_of, tmp_path_factory) -> Callable[..., Trained]:
+    """``trained("Mlp", 2, steps=4, dtype="float32", strategy="fsdp", …)``: each case once."""
+    done: dict[str, Trained] = {}
+
+    def run(model: str, world_size: int, *, steps: int = STEPS, **fields: Any) -> Trained:
+        key = repr((model, world_size, steps, sorted(fields.items())))
+        if key not in done:
+            directory = tmp_path_factory.mktemp("ranks")
+            arguments = {"path": str(directory), "model": model, "steps": steps}
+            for name in ("dtype", "seed_by_rank"):
+                if name in fields:
+                    arguments[name] = fields.pop(name)
+            case = case_of("recorded:build", world_size, arguments, steps=steps, **fields)
+            done[key] = train(launcher, case, directory)
+        return done[key]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def failure(launcher, case_of) -> Callable[..., LaunchFailure]:
+    """The failure that a launch must end in."""
+
+    def run(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> LaunchFailure:
+        outcome = launch(launcher, case_of(workload, world_size, model, **suite))
+        assert isinstance(outcome, LaunchFailure)
+        return outcome
+
+    return run
