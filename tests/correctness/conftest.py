@@ -14,6 +14,9 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.system.capacity import find_capacity
 from tests.correctness.training import STEPS, Trained, launch, make_case, train
 
+# What of a test's fields goes to the recorded workload; the others go to the suite.
+MODEL_ARGUMENTS = {"dtype", "seed_by_rank", "first_step", "save_to", "load_from"}
+
 
 @pytest.fixture(scope="session")
 def launcher():
@@ -45,15 +48,21 @@ def trained(launcher, case_of, tmp_path_factory) -> Callable[..., Trained]:
     """``trained("Mlp", 2, steps=4, dtype="float32", strategy="fsdp", …)``: each case once."""
     done: dict[str, Trained] = {}
 
-    def run(model: str, world_size: int, *, steps: int = STEPS, **fields: Any) -> Trained:
-        key = repr((model, world_size, steps, sorted(fields.items())))
+    def run(
+        model: str,
+        world_size: int,
+        *,
+        steps: int = STEPS,
+        workload: str = "recorded",
+        **fields: Any,
+    ) -> Trained:
+        key = repr((model, world_size, steps, workload, sorted(fields.items())))
         if key not in done:
             directory = tmp_path_factory.mktemp("ranks")
             arguments = {"path": str(directory), "model": model, "steps": steps}
-            for name in ("dtype", "seed_by_rank"):
-                if name in fields:
-                    arguments[name] = fields.pop(name)
-            case = case_of("recorded:build", world_size, arguments, steps=steps, **fields)
+            for name in MODEL_ARGUMENTS & fields.keys():
+                arguments[name] = fields.pop(name)
+            case = case_of(f"{workload}:build", world_size, arguments, steps=steps, **fields)
             done[key] = train(launcher, case, directory)
         return done[key]
 

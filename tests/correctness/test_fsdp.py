@@ -135,7 +135,7 @@ def test_half_precision_gathers_half_the_bytes_and_reduces_in_float32(trained):
 
 
 def test_sharding_saves_memory(launcher, case_of, tmp_path):
-    """Of 64 MiB each of parameters, gradients and momentum, one half is the other rank's."""
+    """Of 16 MiB each of parameters, gradients and momentum, one half is the other rank's."""
 
     def peak(strategy, **fields):
         model = {"path": str(tmp_path), "model": "Wide", "dtype": "float32", "steps": 0}
@@ -143,8 +143,8 @@ def test_sharding_saves_memory(launcher, case_of, tmp_path):
         return max(rank.peak_memory for rank in launch(launcher, case).ranks)
 
     by_block = peak("fsdp")
-    assert peak("ddp") - by_block > 64 * MIB
-    assert peak("fsdp", fsdp={"wrap": "model"}) - by_block > 32 * MIB  # it gathers all at once
+    assert peak("ddp") - by_block > 16 * MIB
+    assert peak("fsdp", fsdp={"wrap": "model"}) - by_block > 8 * MIB  # it gathers all at once
 
 
 def test_blocks_that_nobody_named_cannot_be_wrapped(failure, tmp_path):

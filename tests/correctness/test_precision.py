@@ -60,9 +60,11 @@ def test_an_overflow_of_fp16_skips_the_step_on_every_rank(launcher, case_of, tmp
     assert 0 < updates[0] < 12
 
 
-def test_tf32_is_float32_where_nothing_has_it(trained, tier):
-    if tier == "cpu":
-        pytest.skip("TF32 is a format of GPUs: refused on the CPU tier")
+@pytest.mark.parametrize(
+    "tier", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True, scope="session"
+)
+def test_tf32_rounds_and_no_more(trained):
+    """A format of GPUs alone: the CPU tier refuses it."""
     assert_equals_reference(
         trained("Transformer", 2, precision="tf32", dtype="float32"),
         reference("Transformer"),

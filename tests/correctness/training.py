@@ -13,7 +13,7 @@ import torch
 from ddp_perf.config.refusals import check_options
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
-from ddp_perf.core.result import Collective, LaunchFailure, LaunchResult, Structure
+from ddp_perf.core.result import LaunchFailure, LaunchResult, Structure
 from ddp_perf.launch.launcher import Launcher, LaunchRequest
 from tests.correctness.workloads.models import (
     GLOBAL_BATCH,
@@ -44,6 +44,7 @@ class RankRecord:
     parameters: list[Tensors]
     buffers: list[Tensors]
     shards: dict[str, tuple[int, ...]]  # shape of this rank's part, where it holds only a part
+    compiled_graphs: int  # that torch.compile has made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,10 @@ class Trained:
     @property
     def structure(self) -> Structure:
         return self.result.ranks[0].structure
+
+    @property
+    def compiled_graphs(self) -> int:
+        return min(rank.compiled_graphs for rank in self.ranks)
 
     @property
     def collectives(self) -> list[tuple[str, str, int]]:
@@ -100,7 +105,9 @@ def reference(model: str, *, steps: int = STEPS, micro_steps: int = 1) -> RankRe
     """One process, float64, the plain module on the whole batch of all ranks and micro-steps."""
     module = build_model(model, "float64")
     optimizer = optimizer_of(module.parameters())
-    record = RankRecord(losses=[], gradients=[], parameters=[], buffers=[], shards={})
+    record = RankRecord(
+        losses=[], gradients=[], parameters=[], buffers=[], shards={}, compiled_graphs=0
+    )
     for step in range(steps):
         parts = [global_batch(step * micro_steps + m, "float64") for m in range(micro_steps)]
         loss = loss_of(module, tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
@@ -136,7 +143,3 @@ def assert_ranks_hold_the_same_bits(trained: Trained, step: int = -1) -> None:
     first, *others = (record.parameters[step] for record in trained.ranks)
     for other in others:
         assert all(torch.equal(first[name], other[name]) for name in first)
-
-
-def bytes_of(kind: str, collectives: list[Collective]) -> int:
-    return sum(collective.bytes for collective in collectives if collective.kind == kind)

@@ -68,13 +68,13 @@ class PartlyUsed(nn.Module):
 
 
 class Wide(nn.Sequential):
-    """Parameters that are worth sharding: 64 MiB in float32, in four blocks, and a little."""
+    """Parameters that are worth sharding: 16 MiB in float32, in four blocks, and a little."""
 
     def __init__(self) -> None:
         super().__init__(
-            nn.Linear(FEATURES, 2048),
-            *(nn.Linear(2048, 2048) for _ in range(4)),
-            nn.Linear(2048, OUTPUTS),
+            nn.Linear(FEATURES, 1024),
+            *(nn.Linear(1024, 1024) for _ in range(4)),
+            nn.Linear(1024, OUTPUTS),
         )
 
     @property
