@@ -47,7 +47,7 @@ def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         gradient_bytes=sum(p.numel() * p.element_size() for p in trained),
         buckets=_bucket_bytes(module),
-        collectives=tuple(_in_order(counter.seen, new)),
+        collectives=tuple(in_order(counter.seen, new)),
     )
 
 
@@ -65,7 +65,7 @@ def _bucket_bytes(module: nn.Module) -> tuple[int, ...]:
     return tuple(int(size) for size in re.findall(r"\d+", sizes))
 
 
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
     """A collective as it was dispatched, and the bytes of each tensor of it."""
 
     collective: Collective
@@ -77,7 +77,7 @@ class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[_Seen] = []
+        self.seen: list[Seen] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -89,7 +89,7 @@ class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 dtype=str(largest.dtype).removeprefix("torch."),
                 bytes=largest.nbytes,
             )
-            self.seen.append(_Seen(collective, {tensor.nbytes for tensor in tensors}))
+            self.seen.append(Seen(collective, {tensor.nbytes for tensor in tensors}))
         return func(*args, **(kwargs or {}))
 
 
@@ -107,7 +107,7 @@ def _kind(operator: str) -> str:
     return re.sub(r"^all_?(reduce|gather|to_?all)", r"all_\1", name).replace("toall", "to_all")
 
 
-def _in_order(seen: list[_Seen], entries: list[dict[str, Any]]) -> Iterator[Collective]:
+def in_order(seen: list[Seen], entries: list[dict[str, Any]]) -> Iterator[Collective]:
     """All collectives in the recorder's order: it also knows a hook's, of another thread.
 
     Those that were seen keep the kind they were seen as: over gloo the recorder calls a
