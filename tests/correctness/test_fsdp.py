@@ -134,6 +134,14 @@ def test_half_precision_gathers_half_the_bytes_and_reduces_in_float32(trained):
     )
 
 
+@pytest.mark.parametrize("offload", [False, True])
+def test_shards_are_on_the_device_unless_they_are_offloaded(trained, tier, offload):
+    sharded = trained("Transformer", 2, strategy="fsdp", fsdp={"cpu_offload": offload})
+
+    device = "cuda" if tier == "gpu" and not offload else "cpu"
+    assert [rank.devices for rank in sharded.ranks] == [{device}, {device}]
+
+
 def test_sharding_saves_memory(launcher, case_of, tmp_path):
     """Of 16 MiB each of parameters, gradients and momentum, one half is the other rank's."""
 

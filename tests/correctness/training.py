@@ -44,6 +44,7 @@ class RankRecord:
     parameters: list[Tensors]
     buffers: list[Tensors]
     shards: dict[str, tuple[int, ...]]  # shape of this rank's part, where it holds only a part
+    devices: set[str]  # that parameters are on: "cpu", "cuda"
     compiled_graphs: int  # that torch.compile has made
 
 
@@ -106,7 +107,13 @@ def reference(model: str, *, steps: int = STEPS, micro_steps: int = 1) -> RankRe
     module = build_model(model, "float64")
     optimizer = optimizer_of(module.parameters())
     record = RankRecord(
-        losses=[], gradients=[], parameters=[], buffers=[], shards={}, compiled_graphs=0
+        losses=[],
+        gradients=[],
+        parameters=[],
+        buffers=[],
+        shards={},
+        devices={"cpu"},
+        compiled_graphs=0,
     )
     for step in range(steps):
         parts = [global_batch(step * micro_steps + m, "float64") for m in range(micro_steps)]

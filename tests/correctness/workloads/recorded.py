@@ -96,6 +96,7 @@ class Recorder:
                 for name, parameter in self.module.named_parameters()
                 if isinstance(parameter, DTensor)
             },
+            "devices": {parameter.device.type for parameter in self.module.parameters()},
             "compiled_graphs": counters["stats"]["unique_graphs"],
         }
         torch.save(record, self.path)

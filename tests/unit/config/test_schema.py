@@ -16,7 +16,9 @@ from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions
 
 HOOKS = get_args(AnyCommHook)
 TYPES = {
-    "DdpOptions": DdpOptions, "FsdpOptions": FsdpOptions, "Tolerances": Tolerances,
+    "DdpOptions": DdpOptions,
+    "FsdpOptions": FsdpOptions,
+    "Tolerances": Tolerances,
     "MlpModel": MODELS["mlp"],
 }
 
