@@ -219,11 +219,19 @@ def make_result(measurements: list[Measurement], **changes: Any) -> SuiteResult:
 
 def make_gpus(count: int, name: str = "NVIDIA H200") -> list[Gpu]:
     """UUIDs are told apart by their first figure: GPU-0…, GPU-1…"""
-    return [Gpu(index=i, uuid=f"GPU-{i}abc-0000", name=name) for i in range(count)]
+    return [
+        Gpu(index=i, uuid=f"GPU-{i}abc-0000", name=name, compute_capability=(9, 0))
+        for i in range(count)
+    ]
 
 
-def make_gpu_machine(*names: str, interconnect: str | None = None) -> GpuMachine:
-    gpus = tuple(Gpu(index=i, uuid=f"GPU-{i}", name=name) for i, name in enumerate(names))
+def make_gpu_machine(
+    *names: str, interconnect: str | None = None, compute_capability: tuple[int, int] = (9, 0)
+) -> GpuMachine:
+    gpus = tuple(
+        Gpu(index=i, uuid=f"GPU-{i}", name=name, compute_capability=compute_capability)
+        for i, name in enumerate(names)
+    )
     return GpuMachine(gpus=gpus, interconnect=interconnect, driver="570.1")
 
 

@@ -19,6 +19,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     uuid: str
     name: str
+    compute_capability: tuple[int, int]
 
 
 class GpuMachine(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,7 @@ def _read_machine(mask: str | None) -> GpuMachine:
             index=index,
             uuid=pynvml.nvmlDeviceGetUUID(handle),
             name=pynvml.nvmlDeviceGetName(handle),
+            compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
         )
         for index, handle in enumerate(handles)
     ]

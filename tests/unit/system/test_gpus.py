@@ -95,6 +95,7 @@ def nvml(monkeypatch):
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
         "nvmlDeviceGetName": lambda handle: "NVIDIA H200",
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: [9, 0],
         "nvmlDeviceGetP2PStatus": p2p_status,
         "nvmlSystemGetDriverVersion": lambda: "570.1",
     }
