@@ -52,17 +52,22 @@ def _shipped() -> list[Path]:
 
 def _structures(path: Path, launcher: ForkserverLauncher) -> StructureBaseline:
     cases = [case for case in load_cases([path], Overrides()) if case.world_size <= 2]
-    measured: dict[int, Structure] = {}
+    measured: dict[str, Structure] = {}
     for case in cases:
-        if case.world_size not in measured:
-            measured[case.world_size] = _launched(case, launcher)
+        if _step(case) not in measured:
+            measured[_step(case)] = _launched(case, launcher)
     return StructureBaseline(
         suite=cases[0].suite,
         cases={
-            case.id: CaseStructure(work=case.work(), structure=measured[case.world_size])
+            case.id: CaseStructure(work=case.work(), structure=measured[_step(case)])
             for case in cases
         },
     )
+
+
+def _step(case: Case) -> str:
+    """Cases that differ in their batch alone do the same step."""
+    return repr({name: value for name, value in case.work().items() if name != "batch_size"})
 
 
 def _launched(case: Case, launcher: ForkserverLauncher) -> Structure:

@@ -25,6 +25,11 @@ def known(path):
     return [(case, structures[case.id]) for case in cases]
 
 
+def sent(structure, kind):
+    """Bytes of each collective of a kind, in order."""
+    return [one.bytes for one in structure.collectives if one.kind == kind]
+
+
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_suite_has_the_structure_of_its_cases_as_they_are(path):
     """Where not: python ci/structures.py."""
@@ -37,12 +42,46 @@ def test_ddp_reduces_every_gradient_once_and_one_rank_sends_nothing(path):
     for case, stored in known(path):
         structure = stored.structure
         assert structure.gradient_bytes == 4 * structure.parameters
-        reduced = [c.bytes for c in structure.collectives if c.kind == "all_reduce"]
         if case.world_size == 1:
             assert (structure.collectives, structure.buckets) == ((), ())
-        else:
+        elif case.strategy == "ddp" and case.comm_hook is None:
+            reduced = sent(structure, "all_reduce")
             assert sum(reduced) == sum(structure.buckets) == structure.gradient_bytes
             assert sorted(reduced) == sorted(structure.buckets)
+
+
+@pytest.mark.parametrize("folder", ["", "cpu"])
+def test_fsdp_scatters_every_gradient_once_and_gathers_blocks_twice(folder):
+    """The root's own parameters are kept from forward to backward, the blocks' are not."""
+    for case, stored in known(ROOT / "bench_configs" / folder / "fsdp_scaling.yaml"):
+        if case.world_size == 2:
+            structure = stored.structure
+            root, *blocks = sent(structure, "all_gather")
+            padded = pytest.approx(structure.gradient_bytes, rel=1e-4)  # odd rows, of two ranks
+            assert sum(sent(structure, "reduce_scatter")) == padded
+            assert root + sum(blocks) / 2 == padded
+            assert len(blocks) == 2 * case.model["num_layers"]
+
+
+@pytest.mark.parametrize("folder", ["", "cpu"])
+def test_each_hook_sends_what_its_formula_says(folder):
+    path = ROOT / "bench_configs" / folder / "comm_optimizations.yaml"
+    hooked = {c.comm_hook.kind: (c, s.structure) for c, s in known(path) if c.comm_hook}
+
+    _, half = hooked["fp16"]
+    assert sum(sent(half, "all_reduce")) == half.gradient_bytes / 2
+    case, sparse = hooked["topk"]
+    kept = round(case.comm_hook.ratio * sparse.parameters)
+    for bytes_ in sent(sparse, "all_gather"):  # of two ranks: values, and where they belong
+        assert bytes_ == pytest.approx(2 * 4 * kept, rel=0.01)
+    _, tree = hooked["hierarchical"]
+    assert sum(sent(tree, "reduce_scatter")) == sum(sent(tree, "all_gather")) == tree.gradient_bytes
+    assert sum(sent(tree, "all_reduce")) == tree.gradient_bytes / 2  # groups of two
+    case, low_rank = hooked["powersgd"]
+    sizes = [case.model[f"{name}_dim"] for name in ("input", "hidden", "output")]
+    first, last = sizes[0] + sizes[1], sizes[1] + sizes[2]  # P and Q of both matrices
+    biases = sizes[1] + sizes[2]
+    assert sum(sent(low_rank, "all_reduce")) == 4 * (case.comm_hook.rank * (first + last) + biases)
 
 
 @pytest.mark.parametrize(
