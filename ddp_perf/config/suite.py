@@ -88,8 +88,8 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     activation_checkpointing: Annotated[
         bool,
         Meta(
-            description="Compute the activations of each block again in the backward instead of"
-            " keeping them; of the whole model, where the workload names no blocks."
+            description="Compute the activations of each block that the workload names again in"
+            " the backward, instead of keeping them."
         ),
     ] = False
     compile: Annotated[

@@ -29,7 +29,7 @@ STEPS = 4
 Tensors = dict[str, torch.Tensor]
 
 # Largest relative error, in norm, of a step's gradients or parameters against float64.
-TOLERANCES = {"float64": 1e-13, "float32": 2e-6}
+TOLERANCES = {"float64": 1e-14, "float32": 2e-6}
 UNIT_ROUNDOFF = {"fp16": 2**-11, "tf32": 2**-11, "bf16": 2**-8}
 HOOK_ROUNDINGS = 4  # units: gradients are rounded once, and once for each sum
 LAYER_ROUNDINGS = 16  # units: so are activations, layer by layer; seen: up to 7
