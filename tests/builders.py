@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import (
@@ -26,7 +28,7 @@ from ddp_perf.launch.launcher import LaunchRequest, Runtime
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import Capacity
-from ddp_perf.system.gpus import NO_GPUS, Gpu, GpuMachine
+from ddp_perf.system.gpus import NO_GPUS
 
 SUITE = {
     "suite": "quick",
@@ -198,14 +200,27 @@ def make_result(measurements: list[Measurement], **changes: Any) -> SuiteResult:
     return SuiteResult(**{**fields, **changes})
 
 
-def make_gpus(count: int, name: str = "NVIDIA H200") -> list[Gpu]:
+def make_gpu(index: int = 0, **changes: Any) -> Gpu:
     """UUIDs are told apart by their first figure: GPU-0…, GPU-1…"""
-    return [Gpu(index=i, uuid=f"GPU-{i}abc-0000", name=name) for i in range(count)]
+    fields = {
+        "index": index,
+        "uuid": f"GPU-{index}abc-0000",
+        "name": "NVIDIA H200",
+        "compute_capability": (9, 0),
+    }
+    return Gpu(**{**fields, **changes})
 
 
-def make_gpu_machine(*names: str, interconnect: str | None = None) -> GpuMachine:
-    gpus = tuple(Gpu(index=i, uuid=f"GPU-{i}", name=name) for i, name in enumerate(names))
-    return GpuMachine(gpus=gpus, interconnect=interconnect, driver="570.1")
+def make_gpus(count: int) -> list[Gpu]:
+    return [make_gpu(index) for index in range(count)]
+
+
+def make_gpu_machine(*names: str, nvlinks: int = 0, pcie: PcieLevel = "PHB") -> GpuMachine:
+    """GPUs of these names, every pair linked alike."""
+    gpus = tuple(make_gpu(index, name=name) for index, name in enumerate(names))
+    pairs = itertools.combinations(range(len(names)), 2)
+    links = [GpuLink(first=a, second=b, nvlinks=nvlinks, pcie=pcie) for a, b in pairs]
+    return GpuMachine(gpus=gpus, links=tuple(links), driver="570.1")
 
 
 def make_capacity(machine: GpuMachine = NO_GPUS, cores: int = 2) -> Capacity:

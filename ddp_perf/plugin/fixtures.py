@@ -158,6 +158,7 @@ def _record_finding(measured: MeasuredCase, finding: Finding) -> None:
         "value": finding.value,
         "baseline": finding.baseline,
         "baseline_date": finding.baseline_date,
+        "changed": ", ".join(finding.changed) or None,
         "ratio": verdict.ratio,
         "interval": verdict.interval,
         "minimum_detectable": verdict.minimum_detectable,

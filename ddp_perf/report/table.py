@@ -6,6 +6,7 @@ import io
 import textwrap
 from collections.abc import Sequence
 
+import msgspec
 import rich.box
 import rich.console
 import rich.table
@@ -97,8 +98,11 @@ def _notes(result: SuiteResult) -> list[str]:
         line
         for finding in result.findings
         if finding.verdict.outcome not in _QUIET or finding.drift is not None
-        for line in describe_finding(finding).splitlines()
+        for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
+    changes = dict.fromkeys(change for f in result.findings for change in f.changed)
+    if changes:
+        notes.append(f"changed since the baseline: {', '.join(changes)}")
     unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
     if unknown:
         noun = "case" if len(unknown) == 1 else "cases"

@@ -23,6 +23,8 @@ def describe_finding(finding: Finding) -> str:
             lines[0] += f" (minimum detectable: {verdict.minimum_detectable:.1%})"
     lines.append(verdict.reason)
     lines += [_describe_look(look) for look in finding.earlier]
+    if finding.changed:
+        lines.append(f"changed since the baseline: {', '.join(finding.changed)}")
     if finding.published is not None:
         lines.append(finding.published)
     if finding.drift is not None:

@@ -22,6 +22,7 @@ from ddp_perf.stats.budget import alpha_per_metric
 _REMEDIES = Remedies(
     no_such_case="measure it in both sessions",
     other_work="measure the same work in both sessions",
+    other_machine="measure both sessions on one machine, set up alike",
 )
 _WORSE = (Outcome.REGRESSION, Outcome.INCOMPARABLE)
 _GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
@@ -140,7 +141,10 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         environment=suite.environment,
         alpha=alpha,
     )
-    findings = judge_suite(suite.measurements, suite.summaries, bar)
+    findings = [
+        msgspec.structs.replace(finding, changed=())  # `Comparison.changed` tells it once for all
+        for finding in judge_suite(suite.measurements, suite.summaries, bar)
+    ]
     return msgspec.structs.replace(
         suite, baseline_path=old.name, alpha=alpha, findings=tuple(findings), saved={}
     )

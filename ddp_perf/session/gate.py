@@ -14,6 +14,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.session.comparability import changes, other_machine
 from ddp_perf.session.judging import judge_night, nights_of, prior_of, tolerance_of
 from ddp_perf.session.published import describe_published, judge_published, published_of
 from ddp_perf.session.structure import compare_structure
@@ -26,6 +27,9 @@ class Remedies(msgspec.Struct, frozen=True, kw_only=True):
 
     no_such_case: str = "--save-baseline records it"
     other_work: str = '--save-baseline=accept --reason "…" replaces it'
+    other_machine: str = (
+        '--save-baseline=accept --reason "…" replaces it, -o ddp_baselines=DIR keeps both'
+    )
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +71,9 @@ def judge_suite(
                 f"{bar.baseline_path} holds other work: {', '.join(changed)};"
                 f" {bar.remedies.other_work}"
             )
+            findings += _refused(case, Outcome.INCOMPARABLE, reason)
+        elif other := other_machine(stored, bar.environment, world_size=case.world_size):
+            reason = f"{bar.baseline_path}: {other}; {bar.remedies.other_machine}"
             findings += _refused(case, Outcome.INCOMPARABLE, reason)
         else:
             for metric in gated_metrics(case):
@@ -186,6 +193,7 @@ def _judge_metric(
         value=statistics.median(current) if current else None,
         baseline=statistics.median(levels) if levels else None,
         baseline_date=nights[0].date if nights else None,
+        changed=tuple(changes(nights[0].environment, bar.environment)) if nights else (),
         drift=_drift(stored, metric, current),
     )
 

@@ -11,11 +11,13 @@ import msgspec
 from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, merge, refusal
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
+from ddp_perf.session.comparability import other_machine
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
@@ -68,11 +70,13 @@ def run_suite(
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
         runtime = launcher.runtime(request.cases[0].env)
+        _check_runtime(tier, runtime)
         result = SuiteResult(
             suite=request.suite,
             tier=tier,
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             environment=describe_environment(capacity, tier, runtime, request.root),
+            machine=capacity.machine if tier == "gpu" else None,
             baseline_path=str(store.path(key)),
             alpha=request.alpha,
             injections=tuple(injection.text for injection in request.injections),
@@ -84,6 +88,16 @@ def run_suite(
     finally:
         progress.end()
     return _saved(result, request, baseline, store)
+
+
+def _check_runtime(tier: Tier, runtime: Runtime) -> None:
+    """Raises LaunchError where torch has no CUDA or no NCCL, before any rank would."""
+    if tier == "gpu" and (runtime.cuda is None or runtime.nccl is None):
+        lacking = "CUDA" if runtime.cuda is None else "NCCL"
+        raise LaunchError(
+            f"torch {runtime.torch} is built without {lacking}, which the gpu tier needs:"
+            " install a CUDA build of torch (pytorch.org/get-started), or run -m cpu"
+        )
 
 
 class _Run:
@@ -210,7 +224,8 @@ def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) ->
         return "it has a baseline already (append and accept change one)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"
-    return None
+    other = other_machine(stored, new.session.environment, world_size=new.case.world_size)
+    return None if other is None else f"{other} (accept replaces what is stored)"
 
 
 def _not_fit(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.system.gpus import GpuMachine, accelerator_slug, find_gpus
+from ddp_perf.core.gpu import GpuMachine
+from ddp_perf.system.gpus import accelerator_slug, find_gpus
 from ddp_perf.system.host import allowed_cores, cpu_name, cpu_slug
 
 

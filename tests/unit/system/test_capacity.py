@@ -29,7 +29,7 @@ def test_an_obstacle_names_what_is_needed_and_what_was_found(
 
 
 def test_the_gpu_tier_is_described_by_its_gpus():
-    machine = make_gpu_machine("Tesla T4", "Tesla T4", interconnect="pcie")
+    machine = make_gpu_machine("Tesla T4", "Tesla T4")
     capacity = make_capacity(machine, cores=16)
 
     assert capacity.accelerator_key("gpu") == "t4"
