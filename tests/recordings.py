@@ -157,6 +157,9 @@ class FakeNvml:
     def _nvmlDeviceGetApplicationsClock(self, handle: Any, kind: int) -> int:
         return self._or_unsupported(handle.gpu.sm_clock_mhz)
 
+    def _nvmlDeviceGetDefaultApplicationsClock(self, handle: Any, kind: int) -> int:
+        return self._or_unsupported(handle.gpu.sm_clock_default_mhz)
+
     def _nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int) -> int:
         return self._or_unsupported(handle.gpu.sm_clock_max_mhz)
 

@@ -55,6 +55,7 @@ def gpu_machines(draw: st.DrawFn, *, most: int = 8) -> GpuMachine:
         "power_limit_w": st.integers(60, 1000).map(float),
         "power_default_w": st.integers(60, 1000).map(float),
         "sm_clock_mhz": st.integers(300, 2000),
+        "sm_clock_default_mhz": st.integers(300, 2000),
         "sm_clock_max_mhz": st.integers(300, 2000),
         "pcie_generation_max": st.integers(1, 6),
         "pcie_width_max": st.sampled_from([1, 8, 16]),

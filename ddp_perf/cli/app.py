@@ -6,6 +6,7 @@ import typer
 
 from ddp_perf.cli.audit import audit
 from ddp_perf.cli.compare import compare
+from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.group import CommandGroup
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(compare)
 app.command()(audit)
+app.command()(doctor)
 
 
 @app.callback()

@@ -28,6 +28,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     power_limit_w: float | None = None
     power_default_w: float | None = None
     sm_clock_mhz: int | None = None  # that applications are given
+    sm_clock_default_mhz: int | None = None
     sm_clock_max_mhz: int | None = None
     pcie_generation_max: int | None = None  # of the card and its slot together
     pcie_width_max: int | None = None

@@ -92,10 +92,9 @@ def run_suite(
 
 def _check_runtime(tier: Tier, runtime: Runtime) -> None:
     """Raises LaunchError where torch has no CUDA or no NCCL, before any rank would."""
-    if tier == "gpu" and (runtime.cuda is None or runtime.nccl is None):
-        lacking = "CUDA" if runtime.cuda is None else "NCCL"
+    if tier == "gpu" and runtime.lacking is not None:
         raise LaunchError(
-            f"torch {runtime.torch} is built without {lacking}, which the gpu tier needs:"
+            f"torch {runtime.torch} is built without {runtime.lacking}, which the gpu tier needs:"
             " install a CUDA build of torch (pytorch.org/get-started), or run -m cpu"
         )
 

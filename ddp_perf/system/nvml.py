@@ -149,6 +149,9 @@ def _read_gpu(index: int, handle: Any) -> list[Gpu]:
             power_limit_w=_thousandth(limit_mw),
             power_default_w=_thousandth(default_mw),
             sm_clock_mhz=_optional(pynvml.nvmlDeviceGetApplicationsClock, handle, clock),
+            sm_clock_default_mhz=_optional(
+                pynvml.nvmlDeviceGetDefaultApplicationsClock, handle, clock
+            ),
             sm_clock_max_mhz=_optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, clock),
             pcie_generation_max=_optional(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
             pcie_width_max=_optional(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
