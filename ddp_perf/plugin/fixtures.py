@@ -21,6 +21,7 @@ from ddp_perf.report.text import (
     summary_block,
 )
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.utilisation import utilisation_of
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
 _FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
@@ -81,7 +82,10 @@ def ddp_measured(
     figures = case_figures(result, ddp_case.id)
     assert figures is not None  # no failure: every launch delivered
     placements = placement_lines([rank.placement for rank in measurement.launches[0].ranks])
-    block = summary_block(measurement, result.summaries[ddp_case.id])
+    utilisation = utilisation_of(measurement, result.environment.accelerator_key)
+    if utilisation is not None and utilisation.mfu is not None:
+        request.node.user_properties.append(("mfu", utilisation.mfu))
+    block = summary_block(measurement, result.summaries[ddp_case.id], utilisation)
     request.node.add_report_section("setup", "ddp", "\n".join([*placements, "", block]))
     return MeasuredCase(ddp_case, result, figures, request.node)
 

@@ -19,6 +19,7 @@ from ddp_perf.session.judging import judge_night, nights_of, prior_of, tolerance
 from ddp_perf.session.published import describe_published, judge_published, published_of
 from ddp_perf.session.structure import compare_structure
 from ddp_perf.session.summaries import as_session
+from ddp_perf.session.utilisation import utilisation_of
 from ddp_perf.stats.judge import confirm
 
 
@@ -64,7 +65,11 @@ def judge_suite(
         if measurement.failures or not measurement.launches:
             continue
         case, stored = measurement.case, bar.baseline.cases.get(case_id)
-        if stored is None:
+        utilisation = utilisation_of(measurement, bar.environment.accelerator_key)
+        if utilisation is not None and utilisation.is_impossible:
+            reason = f"a measurement error: MFU {utilisation}"
+            findings += _refused(case, Outcome.INVALID, reason)
+        elif stored is None:
             findings += _unknown(case, summaries[case_id], bar)
         elif changed := differences(stored, case):
             reason = (

@@ -13,7 +13,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     backward of its does: a multiplication and an addition are two.
 
     Elementwise operations are left out, as ``torch.utils.flop_counter.FlopCounterMode`` does,
-    which also tracks modules: 20 ms a step here, for figures that nobody reads.
+    which also tracks modules, for figures that nobody reads here.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        formula = flop_registry.get(func._overloadpacket)
+        formula = flop_registry.get(getattr(func, "_overloadpacket", None))
         if formula is not None:
             self.flops += formula(*args, **(kwargs or {}), out_val=out)
         return out

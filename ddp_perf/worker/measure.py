@@ -20,6 +20,7 @@ from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.control import control_times_s
+from ddp_perf.worker.flops import FlopCounter
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
@@ -46,7 +47,8 @@ def measure(
     peak_memory = _peak_memory(device)  # before anything else can raise it
     for _ in range(SETTLED_AFTER - case.schedule.steps):
         trainer.step()
-    structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
+    with FlopCounter() as counter:
+        structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     return RankResult(
@@ -59,6 +61,7 @@ def measure(
         digest=parameter_digest(trainer.module),
         structure=structure,
         ddp_logging=_finite(ddp_logging(trainer.module)),
+        flops=counter.flops,
     )
 
 
