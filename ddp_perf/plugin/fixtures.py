@@ -22,6 +22,7 @@ from ddp_perf.report.text import (
 )
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.utilisation import utilisation_of
+from ddp_perf.system.xid import find_xids
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
 _FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
@@ -141,8 +142,10 @@ def _refuse_a_crowd(config: pytest.Config) -> None:
 def _check_machine(ddp: DdpSession, case: Case) -> None:
     expected, found = ddp.options.expect_devices, len(ddp.capacity.machine.gpus)
     if case.tier == "gpu" and expected is not None and found != expected:
+        causes = [ddp.capacity.machine.problem, *find_xids()]
+        why = f" ({'; '.join(filter(None, causes))})" if any(causes) else ""
         pytest.fail(
-            f"--ddp-expect-devices {expected}: found {found}; see nvidia-smi and"
+            f"--ddp-expect-devices {expected}: found {found}{why}; see nvidia-smi and"
             " CUDA_VISIBLE_DEVICES",
             pytrace=False,
         )

@@ -22,6 +22,7 @@ def run(monkeypatch):
     """``run(reader, *arguments)`` on a replayed machine with a fit host."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(command, "read_host_state", lambda: HOST)
+    monkeypatch.setattr(command, "find_xids", list)
 
     def start(reader, *arguments, launcher=FakeLauncher):
         monkeypatch.setattr(command, "NvmlReader", lambda: reader)
@@ -81,3 +82,12 @@ def test_a_torch_without_cuda_spoils_a_machine_with_gpus_and_no_other(run):
     assert with_gpu.exit_code == 1
     assert "install a CUDA build" in with_gpu.stdout
     assert without.exit_code == 0
+
+
+def test_an_xid_in_the_kernels_log_is_a_spoiler(run, monkeypatch):
+    monkeypatch.setattr(command, "find_xids", lambda: ["Xid 79 of 0000:3b:00"])
+
+    done = run(RecordedReader.of("h200"))
+
+    assert done.exit_code == 1
+    assert "the kernel's log has Xid 79 of 0000:3b:00" in done.stdout
