@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from ddp_perf.baselines.store import baseline_schema
+from ddp_perf.baselines.store import baseline_schema, structure_schema
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.report.results import results_schema
 
@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 SCHEMAS = {
     "bench_configs/schema.json": suite_schema,
     "baselines/schema/baseline.schema.json": baseline_schema,
+    "baselines/schema/structure.schema.json": structure_schema,
     "docs/results.schema.json": results_schema,
 }
 

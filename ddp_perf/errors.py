@@ -9,6 +9,10 @@ class ConfigError(DdpPerfError):
     """A suite file, or an option that overrides it, that cannot be run as written."""
 
 
+class DataError(DdpPerfError):
+    """A file of training data that cannot be read as what it should be."""
+
+
 class BaselineError(DdpPerfError):
     """A baseline file that cannot be read, or a baseline that must not be saved."""
 

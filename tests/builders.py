@@ -11,6 +11,7 @@ import msgspec
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
+from ddp_perf.core.conditions import LaunchConditions, RankConditions
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
 from ddp_perf.core.measurement import Finding, Measurement
@@ -119,6 +120,24 @@ def make_measurement(
     """One launch for each of ``step_s``."""
     launches = [make_launch(case, i, step_s=value, **rank) for i, value in enumerate(step_s)]
     return Measurement(case=case, launches=tuple(launches), failures=())
+
+
+def with_conditions(
+    measurement: Measurement, *each: RankConditions | LaunchConditions | None
+) -> Measurement:
+    """One for each launch: of all of its ranks, or of the launch itself; None: nothing known."""
+    launches = [
+        launch if conditions is None else _under(launch, conditions)
+        for launch, conditions in zip(measurement.launches, each, strict=True)
+    ]
+    return msgspec.structs.replace(measurement, launches=tuple(launches))
+
+
+def _under(launch: LaunchResult, conditions: RankConditions | LaunchConditions) -> LaunchResult:
+    if isinstance(conditions, LaunchConditions):
+        return msgspec.structs.replace(launch, conditions=conditions)
+    ranks = [msgspec.structs.replace(rank, conditions=conditions) for rank in launch.ranks]
+    return msgspec.structs.replace(launch, ranks=tuple(ranks))
 
 
 def make_environment(**changes: Any) -> Environment:
@@ -239,7 +258,7 @@ class FakeLauncher:
         self._answer = answer or (lambda request: make_launch(request.case, request.round))
         self.asked: list[tuple[str, int]] = []
 
-    def runtime(self, env: dict[str, str]) -> Runtime:
+    def runtime(self, case: Case | None = None) -> Runtime:
         return RUNTIME
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:

@@ -10,6 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine
+from ddp_perf.system.core_times import CoreTimes
+from ddp_perf.system.rank_watch import RankReading
 
 FACTORS = st.floats(1e-6, 1e6)
 SLOWER = st.floats(1.001, 3.0)
@@ -86,3 +88,20 @@ def gpu_machines(draw: st.DrawFn, *, most: int = 8) -> GpuMachine:
         for first, second in itertools.combinations(range(count), 2)
     ]
     return GpuMachine(gpus=tuple(gpus), links=tuple(links), driver="570.1", cuda_driver="12.8")
+
+
+_SECONDS = st.floats(0, 1e6)
+
+
+def rank_readings() -> st.SearchStrategy[RankReading]:
+    """Any counters at all, also such as stand still or run backwards between two readings."""
+    core = st.builds(CoreTimes, total=_SECONDS, idle=_SECONDS, interrupts=_SECONDS, stolen=_SECONDS)
+    return st.builds(
+        RankReading,
+        at_s=_SECONDS,
+        cores=st.dictionaries(st.integers(0, 3), core),
+        family_cpu_s=_SECONDS,
+        waits_s=st.dictionaries(st.integers(1, 3), _SECONDS),
+        heat_events=st.integers(0, 3),
+        clock_ratio=st.floats(0.01, 2),
+    )

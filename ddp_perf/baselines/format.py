@@ -12,7 +12,9 @@ def format_json(value: Any) -> str:
 
 
 def _format(value: Any, indent: str) -> str:
-    if _fits_a_line(value):
+    children = list(value.values()) if isinstance(value, dict) else value
+    plain = not any(isinstance(child, dict | list | tuple) for child in _items(children))
+    if not isinstance(value, dict | list | tuple) or plain:
         return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
     deeper = indent + " "
     if isinstance(value, dict):
@@ -21,13 +23,6 @@ def _format(value: Any, indent: str) -> str:
         ]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
     return "[\n" + ",\n".join(deeper + _format(item, deeper) for item in value) + f"\n{indent}]"
-
-
-def _fits_a_line(value: Any) -> bool:
-    """Plain values, a list of them, or an object of plain values and such lists."""
-    if isinstance(value, dict):
-        return all(not isinstance(child, dict) and _fits_a_line(child) for child in value.values())
-    return not any(isinstance(item, dict | list | tuple) for item in _items(value))
 
 
 def _items(value: Any) -> list[Any]:

@@ -1,4 +1,8 @@
-"""``baselines/<accelerator>.json``: read strictly, written atomically, one writer at a time."""
+"""``baselines/<accelerator>.json``: read strictly, written atomically, one writer at a time.
+
+Beside them ``baselines/structure/<suite>.json``, which no session writes: what the steps of a
+suite do on any machine.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,27 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import filelock
 import msgspec
 
 from ddp_perf.baselines.format import format_json
-from ddp_perf.core.baseline import CONTROL, SCHEMA_VERSION, Baseline
+from ddp_perf.core.baseline import (
+    CONTROL,
+    SCHEMA_VERSION,
+    Baseline,
+    CaseStructure,
+    StructureBaseline,
+)
 from ddp_perf.core.metric import METRICS
 from ddp_perf.errors import BaselineError
 from ddp_perf.system.files import replace_file
 
 _DECODER = msgspec.json.Decoder(Baseline)
+_STRUCTURES = msgspec.json.Decoder(StructureBaseline)
 _LOCK_PATIENCE_S = 30
+T = TypeVar("T")
 
 
 class BaselineStore:
@@ -30,17 +42,25 @@ class BaselineStore:
     def path(self, accelerator: str) -> Path:
         return self.directory / f"{accelerator}.json"
 
+    def structure_path(self, suite: str) -> Path:
+        return self.directory / "structure" / f"{suite}.json"
+
+    def load_structures(self, suite: str) -> dict[str, CaseStructure]:
+        """By case id; empty where there is no file. Raises BaselineError for a broken one."""
+        path = self.structure_path(suite)
+        raw = _read(path)
+        return _decoded(path, raw, _STRUCTURES).cases if raw is not None else {}
+
     def load(self, accelerator: str) -> Baseline:
         """The stored baseline, or an empty one. Raises BaselineError for a broken file."""
         path = self.path(accelerator)
-        try:
-            raw = path.read_bytes()
-        except FileNotFoundError:
+        raw = _read(path)
+        if raw is None:
             units = {metric.name: metric.unit for metric in METRICS} | {CONTROL: "s"}
             return Baseline(accelerator=accelerator, units=units)
-        except OSError as error:
-            raise BaselineError(f"{path}: cannot be read: {error.strerror}") from None
-        return _decoded(path, raw, accelerator)
+        baseline = _decoded(path, raw, _DECODER)
+        _check(path, baseline, accelerator)
+        return baseline
 
     def relatives(self, accelerator: str) -> list[Baseline]:
         """Of other accelerators of the same family: ``v100-…`` of ``v100-pcie-16gb``.
@@ -83,7 +103,16 @@ def _shared(one: str, other: str) -> int:
     return len(set(one.split("-")) & set(other.split("-")))
 
 
-def _decoded(path: Path, raw: bytes, accelerator: str) -> Baseline:
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _decoded(path: Path, raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         version = json.loads(raw)["schema_version"]
     except (ValueError, TypeError, KeyError) as error:
@@ -97,11 +126,9 @@ def _decoded(path: Path, raw: bytes, accelerator: str) -> Baseline:
             " the file is left untouched"
         )
     try:
-        baseline = _DECODER.decode(raw)
+        return decoder.decode(raw)
     except msgspec.DecodeError as error:
         raise BaselineError(f"{path}: {error}; restore it from version control") from None
-    _check(path, baseline, accelerator)
-    return baseline
 
 
 def _check(path: Path, baseline: Baseline, accelerator: str) -> None:
@@ -125,3 +152,8 @@ def _check(path: Path, baseline: Baseline, accelerator: str) -> None:
 def baseline_schema() -> dict[str, Any]:
     """JSON Schema of a baseline file."""
     return msgspec.json.schema(Baseline)
+
+
+def structure_schema() -> dict[str, Any]:
+    """JSON Schema of a file of ``baselines/structure/``."""
+    return msgspec.json.schema(StructureBaseline)

@@ -8,6 +8,7 @@ from ddp_perf.cli.audit import audit
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.group import CommandGroup
+from ddp_perf.cli.selftest import selftest
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -18,6 +19,7 @@ app = typer.Typer(
 app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
+app.command()(selftest)
 
 
 @app.callback()

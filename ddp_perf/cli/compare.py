@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import FalseAlarmRate
 from ddp_perf.report.comparison import comparison_json, comparison_text
 from ddp_perf.report.results import read_results
 from ddp_perf.session.compare import Side, compare_sessions
@@ -17,10 +18,7 @@ from ddp_perf.session.compare import Side, compare_sessions
 def compare(
     old: Annotated[Path, typer.Argument(metavar="A.json", help="The older session's results.")],
     new: Annotated[Path, typer.Argument(metavar="B.json", help="The session to judge.")],
-    false_alarm_rate: Annotated[
-        float,
-        typer.Option(metavar="P", help="Chance of any false REGRESSION in the comparison."),
-    ] = 0.01,
+    false_alarm_rate: FalseAlarmRate = 0.01,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Judge results B against results A, both written by pytest --ddp-json.
@@ -34,10 +32,6 @@ def compare(
       2  undecided: inconclusive, suspect or invalid, or a case that one file lacks
       4  usage: an argument, or a file that cannot be read or compared
     """
-    if not 0 < false_alarm_rate < 0.5:
-        raise typer.BadParameter(
-            f"--false-alarm-rate: {false_alarm_rate} is no rate between 0 and 0.5"
-        )
     comparison = compare_sessions(_read(old), _read(new), false_alarm_rate=false_alarm_rate)
     if as_json:
         typer.echo(comparison_json(comparison))

@@ -51,7 +51,7 @@ def diagnose(reader: GpuReader) -> Diagnosis:
     runtime: Runtime | None = None
     with contextlib.closing(ForkserverLauncher()) as launcher:
         try:
-            runtime = launcher.runtime({})
+            runtime = launcher.runtime()
         except LaunchError as error:
             spoilers.append(Spoiler(what=str(error), remedy="see that torch can be imported"))
     if machine.gpus and runtime is not None and runtime.lacking is not None:

@@ -15,6 +15,7 @@ from ddp_perf.config.overrides import Overrides, apply_overrides
 from ddp_perf.config.suite import Suite, cases_of
 from ddp_perf.config.target import check_target
 from ddp_perf.core.case import Case
+from ddp_perf.core.data import DATA_FOLDER, has_texts
 from ddp_perf.core.models import MODELS
 from ddp_perf.errors import ConfigError
 
@@ -34,19 +35,22 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader where
         return mapping
 
 
-def load_cases(paths: Sequence[Path], overrides: Overrides) -> list[Case]:
+def load_cases(
+    paths: Sequence[Path], overrides: Overrides, import_paths: Sequence[str] = ()
+) -> list[Case]:
     """The cases of all suite files, with the overrides applied, each id once in its tier.
 
+    ``import_paths``: where ranks look first for a user's workload.
     Raises ConfigError naming the file and the field.
     """
-    suites = [(path, load_suite(path)) for path in dict.fromkeys(paths)]
+    suites = [(path, load_suite(path, import_paths)) for path in dict.fromkeys(paths)]
     _check_names(suites)
     variants = apply_overrides(suites, overrides)
     origin: dict[tuple[str, str], Path] = {}
     cases: list[Case] = []
     for path, variant in variants:
         for case in cases_of(variant):
-            _check_threads(path, case)
+            _check_environment(path, case)
             key = (case.tier, case.id)  # what a baseline is found by
             if key in origin:
                 raise ConfigError(_duplicate(case.id, origin[key], path))
@@ -55,10 +59,12 @@ def load_cases(paths: Sequence[Path], overrides: Overrides) -> list[Case]:
     return cases
 
 
-def _check_threads(path: Path, case: Case) -> None:
+def _check_environment(path: Path, case: Case) -> None:
     threads = case.env.get("OMP_NUM_THREADS", "1")
     if not threads.isdecimal() or int(threads) == 0:
         raise ConfigError(f"{path}: env.OMP_NUM_THREADS: {threads!r} is no number of threads")
+    if DATA_FOLDER in case.env:
+        raise ConfigError(f"{path}: env.{DATA_FOLDER}: set it in the environment of pytest itself")
 
 
 def _check_names(suites: Sequence[tuple[Path, Suite]]) -> None:
@@ -78,14 +84,14 @@ def find_suites(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*.y*ml") if path.suffix in {".yaml", ".yml"})
 
 
-def load_suite(path: Path) -> Suite:
+def load_suite(path: Path, import_paths: Sequence[str] = ()) -> Suite:
     """Read and validate one suite file. Raises ConfigError."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such suite file{_nearest_file(path)}")
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
         suite = msgspec.convert(data, Suite)
-        return _validated(suite)
+        return _validated(suite, import_paths)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
     except msgspec.ValidationError as error:
@@ -96,7 +102,7 @@ def load_suite(path: Path) -> Suite:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _validated(suite: Suite) -> Suite:
+def _validated(suite: Suite, import_paths: Sequence[str]) -> Suite:
     """What the types alone cannot say. Fills the model's defaults in."""
     if suite.warmup >= suite.steps:
         raise ConfigError(
@@ -108,6 +114,9 @@ def _validated(suite: Suite) -> Suite:
         twice = [value for value in values if values.count(value) > 1]
         if twice:
             raise ConfigError(f"{field}: {twice[0]} is listed twice, so two cases have one id")
+    if suite.data.source == "files" and not has_texts(suite.workload):
+        readers = ", ".join(filter(has_texts, MODELS))
+        raise ConfigError(f"data.source: only {readers} read files; make it synthetic")
     if suite.workload in MODELS:
         return msgspec.structs.replace(suite, model=_validated_model(suite))
     if ":" not in suite.workload:
@@ -116,7 +125,7 @@ def _validated(suite: Suite) -> Suite:
             f"workload: {suite.workload!r} is none of the suite's own ({', '.join(known)});"
             f" write your own as module:function{did_you_mean(suite.workload, known)}"
         )
-    check_target(suite.workload)
+    check_target(suite.workload, suite.model, import_paths)
     return suite
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from ddp_perf.config.suite import Suite, Variant
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.data import has_texts
 from ddp_perf.core.models import MODELS
 from ddp_perf.errors import ConfigError
 
@@ -27,6 +28,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     warmup: int | None = None
     launches: int | None = None
     env: tuple[tuple[str, str], ...] = ()  # a name given several times is swept
+    files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
 
     @property
     def model(self) -> dict[str, int]:
@@ -77,6 +79,10 @@ def _override(suite: Suite, overrides: Overrides) -> Variant:
         bucket = {"bucket_cap_mb": overrides.bucket_cap_mb}
         ddp_suffix = _suffix(bucket, msgspec.structs.asdict(suite.ddp))
         changes["ddp"] = msgspec.structs.replace(suite.ddp, **bucket)
+    data_suffix = ""
+    if overrides.files and has_texts(suite.workload):
+        changes["data"] = msgspec.structs.replace(suite.data, source="files")
+        data_suffix = _suffix({"data": "files"}, {"data": suite.data.source})
     for field in ("world_sizes", "batch_sizes"):
         if getattr(overrides, field):
             changes[field] = list(getattr(overrides, field))
@@ -85,7 +91,7 @@ def _override(suite: Suite, overrides: Overrides) -> Variant:
             changes[field] = getattr(overrides, field)
     return Variant(
         suite=msgspec.structs.replace(suite, **changes),
-        suffix=_suffix(model, suite.model),
+        suffix=_suffix(model, suite.model) + data_suffix,
         ddp_suffix=ddp_suffix,
     )
 

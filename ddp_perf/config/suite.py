@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ddp_perf.core.case import Case, DdpOptions, Scalar, Schedule, Tier, Tolerances
+from ddp_perf.core.data import DataOptions
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -33,13 +34,15 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     workload: Annotated[
         str,
         Meta(
-            description="One of the suite's own (mlp), or your module:function.",
+            description="One of the suite's own (mlp, distilbert, text_transformer, resnet50, gpt),"
+            " or your module:function.",
             pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$",
         ),
     ]
     model: Annotated[
         dict[str, Scalar], Meta(description="Arguments of the workload: sizes of the model.")
     ] = {}
+    data: Annotated[DataOptions, Meta(description="Where batches come from.")] = DataOptions()
     ddp: Annotated[DdpOptions, Meta(description="Arguments of DistributedDataParallel.")] = (
         DdpOptions()
     )
@@ -105,6 +108,7 @@ def _case(variant: Variant, world_size: int, batch_size: int) -> Case:
         tier=suite.tier,
         workload=suite.workload,
         model=suite.model,
+        data=suite.data,
         strategy="none" if plain else "ddp",
         ddp=None if plain else suite.ddp,
         precision=suite.precision,

@@ -50,6 +50,21 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     log: tuple[Rebaseline, ...] = ()
 
 
+class CaseStructure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a step of one case does, on any machine."""
+
+    work: dict[str, Scalar]  # the fingerprint
+    structure: Structure
+
+
+class StructureBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of ``baselines/structure/``: the cases of one suite, by id."""
+
+    schema_version: int = SCHEMA_VERSION
+    suite: str
+    cases: dict[str, CaseStructure] = {}
+
+
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of ``baselines/``: every case of one accelerator type, by id."""
 

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ddp_perf.core.data import DataOptions
+
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
@@ -73,6 +75,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier
     workload: str
     model: dict[str, Scalar]
+    data: DataOptions = DataOptions()
     strategy: Literal["none", "ddp"]
     ddp: DdpOptions | None
     precision: Literal["fp32"]
@@ -108,6 +111,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             "batch_size": self.batch_size,
         }
         work |= {f"model.{name}": value for name, value in self.model.items()}
+        work |= {f"data.{name}": value for name, value in self.data.chosen().items()}
         if self.ddp is not None:
             options = msgspec.structs.asdict(self.ddp)
             work |= {f"ddp.{name}": value for name, value in options.items() if value is not None}

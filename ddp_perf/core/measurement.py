@@ -17,7 +17,7 @@ class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
     control_s: float  # median of the control, slowest rank
     mean_step_s: float
     p95_step_s: float
-    throughput: float  # samples/s over all ranks: samples ÷ wall time of the measured steps
+    throughput: float  # of the workload's unit, per second, over all ranks and measured steps
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,4 +49,5 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     baseline_date: str | None = None
     changed: tuple[str, ...] = ()  # of machine and software since then, each with both values
     published: str | None = None  # how a published figure of the same compares, in one line
+    disturbance: str | None = None  # what made its launches worth nothing: it is INVALID then
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines

@@ -14,21 +14,30 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: str
     follows_machine: bool = False  # whether a slower machine shows in it: what the control tells
+    timed: bool = True  # whether what disturbs a launch shows in it
 
 
 STEP_TIME = MetricSpec(name="step_time", title="step time", unit="s", follows_machine=True)
 TAIL = MetricSpec(name="tail", title="tail (mean ÷ median step)", unit="ratio")
 EFFICIENCY = MetricSpec(name="efficiency", title="scaling cost (step N ÷ step 1)", unit="ratio")
-PEAK_MEMORY = MetricSpec(name="peak_memory", title="peak memory of a rank", unit="bytes")
+PEAK_MEMORY = MetricSpec(
+    name="peak_memory", title="peak memory of a rank", unit="bytes", timed=False
+)
 
 METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, PEAK_MEMORY)
 STRUCTURE = "structure"
 _CONTROLLED = frozenset(metric.name for metric in METRICS if metric.follows_machine)
+_TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
 
 
 def is_controlled(metric: str) -> bool:
     """Whether the control may explain a part of this metric."""
     return metric in _CONTROLLED
+
+
+def is_timed(metric: str) -> bool:
+    """Whether the metric is worth nothing where the launches were disturbed."""
+    return metric in _TIMED
 
 
 def gated_metrics(case: Case) -> list[str]:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ddp_perf.core.conditions import LaunchConditions, RankConditions
+
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One collective call of a step, as rank 0 issued it."""
@@ -35,6 +37,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     cuda_visible_devices: str | None
 
 
+class Unit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What throughput counts, and how many of them are in a sample."""
+
+    name: str = "samples"  # "images", "tokens", …
+    per_sample: int = 1
+
+
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     """All that one rank measured. Times in seconds."""
 
@@ -48,6 +57,8 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     structure: Structure
     ddp_logging: dict[str, int | float | str]  # DDP's own, empty for a plain module
     flops: int | None = None  # of one step: matrix products, convolutions, attention
+    unit: Unit = Unit()
+    conditions: RankConditions = RankConditions()
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
@@ -58,6 +69,12 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     ranks: tuple[RankResult, ...]  # by rank
     started: str  # ISO 8601, UTC
     wall_s: float  # from request to answer
+    conditions: LaunchConditions = LaunchConditions()
+
+    @property
+    def unit(self) -> Unit:
+        """What the workload counts, alike on all ranks."""
+        return self.ranks[0].unit
 
 
 FailureKind = Literal["exception", "exit", "signal", "hang", "disagreement", "server"]

@@ -12,10 +12,13 @@ import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 import ddp_perf
+from ddp_perf.core.case import Case
+from ddp_perf.core.models import PACKAGES
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import LaunchRequest, Runtime
@@ -30,7 +33,8 @@ _START_S = 300.0  # importing torch from a cold network disk takes minutes
 
 
 class ForkserverLauncher:
-    """One server process per environment, since torch and OpenMP read theirs at import.
+    """One server process per environment, since torch and OpenMP read theirs at import; and
+    per workload that takes long to import, so that its ranks need not, nor others carry it.
 
     ``interpreter`` and ``environ`` are those of the servers, not necessarily of this
     process, which never imports torch. Use from the main thread (see ``die_with_parent``).
@@ -41,14 +45,14 @@ class ForkserverLauncher:
     ) -> None:
         self._interpreter = interpreter
         self._environ = dict(os.environ if environ is None else environ)
-        self._servers: dict[frozenset[tuple[str, str]], _Server] = {}
+        self._servers: dict[_ServerKey, _Server] = {}
         self._directory = Path(tempfile.mkdtemp(prefix="ddp-perf-"))
 
-    def runtime(self, env: dict[str, str]) -> Runtime:
-        return self._server(env).runtime
+    def runtime(self, case: Case | None = None) -> Runtime:
+        return self._server(case).runtime
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
-        server = self._server(request.case.env)
+        server = self._server(request.case)
         outcome = server.launch(request)
         if outcome is not None:
             return outcome
@@ -60,7 +64,7 @@ class ForkserverLauncher:
             detail=f"the forkserver died ({server.describe_end()}), and the ranks with it",
             output=server.output_tail(),
         )
-        self._forget(request.case.env)
+        self._forget(request.case)
         return failure
 
     def close(self) -> None:
@@ -69,25 +73,44 @@ class ForkserverLauncher:
         self._servers.clear()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _server(self, env: dict[str, str]) -> _Server:
-        key = frozenset(env.items())
+    def _server(self, case: Case | None) -> _Server:
+        key = _server_key(case)
         if key not in self._servers:
             directory = self._directory / f"server{len(self._servers)}"
             directory.mkdir(parents=True)
-            self._servers[key] = _Server(self._interpreter, {**self._environ, **env}, directory)
+            environ = {**self._environ, **dict(key.env)}
+            self._servers[key] = _Server(self._interpreter, environ, directory, key.preloaded)
         return self._servers[key]
 
-    def _forget(self, env: dict[str, str]) -> None:
+    def _forget(self, case: Case) -> None:
         """A server that died is replaced at the next launch."""
-        server = self._servers.pop(frozenset(env.items()))
+        server = self._servers.pop(_server_key(case))
         server.close()
         shutil.rmtree(server.directory, ignore_errors=True)
+
+
+class _ServerKey(NamedTuple):
+    env: frozenset[tuple[str, str]]
+    preloaded: tuple[str, ...]  # own workloads that are imported before the ranks are forked
+
+
+def _server_key(case: Case | None) -> _ServerKey:
+    if case is None:
+        return _ServerKey(frozenset(), ())
+    preloaded = (case.workload,) if case.workload in PACKAGES else ()
+    return _ServerKey(frozenset(case.env.items()), preloaded)
 
 
 class _Server:
     """The driver's end of one forkserver process."""
 
-    def __init__(self, interpreter: str, environ: dict[str, str], directory: Path) -> None:
+    def __init__(
+        self,
+        interpreter: str,
+        environ: dict[str, str],
+        directory: Path,
+        preloaded: tuple[str, ...],
+    ) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise LaunchError("ranks must be started from the main thread: they die with it")
         self.directory = directory
@@ -97,7 +120,7 @@ class _Server:
             self._process = subprocess.Popen(
                 [
                     *(interpreter, "-m", "ddp_perf.launch.server"),
-                    *(str(theirs.fileno()), str(os.getpid()), str(directory)),
+                    *(str(theirs.fileno()), str(os.getpid()), str(directory), *preloaded),
                 ],
                 env=_server_environment(environ),
                 pass_fds=[theirs.fileno()],

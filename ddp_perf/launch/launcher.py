@@ -41,8 +41,8 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 class Launcher(Protocol):
     """Starts fresh process groups, supervises every rank, and leaves nobody behind."""
 
-    def runtime(self, env: dict[str, str]) -> Runtime:
-        """The versions that ranks with ``env`` run on. Raises LaunchError."""
+    def runtime(self, case: Case | None = None) -> Runtime:
+        """The versions that ranks run on: those of ``case``, or any. Raises LaunchError."""
         ...
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:

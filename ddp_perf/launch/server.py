@@ -1,4 +1,4 @@
-"""The forkserver process: ``python -m ddp_perf.launch.server FD PARENT DIRECTORY``.
+"""The forkserver process: ``python -m ddp_perf.launch.server FD PARENT DIRECTORY [WORKLOAD]``.
 
 It must stay single-threaded and must not touch CUDA: every rank is a fork of it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -20,14 +21,18 @@ from ddp_perf.system.processes import thread_count
 _REQUEST = msgspec.json.Decoder(LaunchRequest)
 
 
-def main(descriptor: int, parent: int, directory: Path) -> None:
-    """Preload torch, say which, then run launches until the driver hangs up."""
+def main(descriptor: int, parent: int, directory: Path, preloaded: Sequence[str]) -> None:
+    """Preload torch and own workloads, say which torch, then run launches until hung up on."""
     die_with_parent(parent)
-    from ddp_perf.launch import supervise  # imports torch: after the guard, it takes a second
+    # These import torch: after the guard, it takes a second.
+    from ddp_perf.launch import supervise
+    from ddp_perf.workloads.registry import find_builder
 
     runtime = _runtime()
+    for workload in preloaded:
+        find_builder(workload)
     if thread_count() != 1:
-        raise RuntimeError("more than one thread after importing torch: forked ranks would hang")
+        raise RuntimeError("more than one thread after the imports: forked ranks would hang")
     driver = Connection(descriptor)
     driver.send_bytes(msgspec.json.encode(runtime))
     gc.collect()
@@ -59,4 +64,4 @@ def _runtime() -> Runtime:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

@@ -6,12 +6,19 @@ from ddp_perf.plugin.collection import (
     pytest_configure,
     pytest_generate_tests,
 )
-from ddp_perf.plugin.fixtures import assert_verdict, ddp_measured, ddp_session, worker_clock
+from ddp_perf.plugin.fixtures import (
+    assert_verdict,
+    ddp_measure,
+    ddp_measured,
+    ddp_session,
+    worker_clock,
+)
 from ddp_perf.plugin.options import pytest_addoption
 from ddp_perf.plugin.terminal import pytest_sessionfinish, pytest_terminal_summary
 
 __all__ = [
     "assert_verdict",
+    "ddp_measure",
     "ddp_measured",
     "ddp_session",
     "pytest_addoption",

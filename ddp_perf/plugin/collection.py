@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,11 +35,15 @@ def pytest_collection(session: pytest.Session) -> None:
     options = read_options(session.config)
     paths = options.configs or tuple(find_suites(options.config_directory))
     try:
-        cases = load_cases(paths, options.overrides)
+        cases = load_cases(paths, options.overrides, options.import_paths)
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
-    session.config.stash[SESSION] = DdpSession(session.config, options, cases)
-    session.config.stash[PARAMETERS] = _parameters(cases)
+    ddp = DdpSession(session.config, options, cases)
+    session.config.stash[SESSION] = ddp
+    session.config.stash[PARAMETERS] = [
+        pytest.param(case, id=name, marks=getattr(pytest.mark, case.tier))
+        for name, case in ddp.names.items()
+    ]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -64,22 +67,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     ddp = session.config.stash[SESSION]
     try:
         by_id = {(case.suite, case.id): case for case in ddp.cases}
-        ddp.plan([case for item in session.items for case in _needed(item, by_id)])
+        ddp.plan(
+            [case for item in session.items for case in _needed(item, by_id)],
+            and_any=any("ddp_measure" in _fixtures(item) for item in session.items),
+        )
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
 
 
-def _parameters(cases: Sequence[Case]) -> list[Any]:
-    """Bears the case's id; also the suite's, where two tiers have a case of one id."""
-    count = collections.Counter(case.id for case in cases)
-    return [
-        pytest.param(
-            case,
-            id=case.id if count[case.id] == 1 else f"{case.suite}-{case.id}",
-            marks=getattr(pytest.mark, case.tier),
-        )
-        for case in cases
-    ]
+def _fixtures(item: pytest.Item) -> Sequence[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else ()
 
 
 def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[Case]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import sysconfig
 from pathlib import Path
 
 import msgspec
@@ -10,6 +13,7 @@ import pytest
 
 from ddp_perf.baselines.save import SaveMode
 from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import KINDS, Injection, parse_injection
 from ddp_perf.errors import ConfigError
 
@@ -23,6 +27,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     config_directory: Path
     baseline_directory: Path
     overrides: Overrides
+    import_paths: tuple[str, ...]  # where ranks look first for a user's workload
     save_mode: SaveMode | None
     reason: str | None
     json_path: Path | None
@@ -175,7 +180,9 @@ def read_options(config: pytest.Config) -> Options:
             warmup=value("ddp_warmup"),
             launches=value("ddp_launches"),
             env=tuple(value("ddp_env")),
+            files=bool(os.environ.get(DATA_FOLDER)),
         ),
+        import_paths=_import_paths(config),
         save_mode=save_mode,
         reason=reason,
         json_path=json_path,
@@ -185,6 +192,16 @@ def read_options(config: pytest.Config) -> Options:
         budget_s=value("ddp_budget"),
         injections=tuple(value("ddp_inject")),
     )
+
+
+def _import_paths(config: pytest.Config) -> tuple[str, ...]:
+    """The root, and what pytest and its conftest files have put on this process's path.
+
+    Not the interpreter's own directories: ranks have those of theirs.
+    """
+    own = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    added = [path for path in sys.path if path and not path.startswith(own)]
+    return tuple(dict.fromkeys([str(config.rootpath), *added]))
 
 
 def parse_whole(text: str) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ddp_perf.core.duration import describe_duration
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.session.run import LaunchOutcome
@@ -32,7 +33,9 @@ class TerminalProgress:
         self._suite, self._launches, self._done = suite, launches, 0
         if self._capture is not None:
             self._stack.enter_context(self._capture.global_and_fixture_disabled())
-        when = f"about {_duration(estimate_s)}" if estimate_s is not None else "not timed before"
+        when = (
+            "not timed before" if estimate_s is None else f"about {describe_duration(estimate_s)}"
+        )
         self.say(f"{suite}: {launches} launches, {when}")
         if sys.stdout.isatty() and not self._quiet:
             import rich.progress  # only where it is shown: collection need not pay for it
@@ -56,7 +59,7 @@ class TerminalProgress:
         self, request: LaunchRequest, outcome: LaunchOutcome, left_s: float | None
     ) -> None:
         self._done += 1
-        left = f", {_duration(left_s)} left" if left_s else ""
+        left = f", {describe_duration(left_s)} left" if left_s else ""
         text = f"{request.case.id}: {_result(outcome)}{left}"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._done, description=text)
@@ -84,7 +87,3 @@ def _result(outcome: LaunchOutcome) -> str:
     if isinstance(outcome, LaunchFailure):
         return f"FAILED: {outcome.detail}"
     return f"{statistics.median(group_steps(outcome)) * 1e3:.2f} ms a step"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

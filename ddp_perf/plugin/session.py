@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from ddp_perf.report.results import write_results
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.lease import machine_lease
+from ddp_perf.workloads.corpus import check_texts
 
 _LEASE_PATIENCE_S = 600
 
@@ -30,49 +32,59 @@ class DdpSession:
     def __init__(self, config: pytest.Config, options: Options, cases: Sequence[Case]) -> None:
         self.options = options
         self.cases = cases
+        self.names = _names(cases)
         self.capacity: Capacity = find_capacity()
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
         self._root: Path = config.rootpath
-        added = [str(path) for path in config.getini("pythonpath")]  # as pytest itself does
-        self._import_paths = (str(self._root), *added)
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
-        self._judged: set[str] = set()  # suites that are done, whatever came of them
+        self._judged: set[tuple[str, str]] = set()  # suite and id of each case that is done
+        self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
         self._progress = TerminalProgress(config)
         self._resources = contextlib.ExitStack()
         self._launcher: ForkserverLauncher | None = None
 
-    def plan(self, wanted: Sequence[Case]) -> None:
+    def plan(self, wanted: Sequence[Case], *, and_any: bool) -> None:
         """Note what the selected items need, suite by suite, in the order of the files.
 
-        Reads the baselines, so that a broken file is refused before anything is launched.
-        Raises BaselineError, and ConfigError for an injection that none of them can have.
+        ``and_any``: some of them may ask for any case of the suites while they run.
+        Reads baselines and data, so that a broken file is refused before anything is launched.
+        Raises BaselineError, DataError, and ConfigError for an injection that none can have.
         """
-        check_applicable(self.options.injections, wanted)
+        check_applicable(self.options.injections, self.cases if and_any else wanted)
         ids = {(case.suite, case.id) for case in wanted}
+        possible = []
         for case in self.cases:
-            if (case.suite, case.id) in ids and self.capacity.obstacle(case) is None:
+            if self.capacity.obstacle(case) is not None:
+                continue
+            if (case.suite, case.id) in ids:
                 self._planned.setdefault(case.suite, []).append(case)
-        for tier in {case.tier for cases in self._planned.values() for case in cases}:
+            if (case.suite, case.id) in ids or and_any:
+                possible.append(case)
+        self._gated = sum(len(gated_metrics(case)) for case in possible)
+        check_texts(possible)
+        for suite in {case.suite for case in possible}:
+            self._store.load_structures(suite)
+        for tier in {case.tier for case in possible}:
             self._store.load(self.capacity.accelerator_key(tier))
 
     def result(self, suite: str) -> SuiteResult:
-        """The suite's result; measured now if it was not yet.
+        """The suite's result, with all that was planned of it; measured now if it was not yet.
 
         Raises DdpPerfError, and the same again for every later item of the suite.
         """
-        if suite in self._errors:
-            raise DdpPerfError(self._errors[suite])
-        if suite not in self._judged:
-            try:
-                self.results[suite] = self._measure(suite)
-                self._judged.add(suite)
-            except DdpPerfError as error:
-                self._errors[suite] = str(error)
-                raise
-        return self.results[suite]
+        return self._result(suite, self._planned[suite])
+
+    def measure(self, case: Case) -> SuiteResult:
+        """The result of the case's suite with this case in it, planned or not, and the
+        one-rank case that its scaling is told from. Raises as ``result`` does.
+        """
+        wanted = [c for c in self.cases if c.suite == case.suite and c.id in (case.single, case.id)]
+        planned = self._planned.setdefault(case.suite, [])
+        planned += [case for case in wanted if case not in planned]
+        return self._result(case.suite, wanted)
 
     def can_measure(self, suite: str) -> bool:
         """Whether this machine can run any planned case of the suite."""
@@ -83,9 +95,23 @@ class DdpSession:
         self._resources.close()
         self._launcher = None
         if self.results:
-            self._write(complete=self._judged == self._planned.keys())
+            planned = {(case.suite, case.id) for row in self._planned.values() for case in row}
+            self._write(complete=self._judged == planned)
 
-    def _measure(self, suite: str) -> SuiteResult:
+    def _result(self, suite: str, wanted: Sequence[Case]) -> SuiteResult:
+        if suite in self._errors:
+            raise DdpPerfError(self._errors[suite])
+        missing = [case for case in wanted if (suite, case.id) not in self._judged]
+        if missing:
+            try:
+                self.results[suite] = self._measure(suite, missing)
+                self._judged |= {(suite, case.id) for case in missing}
+            except DdpPerfError as error:
+                self._errors[suite] = str(error)
+                raise
+        return self.results[suite]
+
+    def _measure(self, suite: str, cases: Sequence[Case]) -> SuiteResult:
         # Here, since judging needs scipy: a third of a second that collection need not pay.
         from ddp_perf.session.suite import SuiteRequest, run_suite
         from ddp_perf.stats.budget import alpha_per_metric
@@ -102,14 +128,15 @@ class DdpSession:
         return run_suite(
             SuiteRequest(
                 suite=suite,
-                cases=tuple(self._planned[suite]),
-                alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated()),
+                cases=tuple(cases),
+                earlier=self.results.get(suite),
+                alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
                 budget_s=self.options.budget_s,
                 save_mode=self.options.save_mode,
                 reason=self.options.reason,
                 injections=self.options.injections,
                 root=self._root,
-                import_paths=self._import_paths,
+                import_paths=self.options.import_paths,
             ),
             capacity=self.capacity,
             launcher=self._launcher,
@@ -117,10 +144,6 @@ class DdpSession:
             progress=self._progress,
             on_partial=self._note_partial,
         )
-
-    def _gated(self) -> int:
-        """How many verdicts of this session share its false-alarm budget."""
-        return sum(len(gated_metrics(case)) for cases in self._planned.values() for case in cases)
 
     def _note_partial(self, result: SuiteResult) -> None:
         self.results[result.suite] = result
@@ -136,6 +159,12 @@ class DdpSession:
             self.write_error = None
         except OSError as error:
             self.write_error = f"--ddp-json: {path} cannot be written: {error.strerror}"
+
+
+def _names(cases: Sequence[Case]) -> dict[str, Case]:
+    """Each case by its id, with the suite's name before it where two tiers have one of that id."""
+    count = collections.Counter(case.id for case in cases)
+    return {case.id if count[case.id] == 1 else f"{case.suite}-{case.id}": case for case in cases}
 
 
 SESSION = pytest.StashKey[DdpSession]()

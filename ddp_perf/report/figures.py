@@ -18,7 +18,8 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     step_s: float
     p95_step_s: float
-    throughput: float
+    throughput: float  # of ``unit``, per second, over all ranks
+    unit: str
     scaling: Scaling | None  # None: one rank, or no one-rank leg was measured
 
 
@@ -44,11 +45,12 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
         step_s=step_s,
         p95_step_s=statistics.median(row.p95_step_s for row in rows),
         throughput=throughput,
+        unit=result.measurements[case_id].launches[0].unit.name,
         scaling=scaling,
     )
 
 
 def _typical(rows: Sequence[LaunchSummary]) -> tuple[float, float]:
-    """Step time in seconds and throughput in samples/s: medians over the launches."""
+    """Step time in seconds and throughput per second: medians over the launches."""
     step_s = statistics.median(row.values[STEP_TIME.name] for row in rows)
     return step_s, statistics.median(row.throughput for row in rows)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import textwrap
 from collections.abc import Sequence
 
 import msgspec
-import rich.box
-import rich.console
-import rich.table
 
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.figures import case_figures
-from ddp_perf.report.text import describe_finding
+from ddp_perf.report.layout import plain_table, rendered, wrapped
+from ddp_perf.report.text import describe_finding, metric_title
 from ddp_perf.session.result import SuiteResult
 
 _NARROWEST = 80
@@ -45,17 +42,11 @@ def headline(result: SuiteResult) -> str:
 
 def suite_table(result: SuiteResult, width: int) -> str:
     """The table and the verdicts that need reading, as plain text of at most ``width``."""
-    table = rich.table.Table(
-        box=rich.box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="",
-    )
+    table = plain_table()
     device = "GPU" if result.tier == "gpu" else "rank"
     table.add_column("case", overflow="fold")
     for heading in (
-        *("step\nms", "samples\n/s", f"a {device}\n/s"),
+        *("step\nms", f"{_unit(result)}\n/s", f"a {device}\n/s"),
         *("speed\nup", "effi-\ncy", "exp.\ncomm"),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -64,13 +55,14 @@ def suite_table(result: SuiteResult, width: int) -> str:
     names = short_names(list(result.measurements))
     for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
         table.add_row(name, *_row(result, case_id, measurement))
-    file = io.StringIO()
-    console = rich.console.Console(
-        file=file, width=max(width, _NARROWEST), color_system=None, markup=False, highlight=False
-    )
-    console.print(table)
-    lines = [line.rstrip() for line in file.getvalue().rstrip().splitlines()]
-    return "\n".join([*lines, *_wrapped(_notes(result), console.width)])
+    width = max(width, _NARROWEST)
+    return "\n".join([*rendered(table, width), *wrapped(_notes(result), width)])
+
+
+def _unit(result: SuiteResult) -> str:
+    """What the suite's workload counts; a launch tells, where there was one."""
+    launches = [m.launches[0] for m in result.measurements.values() if m.launches]
+    return launches[0].unit.name if launches else Unit().name
 
 
 def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[str]:
@@ -98,8 +90,10 @@ def _notes(result: SuiteResult) -> list[str]:
         line
         for finding in result.findings
         if finding.verdict.outcome not in _QUIET or finding.drift is not None
+        if not finding.disturbance
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
+    notes += _disturbances(result.findings)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
         notes.append(f"changed since the baseline: {', '.join(changes)}")
@@ -114,12 +108,17 @@ def _notes(result: SuiteResult) -> list[str]:
     return notes
 
 
-def _wrapped(notes: Sequence[str], width: int) -> list[str]:
-    """Paths and ids stay whole, so that they can be copied."""
-    wrapper = textwrap.TextWrapper(
-        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
-    return [line for note in notes for line in wrapper.wrap(note)]
+def _disturbances(findings: Sequence[Finding]) -> list[str]:
+    """Two lines a case, without what its figures said: they are not to be read."""
+    disturbed: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.disturbance:
+            disturbed.setdefault(finding.case_id, []).append(finding)
+    notes = []
+    for case_id, of_case in disturbed.items():
+        metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
+        notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
+    return notes
 
 
 def short_names(ids: Sequence[str]) -> list[str]:

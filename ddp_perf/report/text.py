@@ -13,11 +13,14 @@ from ddp_perf.session.utilisation import Utilisation
 _TITLES = {metric.name: metric.title for metric in METRICS}
 
 
+def metric_title(metric: str) -> str:
+    return _TITLES.get(metric, metric)
+
+
 def describe_finding(finding: Finding) -> str:
     """The verdict with its figures, in one or two lines."""
     verdict = finding.verdict
-    title = _TITLES.get(finding.metric, finding.metric)
-    lines = [f"{verdict.outcome.value}: {title} of {finding.case_id}"]
+    lines = [f"{verdict.outcome.value}: {metric_title(finding.metric)} of {finding.case_id}"]
     if verdict.ratio is not None and finding.baseline_date is not None:
         lines[0] += f": {verdict.ratio:.3f} × the baseline of {finding.baseline_date[:10]}"
         if verdict.minimum_detectable is not None:
@@ -76,6 +79,7 @@ def summary_block(
     samples = case.samples_per_step * schedule.measured * len(summaries)
     config = ", ".join(f"{name}={value}" for name, value in case.work().items())
     launches = f"{len(summaries)} launch" + ("es" if len(summaries) > 1 else "")
+    unit = measurement.launches[0].unit.name
     lines = [
         "=== DDP Scaling Benchmark ===",
         f"World size       : {case.world_size}",
@@ -84,7 +88,7 @@ def summary_block(
         f"Warmup steps     : {schedule.warmup}",
         f"Measured steps   : {schedule.measured} / {schedule.steps} in each of {launches}",
         f"Avg step time    : {mean_ms:.2f} ms",
-        f"Throughput       : {throughput:,.0f} samples/s",
+        f"Throughput       : {throughput:,.0f} {unit}/s",
         f"Measured samples : {samples:,}",
     ]
     if utilisation is not None:

@@ -14,9 +14,10 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
+from ddp_perf.session.conditions import qualified
 from ddp_perf.session.gate import Bar, Remedies, judge_suite
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.suite import new_sessions
+from ddp_perf.session.saving import new_sessions
 from ddp_perf.stats.budget import alpha_per_metric
 
 _REMEDIES = Remedies(
@@ -141,8 +142,15 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         environment=suite.environment,
         alpha=alpha,
     )
+    measured = {
+        case_id: measurement
+        for (accelerator, case_id), measurement in old.measurements().items()
+        if accelerator == key
+    }
     findings = [
-        msgspec.structs.replace(finding, changed=())  # `Comparison.changed` tells it once for all
+        msgspec.structs.replace(  # `Comparison.changed` tells it once for all
+            qualified(finding, measured, where=f"in {old.name} "), changed=()
+        )
         for finding in judge_suite(suite.measurements, suite.summaries, bar)
     ]
     return msgspec.structs.replace(

@@ -45,7 +45,7 @@ def _of_gpus(machine: GpuMachine) -> dict[str, Any]:
     persistence, ecc = _known(gpus, "persistence"), _known(gpus, "ecc")
     return {
         "interconnect": machine.interconnect,
-        "links": machine.slowest_links,
+        "links": " ".join(machine.slowest_links) or None,
         "gpu_memory": min(_known(gpus, "memory"), default=None),
         "power_limit_w": min(_known(gpus, "power_limit_w"), default=None),
         "sm_clock_mhz": min(_known(gpus, "sm_clock_mhz"), default=None),

@@ -8,13 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_perf.baselines.save import differences
-from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import (
+    REFERENCE_SESSIONS,
+    Baseline,
+    CaseBaseline,
+    CaseStructure,
+    Session,
+)
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
+from ddp_perf.core.result import Structure
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.session.comparability import changes, other_machine
+from ddp_perf.session.conditions import qualified
 from ddp_perf.session.judging import judge_night, nights_of, prior_of, tolerance_of
 from ddp_perf.session.published import describe_published, judge_published, published_of
 from ddp_perf.session.structure import compare_structure
@@ -38,6 +46,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
     baseline: Baseline
     baseline_path: str
+    structures: Mapping[str, CaseStructure] = {}  # that hold where the baseline has none
     remedies: Remedies = Remedies()
     environment: Environment  # of this session
     alpha: float  # false-alarm rate of each single verdict
@@ -68,23 +77,24 @@ def judge_suite(
         utilisation = utilisation_of(measurement, bar.environment.accelerator_key)
         if utilisation is not None and utilisation.is_impossible:
             reason = f"a measurement error: MFU {utilisation}"
-            findings += _refused(case, Outcome.INVALID, reason)
+            findings += _refused(measurement, Outcome.INVALID, reason, bar)
         elif stored is None:
-            findings += _unknown(case, summaries[case_id], bar)
+            findings += _unknown(measurement, summaries[case_id], bar)
         elif changed := differences(stored, case):
             reason = (
                 f"{bar.baseline_path} holds other work: {', '.join(changed)};"
                 f" {bar.remedies.other_work}"
             )
-            findings += _refused(case, Outcome.INCOMPARABLE, reason)
+            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
         elif other := other_machine(stored, bar.environment, world_size=case.world_size):
             reason = f"{bar.baseline_path}: {other}; {bar.remedies.other_machine}"
-            findings += _refused(case, Outcome.INCOMPARABLE, reason)
+            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
         else:
             for metric in gated_metrics(case):
                 if metric not in priors:
                     priors[metric] = bar.prior(case, metric)
-            findings += _judge_case(measurement, summaries[case_id], stored, bar, priors)
+            judged = _judge_case(measurement, summaries[case_id], stored, bar, priors)
+            findings += [qualified(finding, measurements) for finding in judged]
     return findings
 
 
@@ -110,22 +120,20 @@ def confirm_suspects(
     return confirmed
 
 
-def _unknown(case: Case, summaries: Sequence[LaunchSummary], bar: Bar) -> Iterable[Finding]:
+def _unknown(
+    measurement: Measurement, summaries: Sequence[LaunchSummary], bar: Bar
+) -> Iterable[Finding]:
     """Nothing was measured of this case on this accelerator; maybe something was published."""
+    case = measurement.case
     if (other := bar.elsewhere.get(case.id)) is not None:
-        outcome, reason = (
-            Outcome.INCOMPARABLE,
-            (
-                f"the baseline is of {other}, this is {bar.baseline.accelerator};"
-                f" {bar.remedies.no_such_case}"
-            ),
-        )
+        outcome = Outcome.INCOMPARABLE
+        what = f"the baseline is of {other}, this is {bar.baseline.accelerator}"
     else:
         outcome = Outcome.NO_BASELINE
-        reason = f"{bar.baseline_path} has no such case; {bar.remedies.no_such_case}"
+        what = f"{bar.baseline_path} has no such case"
     published = list(published_of(bar.baseline, case))
     verdict = judge_published(published, case, summaries)
-    for finding in _refused(case, outcome, reason):
+    for finding in _refused(measurement, outcome, f"{what}; {bar.remedies.no_such_case}", bar):
         if finding.metric != STEP_TIME.name:
             yield finding
         elif verdict is not None:
@@ -135,10 +143,22 @@ def _unknown(case: Case, summaries: Sequence[LaunchSummary], bar: Bar) -> Iterab
             yield msgspec.structs.replace(finding, published=beside)
 
 
-def _refused(case: Case, outcome: Outcome, reason: str) -> Iterable[Finding]:
-    verdict = Verdict(outcome=outcome, reason=reason)
-    for metric in [*gated_metrics(case), STRUCTURE]:
+def _refused(
+    measurement: Measurement, outcome: Outcome, reason: str, bar: Bar
+) -> Iterable[Finding]:
+    case, verdict = measurement.case, Verdict(outcome=outcome, reason=reason)
+    for metric in gated_metrics(case):
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
+    known = _known_structure(case, bar)
+    if known is not None:
+        verdict = compare_structure(measurement.launches, known)
+    yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict)
+
+
+def _known_structure(case: Case, bar: Bar) -> Structure | None:
+    """That of any machine; it says nothing of a case that has changed since."""
+    known = bar.structures.get(case.id)
+    return known.structure if known is not None and known.work == case.work() else None
 
 
 def _judge_case(
@@ -162,7 +182,9 @@ def _judge_case(
     yield Finding(
         case_id=case.id,
         metric=STRUCTURE,
-        verdict=compare_structure(measurement.launches, stored.structure),
+        verdict=compare_structure(
+            measurement.launches, stored.structure or _known_structure(case, bar)
+        ),
         launches=len(measurement.launches),
     )
 

@@ -20,8 +20,9 @@ def summarise(
 ) -> LaunchSummary:
     """Figures of one launch. ``single``: the one-rank launch of the same round, if any.
 
-    Throughput is samples ÷ wall time from the first measured boundary to the last, of the
-    rank that took longest; it holds every stall, which the median step leaves out.
+    Throughput is samples, in the workload's unit, ÷ wall time from the first measured boundary
+    to the last, of the rank that took longest; it holds every stall, which the median step
+    leaves out.
     """
     steps = group_steps(launch)
     median, mean = statistics.median(steps), statistics.fmean(steps)
@@ -39,7 +40,7 @@ def summarise(
         control_s=max(statistics.median(rank.control_s) for rank in launch.ranks),
         mean_step_s=mean,
         p95_step_s=_p95(steps),
-        throughput=samples_per_step * len(steps) / wall,
+        throughput=samples_per_step * launch.unit.per_sample * len(steps) / wall,
     )
 
 

@@ -1,11 +1,14 @@
-"""Whether this machine can run a case at all."""
+"""Whether this machine, with what is installed on it, can run a case at all."""
 
 from __future__ import annotations
+
+import importlib.util
 
 import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.gpu import GpuMachine
+from ddp_perf.core.models import PACKAGES
 from ddp_perf.system.gpus import accelerator_slug, find_gpus
 from ddp_perf.system.host import allowed_cores, cpu_name, cpu_slug
 
@@ -27,6 +30,9 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         if case.tier == "cpu" and cores > self.cores:
             share = "one" if case.threads_per_rank == 1 else str(case.threads_per_rank)
             return f"needs {_count(cores, 'core')}, {share} a rank, found {self.cores}"
+        package = PACKAGES.get(case.workload)
+        if package is not None and importlib.util.find_spec(package) is None:
+            return f"{case.workload} needs {package}: pip install 'ddp-perf[models]'"
         return None
 
     def accelerator_key(self, tier: str) -> str:

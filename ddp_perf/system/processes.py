@@ -1,8 +1,17 @@
-"""What /proc says of a process."""
+"""What /proc says of processes."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
+
+import msgspec
+
+from ddp_perf.system.core_times import TICKS_PER_S
+
+STRANGER = "ddp-stranger"  # the name of a process that plays another's: it has no family
 
 _STATES = {
     "R": "running",
@@ -15,13 +24,33 @@ _STATES = {
 }
 
 
-def state_of(pid: int) -> str | None:
-    """The one-letter state of a process ("T": stopped), or None when it is gone."""
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """One process at one moment."""
+
+    name: str
+    state: str  # one letter, as ``ps`` shows it
+    cpu_s: float  # so far, of all its threads and of the children that it has waited for
+
+
+def read_process(pid: int) -> Process | None:
+    """None when it is gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    return stat.rpartition(")")[2].split()[0]
+    head, _, tail = text.rpartition(")")  # a name may hold anything, ")" too
+    fields = tail.split()
+    return Process(
+        name=head.partition("(")[2],
+        state=fields[0],
+        cpu_s=sum(map(int, fields[11:15])) / TICKS_PER_S,
+    )
+
+
+def state_of(pid: int) -> str | None:
+    """The one-letter state of a process ("T": stopped), or None when it is gone."""
+    process = read_process(pid)
+    return process.state if process else None
 
 
 def describe_state(state: str | None) -> str:
@@ -29,6 +58,63 @@ def describe_state(state: str | None) -> str:
     if state is None:
         return "gone"
     return f"{_STATES.get(state, 'in an unknown state')} ({state})"
+
+
+def family_cpu_s(parent: int, cores: Collection[int]) -> float | None:
+    """CPU seconds so far of the processes below ``parent`` that may run on one of ``cores``.
+
+    None where the kernel does not list a process's children.
+    """
+    if not Path("/proc/thread-self/children").exists():
+        return None
+    return sum(
+        process.cpu_s for pid, process in _family(parent) if not _affinity(pid).isdisjoint(cores)
+    )
+
+
+def _family(parent: int) -> Iterator[tuple[int, Process]]:
+    """All that descend from ``parent``, but no stranger."""
+    for pid in _children(parent):
+        process = read_process(pid)
+        if process is not None and process.name != STRANGER:
+            yield pid, process
+            yield from _family(pid)
+
+
+def _children(pid: int) -> Iterator[int]:
+    """A child is listed with the thread that started it."""
+    with contextlib.suppress(OSError):  # gone meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                yield from map(int, (thread / "children").read_text().split())
+
+
+def _affinity(pid: int) -> set[int]:
+    try:
+        return os.sched_getaffinity(pid)
+    except ProcessLookupError:
+        return set()
+
+
+def thread_waits_s() -> dict[int, float]:
+    """Seconds so far that each thread of this process was ready to run and had no core, by
+    thread id; empty where the kernel does not keep them.
+    """
+    waits = {}
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # gone meanwhile, or not kept
+            wait_s = parse_wait_s((thread / "schedstat").read_text())
+            if wait_s is not None:
+                waits[int(thread.name)] = wait_s
+    return waits
+
+
+def parse_wait_s(text: str) -> float | None:
+    """Of ``/proc/…/schedstat``: nanoseconds on a core, nanoseconds waiting for one, and how
+    often it got one; three zeros where the kernel does not keep them.
+    """
+    _, waited_ns, times = map(int, text.split())
+    return waited_ns / 1e9 if times else None
 
 
 def thread_count() -> int:

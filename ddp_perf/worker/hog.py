@@ -1,7 +1,8 @@
 """A busy neighbour: ``python -m ddp_perf.worker.hog PARENT`` burns one core until killed.
 
 A process of its own, so that it competes with the rank for its cores as a stranger would,
-and without torch, so that it starts at once. It dies with the rank that started it.
+and without torch, so that it starts at once. It dies with the rank that started it, yet bears
+a name by which it passes for none of the rank's own.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from ddp_perf.system.parent_death import die_with_parent
+from ddp_perf.system.processes import STRANGER
 
 
 @contextlib.contextmanager
@@ -31,6 +34,7 @@ def hogs(count: int) -> Iterator[None]:
 
 def main(parent: int) -> None:
     die_with_parent(parent)
+    Path("/proc/self/comm").write_text(STRANGER)
     print("busy", flush=True)
     while True:
         pass

@@ -18,6 +18,7 @@ from torch import nn
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import Placement, RankResult
+from ddp_perf.system.rank_watch import RankWatch
 from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.flops import FlopCounter
@@ -43,7 +44,9 @@ def measure(
     trainer = Trainer(injected.case(case), rank, device, heartbeats)
     injected.into(trainer)
     with injected.beside():
+        watch = RankWatch(placement.cores, pinned=case.tier == "cpu")
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
+        conditions = watch.conditions()
     peak_memory = _peak_memory(device)  # before anything else can raise it
     for _ in range(SETTLED_AFTER - case.schedule.steps):
         trainer.step()
@@ -62,6 +65,8 @@ def measure(
         structure=structure,
         ddp_logging=_finite(ddp_logging(trainer.module)),
         flops=counter.flops,
+        unit=trainer.unit,
+        conditions=conditions,
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from ddp_perf.core.case import Case
 from ddp_perf.strategies.wrap import wrap
 from ddp_perf.torch_compat import forbid_tf32
 from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.workloads.registry import find_builder
+from ddp_perf.workloads.registry import build
 from ddp_perf.workloads.workload import BuildContext
 
 _SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
@@ -21,11 +23,17 @@ class Trainer:
         torch.manual_seed(_SEED)
         forbid_tf32()
         context = BuildContext(
-            device=device, batch_size=case.batch_size, rank=rank, world_size=case.world_size
+            device=device,
+            batch_size=case.batch_size,
+            rank=rank,
+            world_size=case.world_size,
+            data=case.data,
         )
-        workload = find_builder(case.workload)(context, **case.model)
+        workload = build(case.workload, context, case.model)
         self.module = wrap(case, workload.model, device)
-        self._batch = workload.batch
+        batch = workload.batch
+        self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
+        self.unit = workload.unit
         self.loss = workload.loss
         self._optimizer = workload.optimizer(self.module.parameters())
         self._heartbeats = heartbeats
@@ -33,7 +41,7 @@ class Trainer:
 
     def step(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(self.module, self._batch)
+        loss = self.loss(self.module, next(self._batches))
         self.beat()
         loss.backward()  # type: ignore[no-untyped-call]  # torch's own signature
         self._optimizer.step()

@@ -8,29 +8,34 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ddp_perf.workloads.batches import Synthetic, batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
+
+_SAMPLES = 2**17
 
 
 def build(
     context: BuildContext, *, input_dim: int, hidden_dim: int, output_dim: int, num_layers: int
 ) -> Workload:
-    """Random inputs and targets, made once on the device; mean squared error; SGD."""
+    """Random inputs and targets; mean squared error; SGD."""
     sizes = [input_dim, *[hidden_dim] * (num_layers - 1), output_dim]
     layers: list[nn.Module] = []
     for wide, narrow in itertools.pairwise(sizes):
         layers += [nn.Linear(wide, narrow), nn.ReLU()]
     model = nn.Sequential(*layers[:-1]).to(context.device)
 
-    # Every rank its own samples, the same ones in every launch.
-    generator = torch.Generator().manual_seed(context.rank)
-    shape = (context.batch_size, input_dim)
-    inputs = torch.randn(shape, generator=generator).to(context.device)
-    targets = torch.randn(context.batch_size, output_dim, generator=generator).to(context.device)
+    def sample(generator: torch.Generator) -> Batch:
+        return (
+            torch.randn(input_dim, generator=generator),
+            torch.randn(output_dim, generator=generator),
+        )
+
     return Workload(
         model=model,
-        batch=(inputs, targets),
+        batch=batches(Synthetic(_SAMPLES, sample), context),
         loss=_loss,
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+        blocks=[layer for layer in model if isinstance(layer, nn.Linear)],
     )
 
 

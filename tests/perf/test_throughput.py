@@ -16,8 +16,10 @@ def test_throughput(ddp_measured, worker_clock, benchmark, assert_verdict):
     benchmark.pedantic(worker_clock.next_step, rounds=worker_clock.steps)
     figures, ranks = ddp_measured.figures, ddp_measured.case.world_size
     ddp_measured.record(
-        step_time_ms=figures.step_s * 1e3,
-        throughput_samples_per_s=figures.throughput,
-        throughput_per_rank_samples_per_s=figures.throughput / ranks,
+        **{
+            "step_time_ms": figures.step_s * 1e3,
+            f"throughput_{figures.unit}_per_s": figures.throughput,
+            f"throughput_per_rank_{figures.unit}_per_s": figures.throughput / ranks,
+        }
     )
     assert_verdict("step_time")

@@ -29,7 +29,7 @@ def main(launches: int = 300) -> int:
     beyond, failures = [], []
     with contextlib.closing(ForkserverLauncher()) as launcher:
         begin = time.perf_counter()
-        launcher.runtime({})
+        launcher.runtime(case)
         start = time.perf_counter() - begin
         for round_ in range(launches):
             begin = time.perf_counter()

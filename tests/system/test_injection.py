@@ -178,6 +178,7 @@ def test_a_hog_takes_its_share_of_the_core_and_ends_with_the_steps(ranks):
     started = set(map(tuple, after.noted("children", 0)))
     assert [len(pids) for pids in started] == [3]  # the same three in every timed step
     assert sum(after.result.ranks[0].step_s) > 2 * sum(after.result.ranks[0].cpu_s)
+    assert after.result.ranks[0].conditions.foreign > 0.2  # though it is the rank's own child
     assert not any(map(state_of, *started))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from ddp_perf.core.result import Collective, LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
+from tests.builders import make_case
 
 
 def _children(pid):
@@ -47,6 +51,33 @@ def test_a_launch_measures_every_rank(launcher, request_of):
     assert structure.gradient_bytes == 1360
     assert structure.buckets == (1360,)
     assert structure.collectives == (Collective(kind="all_reduce", dtype="float32", bytes=1360),)
+
+
+@contextlib.contextmanager
+def _busy_neighbours(cores):
+    """Three processes on each of the cores that want it all the time."""
+    command = [sys.executable, "-m", "ddp_perf.worker.hog", str(os.getpid())]
+    with contextlib.ExitStack() as stack:
+        for core in [*cores] * 3:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE)
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            os.sched_setaffinity(process.pid, {core})
+            assert process.stdout.readline()
+        yield
+
+
+def test_a_launch_notices_who_uses_its_cores(launcher, request_of):
+    sizes = {"input_dim": 512, "hidden_dim": 512, "output_dim": 64, "num_layers": 2}
+    request = request_of("mlp", sizes, batch_sizes=[128], steps=40)
+    launcher.runtime(request.case)  # torch is loaded before anyone gets in its way
+
+    with _busy_neighbours(sorted(os.sched_getaffinity(0))[:2]):
+        outcome = launcher.launch(request)
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    # One rank may lose all and the other wait for it, hardly in need of its own core.
+    assert max(rank.conditions.foreign for rank in outcome.ranks) > 0.1
 
 
 def test_ranks_run_on_cores_of_their_own(launcher, request_of):
@@ -150,7 +181,7 @@ def test_a_dead_forkserver_is_told_and_replaced(request_of):
 
 
 def test_failures_leave_no_process_and_the_next_launch_works(launcher, request_of):
-    launcher.runtime({})
+    launcher.runtime(make_case())
     before = set(_children(os.getpid()))
     for fault in ("raise", "kill", "os-exit"):
         launcher.launch(request_of("faulty:build", {"fault": fault}))
@@ -172,14 +203,14 @@ def test_an_interpreter_that_cannot_run_ranks_is_told_in_one_line(tmp_path):
     interpreter.chmod(0o755)
     launcher = ForkserverLauncher(interpreter=str(interpreter))
     with pytest.raises(LaunchError, match="did not start: no torch here"):
-        launcher.runtime({})
+        launcher.runtime(make_case())
     launcher.close()
 
 
 def test_closing_ends_the_forkserver(request_of):
     before = set(_children(os.getpid()))
     launcher = ForkserverLauncher()
-    launcher.runtime({})
+    launcher.runtime(make_case())
     assert set(_children(os.getpid())) - before
     launcher.close()
     launcher.close()  # twice does no harm

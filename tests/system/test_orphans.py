@@ -44,7 +44,8 @@ def start(tmp_path):
         driver = subprocess.Popen([sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS])
         drivers.append(driver)
         pids = _told_pids(pipe, os.pidfd_open(driver.pid))
-        assert len(pids) == 3  # two ranks, one forkserver
+        loaders = 2 if state == "loading" else 0
+        assert len(pids) == 3 + loaders  # two ranks, one forkserver
         descriptors.extend(os.pidfd_open(pid) for pid in pids)
         return driver, descriptors
 
@@ -80,7 +81,7 @@ def _all_end(descriptors, within_s):
     return True
 
 
-@pytest.mark.parametrize("state", ["training", "sleeping", "stopped", "in-a-collective"])
+@pytest.mark.parametrize("state", ["training", "loading", "sleeping", "stopped", "in-a-collective"])
 def test_sigkill_of_the_driver_ends_everything(start, state):
     driver, descriptors = start(state)
     driver.kill()

@@ -86,7 +86,7 @@ def test_a_gpu_that_fell_off_is_red_with_its_reason_where_devices_are_expected(
     session, monkeypatch
 ):
     monkeypatch.setattr(
-        "ddp_perf.plugin.fixtures.find_xids", lambda: ["Xid 79 of 0000:86:00: fell off the bus"]
+        "ddp_perf.plugin.measured.find_xids", lambda: ["Xid 79 of 0000:86:00: fell off the bus"]
     )
     machine = recorded("t4-pair")
     lost = msgspec.structs.replace(

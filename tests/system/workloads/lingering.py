@@ -6,22 +6,31 @@ import os
 import signal
 import threading
 from dataclasses import replace
+from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
+from ddp_perf.core.data import DataOptions
 from ddp_perf.workloads import mlp
+from ddp_perf.workloads.batches import Synthetic, batches
 
 
 def build(context, *, state, pids):
     workload = mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
     told = False
+    if state == "loading":
+        loading = replace(context, data=DataOptions(num_workers=1))
+        samples = Synthetic(1000, lambda random: (torch.zeros(16), torch.zeros(4)))
+        workload = replace(workload, batch=batches(samples, loading))
 
     def loss(module, batch):
         nonlocal told
         if not told:
             told = True
             with open(pids, "w") as pipe:
-                pipe.write(f"{os.getpid()} {os.getppid()}\n")
+                children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+                pipe.write(f"{os.getpid()} {os.getppid()} {children}\n")
             if state == "sleeping":
                 threading.Event().wait()
             elif state == "stopped":

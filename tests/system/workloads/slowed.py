@@ -1,4 +1,4 @@
-"""The suite's MLP as a user's own workload; a switch makes it slower, or chattier."""
+"""The suite's MLP as a user's own workload; a switch makes it slower, chattier or crowded."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from ddp_perf.worker.hog import hogs
 from ddp_perf.workloads import mlp
+
+_neighbours = []  # busy until the rank ends
 
 
 def build(context, *, switch, hidden_dim=512):
     workload = mlp.build(context, input_dim=512, hidden_dim=hidden_dim, output_dim=64, num_layers=2)
     # Read from a file, not from the model's arguments: the work is to be the same case.
     change = Path(switch).read_text().strip()
+    if change == "neighbours":
+        # Three: a rank that often waits for the other rank has little to fear from one.
+        _neighbours.append(hogs(3))
+        _neighbours[0].__enter__()
 
     def loss(module, batch):
         if change == "sleep":

@@ -12,8 +12,15 @@ import pytest
 
 from ddp_perf.baselines import store as store_module
 from ddp_perf.baselines.store import baseline_schema
+from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.errors import BaselineError
-from tests.builders import make_baseline, make_case, make_case_baseline, make_session
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_session,
+    make_structure,
+)
 
 KEY = "cpu-some-2c-host"
 
@@ -170,3 +177,34 @@ def test_the_schema_describes_every_field_that_is_written(stored, baseline):
     case = next(iter(written["cases"].values()))
     assert schema["CaseBaseline"]["properties"].keys() == case.keys()
     assert schema["Session"]["properties"].keys() == case["sessions"][0].keys()
+
+
+def test_structures_of_a_suite_are_read_by_case(store):
+    case = make_case()
+    known = CaseStructure(work=case.work(), structure=make_structure())
+    path = store.structure_path("quick")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(msgspec.json.encode(StructureBaseline(suite="quick", cases={case.id: known})))
+
+    assert store.load_structures("quick") == {case.id: known}
+    assert store.load_structures("other") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("{", "not a baseline file", id="cut short"),
+        pytest.param('{"schema_version": 9}', "is 9, this ddp-perf reads", id="foreign"),
+        pytest.param('{"schema_version": 1}', "missing required field `suite`", id="no suite"),
+    ],
+)
+def test_a_broken_file_of_structures_is_named(store, text, said):
+    path = store.structure_path("quick")
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+    with pytest.raises(BaselineError) as caught:
+        store.load_structures("quick")
+
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)

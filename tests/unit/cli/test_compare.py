@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.report.results import write_results
 from tests.builders import (
     make_cases,
@@ -177,6 +178,38 @@ def test_two_empty_files_are_no_pass(results):
     done = compare(results("old.json", []), results("new.json", []))
 
     assert done.exit_code == 2
+
+
+BUSY = RankConditions(foreign=0.4)
+
+
+@pytest.mark.parametrize("disturbed", ["old.json", "new.json"])
+def test_a_case_that_was_disturbed_in_either_session_is_undecided(results, disturbed):
+    sessions = {"old.json": usual(), "new.json": [measured(ONE, 0.020), measured(TWO, 0.024)]}
+    sessions[disturbed] = usual(conditions=BUSY)
+
+    done = compare(*(results(name, measured) for name, measured in sessions.items()))
+
+    assert done.exit_code == 2, done.output
+    where = "in old.json " if disturbed == "old.json" else ""
+    assert f"of {TWO.id} {where}5 of 5 launches were disturbed: other processes took 40 %" in (
+        unwrapped(done)
+    )
+
+
+def test_results_from_before_conditions_were_watched_are_read(results, old, tmp_path):
+    path = tmp_path / old
+    text = path.read_text(encoding="utf-8")
+    unwatched = {"foreign": None, "overheated": None, "slow_clock": None, "stolen": None}
+    data = json.loads(text)
+    for measurement in data["suites"][0]["measurements"].values():
+        for launch in measurement["launches"]:
+            del launch["conditions"]
+            for rank in launch["ranks"]:
+                assert rank.pop("conditions") == unwatched
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+    assert compare(old, results("new.json", usual())).exit_code == 0
 
 
 def test_a_suite_renamed_is_compared_all_the_same(results, old):

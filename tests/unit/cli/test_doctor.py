@@ -56,7 +56,7 @@ def test_json_holds_the_same(run):
 
 
 class BrokenLauncher(FakeLauncher):
-    def runtime(self, env):
+    def runtime(self, case=None):
         raise LaunchError("the forkserver did not start: No module named 'torch'")
 
 
@@ -69,7 +69,7 @@ def test_without_torch_it_says_so_and_still_shows_the_machine(run):
 
 
 class CpuLauncher(FakeLauncher):
-    def runtime(self, env):
+    def runtime(self, case=None):
         return RUNTIME.__class__(
             python="3.11.2", torch="2.13.0+cpu", cuda=None, cudnn=None, nccl=None, blas="mkl"
         )

@@ -111,10 +111,24 @@ def test_a_value_outside_the_choices_is_named(suite_file, field):
     assert "'bogus'" in message
 
 
+@pytest.mark.parametrize(
+    ("workload", "model", "said"),
+    [
+        ("gpt", {"d_model": 100}, "model: d_model 100 is no multiple of n_heads 12"),
+        ("distilbert", {"max_seq_len": 513}, "model.max_seq_len: expected `int` <= 512"),
+        ("distilbert", {"dataset": "ag-news"}, "model.dataset: 'ag-news' is none of ag_news, imdb"),
+        ("text_transformer", {"dropout": 1}, "model.dropout: expected `float` < 1.0"),
+        ("resnet50", {"channels_last": 1}, "model.channels_last: expected `bool`, got `int`"),
+    ],
+)
+def test_sizes_that_make_no_model_are_refused(suite_file, workload, model, said):
+    assert refusal(suite_file(workload=workload, model=model)).startswith(said)
+
+
 def test_an_unknown_workload_is_told_the_known_ones(suite_file):
     message = refusal(suite_file(workload="mpl"))
 
-    assert message.startswith("workload: 'mpl' is none of the suite's own (mlp)")
+    assert message.startswith("workload: 'mpl' is none of the suite's own (distilbert, gpt, mlp, ")
     assert "module:function" in message
     assert "did you mean 'mlp'?" in message
 

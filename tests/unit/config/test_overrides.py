@@ -140,3 +140,29 @@ def test_an_override_must_leave_steps_to_measure(suite_file, override):
         load_cases([path], Overrides(**override))
 
     assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_folder_of_data_makes_the_suites_of_texts_other_cases(suite_file):
+    """Real texts and random ones are never compared, whatever folder holds them."""
+    path = suite_file(workload="text_transformer", model={})
+
+    synthetic, real = (load_cases([path], Overrides(files=files))[1] for files in (False, True))
+
+    assert real.id == f"{synthetic.id}-data=files"
+    assert real.work() == {**synthetic.work(), "data.source": "files"}
+
+
+def test_a_folder_of_data_leaves_the_other_suites_alone(two_ranks):
+    assert two_ranks(Overrides(files=True)) == two_ranks(Overrides())
+
+
+def test_files_are_refused_for_a_workload_that_reads_none(suite_file):
+    with pytest.raises(ConfigError, match=r"data\.source: only distilbert, text_transformer read"):
+        load_cases([suite_file(data={"source": "files"})], Overrides())
+
+
+def test_the_folder_of_data_is_no_environment_of_the_ranks(suite_file):
+    overrides = Overrides(env=(("DDP_PERF_DATA", "/data"),))
+
+    with pytest.raises(ConfigError, match=r"env\.DDP_PERF_DATA: set it in the environment"):
+        load_cases([suite_file()], overrides)

@@ -10,9 +10,15 @@ import pytest
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.case import DdpOptions, Tolerances
+from ddp_perf.core.data import DataOptions
 from ddp_perf.core.models import MODELS
 
-TYPES = {"DdpOptions": DdpOptions, "Tolerances": Tolerances, "MlpModel": MODELS["mlp"]}
+TYPES = {
+    "DdpOptions": DdpOptions,
+    "DataOptions": DataOptions,
+    "Tolerances": Tolerances,
+    **{model.__name__: model for model in MODELS.values()},
+}
 
 
 def definition(name):
@@ -52,5 +58,5 @@ def test_each_own_workload_brings_its_model_arguments():
         for rule in suite_schema()["allOf"]
     }
 
-    assert rules == {"mlp": "#/$defs/MlpModel"}
+    assert rules["mlp"] == "#/$defs/MlpModel"
     assert rules.keys() == MODELS.keys()

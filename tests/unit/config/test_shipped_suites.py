@@ -11,6 +11,7 @@ from ddp_perf.config.loading import find_suites, load_cases, load_suite
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.core.case import DdpOptions
+from ddp_perf.core.data import DataOptions
 
 CONFIGS = Path(__file__).parents[3] / "bench_configs"
 
@@ -55,12 +56,80 @@ def test_cpu_quick_is_the_same_experiment_sized_for_a_core():
     assert quick.tolerances.step_time >= 0.10  # less could not be held on a shared CPU
 
 
-def test_all_shipped_suites_can_be_run_together():
-    assert len(load_cases(find_suites(CONFIGS), Overrides())) >= 12
+@pytest.mark.parametrize(
+    ("name", "fields", "model"),
+    [
+        (
+            "distilbert_agnews",
+            {"workload": "distilbert", "batch_sizes": [32]},
+            {"dataset": "ag_news", "d_model": 768, "num_layers": 6},
+        ),
+        (
+            "text_transformer_agnews",
+            {"workload": "text_transformer", "batch_sizes": [8]},
+            {
+                "dataset": "ag_news",
+                "d_model": 128,
+                "num_layers": 2,
+                "dim_feedforward": 256,
+                "max_seq_len": 128,
+            },
+        ),
+        (
+            "text_transformer_agnews_optimized",
+            {"workload": "text_transformer", "data": DataOptions(num_workers=4)},
+            {
+                "dataset": "ag_news",
+                "d_model": 256,
+                "n_heads": 8,
+                "num_layers": 4,
+                "dim_feedforward": 1024,
+                "max_seq_len": 256,
+            },
+        ),
+        ("text_transformer_imdb", {}, {"dataset": "imdb", "max_seq_len": 512}),
+        (
+            "resnet50_scaling",
+            {"workload": "resnet50", "batch_sizes": [32], "world_sizes": [1, 2, 4, 8, 16, 32]},
+            {"image_size": 224, "num_classes": 1000, "width": 64},
+        ),
+    ],
+)
+def test_a_suite_is_its_documents_experiment(name, fields, model):
+    suite = load_suite(CONFIGS / f"{name}.yaml")
+
+    assert {field: getattr(suite, field) for field in fields} == fields
+    assert {field: suite.model[field] for field in model} == model
+    assert suite.tier == "gpu"
+
+
+@pytest.mark.parametrize("path", find_suites(CONFIGS / "cpu"), ids=lambda path: path.stem)
+def test_a_twin_for_the_cpu_is_the_same_experiment_sized_for_a_core(path):
+    twin, full = load_suite(path), load_suite(CONFIGS / path.name)
+
+    assert (twin.tier, full.tier, twin.world_sizes) == ("cpu", "gpu", [1, 2])
+    assert (twin.workload, twin.variant, twin.ddp) == (full.workload, full.variant, full.ddp)
+    assert (twin.data.num_workers is None) == (full.data.num_workers is None)
+    assert twin.model.get("dataset") == full.model.get("dataset")
+    assert full.suite in twin.description
+    assert twin.tolerances.step_time >= 0.10  # less could not be held on a shared CPU
+
+
+def test_every_experiment_on_gpus_has_a_twin_for_the_cpu():
+    twins = {path.name for path in find_suites(CONFIGS / "cpu")} | {"mlp_scaling.yaml"}
+
+    assert {path.name for path in find_suites(CONFIGS) if path.stem != "cpu_quick"} == twins
+
+
+@pytest.mark.parametrize("directory", [CONFIGS, CONFIGS / "cpu"], ids=["gpu", "cpu"])
+def test_all_suites_of_a_directory_can_be_run_together(directory):
+    paths = find_suites(directory)
+
+    assert {case.suite for case in load_cases(paths, Overrides())} == {
+        load_suite(path).suite for path in paths
+    }
 
 
 def test_the_published_schema_is_the_one_that_validates():
     path = CONFIGS / "schema.json"
-    if not path.exists():
-        pytest.skip("schema.json is not published yet: python ci/schemas.py")
     assert json.loads(path.read_text(encoding="utf-8")) == json.loads(json.dumps(suite_schema()))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,14 +28,16 @@ def module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "source",
     [
-        pytest.param("def build(): ...", id="function"),
+        pytest.param("def build(context, **model): ...", id="function"),
         pytest.param("class build: ...", id="class"),
         pytest.param("build = lambda: None", id="assignment"),
         pytest.param("from somewhere import build", id="import"),
         pytest.param("from somewhere import make as build", id="import as"),
         pytest.param("from somewhere import *", id="star import"),
-        pytest.param("try:\n    def build(): ...\nexcept OSError: ...", id="in a try"),
-        pytest.param("if True: ...\nelse:\n    def build(): ...", id="in an else"),
+        pytest.param(
+            "try:\n    def build(context, **model): ...\nexcept OSError: ...", id="in a try"
+        ),
+        pytest.param("if True: ...\nelse:\n    def build(context, **model): ...", id="in an else"),
     ],
 )
 def test_a_target_is_found_without_importing_its_module(suite_file, module, source):
@@ -90,3 +94,130 @@ def test_a_syntax_error_is_named_with_its_line(suite_file, module):
 def test_what_is_no_target_is_refused(suite_file, target):
     with pytest.raises(ConfigError, match="workload: "):
         load_suite(suite_file(workload=target))
+
+
+def refusal(path):
+    with pytest.raises(ConfigError) as caught:
+        load_suite(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("source", "model", "said"),
+    [
+        pytest.param(
+            "def build(context, *, depth): ...",
+            {"dept": 3},
+            "model.dept: my_workload:build takes no such argument; did you mean 'depth'?",
+            id="misspelt argument",
+        ),
+        pytest.param(
+            "def build(context, *, depth, width=1): ...",
+            {"width": 3},
+            "model.depth: required by my_workload:build, but missing",
+            id="missing argument",
+        ),
+        pytest.param(
+            "def build(context, depth, width=1): ...",
+            {},
+            "model.depth: required by my_workload:build, but missing",
+            id="missing positional",
+        ),
+        pytest.param(
+            "def build(context): ...",
+            {"context": 1},
+            "model.context: my_workload:build takes no such argument",
+            id="the context itself",
+        ),
+        pytest.param(
+            "def build(*, depth): ...",
+            {"depth": 3},
+            "workload: my_workload:build must take a BuildContext as its first argument",
+            id="no context",
+        ),
+        pytest.param(
+            "async def build(context): ...",
+            {},
+            "workload: my_workload:build is a coroutine; make it a plain function",
+            id="coroutine",
+        ),
+        pytest.param("build = 3", {}, "workload: my_workload:build is no function", id="number"),
+    ],
+)
+def test_what_cannot_be_called_as_the_ranks_call_it_is_refused(
+    suite_file, module, source, model, said
+):
+    module(source)
+
+    assert refusal(suite_file(workload="my_workload:build", model=model)) == said
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("def build(context, depth, *, width=1, **more): ...", id="all kinds"),
+        pytest.param("def build(*arguments, **more): ...", id="anything"),
+        pytest.param("@some.decorator\ndef build(): ...", id="decorated"),
+        pytest.param("def build(): ...\nbuild = partial(build)", id="bound twice"),
+        pytest.param("class build:\n    def __init__(self): ...", id="class"),
+        pytest.param("def __getattr__(name): ...", id="made on demand"),
+    ],
+)
+def test_what_the_source_does_not_rule_out_is_left_to_the_ranks(suite_file, module, source):
+    module(source)
+
+    load_suite(suite_file(workload="my_workload:build", model={"depth": 3}))
+
+
+def test_a_folder_of_modules_is_no_module(suite_file, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_models").mkdir()
+
+    assert refusal(suite_file(workload="my_models:build", model={})) == (
+        "workload: 'my_models' is a folder of modules; name one of them"
+    )
+
+
+def test_a_function_of_a_package_is_found_where_the_package_lies(suite_file, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_package" / "inner").mkdir(parents=True)
+    (tmp_path / "my_package" / "__init__.py").write_text("def build(context): ...")
+    (tmp_path / "my_package" / "inner" / "deep.py").write_text("def make(context): ...")
+
+    load_suite(suite_file(workload="my_package:build", model={}))
+    load_suite(suite_file(workload="my_package.inner.deep:make", model={}))
+    said = refusal(suite_file(workload="my_package.outer:build", model={}))
+    assert said.startswith("workload: no module named 'my_package.outer'")
+
+
+def test_a_module_beside_the_root_is_found_as_the_ranks_will_find_it(suite_file, tmp_path):
+    (tmp_path / "only_there.py").write_text("def build(context): ...")
+    path = suite_file(workload="only_there:build", model={})
+
+    load_suite(path, import_paths=[str(tmp_path)])
+    assert "no module named 'only_there'" in refusal(path)
+
+
+@pytest.mark.parametrize("target", ["a..b:build", "__main__:build", ".a:build", "a.:build"])
+def test_a_name_that_no_module_can_have_is_refused(suite_file, target):
+    assert refusal(suite_file(workload=target, model={})).startswith("workload: ")
+
+
+def test_a_source_that_cannot_be_read_is_named(suite_file, module):
+    source = module("")
+    source.write_bytes(b"\xff")
+
+    said = refusal(suite_file(workload="my_workload:build", model={}))
+    assert said.startswith(f"workload: {source} is not Python source: ")
+
+
+def test_a_package_installed_for_editing_is_found(suite_file, monkeypatch):
+    """Such an installation is a finder of its own, and no directory of sys.path."""
+    spec = importlib.util.spec_from_file_location("my_editable", __file__)
+    finder = SimpleNamespace(find_spec=lambda name, *_: spec if name == "my_editable" else None)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])
+
+    load_suite(suite_file(workload="my_editable:refusal", model={}))

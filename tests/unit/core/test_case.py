@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.case import Case, DdpOptions, Tolerances
+from ddp_perf.core.data import DataOptions
 from tests.builders import make_case, make_cases, make_failure
 
 
@@ -19,6 +20,8 @@ from tests.builders import make_case, make_cases, make_failure
         pytest.param({"ddp": DdpOptions(bucket_cap_mb=1)}, id="ddp option"),
         pytest.param({"world_size": 4}, id="world size"),
         pytest.param({"batch_size": 65}, id="batch size"),
+        pytest.param({"data": DataOptions(num_workers=0)}, id="loader"),
+        pytest.param({"data": DataOptions(source="files")}, id="real data"),
         pytest.param({"env": {"NCCL_ALGO": "Ring"}}, id="environment"),
     ],
 )

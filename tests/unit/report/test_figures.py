@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.core.result import Unit
 from ddp_perf.report.figures import case_figures
 from tests.builders import make_cases, make_measurement, make_result
 
@@ -18,6 +19,14 @@ def test_figures_are_medians_over_the_launches():
     assert figures.step_s == figures.p95_step_s == 0.02
     assert figures.throughput == pytest.approx(64 / 0.02)
     assert figures.scaling is None
+
+
+def test_throughput_counts_what_the_workload_counts():
+    unit = Unit(name="tokens", per_sample=512)
+    figures = case_figures(make_result([make_measurement(ONE, [0.01], unit=unit)]), ONE.id)
+
+    assert figures.unit == "tokens"
+    assert figures.throughput == pytest.approx(512 * 64 / 0.01)
 
 
 def test_two_ranks_are_compared_with_one():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.table import headline, short_names, suite_table
 from tests.builders import (
@@ -48,6 +49,16 @@ def test_a_row_shows_time_throughput_and_scaling(result):
     assert row_of(result, "ddp") == [
         *("ddp-ws2", "12.50", "10,240", "5,120", "1.60", "80%", "20%", "–", "–")
     ]
+
+
+def test_throughput_is_headed_by_what_the_workload_counts(result):
+    unit = Unit(name="tokens", per_sample=512)
+    tokens = make_result([make_measurement(ONE, [0.01], unit=unit)])
+
+    assert "samples" in suite_table(result, 80)
+    assert "tokens" in suite_table(tokens, 80)
+    assert "samples" not in suite_table(tokens, 80)
+    assert row_of(tokens, "mlp")[2] == "3,276,800"  # 512 × 64 ÷ 10 ms
 
 
 @pytest.fixture
@@ -131,6 +142,30 @@ def test_what_is_no_pass_is_explained_below(result):
 
     assert f"REGRESSION: step time of {TWO.id}\ntwice as slow" in table
     assert "all well" not in table
+
+
+def test_a_disturbance_is_told_once_a_case_without_its_figures(result):
+    disturbed = {"disturbance": "3 of 3 launches were disturbed: heat", "reason": "+98.7 %"}
+    result = with_findings(
+        result,
+        *(
+            make_finding(case, Outcome.INVALID, metric=metric, **disturbed)
+            for case in (ONE, TWO)
+            for metric in ("step_time", "tail")
+        ),
+        make_finding(ONE, Outcome.INVALID, metric="efficiency", reason="no such value"),
+    )
+
+    notes = suite_table(result, 120).partition("INVALID: ")[2].splitlines()
+
+    assert notes == [
+        f"scaling cost (step N ÷ step 1) of {ONE.id}",
+        "no such value",
+        f"INVALID: step time, tail (mean ÷ median step) of {ONE.id}",
+        "3 of 3 launches were disturbed: heat",
+        f"INVALID: step time, tail (mean ÷ median step) of {TWO.id}",
+        "3 of 3 launches were disturbed: heat",
+    ]
 
 
 def test_cases_without_baseline_are_told_in_one_line(result):

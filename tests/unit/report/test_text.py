@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.text import (
     describe_finding,
@@ -122,3 +123,11 @@ def test_a_failed_launch_is_told_with_all_that_is_known(evidence, said):
     failure = make_failure(make_case(), **evidence)
 
     assert describe_launch_failure(failure).splitlines() == [str(failure), *said]
+
+
+def test_the_summary_block_counts_throughput_in_the_workloads_unit():
+    case, unit = make_case(), Unit(name="images")
+    measurement = make_measurement(case, [0.010], unit=unit)
+    rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
+
+    assert "Throughput       : 12,800 images/s" in summary_block(measurement, rows)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.core.baseline import CaseStructure, Rebaseline
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate import Bar, judge_suite
@@ -20,6 +21,7 @@ from tests.builders import (
     make_measurement,
     make_session,
     make_structure,
+    with_conditions,
 )
 
 ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
@@ -47,12 +49,13 @@ def baseline():
     return make_baseline({ONE.id: stored(ONE, 0.010), TWO.id: stored(TWO, 0.012, efficiency=1.2)})
 
 
-def findings(measurements, baseline):
+def findings(measurements, baseline, structures=None):
     """Findings by case id and metric."""
     by_id = {measurement.case.id: measurement for measurement in measurements}
     bar = Bar(
         baseline=baseline,
         baseline_path="baselines/x.json",
+        structures=structures or {},
         environment=make_environment(),
         alpha=0.001,
     )
@@ -242,6 +245,60 @@ def test_the_control_speaks_only_from_three_nights_on(baseline, count, spoken_of
     found = findings([make_measurement(ONE, launches(0.010))], make_baseline({ONE.id: few}))
 
     assert ("control" in found[ONE.id, "step_time"].verdict.reason.lower()) is spoken_of
+
+
+def structure_verdict(baseline, **structure):
+    """Of the case of two ranks, whose structure on any machine is known."""
+    known = CaseStructure(work=TWO.work(), structure=make_structure(**structure))
+    measurement = make_measurement(TWO, launches(0.012))
+    found = findings([measurement], baseline, {TWO.id: known})
+    return found[TWO.id, "structure"].verdict.outcome
+
+
+@pytest.mark.parametrize(
+    ("structure", "outcome"),
+    [({}, Outcome.PASS), ({"parameters": 809}, Outcome.REGRESSION)],
+)
+def test_a_structure_that_holds_on_any_machine_gates_a_case_without_a_baseline(structure, outcome):
+    without = make_baseline({TWO.id: stored(TWO, 0.012, structure=None)})
+
+    assert structure_verdict(make_baseline(), **structure) is outcome
+    assert structure_verdict(without, **structure) is outcome
+
+
+def test_the_machines_own_structure_comes_first(baseline):
+    assert structure_verdict(baseline, parameters=809) is Outcome.PASS
+
+
+def test_without_a_baseline_the_times_of_a_case_are_not_judged_by_its_structure():
+    known = CaseStructure(work=TWO.work(), structure=make_structure())
+    found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
+
+    assert found[TWO.id, "step_time"].verdict.outcome is Outcome.NO_BASELINE
+
+
+def test_a_structure_of_other_work_says_nothing():
+    known = CaseStructure(work={**TWO.work(), "batch_size": 1}, structure=make_structure())
+    found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
+
+    assert found[TWO.id, "structure"].verdict.outcome is Outcome.NO_BASELINE
+
+
+@pytest.mark.parametrize("step_s", [0.010, 0.016], ids=["as fast", "slower"])
+def test_on_a_busy_machine_times_are_neither_red_nor_green(baseline, step_s):
+    """Memory and structure are judged all the same."""
+    busy = with_conditions(
+        make_measurement(ONE, launches(step_s)), *[RankConditions(foreign=0.4)] * 5
+    )
+
+    found = outcomes(findings([busy], baseline), ONE.id)
+
+    assert found == {
+        "step_time": Outcome.INVALID,
+        "tail": Outcome.INVALID,
+        "peak_memory": Outcome.PASS,
+        "structure": Outcome.PASS,
+    }
 
 
 def of_machine(baseline, **environment):

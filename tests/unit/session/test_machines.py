@@ -44,7 +44,7 @@ def night(tmp_path):
                 request.case, request.round, step_s=(1, 1.004, 0.996)[request.round] / 100
             )
         )
-        launcher.runtime = lambda env: runtime
+        launcher.runtime = lambda case: runtime
         result = run_suite(
             SuiteRequest(
                 suite="quick",
@@ -86,7 +86,7 @@ def test_the_same_machine_is_comparable_and_recorded_whole(night):
     assert NOT_COMPARED.isdisjoint(outcomes)
     assert result.machine == machine
     assert result.baseline_path.endswith("/a100-pcie-40gb-nvlink.json")
-    assert result.environment.links == ("NV12",)
+    assert result.environment.links == "NV12"
 
 
 def test_a_lowered_power_limit_is_another_machine(night):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError, LaunchError
@@ -161,6 +162,53 @@ def test_accept_replaces_with_the_reason_logged(night):
         assert entry.ratio == pytest.approx(2.0)
 
 
+def busy(case):
+    """Answers of a launcher: two launches of three of ``case`` had others on their cores."""
+    usual = steps_of(0.010, 0.012)
+
+    def answer(request):
+        if (request.case.id, request.round > 0) == (case.id, True):
+            conditions = RankConditions(foreign=0.5)
+            return make_launch(request.case, request.round, conditions=conditions)
+        return usual(request)
+
+    return answer
+
+
+DISTURBED = "not stored: 2 of 3 launches were disturbed: other processes took 50 %"
+
+
+@pytest.mark.parametrize("mode", ["missing", "append", "accept"])
+@pytest.mark.parametrize("stored", [False, True], ids=["first session", "later session"])
+def test_a_disturbed_case_is_never_stored(night, mode, stored):
+    if stored:
+        night(steps_of(0.010, 0.012), save_mode="missing")
+    before = night.stored(TWO)
+
+    result = night(busy(TWO), save_mode=mode, reason="r")
+
+    assert result.not_saved[TWO.id].startswith(DISTURBED)
+    assert night.stored(TWO) == before
+
+
+def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(night):
+    result = night(busy(ONE), save_mode="missing")
+
+    assert {note.partition(" (")[0] for note in result.not_saved.values()} == {
+        f"{DISTURBED} of the ranks' cores"
+    }
+    assert result.not_saved.keys() == {ONE.id, TWO.id}
+
+
+def test_a_disturbed_session_has_judged_nothing_and_says_so(night):
+    night(steps_of(0.010, 0.012), save_mode="missing")
+
+    result = night(busy(TWO))
+
+    assert result.finding(TWO.id, "step_time").verdict.outcome is Outcome.INVALID
+    assert TWO.id in result.undecided()
+
+
 def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(night):
     def answer(request):
         noisy = (1.0, 1.5, 0.7)[request.round] if request.case.id == TWO.id else 1.0
@@ -307,3 +355,20 @@ class TestMoreLaunches:
         result = night(self.answer(), cases=(self.CASE,), budget_s=60)
 
         assert len(result.measurements[self.CASE.id].launches) == 3
+
+
+def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(night):
+    """A test that asks for one case more must not measure, judge or store the others again."""
+    first = night(steps_of(0.01, 0.012), cases=(ONE,), save_mode="append")
+    both = night(steps_of(0.02, 0.012), cases=(TWO,), earlier=first, save_mode="append")
+
+    assert night.launcher.asked == [(TWO.id, round_) for round_ in range(3)]
+    assert both.measurements[ONE.id] == first.measurements[ONE.id]
+    assert [row.values["efficiency"] for row in both.summaries[TWO.id]] == [
+        pytest.approx(1.2) for _ in JITTER
+    ]
+    assert both.findings[: len(first.findings)] == first.findings
+    assert {finding.case_id for finding in both.findings[len(first.findings) :]} == {TWO.id}
+    assert both.saved.keys() == {ONE.id, TWO.id}
+    assert len(night.stored(ONE).sessions) == 1
+    assert night.partial[-1].measurements.keys() == {ONE.id, TWO.id}

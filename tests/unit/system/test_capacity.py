@@ -49,3 +49,13 @@ def test_this_machine_can_be_looked_at():
 
     assert capacity.cores >= 1
     assert capacity.obstacle(make_case(tier="cpu", world_size=1)) is None
+
+
+def test_a_missing_package_is_an_obstacle_that_names_the_command(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    capacity = make_capacity()
+
+    assert capacity.obstacle(make_case(workload="resnet50")) == (
+        "resnet50 needs transformers: pip install 'ddp-perf[models]'"
+    )
+    assert capacity.obstacle(make_case(workload="mlp")) is None

@@ -6,11 +6,31 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 
 import pytest
 
-from ddp_perf.system.processes import describe_state, state_of, thread_count
+from ddp_perf.system.processes import (
+    STRANGER,
+    describe_state,
+    family_cpu_s,
+    parse_wait_s,
+    read_process,
+    state_of,
+    thread_count,
+    thread_waits_s,
+)
+
+BURNT_S = 0.1
+# Uses more than that, since /proc rounds down to ticks; says so, and stays.
+BURN = f"""
+import sys, time
+while time.process_time() < {2 * BURNT_S}:
+    pass
+print("burnt", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -58,3 +78,92 @@ def test_threads_are_counted():
     finally:
         go.set()
         thread.join()
+
+
+@pytest.fixture
+def parent():
+    """``parent(command)`` runs it in a shell, and waits for one line of each ``awaited``."""
+    shells = []
+
+    def start(command, *, awaited=1):
+        shell = subprocess.Popen(
+            ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        shells.append(shell)
+        for _ in range(awaited):
+            assert shell.stdout.readline()
+        return shell
+
+    yield start
+    for shell in shells:
+        shell.communicate()  # closes their input, upon which they end
+
+
+@pytest.fixture
+def burn(tmp_path):
+    """A command that uses BURNT_S of CPU time."""
+    script = tmp_path / "burn.py"
+    script.write_text(BURN)
+    return f"{sys.executable} {script}"
+
+
+def test_a_family_counts_children_and_what_they_waited_for(parent, burn):
+    cores = os.sched_getaffinity(0)
+    alone = parent(f"{burn}; true")
+    nested = parent(f"sh -c '{burn} < /dev/null > /dev/null; {burn}; true'; true")
+
+    assert family_cpu_s(alone.pid, cores) >= BURNT_S
+    assert family_cpu_s(nested.pid, cores) >= 2 * BURNT_S
+
+
+def test_a_family_on_other_cores_is_nobodys_neighbour(parent, burn):
+    shell = parent(f"{burn}; true")
+
+    assert family_cpu_s(shell.pid, {max(os.sched_getaffinity(0)) + 1}) == 0
+
+
+def test_who_plays_a_stranger_is_not_of_the_family(parent, burn):
+    hog = f"{sys.executable} -m ddp_perf.worker.hog"
+    # In the background a shell gives a command no input, so the hog gets its end from here.
+    shell = parent(f"{hog} $$ & {burn} <&0; kill $!", awaited=2)
+    with open(f"/proc/{shell.pid}/task/{shell.pid}/children") as children:
+        pids = [int(pid) for pid in children.read().split()]
+    by_name = {read_process(pid).name: pid for pid in pids}
+    hog_pid = by_name.pop(STRANGER)
+
+    while read_process(hog_pid).cpu_s < BURNT_S:  # it does nothing else
+        pass
+
+    own_s = sum(read_process(pid).cpu_s for pid in by_name.values())
+    assert family_cpu_s(shell.pid, os.sched_getaffinity(0)) == own_s
+
+
+def test_a_process_that_is_gone_has_no_family():
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+
+    assert family_cpu_s(process.pid, os.sched_getaffinity(0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "wait_s"),
+    [("1527992196 503939483 131\n", 0.503939483), ("0 0 1\n", 0.0), ("0 0 0\n", None)],
+    ids=["busy", "new", "kept by no kernel"],
+)
+def test_a_wait_is_told_in_seconds(text, wait_s):
+    assert parse_wait_s(text) == wait_s
+
+
+def test_every_thread_that_ever_ran_tells_how_long_it_waited():
+    started, go = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (started.set(), go.wait()))
+    thread.start()
+    started.wait()
+    try:
+        waits = thread_waits_s()
+    finally:
+        go.set()
+        thread.join()
+
+    assert {os.getpid(), thread.native_id} <= waits.keys()
+    assert min(waits.values()) >= 0

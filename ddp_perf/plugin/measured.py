@@ -1,0 +1,176 @@
+"""A case as a test sees it: measured whole, with its figures and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.metric import EFFICIENCY
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.errors import DdpPerfError
+from ddp_perf.plugin.session import DdpSession
+from ddp_perf.report.figures import CaseFigures, case_figures
+from ddp_perf.report.text import (
+    describe_finding,
+    describe_launch_failure,
+    placement_lines,
+    summary_block,
+)
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.utilisation import utilisation_of
+from ddp_perf.system.xid import find_xids
+
+_FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
+_FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
+_SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)
+_UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
+
+
+class MeasuredCase:
+    """A case that was measured whole: every launch finished."""
+
+    def __init__(
+        self,
+        case: Case,
+        result: SuiteResult,
+        figures: CaseFigures,
+        ddp: DdpSession,
+        node: pytest.Item,
+    ) -> None:
+        self.case = case
+        self.result = result  # the suite's, this case among others
+        self.figures = figures
+        self._ddp = ddp
+        self._node = node
+
+    @property
+    def measurement(self) -> Measurement:
+        return self.result.measurements[self.case.id]
+
+    def record(self, **properties: object) -> None:
+        """Figures for JUnit, beside the verdict."""
+        self._node.user_properties.extend(properties.items())
+
+    def finding(self, metric: str) -> Finding | None:
+        """The verdict on a metric, with what it compared; None where it is not gated."""
+        return self.result.finding(self.case.id, metric)
+
+    def assert_verdict(self, metric: str) -> None:
+        """Fail, skip or pass as the finding of that metric says."""
+        if metric == EFFICIENCY.name and self.case.single is None:
+            pytest.skip("no one-rank leg to compare with: add 1 to world_sizes")
+        finding = self.finding(metric)
+        if finding is None:
+            pytest.fail(f"{self.case.id} has no finding for {metric}", pytrace=False)
+        self._record_finding(finding)
+        text = describe_finding(finding)
+        outcome = finding.verdict.outcome
+        if self._is_settled_by_saving(outcome):
+            pytest.skip(f"{text}\n{self.result.saved[self.case.id]}")
+        if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):
+            text = f"{text}\n{self.result.not_saved[self.case.id]}"
+            self._fail_if_strict(text)
+            pytest.skip(text)
+        if outcome in _FAILING:
+            pytest.fail(text, pytrace=False)
+        if outcome in _SKIPPING:
+            self._fail_if_strict(text)
+            pytest.skip(text)
+
+    def _record_finding(self, finding: Finding) -> None:
+        verdict = finding.verdict
+        figures = {
+            "metric": finding.metric,
+            "verdict": verdict.outcome.value,
+            "value": finding.value,
+            "baseline": finding.baseline,
+            "baseline_date": finding.baseline_date,
+            "changed": ", ".join(finding.changed) or None,
+            "ratio": verdict.ratio,
+            "interval": verdict.interval,
+            "minimum_detectable": verdict.minimum_detectable,
+        }
+        self.record(**{name: value for name, value in figures.items() if value is not None})
+
+    def _is_settled_by_saving(self, outcome: Outcome) -> bool:
+        """Whether --save-baseline answered what would fail: recorded, or knowingly replaced."""
+        accepted = self._ddp.options.save_mode == "accept" and outcome in _FAILING
+        stored = self.case.id in self.result.saved
+        return stored and (accepted or outcome in _FIRST_TIME)
+
+    def _fail_if_strict(self, text: str) -> None:
+        undecided, cases = self.result.undecided(), len(self.result.measurements)
+        if self._ddp.options.strict and len(undecided) > _UNDECIDED_ALLOWED * cases:
+            pytest.fail(
+                f"--ddp-strict: {len(undecided)} of {cases} cases undecided:"
+                f" this machine cannot gate\n{text}",
+                pytrace=False,
+            )
+
+
+def measured_case(
+    node: pytest.Item,
+    ddp: DdpSession,
+    case: Case,
+    measure: Callable[[], SuiteResult],
+    phase: Literal["setup", "call"],
+) -> MeasuredCase:
+    """The case out of what ``measure`` returns, reported with the test's ``phase``.
+
+    Skips where the machine is too small, with the count. Fails when a rank failed, when
+    devices are missing that ``--ddp-expect-devices`` promised, and under xdist.
+    """
+    _refuse_a_crowd(node.config)
+    _check_machine(ddp, case)
+    result, problem = None, ""
+    try:
+        result = measure()
+    except DdpPerfError as error:
+        problem = str(error)
+    if result is None:  # outside the handler, which would print the traceback beside it
+        pytest.fail(problem, pytrace=False)
+    measurement = result.measurements[case.id]
+    if result.injections:
+        node.user_properties.append(("injected", ", ".join(result.injections)))
+    if measurement.failures:
+        failures = map(describe_launch_failure, measurement.failures)
+        pytest.fail("\n".join(failures), pytrace=False)
+    figures = case_figures(result, case.id)
+    assert figures is not None  # no failure: every launch delivered
+    placements = placement_lines([rank.placement for rank in measurement.launches[0].ranks])
+    utilisation = utilisation_of(measurement, result.environment.accelerator_key)
+    if utilisation is not None and utilisation.mfu is not None:
+        node.user_properties.append(("mfu", utilisation.mfu))
+    block = summary_block(measurement, result.summaries[case.id], utilisation)
+    node.add_report_section(phase, "ddp", "\n".join([*placements, "", block]))
+    return MeasuredCase(case, result, figures, ddp, node)
+
+
+def _refuse_a_crowd(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        pytest.fail(
+            "timed tests cannot be measured beside others: run them without -n (pytest-xdist)",
+            pytrace=False,
+        )
+
+
+def _check_machine(ddp: DdpSession, case: Case) -> None:
+    expected, found = ddp.options.expect_devices, len(ddp.capacity.machine.gpus)
+    if case.tier == "gpu" and expected is not None and found != expected:
+        causes = [ddp.capacity.machine.problem, *find_xids()]
+        why = f" ({'; '.join(filter(None, causes))})" if any(causes) else ""
+        pytest.fail(
+            f"--ddp-expect-devices {expected}: found {found}{why}; see nvidia-smi and"
+            " CUDA_VISIBLE_DEVICES",
+            pytrace=False,
+        )
+    obstacle = ddp.capacity.obstacle(case)
+    if obstacle is None:
+        return
+    if ddp.options.strict and not ddp.can_measure(case.suite):
+        pytest.fail(f"--ddp-strict: {obstacle}, so nothing was measured", pytrace=False)
+    pytest.skip(obstacle)

@@ -1,0 +1,107 @@
+"""``--save-baseline``: which cases of a session are stored, and why others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, merge, refusal
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.comparability import other_machine
+from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.summaries import as_session
+
+
+def save(
+    result: SuiteResult,
+    case_ids: Collection[str],
+    baseline: Baseline,
+    store: BaselineStore,
+    *,
+    mode: SaveMode,
+    reason: str | None,
+) -> SuiteResult:
+    """Store the session of every case that ``mode`` wants and nothing speaks against.
+
+    ``baseline``: what there was before. Raises BaselineError where it cannot be written.
+    """
+    saved: dict[str, str] = {}
+    not_saved: dict[str, str] = {}
+    sessions: list[NewSession] = []
+    for new in new_sessions(result):
+        if new.case.id not in case_ids:
+            continue
+        stored = baseline.cases.get(new.case.id)
+        why_not = (
+            _disturbed(new, result)
+            or refusal(new)
+            or _not_wanted(new, stored, mode)
+            or _not_fit(new, result, stored, mode)
+        )
+        if why_not is None:
+            sessions.append(new)
+            saved[new.case.id] = f"stored ({mode}) in {result.baseline_path}"
+        else:
+            not_saved[new.case.id] = f"not stored: {why_not}"
+    if sessions:
+        store.update(
+            baseline.accelerator,
+            lambda current: merge(current, sessions, mode=mode, reason=reason),
+        )
+    return msgspec.structs.replace(
+        result,
+        saved={**result.saved, **saved},
+        not_saved={**result.not_saved, **not_saved},
+    )
+
+
+def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
+    """Each case that was measured without a failed launch, in the form of a stored session."""
+    return [
+        NewSession(
+            case=measurement.case,
+            session=as_session(result.summaries[case_id], result.environment, result.date),
+            structure=measurement.launches[0].ranks[0].structure,
+        )
+        for case_id, measurement in result.measurements.items()
+        if measurement.launches and not measurement.failures
+    ]
+
+
+def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
+    """Also without a baseline to be judged against, and whatever the mode: these figures are
+    the disturbance's. The reason before all others, since it explains them.
+    """
+    disturbance = find_disturbance(new.case.id, result.measurements, with_single=True)
+    return str(disturbance) if disturbance and disturbance.prevails else None
+
+
+def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
+    if stored is None or mode == "accept":
+        return None
+    if mode == "missing":
+        return "it has a baseline already (append and accept change one)"
+    if not is_comparable(stored, new.case):
+        return "the stored figures are of other work (accept replaces them)"
+    other = other_machine(stored, new.session.environment, world_size=new.case.world_size)
+    return None if other is None else f"{other} (accept replaces what is stored)"
+
+
+def _not_fit(
+    new: NewSession, result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode
+) -> str | None:
+    """A session that its own verdicts speak against, where it would move the level."""
+    outcomes = {f.verdict.outcome for f in result.findings if f.case_id == new.case.id}
+    if Outcome.INVALID in outcomes:
+        return "the measurement is INVALID"
+    sets_level = stored is not None and len(stored.sessions) < REFERENCE_SESSIONS
+    if mode == "append" and sets_level and Outcome.REGRESSION in outcomes:
+        return (
+            f"a REGRESSION, and the first {REFERENCE_SESSIONS} sessions set the level"
+            " (accept it with a reason, if it is meant)"
+        )
+    return None

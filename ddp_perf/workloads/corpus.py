@@ -1,0 +1,114 @@
+"""Texts in the formats that AG News and IMDB are published in. Read where torch is not, too.
+
+``DDP_PERF_DATA`` names the folder that the published archives were unpacked in:
+
+- ``ag_news_csv/train.csv``: no header, ``class,title,description``, classes 1 to 4;
+- ``aclImdb/train/neg/*.txt`` and ``pos/*.txt``: one review a file.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.data import DATA_FOLDER
+from ddp_perf.core.models import Dataset
+from ddp_perf.errors import DataError
+
+CLASSES: dict[Dataset, int] = {"ag_news": 4, "imdb": 2}
+SAMPLES: dict[Dataset, int] = {"ag_news": 120_000, "imdb": 25_000}  # of the published train set
+
+
+class Text(NamedTuple):
+    """One sample. Classes count from 0."""
+
+    label: int
+    text: str
+
+
+def data_folder() -> Path:
+    """The folder that ``DDP_PERF_DATA`` names. Raises DataError where there is none."""
+    name = os.environ.get(DATA_FOLDER)
+    if not name:
+        raise DataError(f"data.source is files: {DATA_FOLDER} must name the folder of the texts")
+    if not Path(name).is_dir():
+        raise DataError(f"{DATA_FOLDER}: there is no directory {name}")
+    return Path(name)
+
+
+def read_texts(dataset: Dataset) -> Iterator[Text]:
+    """The train set, in the order of its files. Raises DataError naming file and line."""
+    folder = data_folder()
+    if dataset == "ag_news":
+        return _ag_news(folder / "ag_news_csv" / "train.csv")
+    return _imdb(folder / "aclImdb" / "train")
+
+
+def check_texts(cases: Iterable[Case]) -> None:
+    """Read whatever texts these cases train on, once each.
+
+    Raises DataError for a broken file, or for too few samples to fill a batch of every rank.
+    """
+    counts: dict[Dataset, int] = {}
+    for case in cases:
+        if case.data.source != "files":
+            continue
+        dataset: Dataset = case.model["dataset"]  # type: ignore[assignment]  # validated
+        if dataset not in counts:
+            counts[dataset] = _count(dataset)
+        if counts[dataset] < case.samples_per_step:
+            raise DataError(
+                f"{data_folder()}: {dataset} has {counts[dataset]} samples, and one step of"
+                f" {case.id} takes {case.samples_per_step}"
+            )
+
+
+def _count(dataset: Dataset) -> int:
+    try:
+        return sum(1 for _ in read_texts(dataset))
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from None
+
+
+def _ag_news(path: Path) -> Iterator[Text]:
+    if not path.is_file():
+        raise DataError(f"{DATA_FOLDER}: there is no file {path}")
+    with path.open("rb") as file:
+        rows = csv.reader(_lines(path, file), strict=True)
+        try:
+            for row in rows:
+                yield _news(path, rows.line_num, row)
+        except csv.Error as error:
+            raise DataError(f"{path}:{rows.line_num}: not valid CSV: {error}") from None
+
+
+def _lines(path: Path, file: Iterable[bytes]) -> Iterator[str]:
+    """Decoded one by one, so that a wrong byte is told by its line."""
+    for number, line in enumerate(file, start=1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError:
+            raise DataError(f"{path}:{number}: not UTF-8") from None
+
+
+def _news(path: Path, line: int, row: list[str]) -> Text:
+    if len(row) != 3:
+        raise DataError(f"{path}:{line}: {len(row)} fields, expected 3 (class,title,description)")
+    label, title, description = row
+    if label not in {"1", "2", "3", "4"}:
+        raise DataError(f"{path}:{line}: class {label!r} is none of 1, 2, 3, 4")
+    return Text(int(label) - 1, f"{title} {description}")
+
+
+def _imdb(folder: Path) -> Iterator[Text]:
+    for label, name in enumerate(("neg", "pos")):
+        files = sorted((folder / name).glob("*.txt"))
+        if not files:
+            raise DataError(f"{DATA_FOLDER}: there is no review in {folder / name} (*.txt)")
+        for path in files:
+            with path.open("rb") as file:
+                yield Text(label, "".join(_lines(path, file)))

@@ -1,0 +1,71 @@
+"""Texts as tokens, for the classifiers: of the published files, or random ones of that shape."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.utils.data import Dataset
+
+from ddp_perf.core import models
+from ddp_perf.workloads.batches import Synthetic, batches
+from ddp_perf.workloads.corpus import CLASSES, SAMPLES, Text, read_texts
+from ddp_perf.workloads.workload import Batch, BuildContext
+
+PADDING = 0  # after the last token of a text
+_START = 1  # before its first: the token whose vector a classifier reads
+_FIRST_WORD = 2
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def text_batches(
+    context: BuildContext, dataset: models.Dataset, *, vocab_size: int, max_seq_len: int
+) -> Batch | Iterator[Batch]:
+    """Batches of tokens (batch, max_seq_len) and classes (batch,), both int64."""
+    if context.data.source == "files":
+        texts = read_texts(dataset)
+        if context.data.num_workers is None:  # one batch: no need to read on
+            texts = itertools.islice(texts, context.world_size * context.batch_size)
+        return batches(_Tokenized(list(texts), vocab_size, max_seq_len), context)
+    classes = CLASSES[dataset]
+
+    def sample(generator: torch.Generator) -> Batch:
+        words = torch.randint(_FIRST_WORD, vocab_size, (max_seq_len - 1,), generator=generator)
+        tokens = torch.cat([torch.tensor([_START]), words])
+        return tokens, torch.randint(classes, (), generator=generator)
+
+    return batches(Synthetic(SAMPLES[dataset], sample), context)
+
+
+class _Tokenized(Dataset[Batch]):
+    """Texts, turned to tokens when they are asked for: what a loader's workers do."""
+
+    def __init__(self, texts: Sequence[Text], vocab_size: int, max_seq_len: int) -> None:
+        self._texts = texts
+        self._vocab_size = vocab_size
+        self._max_seq_len = max_seq_len
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, index: int) -> Batch:
+        label, text = self._texts[index]
+        tokens = tokenize(text, vocab_size=self._vocab_size, max_seq_len=self._max_seq_len)
+        return torch.tensor(tokens), torch.tensor(label)
+
+
+def tokenize(text: str, *, vocab_size: int, max_seq_len: int) -> list[int]:
+    """A start token, then one for each word or sign, then padding; what is too long is cut.
+
+    A token is the CRC-32 of the lower-cased word modulo the vocabulary: no table of words
+    is needed, at the price that a few words share a token. (The published experiments use
+    learnt tables, which are not part of their data.)
+    """
+    words = _WORD.findall(text.lower())[: max_seq_len - 1]
+    hashed = [
+        _FIRST_WORD + zlib.crc32(word.encode()) % (vocab_size - _FIRST_WORD) for word in words
+    ]
+    return [_START, *hashed] + [PADDING] * (max_seq_len - 1 - len(words))

@@ -1,0 +1,201 @@
+"""Each of the suite's own workloads is what it says it is, and trains, on one rank and on two."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from ddp_perf.core.data import DataOptions
+from ddp_perf.core.models import MODELS
+from ddp_perf.workloads.registry import find_builder
+from ddp_perf.workloads.workload import BuildContext
+from tests.correctness.workloads import own
+
+STEPS = 2  # batch norm over a tiny batch magnifies rounding a thousand times a step
+TRANSFORMER = {"max_seq_len": 8, "vocab_size": 50, "d_model": 16, "n_heads": 2, "num_layers": 2}
+CLASSIFIER = {**TRANSFORMER, "dim_feedforward": 24, "dropout": 0.0, "dataset": "ag_news"}
+TINY = {
+    "mlp": {"input_dim": 12, "hidden_dim": 16, "output_dim": 3, "num_layers": 3},
+    "distilbert": CLASSIFIER,
+    "text_transformer": CLASSIFIER,
+    "resnet50": {"image_size": 64, "num_classes": 10, "width": 2, "channels_last": True},
+    "gpt": TRANSFORMER,
+}
+
+
+def test_every_own_workload_is_tested_here():
+    assert TINY.keys() == MODELS.keys()
+
+
+@pytest.mark.parametrize("workload", TINY)
+def test_two_ranks_train_as_one_process_does_on_the_samples_of_both(launch, tmp_path, workload):
+    """In float64; a gradient half or twice as large would move parameters by 1e-4 and more."""
+    path = tmp_path / "parameters"
+    probe = {"workload": workload, "path": str(path), "after_steps": STEPS}
+    result = launch("own:build", 2, model={**probe, **TINY[workload]}, steps=STEPS + 2)
+
+    for expected, actual in zip(_trained_alone(workload), torch.load(path), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
+    assert result.ranks[0].structure.parameters == parameters_of(workload, TINY[workload])
+
+
+def _trained_alone(workload):
+    """Parameters after STEPS plain steps on the mean of both ranks' losses.
+
+    Each rank's samples go through the model by themselves: batch norm is over a rank's own.
+    """
+    torch.manual_seed(0)  # as the harness does
+    ranks = [own.build(context_of(rank), workload=workload, **TINY[workload]) for rank in (0, 1)]
+    model, loss = ranks[0].model, ranks[0].loss
+    optimizer = ranks[0].optimizer(model.parameters())
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        torch.stack([loss(model, rank.batch) for rank in ranks]).mean().backward()
+        optimizer.step()
+    return list(model.parameters())
+
+
+@pytest.mark.parametrize("workload", TINY)
+def test_the_loss_falls_with_the_workloads_own_optimizer(workload):
+    torch.manual_seed(0)
+    built = find_builder(workload)(context_of(0), **TINY[workload])
+    optimizer = built.optimizer(built.model.parameters())
+    losses = []
+    for _ in range(6):
+        loss = built.loss(built.model, built.batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("workload", "arguments", "published"),
+    [
+        ("mlp", {}, 25_171_968),
+        ("distilbert", {}, 66_955_010 + 2 * 769),  # published with 2 classes; AG News has 4
+        ("resnet50", {}, 25_557_032),
+        ("gpt", {}, 124_439_808),
+        ("text_transformer", {}, None),
+        (
+            "text_transformer",
+            {"d_model": 256, "num_layers": 4, "dim_feedforward": 1024, "dataset": "imdb"},
+            None,
+        ),
+    ],
+)
+def test_the_full_size_has_the_published_number_of_parameters(workload, arguments, published):
+    arguments = msgspec.structs.asdict(msgspec.convert(arguments, MODELS[workload]))
+    with torch.device("meta"):  # no memory, no time; a loader makes no batch before it is asked
+        context = context_of(0, device="meta", num_workers=0)
+        model = find_builder(workload)(context, **arguments).model
+
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == parameters_of(workload, arguments)
+    assert published in (None, count)
+
+
+@pytest.mark.parametrize("workload", [name for name in TINY if name != "mlp"])
+def test_blocks_are_the_repeated_layers_of_the_model(workload):
+    built = find_builder(workload)(context_of(0), **TINY[workload])
+
+    inside = set(built.model.modules())
+    assert len(built.blocks) == TINY[workload].get("num_layers", 3 + 4 + 6 + 3)
+    assert len({type(block) for block in built.blocks}) == 1
+    assert all(block in inside for block in built.blocks)
+
+
+def test_gpt_sees_no_token_before_its_time():
+    model = find_builder("gpt")(context_of(0), **TINY["gpt"]).model
+    tokens = torch.arange(8).unsqueeze(0)
+    later = tokens.clone()
+    later[0, 5:] = 49
+
+    torch.testing.assert_close(model(tokens)[0, :5], model(later)[0, :5])
+    assert not torch.allclose(model(tokens)[0, 5:], model(later)[0, 5:])
+
+
+@pytest.mark.parametrize("workload", ["distilbert", "text_transformer"])
+def test_padding_changes_nothing_of_a_classifier(workload):
+    built = find_builder(workload)(context_of(0), **TINY[workload])
+    long = torch.tensor([[1, 7, 8, 9, 0, 0, 0, 0]])
+    label = torch.tensor([2])
+
+    assert torch.allclose(
+        built.loss(built.model, (long, label)), built.loss(built.model, (long[:, :4], label))
+    )
+
+
+def context_of(rank, *, device="cpu", **data):
+    """Of one of two ranks with a batch of 4 each."""
+    return BuildContext(
+        device=torch.device(device),
+        batch_size=4,
+        rank=rank,
+        world_size=2,
+        data=DataOptions(**data),
+    )
+
+
+def parameters_of(workload, sizes):
+    """By the arithmetic of the model's definition."""
+    return _COUNTS[workload](**sizes)
+
+
+def _linear(wide, narrow):
+    return wide * narrow + narrow
+
+
+def _mlp(*, input_dim, hidden_dim, output_dim, num_layers):
+    hidden = (num_layers - 2) * _linear(hidden_dim, hidden_dim)
+    return _linear(input_dim, hidden_dim) + hidden + _linear(hidden_dim, output_dim)
+
+
+def _layer(d_model, dim_feedforward):
+    """Query, key, value and projection; two layer norms; the feed-forward part."""
+    feed_forward = _linear(d_model, dim_feedforward) + _linear(dim_feedforward, d_model)
+    return 4 * _linear(d_model, d_model) + 2 * 2 * d_model + feed_forward
+
+
+def _distilbert(*, dataset, vocab_size, d_model, num_layers, dim_feedforward, **_):
+    embeddings = (vocab_size + 512) * d_model + 2 * d_model
+    head = _linear(d_model, d_model) + _linear(d_model, {"ag_news": 4, "imdb": 2}[dataset])
+    return embeddings + num_layers * _layer(d_model, dim_feedforward) + head
+
+
+def _text_transformer(
+    *, dataset, vocab_size, max_seq_len, d_model, num_layers, dim_feedforward, **_
+):
+    embeddings = (vocab_size + max_seq_len) * d_model
+    head = _linear(d_model, {"ag_news": 4, "imdb": 2}[dataset])
+    return embeddings + num_layers * _layer(d_model, dim_feedforward) + head
+
+
+def _gpt(*, vocab_size, max_seq_len, d_model, num_layers, **_):
+    embeddings = (vocab_size + max_seq_len) * d_model
+    return embeddings + num_layers * _layer(d_model, 4 * d_model) + 2 * d_model
+
+
+def _resnet50(*, num_classes, width, **_):
+    """Convolutions without bias, each with a norm of two parameters a channel."""
+    count = 3 * 7 * 7 * width + 2 * width
+    wide = width
+    for depth, narrow in zip((3, 4, 6, 3), (width, 2 * width, 4 * width, 8 * width), strict=True):
+        out = 4 * narrow
+        for layer in range(depth):
+            count += wide * narrow + 9 * narrow * narrow + narrow * out + 2 * (2 * narrow + out)
+            count += wide * out + 2 * out if layer == 0 else 0  # the shortcut
+            wide = out
+    return count + _linear(wide, num_classes)
+
+
+_COUNTS = {
+    "mlp": _mlp,
+    "distilbert": _distilbert,
+    "text_transformer": _text_transformer,
+    "gpt": _gpt,
+    "resnet50": _resnet50,
+}

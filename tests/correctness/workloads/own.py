@@ -1,0 +1,26 @@
+"""One of the suite's own workloads in float64, with its parameters written down at the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ddp_perf.workloads.registry import find_builder
+
+
+def build(context, *, workload, path="", after_steps=0, **model):
+    """Plain SGD shows a wrong scale of the gradient, which Adam would hide."""
+    built = find_builder(workload)(context, **model)
+    built.model.double()
+    batch = tuple(t.double() if t.is_floating_point() else t for t in built.batch)
+    step = 0
+
+    def loss(module, batch):
+        nonlocal step
+        if path and step == after_steps and context.rank == 0:
+            torch.save([parameter.detach() for parameter in module.parameters()], path)
+        step += 1
+        return built.loss(module, batch)
+
+    return replace(built, batch=batch, loss=loss, optimizer=lambda p: torch.optim.SGD(p, lr=0.01))

@@ -1,0 +1,34 @@
+"""A workload whose samples are their own numbers; every rank notes those that it trains on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ddp_perf.workloads.batches import Synthetic, batches
+from ddp_perf.workloads.workload import Workload
+
+
+class _Numbers(Synthetic):
+    def __getitem__(self, index):
+        return (torch.tensor([float(index)]),)
+
+
+def build(context, *, samples, notes):
+    """A line of JSON in the file ``notes``.RANK for each batch."""
+    file = Path(f"{notes}.{context.rank}")
+
+    def loss(module, batch):
+        with file.open("a") as lines:
+            lines.write(json.dumps([int(number) for number in batch[0]]) + "\n")
+        return module(batch[0]).square().mean()
+
+    return Workload(
+        model=nn.Linear(1, 1),
+        batch=batches(_Numbers(samples, make=None), context),
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+    )

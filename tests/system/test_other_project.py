@@ -1,0 +1,199 @@
+"""The suite in another project: its own model, suites, baselines and tests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+MODEL = """
+import torch
+from torch import nn
+from ddp_perf.workloads.workload import BuildContext, Workload
+
+def build(context: BuildContext, *, width: int) -> Workload:
+    print(f"built by rank {context.rank}")
+    return Workload(
+        model=nn.Linear(width, width).to(context.device),
+        batch=(torch.randn(context.batch_size, width, device=context.device),),
+        loss=lambda module, batch: module(batch[0]).square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    )
+"""
+SUITE = """
+suite: ours
+tier: cpu
+workload: our_model:build
+model: {width: 16}
+world_sizes: [1, 2]
+batch_sizes: [4, 8]
+steps: 8
+warmup: 2
+launches: 2
+tolerances: {step_time: 0.9}
+"""
+CASE = "our_model.build-ddp-fp32-ws2-b8"
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """Suites and baselines where this project wants them; no test of the suite's own."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
+    pytester.makepyfile(our_model=MODEL)
+    (pytester.path / "perf" / "suites").mkdir(parents=True)
+    (pytester.path / "perf" / "suites" / "ours.yaml").write_text(SUITE)
+    pytester.makeini(
+        """
+        [pytest]
+        addopts = -p ddp_perf.plugin --import-mode=importlib
+        pythonpath = .
+        ddp_configs = perf/suites
+        ddp_baselines = perf/baselines
+        filterwarnings =
+            error
+            ignore::pytest.PytestAssertRewriteWarning
+        """
+    )
+    return pytester
+
+
+def test_one_case_is_measured_with_its_one_rank_leg_and_reported_as_any_other(project):
+    project.makepyfile(
+        f"""
+        def test_ours(ddp_measure):
+            measured = ddp_measure("{CASE}")
+            assert measured.case.world_size == 2
+            assert measured.figures.unit == "samples"
+            assert 0 < measured.figures.scaling.efficiency
+            assert measured.finding("step_time").verdict.outcome.value == "NO_BASELINE"
+            measured.assert_verdict("structure")
+        """
+    )
+    results = project.path / "results.json"
+    result = project.runpytest("--save-baseline", "--ddp-json", results, "-rs")
+
+    result.assert_outcomes(skipped=1)  # by assert_verdict: recorded just now
+    # Any case of the suites may be asked for, so all share the budget: step, tail and memory
+    # of each, efficiency of those with two ranks.
+    gated = 2 * 3 + 2 * 4
+    result.stdout.fnmatch_lines(
+        ["*ours on *", "none-ws1 *", "ddp-ws2 *", f"*each verdict {0.01 / gated:.2%}*"]
+    )
+    data = json.loads(results.read_text())
+    assert data["complete"]
+    (suite,) = data["suites"]
+    launched = {case_id: len(case["launches"]) for case_id, case in suite["measurements"].items()}
+    assert launched == {"our_model.build-none-fp32-ws1-b8": 2, CASE: 2}
+    (baseline,) = (project.path / "perf" / "baselines").glob("*.json")
+    assert CASE in json.loads(baseline.read_text())["cases"]
+
+
+def test_only_the_summary_of_rank_0_is_written(project):
+    project.makepyfile(f"def test_ours(ddp_measure): ddp_measure('{CASE}')")
+    result = project.runpytest("-rA")
+
+    result.assert_outcomes(passed=1)
+    text = result.stdout.str()
+    assert text.count("=== DDP Scaling Benchmark ===") == 1
+    assert text.count("[Rank 1]") == 1  # its placement
+    assert "built by rank" not in text
+
+
+def test_no_case_is_measured_twice_in_a_session(project):
+    project.makepyfile(
+        f"""
+        def test_first(ddp_measure): ddp_measure("{CASE}")
+        def test_again(ddp_measure): assert ddp_measure("{CASE}").figures.scaling
+        def test_leg(ddp_measure): ddp_measure("our_model.build-none-fp32-ws1-b8")
+        def test_other(ddp_measure): ddp_measure("our_model.build-none-fp32-ws1-b4")
+        def test_rest(ddp_measured): assert ddp_measured.figures.step_s
+        """
+    )
+    result = project.runpytest("--ddp-json", "results.json")
+
+    result.assert_outcomes(passed=8)
+    says = [line for line in result.stdout.lines if line.startswith("ddp: ours: ")]
+    assert [line.split(",")[0] for line in says] == [
+        *("ddp: ours: 4 launches", "ddp: ours: 2 launches", "ddp: ours: 2 launches")
+    ]
+    (suite,) = json.loads((project.path / "results.json").read_text())["suites"]
+    assert [len(case["launches"]) for case in suite["measurements"].values()] == [2] * 4
+    metrics = [(finding["case_id"], finding["metric"]) for finding in suite["findings"]]
+    assert len(metrics) == len(set(metrics)) == 4 * 4 + 2  # efficiency: of two ranks only
+
+
+def test_an_unknown_case_is_told_the_nearest(project):
+    project.makepyfile("def test_ours(ddp_measure): ddp_measure('our_model.build-ddp-fp32-ws2-b9')")
+    result = project.runpytest()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*ddp_measure: no suite has a case 'our_model.build-ddp-fp32-ws2-b9'; did you mean *"]
+    )
+
+
+def test_a_regression_against_the_projects_baseline_is_its_tests_failure(project):
+    project.makepyfile(
+        f"def test_ours(ddp_measure): ddp_measure('{CASE}').assert_verdict('structure')"
+    )
+    project.runpytest("--save-baseline").assert_outcomes(skipped=1)
+    chatty = MODEL.replace(
+        "lambda module, batch: module", "lambda module, batch: all_reduce(batch[0]) or module"
+    )
+    chatty = f"def all_reduce(t): torch.distributed.all_reduce(t[0].clone())\n{chatty}"
+    (project.path / "our_model.py").write_text(chatty)
+    result = project.runpytest()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the step does other work than the baseline's: 1 all_reduce *"])
+
+
+def test_a_failing_rank_fails_the_test_that_asked(project):
+    (project.path / "our_model.py").write_text(
+        MODEL.replace("module(batch[0]).square", "(1 / 0).square")
+    )
+    project.makepyfile(f"def test_ours(ddp_measure): ddp_measure('{CASE}')")
+    result = project.runpytest()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*rank ?: ZeroDivisionError: division by zero*"])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('"9","Title","Text"\n', "*train.csv:1: class '9' is none of 1, 2, 3, 4*"),
+        (None, "*DDP_PERF_DATA: there is no file *train.csv*"),
+    ],
+)
+def test_broken_texts_are_a_usage_error_before_anything_is_launched(
+    project, monkeypatch, content, says
+):
+    monkeypatch.setenv("DDP_PERF_DATA", str(project.path))
+    path = project.path / "ag_news_csv" / "train.csv"
+    path.parent.mkdir()
+    if content is not None:
+        path.write_text(content)
+    suite = SUITE.replace("our_model:build", "text_transformer").replace("{width: 16}", "{}")
+    (project.path / "perf" / "suites" / "ours.yaml").write_text(suite)
+    project.makepyfile("def test_rest(ddp_measured): pass")
+    result = project.runpytest()
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([says])
+
+
+def test_without_transformers_its_cases_skip_with_the_command_and_the_rest_runs(
+    project, monkeypatch
+):
+    monkeypatch.setattr("ddp_perf.system.capacity.PACKAGES", {"distilbert": "no_such_package"})
+    suite = SUITE.replace("our_model:build", "distilbert").replace("{width: 16}", "{}")
+    suite = suite.replace("suite: ours", "suite: theirs")
+    (project.path / "perf" / "suites" / "theirs.yaml").write_text(suite)
+    project.makepyfile("def test_rest(ddp_measured): pass")
+    result = project.runpytest("-rs", "-k", "b8")
+
+    result.assert_outcomes(passed=2, skipped=2, deselected=4)
+    result.stdout.fnmatch_lines(
+        ["*distilbert needs no_such_package: pip install 'ddp-perf*models*'*"]
+    )

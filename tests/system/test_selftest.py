@@ -1,0 +1,105 @@
+"""The self-test through real ranks, and Ctrl-C on the real command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.config.loading import load_cases
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.session.power_curve import Conclusion
+from ddp_perf.session.selftest import PERCENTS, SelftestRequest, measure, percent_of
+from ddp_perf.session.selftest_log import SelftestLog
+from ddp_perf.session.selftest_trials import power_curve
+from tests.builders import make_environment
+
+REPOSITORY = Path(__file__).parents[2]
+
+SUITE = """
+suite: tiny
+tier: cpu
+workload: mlp
+model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
+world_sizes: [2]
+batch_sizes: [16]
+steps: 8
+warmup: 2
+launches: 2
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE)
+    return path
+
+
+def test_real_ranks_are_slowed_as_planned_and_a_second_run_goes_on(launcher, suite, tmp_path):
+    (case,) = load_cases([suite], Overrides())
+    request = SelftestRequest(case=case, launches=2, false_alarm_rate=0.01, alpha=0.001)
+    asked = []
+
+    class Noted:
+        def launch(self, wanted):
+            asked.append([injection.text for injection in wanted.injections])
+            return launcher.launch(wanted)
+
+    def go_on(until_there_are):
+        def interrupt(launches):
+            if launches == until_there_are:
+                raise KeyboardInterrupt
+
+        log = SelftestLog(tmp_path / "launches.jsonl", {})
+        with contextlib.closing(log), pytest.raises(KeyboardInterrupt):
+            measure(request, log, Noted(), until=math.inf, on_launch=interrupt)
+        return log.launches
+
+    first, all_ = go_on(9), go_on(20)
+
+    assert all_[:9] == first
+    percents = [percent_of(number, 2) for number in range(20)]
+    assert [launch.percent for launch in all_] == percents
+    assert asked == [[f"compute:{percent}%"] if percent else [] for percent in percents]
+    assert set(percents) == {0, *PERCENTS}
+    curve = power_curve(request, all_, make_environment(), None)
+    assert curve.measured == 20
+    assert curve.conclusion is Conclusion.TOO_SHORT
+
+
+def test_ctrl_c_ends_the_command_quietly_with_what_there_is(suite, tmp_path):
+    # A shell that runs the tests in the background has them ignore SIGINT, and so their children.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = heed + "from ddp_perf.cli.app import app; app()"
+    arguments = ["selftest", "--config", suite.name, "--output", "out", "--budget", "1h"]
+    with subprocess.Popen(
+        [sys.executable, "-c", command, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "launch 1 done" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate()
+
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert stderr.splitlines()[-1].endswith("interrupted; the same command goes on from here")
+    assert "Too short to tell" in stdout
+    header, *launches = (tmp_path / "out" / "launches.jsonl").read_text().splitlines()
+    assert json.loads(header)["conditions"]["case"] == "mlp-ddp-fp32-ws2-b16"
+    assert f"step time of {len(launches)} launch" in stdout
+    assert (tmp_path / "out" / "selftest.png").stat().st_size > 10_000

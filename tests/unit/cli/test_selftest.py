@@ -1,0 +1,328 @@
+"""``ddp-perf selftest``: what it prints, writes and exits with, on a launcher that is none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.baselines.save import NewSession, merge
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.app import app
+from ddp_perf.config.loading import load_cases
+from ddp_perf.config.overrides import Overrides
+from tests.builders import (
+    FakeLauncher,
+    make_capacity,
+    make_failure,
+    make_gpu_machine,
+    make_session,
+    make_structure,
+)
+from tests.unit.session.selftest_machine import Machine
+
+SUITE = """
+suite: {name}
+tier: {tier}
+workload: mlp
+model: {{input_dim: 16, hidden_dim: 32, output_dim: 8}}
+world_sizes: [1, 2, 4]
+batch_sizes: [64, 32]
+steps: 12
+warmup: 2
+launches: 5
+tolerances: {{step_time: 0.05}}
+"""
+
+
+class Command:
+    """The command on a machine whose launches take two seconds each of its own clock."""
+
+    def __init__(self, directory, monkeypatch):
+        self.directory = directory
+        self.answer = Machine().answer
+        self.capacity = make_capacity()
+        self.waited = []
+        self.asked = []
+        self._now = 0.0
+        monkeypatch.chdir(directory)
+        monkeypatch.setattr("time.monotonic", lambda: self._now)
+        monkeypatch.setattr("ddp_perf.cli.selftest.find_capacity", lambda: self.capacity)
+        monkeypatch.setattr("ddp_perf.cli.selftest.ForkserverLauncher", self._launcher)
+        monkeypatch.setattr("ddp_perf.cli.selftest.machine_lease", self._lease)
+
+    def __call__(self, *arguments):
+        return CliRunner().invoke(app, ["selftest", *map(str, arguments)])
+
+    def suite(self, name="quick", tier="cpu"):
+        path = self.directory / "bench_configs" / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SUITE.format(name=name, tier=tier))
+        return path
+
+    def report(self, output="artifacts/selftest"):
+        return json.loads((self.directory / output / "selftest.json").read_text())
+
+    def _launcher(self):
+        def timed(request):
+            self._now += 2.0
+            self.asked.append(request)
+            return self.answer(request)
+
+        return FakeLauncher(timed)
+
+    @contextlib.contextmanager
+    def _lease(self, **options):
+        self.waited.append(options["patience_s"])
+        yield
+
+
+@pytest.fixture
+def selftest(tmp_path, monkeypatch):
+    command = Command(tmp_path, monkeypatch)
+    command.suite()
+    return command
+
+
+def test_a_machine_that_can_gate_exits_with_0_and_writes_three_files(selftest):
+    done = selftest("--budget", "15m")
+
+    assert done.exit_code == 0, done.output
+    output = selftest.directory / "artifacts" / "selftest"
+    names = ["launches.jsonl", "selftest.json", "selftest.png"]
+    assert sorted(path.name for path in output.iterdir()) == names
+    written = ", ".join(f"artifacts/selftest/{name}" for name in names)
+    assert done.stdout.endswith(f"written: {written}\n")
+    assert "this gate sees ≥" in " ".join(done.stdout.split())
+    assert selftest.report()["conclusion"] == "CAN_GATE"
+    assert selftest.report()["curve"]["alpha"] == pytest.approx(0.01 / 14)  # 2 × 3 and 2 × 4
+    assert len(selftest.asked) == 450
+
+
+@pytest.mark.parametrize(
+    ("machine", "code", "said"),
+    [
+        pytest.param(
+            Machine(launch=0.002, level=lambda n: 1.002**n), 1, "alarms falsely here", id="drifts"
+        ),
+        pytest.param(Machine(launch=0.2), 2, "This machine cannot gate", id="noisy"),
+        pytest.param(Machine(responds=0), 2, "This machine cannot gate", id="deaf"),
+    ],
+)
+def test_a_machine_that_cannot_exits_otherwise(selftest, machine, code, said):
+    selftest.answer = machine.answer
+
+    done = selftest("--budget", "15m")
+
+    assert done.exit_code == code
+    assert said in " ".join(done.stdout.split())
+
+
+def test_too_short_a_budget_exits_with_2_and_tells_how_long_is_needed(selftest):
+    done = selftest("--budget", "1m")
+
+    assert done.exit_code == 2
+    assert "About 195 more launches are needed, 6 min; run it again" in " ".join(
+        done.stdout.split()
+    )
+
+
+def test_run_again_it_goes_on(selftest):
+    selftest("--budget", "1m")
+    done = selftest("--budget", "14m")
+
+    assert done.exit_code == 0, done.output
+    assert [request.round for request in selftest.asked] == list(range(450))
+    assert selftest.report()["curve"]["points"][0]["launches"] > 100
+
+
+def test_interrupted_it_tells_what_there_is_and_goes_on_later(selftest):
+    def interrupted(request):
+        if request.round == 300:
+            raise KeyboardInterrupt
+        return Machine().answer(request)
+
+    selftest.answer = interrupted
+    done = selftest("--budget", "15m")
+
+    assert done.exit_code == 130
+    assert "step time of 300 launches" in done.stdout
+    assert done.stderr.splitlines()[-1] == (
+        "ddp-perf: interrupted; the same command goes on from here"
+    )
+    selftest.answer = Machine().answer
+    assert "step time of 330 launches" in selftest("--budget", "1m").stdout
+
+
+def test_a_failed_launch_is_told_by_its_rank_and_what_was_finished_stays(selftest):
+    def failing(request):
+        if request.round == 20:
+            return make_failure(request.case, 20, detail="exited with code 3", output="its last")
+        return Machine().answer(request)
+
+    selftest.answer = failing
+    done = selftest("--budget", "15m")
+
+    assert done.exit_code == 2
+    assert "launch 21: rank 1: exited with code 3" in done.stderr
+    assert "its last" in done.stderr
+    assert "step time of 20 launches" in done.stdout
+
+
+def test_how_far_it_is_goes_to_stderr_now_and_then(selftest):
+    done = selftest("--budget", "5m")
+
+    lines = done.stderr.splitlines()
+    assert lines[0] == "ddp-perf: launch 1 done, 5 min left"
+    assert lines[-1].endswith("left")
+    assert len(lines) == 10
+    assert "left" not in done.stdout
+
+
+def test_the_smallest_case_of_several_ranks_is_measured_with_the_suites_launches(selftest):
+    selftest("--budget", "1m")
+
+    (case,) = {request.case.id for request in selftest.asked}
+    assert case == "mlp-ddp-fp32-ws2-b32"
+    assert selftest.report()["curve"]["launches"] == 5
+
+
+def test_one_rank_is_measured_where_there_is_one_core(selftest):
+    selftest.capacity = make_capacity(cores=1)
+
+    selftest("--budget", "1m", "--launches", "3")
+
+    (case,) = {request.case.id for request in selftest.asked}
+    assert case == "mlp-none-fp32-ws1-b32"
+    assert selftest.report()["curve"]["launches"] == 3
+
+
+@pytest.mark.parametrize(
+    ("gpus", "measured"), [((), "quick"), (("H200", "H200"), "another")], ids=["none", "two"]
+)
+def test_gpus_are_what_is_gated_where_there_are_any(selftest, gpus, measured):
+    selftest.suite("another", "gpu")
+    selftest.capacity = make_capacity(make_gpu_machine(*gpus))
+
+    selftest("--budget", "1m")
+
+    assert selftest.report()["curve"]["suite"] == measured
+
+
+def test_another_suite_and_output_can_be_named(selftest):
+    path = selftest.suite("other")
+
+    selftest("--budget", "1m", "--config", path, "--output", "here", "--false-alarm-rate", "0.05")
+
+    curve = selftest.report("here")["curve"]
+    assert (curve["suite"], curve["false_alarm_rate"]) == ("other", 0.05)
+    assert curve["alpha"] == pytest.approx(0.05 / 14)
+
+
+def test_stored_nights_of_the_case_go_into_the_model(selftest):
+    cases = load_cases([selftest.directory / "bench_configs" / "quick.yaml"], Overrides())
+    (case,) = [case for case in cases if case.id == "mlp-ddp-fp32-ws2-b32"]
+    store = BaselineStore(selftest.directory / "baselines")
+    for day, level in enumerate([1.0, 1.05, 0.97], start=1):
+        session = make_session([0.02 * level] * 3, day=day)
+        new = NewSession(case=case, session=session, structure=make_structure())
+        store.update(
+            selftest.capacity.accelerator_key("cpu"),
+            lambda baseline, new=new: merge(baseline, [new], mode="append", reason=None),
+        )
+
+    done = selftest("--budget", "15m")
+
+    assert "spread of the 3 stored nights" in " ".join(done.stdout.split())
+    assert len(store.load(selftest.capacity.accelerator_key("cpu")).cases[case.id].sessions) == 3
+
+
+def test_the_machine_is_leased_as_for_pytest(selftest):
+    selftest("--budget", "1m")
+
+    assert selftest.waited == [600]
+
+
+def refused(done, selftest):
+    """The one line on stderr; and nothing was launched."""
+    assert done.exit_code == 4, done.output
+    assert isinstance(done.exception, SystemExit)
+    assert done.stdout == ""
+    assert selftest.asked == []
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--budget", "10"], "--budget: '10' is no time to measure", id="no unit"),
+        pytest.param(["--budget", "0s"], "as in 90s, 10m or 1h", id="no time"),
+        pytest.param(["--launches", "0"], "--launches", id="no launch"),
+        pytest.param(["--false-alarm-rate", "0.5"], "0.5 is no rate", id="rate"),
+        pytest.param(["--config", "qick.yaml"], "qick.yaml: no such suite file", id="no file"),
+        pytest.param(["--bugdet", "1m"], "--bugdet", id="unknown option"),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_one_line(selftest, arguments, said):
+    assert said in refused(selftest(*arguments), selftest)
+
+
+def test_a_directory_without_suites_is_told_the_remedy(selftest):
+    (selftest.directory / "bench_configs" / "quick.yaml").unlink()
+
+    assert "bench_configs: there is no suite file; name one with --config" in refused(
+        selftest(), selftest
+    )
+
+
+def test_a_machine_that_can_run_no_case_is_told_why(selftest):
+    path = selftest.suite("large", "gpu")
+
+    line = refused(selftest("--config", path), selftest)
+
+    assert line.endswith("large.yaml: mlp-none-fp32-ws1-b64 needs 1 CUDA device, found 0")
+
+
+def test_a_session_may_be_one_launch(selftest):
+    done = selftest("--budget", "5m", "--launches", "1")
+
+    assert done.exit_code == 0
+    assert "with 1 launch, this gate sees" in " ".join(done.stdout.split())
+
+
+def test_a_broken_baseline_is_refused_before_anything_is_launched(selftest):
+    path = BaselineStore(selftest.directory / "baselines").path(
+        selftest.capacity.accelerator_key("cpu")
+    )
+    path.parent.mkdir()
+    path.write_text("{")
+
+    assert str(path.name) in refused(selftest(), selftest)
+
+
+def test_launches_of_another_case_are_refused(selftest):
+    selftest("--budget", "1m")
+    selftest.asked.clear()
+    selftest.capacity = make_capacity(cores=1)
+
+    line = refused(selftest("--budget", "1m"), selftest)
+
+    assert "case mlp-ddp-fp32-ws2-b32 → mlp-none-fp32-ws1-b32" in line
+    assert "give another --output, or delete the file" in line
+
+
+def test_an_output_that_is_a_file_is_refused(selftest):
+    (selftest.directory / "taken").write_text("")
+
+    assert "cannot be written" in refused(selftest("--output", "taken"), selftest)
+
+
+def test_the_help_tells_options_and_exit_codes(selftest):
+    done = selftest("--help")
+
+    assert done.exit_code == 0
+    for text in ("--budget TIME", "--output DIR", "0  this machine can gate", "2  undecided"):
+        assert text in done.stdout

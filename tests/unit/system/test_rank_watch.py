@@ -1,0 +1,199 @@
+"""What a rank and its cores went through between two readings."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.core.conditions import RankConditions
+from ddp_perf.system.core_times import CoreTimes
+from ddp_perf.system.rank_watch import RankReading, RankWatch, rank_conditions
+from tests.strategies import rank_readings
+
+BEGIN = RankReading(
+    at_s=100.0,
+    cores={0: CoreTimes(total=93, idle=50, interrupts=1, stolen=2)},
+    family_cpu_s=10.0,
+    waits_s={77: 1.0},
+    heat_events=5,
+    clock_ratio=1.2,
+)
+
+
+def after_a_second(*, busy=0.0, interrupts=0.0, stolen=0.0, own=0.0, waits=None, **changes):
+    """The reading one second after BEGIN: for so long programs were ``busy`` on core 0."""
+    before = BEGIN.cores[0]
+    core = CoreTimes(
+        total=before.total + 1,
+        idle=before.idle + 1 - busy - interrupts - stolen,
+        interrupts=before.interrupts + interrupts,
+        stolen=before.stolen + stolen,
+    )
+    fields = {
+        "at_s": 101.0,
+        "cores": {0: core},
+        "family_cpu_s": BEGIN.family_cpu_s + own,
+        "waits_s": waits or BEGIN.waits_s,
+    }
+    return msgspec.structs.replace(BEGIN, **{**fields, **changes})
+
+
+def conditions(**after):
+    return rank_conditions(BEGIN, after_a_second(**after), pinned=True)
+
+
+def test_an_undisturbed_rank_lost_nothing():
+    quiet = conditions(busy=0.9, own=0.9, waits={77: 1.0})
+
+    assert quiet == RankConditions(stolen=0, foreign=0, slow_clock=0, overheated=False)
+
+
+@pytest.mark.parametrize(
+    ("used", "waited", "foreign"),
+    [
+        pytest.param(0.4, 0.4, 0.4, id="others had the core and the rank waited"),
+        pytest.param(0.5, 0.01, 0.01, id="others used what the rank left idle"),
+        pytest.param(0.0, 0.5, 0.0, id="the rank's own workers crowd it"),
+        pytest.param(0.1, 0.5, 0.1, id="a little of others among its own"),
+    ],
+)
+def test_neither_others_nor_waiting_alone_is_a_disturbance(used, waited, foreign):
+    after = conditions(busy=0.4 + used, own=0.4, waits={77: 1.0 + waited})
+
+    assert after.foreign == pytest.approx(foreign)
+
+
+def test_waits_of_threads_add_up_those_of_new_ones_too():
+    after = conditions(busy=1.0, own=0.1, waits={77: 1.1, 78: 0.3})
+
+    assert after.foreign == pytest.approx(0.4)
+
+
+def test_own_work_that_interrupts_count_again_is_not_foreign():
+    after = conditions(busy=0.7, interrupts=0.2, own=0.9, waits={77: 1.5})
+
+    assert after.foreign == 0
+
+
+def test_stolen_time_is_not_foreign_too():
+    after = conditions(busy=0.6, stolen=0.4, own=0.6, waits={77: 1.5})
+
+    assert (after.stolen, after.foreign) == (pytest.approx(0.4), pytest.approx(0))
+
+
+def machine(cores, *, busy, own, waited, stolen=0.0):
+    """Conditions of a rank that may use all of so many cores, the first ``busy`` of them in use.
+
+    ``own``: seconds of the launch's own processes, ``stolen``: of each busy core, of one second.
+    """
+    idle, used = (
+        CoreTimes(total=1, idle=idle, interrupts=0, stolen=stolen if not idle else 0)
+        for idle in (1, 0)
+    )
+    start = CoreTimes(total=0, idle=0, interrupts=0, stolen=0)
+    before = RankReading(
+        at_s=0, cores=dict.fromkeys(range(cores), start), family_cpu_s=0.0, waits_s={77: 0.0}
+    )
+    after = RankReading(
+        at_s=1,
+        cores={core: used if core < busy else idle for core in range(cores)},
+        family_cpu_s=own,
+        waits_s={77: waited},
+    )
+    return rank_conditions(before, after, pinned=False)
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "foreign"),
+    [(8, 1, 0.35), (4, 4, 0.0), (2, 1, 0.05)],
+    ids=["crowded by others", "crowded by itself", "room enough"],
+)
+def test_a_rank_that_may_run_anywhere_meets_others_by_their_part_of_all_cores(busy, own, foreign):
+    assert machine(8, busy=busy, own=own, waited=0.4).foreign == pytest.approx(foreign)
+
+
+def test_stolen_time_is_a_share_of_the_time_where_the_core_was_mostly_idle():
+    assert conditions(busy=0.1, own=0.1, stolen=0.05).stolen == pytest.approx(0.05)
+
+
+def test_stolen_time_is_a_share_of_the_cores_in_use_however_many_idle():
+    assert machine(8, busy=3, own=3, waited=0, stolen=0.2).stolen == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "slow"),
+    [(1.0, 0.7, 0.0), (0.7, 0.75, 0.25), (1.3, 1.3, 0.0)],
+    ids=["slow at one moment", "slow at both", "turbo"],
+)
+def test_a_slow_clock_is_slow_at_both_moments(before, after, slow):
+    begin = msgspec.structs.replace(BEGIN, clock_ratio=before)
+
+    found = rank_conditions(begin, after_a_second(clock_ratio=after), pinned=True)
+
+    assert found.slow_clock == pytest.approx(slow)
+
+
+@pytest.mark.parametrize(("count", "overheated"), [(5, False), (6, True)])
+def test_heat_is_told_by_its_events(count, overheated):
+    assert conditions(heat_events=count).overheated is overheated
+
+
+@pytest.mark.parametrize(
+    ("lacking", "unknown"),
+    [
+        ({"cores": {}}, {"stolen", "foreign"}),
+        ({"cores": BEGIN.cores}, {"stolen", "foreign"}),
+        ({"waits_s": {}}, {"foreign"}),
+        ({"family_cpu_s": None}, {"foreign"}),
+        ({"heat_events": None}, {"overheated"}),
+        ({"clock_ratio": None}, {"slow_clock"}),
+    ],
+    ids=[
+        "no cores",
+        "cores that stand still",
+        "no schedstat",
+        "no children",
+        "no heat",
+        "no clock",
+    ],
+)
+def test_what_the_kernel_does_not_tell_is_not_known(lacking, unknown):
+    found = msgspec.structs.asdict(conditions(busy=1.0, **lacking))
+
+    assert {name for name, share in found.items() if share is None} == unknown
+
+
+@given(rank_readings(), rank_readings(), st.booleans())
+def test_shares_are_shares_whatever_the_counters(before, after, pinned):
+    found = rank_conditions(before, after, pinned=pinned)
+
+    for share in (found.stolen, found.foreign, found.slow_clock):
+        assert share is None or 0 <= share <= 1
+
+
+@given(rank_readings(), rank_readings(), st.booleans())
+def test_more_work_of_its_own_never_makes_others_look_worse(before, after, pinned):
+    busier = msgspec.structs.replace(after, family_cpu_s=after.family_cpu_s + 1)
+
+    less = rank_conditions(before, busier, pinned=pinned).foreign
+    more = rank_conditions(before, after, pinned=pinned).foreign
+
+    assert (less is None) == (more is None)
+    assert less is None or less <= more
+
+
+def test_a_watch_of_this_machine_gives_shares_or_nothing():
+    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=True)
+
+    for share in msgspec.structs.astuple(watch.conditions()):
+        assert share is None or 0 <= share <= 1
+
+
+def test_cores_that_are_not_its_own_say_nothing_of_a_ranks_clock():
+    found = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False).conditions()
+
+    assert (found.slow_clock, found.overheated) == (None, None)

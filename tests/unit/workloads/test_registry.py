@@ -1,0 +1,34 @@
+"""A workload by its name: one module is imported, and what it returns is checked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ddp_perf.workloads.registry import build
+from ddp_perf.workloads.workload import BuildContext
+
+
+def test_a_workload_imports_no_other_and_none_of_their_packages():
+    script = """
+import sys
+from ddp_perf.workloads.registry import find_builder
+find_builder("gpt")
+others = ("transformers", *(f"ddp_perf.workloads.{n}" for n in ("mlp", "distilbert", "resnet50")))
+print(*(name for name in others if name in sys.modules))
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+
+    assert (result.returncode, result.stdout) == (0, b"\n")
+
+
+def test_a_function_that_returns_no_workload_is_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "returns_none.py").write_text("def build(context): ...")
+    context = BuildContext(device=torch.device("cpu"), batch_size=1, rank=0, world_size=1)
+
+    with pytest.raises(TypeError, match="returns_none:build returned NoneType, no Workload"):
+        build("returns_none:build", context, {})
