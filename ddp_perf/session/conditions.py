@@ -33,7 +33,7 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prevails(self) -> bool:
-        """Whether the typical launch was disturbed: no median or mean is free of it then."""
+        """From half on: the typical launch is not free of it then."""
         return 2 * self.disturbed >= self.launches
 
     @property

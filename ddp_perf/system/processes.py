@@ -82,11 +82,8 @@ def _family(parent: int) -> Iterator[tuple[int, Process]]:
 
 
 def _children(pid: int) -> Iterator[int]:
-    """A child is listed with the thread that started it."""
-    with contextlib.suppress(OSError):  # gone meanwhile
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                yield from map(int, (thread / "children").read_text().split())
+    for text in _of_threads(pid, "children").values():  # each with the thread that started it
+        yield from map(int, text.split())
 
 
 def _affinity(pid: int) -> set[int]:
@@ -96,17 +93,22 @@ def _affinity(pid: int) -> set[int]:
         return set()
 
 
+def _of_threads(pid: int | str, name: str) -> dict[int, str]:
+    """A file of every thread of a process, by thread id; without those that are gone."""
+    texts = {}
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                texts[int(thread.name)] = (thread / name).read_text()
+    return texts
+
+
 def thread_waits_s() -> dict[int, float]:
     """Seconds so far that each thread of this process was ready to run and had no core, by
     thread id; empty where the kernel does not keep them.
     """
-    waits = {}
-    for thread in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # gone meanwhile, or not kept
-            wait_s = parse_wait_s((thread / "schedstat").read_text())
-            if wait_s is not None:
-                waits[int(thread.name)] = wait_s
-    return waits
+    waits = {id_: parse_wait_s(text) for id_, text in _of_threads("self", "schedstat").items()}
+    return {id_: wait_s for id_, wait_s in waits.items() if wait_s is not None}
 
 
 def parse_wait_s(text: str) -> float | None:

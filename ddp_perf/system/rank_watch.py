@@ -14,8 +14,10 @@ import msgspec
 
 from ddp_perf.core.conditions import RankConditions, share
 from ddp_perf.system.core_clock import clock_ratio, heat_events
-from ddp_perf.system.core_times import CoreTimes, read_core_times
+from ddp_perf.system.core_times import TICKS_PER_S, CoreTimes, read_core_times
 from ddp_perf.system.processes import family_cpu_s, thread_waits_s
+
+_SHORTEST_S = 25 / TICKS_PER_S  # in less, a tick or two too many would be a large share
 
 
 class RankReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +66,9 @@ def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) ->
         for core, times in after.cores.items()
         if core in before.cores
     ]
-    if not any(times.total > 0 for times in cores):
-        cores = []  # some containers show counters that stand still
+    stand_still = not any(times.total > 0 for times in cores)  # as in some containers
+    if stand_still or wall_s < _SHORTEST_S:
+        cores = []
     return RankConditions(
         stolen=_stolen(cores, wall_s),
         foreign=_foreign(cores, before, after, pinned=pinned),

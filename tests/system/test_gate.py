@@ -85,7 +85,7 @@ def test_beside_busy_neighbours_times_are_invalid_and_nothing_is_saved(slowed):
     switch.write_text("neighbours")
 
     result = project.runpytest(
-        *("--ddp-steps=40", "--ddp-launches=2", "--save-baseline=append"),
+        *("--ddp-steps=40", "--ddp-launches=2", "--ddp-budget=0", "--save-baseline=append"),
         "--ddp-json=results.json",
     )
 

@@ -197,3 +197,10 @@ def test_cores_that_are_not_its_own_say_nothing_of_a_ranks_clock():
     found = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False).conditions()
 
     assert (found.slow_clock, found.overheated) == (None, None)
+
+
+def test_ticks_tell_nothing_of_a_moment():
+    """Four ticks of a neighbour in 40 ms would be all of the time."""
+    told = conditions(at_s=BEGIN.at_s + 0.04, busy=0.04, waits={77: 1.04})
+
+    assert (told.foreign, told.stolen) == (None, None)
