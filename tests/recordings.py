@@ -208,6 +208,10 @@ class FakeNvml:
     def _nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any) -> int:
         return self._throttle_bits
 
+    def _nvmlDeviceGetViolationStatus(self, handle: Any, policy: int) -> Any:
+        heat_s = self._or_unsupported(self._now(handle).heat_s)
+        return SimpleNamespace(referenceTime=10**12, violationTime=round(heat_s * 1e9))
+
     def _nvmlDeviceGetTemperature(self, handle: Any, sensor: int) -> int:
         return self._or_unsupported(self._now(handle).temperature_c)
 

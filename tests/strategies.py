@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine
+from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine
 from ddp_perf.system.core_times import CoreTimes
 from ddp_perf.system.rank_watch import RankReading
 
@@ -104,4 +104,5 @@ def rank_readings() -> st.SearchStrategy[RankReading]:
         waits_s=st.dictionaries(st.integers(1, 3), _SECONDS),
         heat_events=st.integers(0, 3),
         clock_ratio=st.floats(0.01, 2),
+        gpu=st.none() | st.builds(GpuHealth, uuid=st.just("GPU-0"), heat_s=st.none() | _SECONDS),
     )

@@ -108,6 +108,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     uuid: str
     throttle: tuple[str, ...] | None = None  # what holds its clocks down; idling is no such thing
+    heat_s: float | None = None  # that heat held its clocks down: a counter
     temperature_c: int | None = None
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None

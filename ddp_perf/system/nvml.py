@@ -68,11 +68,16 @@ class NvmlReader:
             return GpuMachine(gpus=(), problem=str(error))
 
     def health(self, gpus: Sequence[Gpu]) -> tuple[GpuHealth, ...]:
-        try:
-            with _nvml():
-                return tuple(_read_health(gpu.uuid) for gpu in gpus)
-        except pynvml.NVMLError:
-            return tuple(GpuHealth(uuid=gpu.uuid) for gpu in gpus)
+        return tuple(read_health(gpu.uuid) for gpu in gpus)
+
+
+def read_health(uuid: str) -> GpuHealth:
+    """Of one GPU, now."""
+    try:
+        with _nvml():
+            return _read_health(uuid)
+    except pynvml.NVMLError:
+        return GpuHealth(uuid=uuid)
 
 
 def cores_near(uuid: str) -> tuple[int, ...]:
@@ -222,6 +227,7 @@ def _read_health(uuid: str) -> GpuHealth:
     return GpuHealth(
         uuid=uuid,
         throttle=None if reasons is None else _reasons(reasons),
+        heat_s=_held_by_heat(handle),
         temperature_c=_optional(
             pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
         ),
@@ -238,6 +244,12 @@ def _read_health(uuid: str) -> GpuHealth:
         if processes is None
         else tuple(GpuProcess(pid=p.pid, memory=p.usedGpuMemory) for p in processes),
     )
+
+
+def _held_by_heat(handle: Any) -> float | None:
+    """Seconds, since the driver was loaded."""
+    status = _optional(pynvml.nvmlDeviceGetViolationStatus, handle, pynvml.NVML_PERF_POLICY_THERMAL)
+    return None if status is None else int(status.violationTime) / 1e9
 
 
 def _ecc_errors(handle: Any, kind: int) -> int | None:

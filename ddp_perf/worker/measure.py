@@ -44,7 +44,11 @@ def measure(
     trainer = Trainer(injected.case(case), rank, device, heartbeats)
     injected.into(trainer)
     with injected.beside():
-        watch = RankWatch(placement.cores, pinned=case.tier == "cpu")
+        watch = RankWatch(
+            placement.cores,
+            pinned=case.tier == "cpu",
+            gpu=placement.device_id if case.tier == "gpu" else None,
+        )
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
         conditions = watch.conditions()
     peak_memory = _peak_memory(device)  # before anything else can raise it

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ddp_perf.core.gpu import GpuHealth, GpuProcess
 from ddp_perf.system import nvml
-from ddp_perf.system.nvml import NvmlReader, cores_near
+from ddp_perf.system.nvml import NvmlReader, cores_near, read_health
 from tests.builders import make_gpu, make_gpu_machine
 from tests.recordings import RECORDED, FakeNvml, RecordedReader
 from tests.strategies import gpu_machines
@@ -131,6 +131,15 @@ def test_what_holds_the_clocks_down_is_told_in_words_and_idling_is_not(bits, rea
     (health,) = NvmlReader().health(machine.gpus)
 
     assert health.throttle == reasons
+
+
+def test_the_time_that_heat_held_the_clocks_is_told_in_seconds(monkeypatch):
+    machine = make_gpu_machine("Tesla T4")
+    uuid = machine.gpus[0].uuid
+    FakeNvml(machine, [GpuHealth(uuid=uuid, heat_s=12.5)]).install(monkeypatch)
+
+    assert read_health(uuid).heat_s == 12.5
+    assert read_health("GPU-unknown") == GpuHealth(uuid="GPU-unknown")
 
 
 def test_processes_on_a_gpu_are_named_by_pid_and_memory(monkeypatch):
