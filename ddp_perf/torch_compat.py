@@ -7,9 +7,13 @@ import json
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 _DDP_PARAMETERS = inspect.signature(DistributedDataParallel.__init__).parameters
+# 2.13 deprecates the older names.
+_ALL_GATHER: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_REDUCE_SCATTER: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def broadcast_buffers_argument(broadcast: bool) -> dict[str, Any]:
@@ -30,7 +34,7 @@ def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
     Empty where this version records none for ``backend``, or TORCH_FR_BUFFER_SIZE is 0.
     NCCL keeps a recorder of its own.
     """
-    name = "_dump_nccl_trace_json" if backend == "nccl" else "_dump_fr_trace_json"
+    name = "_dump_nccl_trace_json" if "nccl" in backend else "_dump_fr_trace_json"
     dump = getattr(torch._C._distributed_c10d, name, None)
     if dump is None:
         return []
@@ -38,14 +42,24 @@ def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
     return entries
 
 
-def forbid_tf32() -> None:
-    """fp32 means fp32, in matrix products and in convolutions."""
-    torch.set_float32_matmul_precision("highest")
+def set_tf32(allowed: bool) -> None:
+    """Whether fp32 may mean TF32, in matrix products and in convolutions."""
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
     convolution: Any = getattr(torch.backends.cudnn, "conv", None)
     if hasattr(convolution, "fp32_precision"):  # from 2.9 on; the older switch warns there
-        convolution.fp32_precision = "ieee"
+        convolution.fp32_precision = "tf32" if allowed else "ieee"
     else:
-        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = allowed
+
+
+def all_gather(output: torch.Tensor, own: torch.Tensor, group: Any) -> None:
+    """``own`` of every rank of ``group``, one after the other, into ``output``."""
+    _ALL_GATHER(output, own, group=group)
+
+
+def reduce_scatter(own: torch.Tensor, values: torch.Tensor, group: Any) -> None:
+    """This rank's share of the sum of ``values`` over ``group``, into ``own``."""
+    _REDUCE_SCATTER(own, values, group=group)
 
 
 def device_uuid(index: int) -> str:

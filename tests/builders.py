@@ -234,9 +234,11 @@ def make_gpus(count: int) -> list[Gpu]:
     return [make_gpu(index) for index in range(count)]
 
 
-def make_gpu_machine(*names: str, nvlinks: int = 0, pcie: PcieLevel = "PHB") -> GpuMachine:
-    """GPUs of these names, every pair linked alike."""
-    gpus = tuple(make_gpu(index, name=name) for index, name in enumerate(names))
+def make_gpu_machine(
+    *names: str, nvlinks: int = 0, pcie: PcieLevel = "PHB", **changes: Any
+) -> GpuMachine:
+    """GPUs of these names, every pair linked alike. ``changes``: of every GPU."""
+    gpus = tuple(make_gpu(index, name=name, **changes) for index, name in enumerate(names))
     pairs = itertools.combinations(range(len(names)), 2)
     links = [GpuLink(first=a, second=b, nvlinks=nvlinks, pcie=pcie) for a, b in pairs]
     return GpuMachine(gpus=gpus, links=tuple(links), driver="570.1")

@@ -12,6 +12,7 @@ import yaml
 
 from ddp_perf.config.messages import did_you_mean, explain
 from ddp_perf.config.overrides import Overrides, apply_overrides
+from ddp_perf.config.refusals import check_options
 from ddp_perf.config.suite import Suite, cases_of
 from ddp_perf.config.target import check_target
 from ddp_perf.core.case import Case
@@ -49,6 +50,7 @@ def load_cases(
     origin: dict[tuple[str, str], Path] = {}
     cases: list[Case] = []
     for path, variant in variants:
+        _check_overridden(path, variant.suite)
         for case in cases_of(variant):
             _check_environment(path, case)
             key = (case.tier, case.id)  # what a baseline is found by
@@ -57,6 +59,13 @@ def load_cases(
             origin[key] = path
             cases.append(case)
     return cases
+
+
+def _check_overridden(path: Path, suite: Suite) -> None:
+    try:
+        check_options(suite)
+    except ConfigError as error:
+        raise ConfigError(f"{path}, with what the command line changes: {error}") from None
 
 
 def _check_environment(path: Path, case: Case) -> None:
@@ -109,7 +118,7 @@ def _validated(suite: Suite, import_paths: Sequence[str]) -> Suite:
             f"warmup: {suite.warmup} warm-ups leave nothing to measure of {suite.steps} steps;"
             " steps counts the warm-ups too"
         )
-    for field in ("world_sizes", "batch_sizes"):
+    for field in ("world_sizes", "batch_sizes", "comm_hooks"):
         values = getattr(suite, field)
         twice = [value for value in values if values.count(value) > 1]
         if twice:
@@ -117,6 +126,7 @@ def _validated(suite: Suite, import_paths: Sequence[str]) -> Suite:
     if suite.data.source == "files" and not has_texts(suite.workload):
         readers = ", ".join(filter(has_texts, MODELS))
         raise ConfigError(f"data.source: only {readers} read files; make it synthetic")
+    check_options(suite)
     if suite.workload in MODELS:
         return msgspec.structs.replace(suite, model=_validated_model(suite))
     if ":" not in suite.workload:

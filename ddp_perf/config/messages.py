@@ -30,10 +30,11 @@ def explain(error: msgspec.ValidationError, schema: Any, data: Any, prefix: str 
         message = f"unknown field{did_you_mean(unknown[1], _field_names(schema, field))}"
         field = f"{field}.{unknown[1]}" if field else unknown[1]
     elif missing:
-        message, field = "required, but missing", missing[1]
-    elif message.startswith("Invalid enum value"):
+        message = "required, but missing"
+        field = f"{field}.{missing[1]}" if field else missing[1]
+    elif message.startswith(("Invalid enum value", "Invalid value")):
         choices = [str(choice) for choice in _choices(schema, field)]
-        given = re.sub(r"^Invalid enum value '(.*)'$", r"\1", message)
+        given = re.sub(r"^Invalid (?:enum )?value '(.*)'$", r"\1", message)
         message = f"{given!r} is none of {', '.join(choices)}{did_you_mean(given.lower(), choices)}"
     elif "matching regex" in message:
         message = _REMEDIES.get(field, message)
@@ -58,21 +59,34 @@ def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:
     return field, message
 
 
-def _type_at(schema: Any, path: str) -> Any:
-    """The type of the field at a dotted path, without Annotated and Optional around it."""
+def _structs_at(schema: Any, path: str) -> list[Any]:
+    """The struct at a dotted path; every one that it may be, where it is a choice."""
+    found = [schema]
     for part in filter(None, re.sub(r"\[.*?\]", "", path).split(".")):
-        fields = {field.name: field.type for field in msgspec.structs.fields(schema)}
-        schema = getattr(fields.get(part), "__origin__", fields.get(part))
-    return schema
+        fields = [field for struct in found for field in msgspec.structs.fields(struct)]
+        found = [s for field in fields if field.name == part for s in _structs_in(field.type)]
+    return found
+
+
+def _structs_in(kind: Any) -> list[Any]:
+    """The structs within Annotated, lists and unions."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    return [struct for argument in get_args(kind) for struct in _structs_in(argument)]
 
 
 def _field_names(schema: Any, path: str) -> list[str]:
-    return [field.name for field in msgspec.structs.fields(_type_at(schema, path))]
+    structs = _structs_at(schema, path)
+    return [field.name for struct in structs for field in msgspec.structs.fields(struct)]
 
 
 def _choices(schema: Any, path: str) -> tuple[Any, ...]:
+    """The values that a field takes: of a Literal, or the tags of a choice of structs."""
     parent, _, name = path.rpartition(".")
-    fields = {f.name: f.type for f in msgspec.structs.fields(_type_at(schema, parent))}
+    structs = _structs_at(schema, parent)
+    fields = {field.name: field.type for s in structs for field in msgspec.structs.fields(s)}
+    if name not in fields:
+        return tuple(struct.__struct_config__.tag for struct in structs)
     kind = fields[name]
     while get_origin(kind) is not Literal and get_args(kind):
         kind = get_args(kind)[0]

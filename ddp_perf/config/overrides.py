@@ -75,7 +75,7 @@ def _override(suite: Suite, overrides: Overrides) -> Variant:
     }
     changes: dict[str, Any] = {"model": {**suite.model, **model}}
     ddp_suffix = ""
-    if overrides.bucket_cap_mb is not None:
+    if overrides.bucket_cap_mb is not None and suite.strategy == "ddp":
         bucket = {"bucket_cap_mb": overrides.bucket_cap_mb}
         ddp_suffix = _suffix(bucket, msgspec.structs.asdict(suite.ddp))
         changes["ddp"] = msgspec.structs.replace(suite.ddp, **bucket)
@@ -98,7 +98,7 @@ def _override(suite: Suite, overrides: Overrides) -> Variant:
 
 def _has_ddp(suite: Suite, overrides: Overrides) -> bool:
     sizes = overrides.world_sizes or suite.world_sizes
-    return suite.denominator == "ddp-1" or max(sizes) > 1
+    return suite.strategy == "ddp" and (suite.denominator == "ddp-1" or max(sizes) > 1)
 
 
 def _has_argument(suite: Suite, name: str) -> bool:

@@ -8,8 +8,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ddp_perf.core.case import Case, DdpOptions, Scalar, Schedule, Tier, Tolerances
+from ddp_perf.core.case import Case, Scalar, Schedule, Tier, Tolerances
 from ddp_perf.core.data import DataOptions
+from ddp_perf.core.strategy import (
+    AnyCommHook,
+    DdpOptions,
+    FsdpOptions,
+    Precision,
+    Strategy,
+    differences,
+)
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -43,10 +51,50 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         dict[str, Scalar], Meta(description="Arguments of the workload: sizes of the model.")
     ] = {}
     data: Annotated[DataOptions, Meta(description="Where batches come from.")] = DataOptions()
+    strategy: Annotated[
+        Strategy,
+        Meta(
+            description="What the ranks train by: ddp (DistributedDataParallel), fsdp (FSDP2's"
+            " fully_shard), or none (the plain module, on one rank)."
+        ),
+    ] = "ddp"
     ddp: Annotated[DdpOptions, Meta(description="Arguments of DistributedDataParallel.")] = (
         DdpOptions()
     )
-    precision: Annotated[Literal["fp32"], Meta(description="Number format.")] = "fp32"
+    fsdp: Annotated[FsdpOptions, Meta(description="Arguments of fully_shard.")] = FsdpOptions()
+    comm_hooks: Annotated[
+        tuple[AnyCommHook | None, ...],
+        Meta(
+            min_length=1,
+            description="Communication hooks of DDP, as kind and arguments, each a case of its"
+            " own; null: DDP's own all-reduce.",
+        ),
+    ] = (None,)
+    precision: Annotated[
+        Precision,
+        Meta(
+            description="Number format: fp32; tf32 (fp32 with TF32 matrix products); fp16 or bf16,"
+            " by autocast, or by FSDP's policy with gradients reduced in fp32. fp16 with"
+            " GradScaler."
+        ),
+    ] = "fp32"
+    gradient_accumulation: Annotated[
+        Count,
+        Meta(
+            description="Micro-steps of a step, each of batch_size samples a rank. Gradients are"
+            " synchronised in the last one."
+        ),
+    ] = 1
+    activation_checkpointing: Annotated[
+        bool,
+        Meta(
+            description="Compute the activations of each block again in the backward instead of"
+            " keeping them; of the whole model, where the workload names no blocks."
+        ),
+    ] = False
+    compile: Annotated[
+        bool, Meta(description="torch.compile the model; with FSDP, each part that it gathers.")
+    ] = False
     world_sizes: Annotated[
         list[Count], Meta(min_length=1, description="Numbers of ranks to run with.")
     ]
@@ -57,7 +105,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Literal["no-ddp", "ddp-1"],
         Meta(
             description="What scaling is measured against at one rank: the plain module"
-            " (no-ddp), or the module wrapped in DDP (ddp-1)."
+            " (no-ddp), or the module as the strategy wraps it (ddp-1)."
         ),
     ] = "no-ddp"
     steps: Annotated[Count, Meta(description="Steps of a launch, warm-ups included.")] = 60
@@ -93,25 +141,31 @@ def cases_of(variant: Variant) -> list[Case]:
     suite = variant.suite
     world_sizes = sorted(suite.world_sizes)
     return [
-        _case(variant, world_size, batch_size)
+        _case(variant, world_size, batch_size, hook)
         for batch_size, world_size in itertools.product(suite.batch_sizes, world_sizes)
+        for hook in (suite.comm_hooks if _strategy(suite, world_size) == "ddp" else [None])
     ]
 
 
-def _case(variant: Variant, world_size: int, batch_size: int) -> Case:
+def _case(variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook | None) -> Case:
     suite = variant.suite
-    plain = _is_plain(suite, world_size)
+    strategy = _strategy(suite, world_size)
     has_single = world_size > 1 and 1 in suite.world_sizes
     return Case(
-        id=_case_id(variant, world_size, batch_size),
+        id=_case_id(variant, world_size, batch_size, hook),
         suite=suite.suite,
         tier=suite.tier,
         workload=suite.workload,
         model=suite.model,
         data=suite.data,
-        strategy="none" if plain else "ddp",
-        ddp=None if plain else suite.ddp,
+        strategy=strategy,
+        ddp=suite.ddp if strategy == "ddp" else None,
+        fsdp=suite.fsdp if strategy == "fsdp" else None,
+        comm_hook=hook,
         precision=suite.precision,
+        gradient_accumulation=suite.gradient_accumulation,
+        activation_checkpointing=suite.activation_checkpointing,
+        compile=suite.compile,
         world_size=world_size,
         batch_size=batch_size,
         env={**suite.env, **variant.env},
@@ -123,20 +177,43 @@ def _case(variant: Variant, world_size: int, batch_size: int) -> Case:
             step_deadline_s=suite.step_deadline_s,
         ),
         tolerances=suite.tolerances,
-        single=_case_id(variant, 1, batch_size) if has_single else None,
+        single=_case_id(variant, 1, batch_size, hook) if has_single else None,
     )
 
 
-def _case_id(variant: Variant, world_size: int, batch_size: int) -> str:
+def _case_id(variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook | None) -> str:
     suite = variant.suite
-    workload = suite.workload.replace(":", ".")
-    plain = _is_plain(suite, world_size)
-    strategy = "none" if plain else "ddp"
-    suffix = f"-{suite.variant}" if suite.variant else ""
-    suffix += variant.suffix if plain else variant.suffix + variant.ddp_suffix
-    return f"{workload}-{strategy}-{suite.precision}-ws{world_size}-b{batch_size}{suffix}"
+    strategy = _strategy(suite, world_size)
+    parts = [
+        *(suite.workload.replace(":", "."), strategy, suite.precision),
+        *(f"ws{world_size}", f"b{batch_size}"),
+        *_option_names(suite, strategy, hook),
+        *filter(None, [suite.variant]),
+    ]
+    overrides = variant.suffix + (variant.ddp_suffix if strategy == "ddp" else "")
+    return "-".join(parts) + overrides
 
 
-def _is_plain(suite: Suite, world_size: int) -> bool:
-    """Whether a case is the module without DDP, that scaling is measured against."""
-    return world_size == 1 and suite.denominator == "no-ddp"
+def _option_names(suite: Suite, strategy: Strategy, hook: AnyCommHook | None) -> list[str]:
+    """What tells the case's options from the defaults: ``topk``, ``ratio=0.1``."""
+    names = []
+    if strategy == "fsdp":
+        names += _values(suite.fsdp)
+    if strategy == "ddp" and hook is not None:
+        names += [hook.kind, *_values(hook)]
+    if suite.gradient_accumulation > 1:
+        names.append(f"accumulate{suite.gradient_accumulation}")
+    if suite.activation_checkpointing:
+        names.append("checkpoint")
+    if suite.compile:
+        names.append("compile")
+    return names
+
+
+def _values(options: msgspec.Struct) -> list[str]:
+    return [f"{name}={value}".lower() for name, value in differences(options).items()]
+
+
+def _strategy(suite: Suite, world_size: int) -> Strategy:
+    """One rank is the plain module, unless scaling is measured against the wrapped one."""
+    return "none" if world_size == 1 and suite.denominator == "no-ddp" else suite.strategy

@@ -8,30 +8,11 @@ import msgspec
 from msgspec import Meta
 
 from ddp_perf.core.data import DataOptions
+from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precision, Strategy
 
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
-
-
-class DdpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of ``DistributedDataParallel``; the defaults are PyTorch's own."""
-
-    bucket_cap_mb: Annotated[
-        float, Meta(gt=0, le=1e6, description="Size of a gradient bucket, MiB (PyTorch: 25).")
-    ] = 25
-    broadcast_buffers: Annotated[
-        bool, Meta(description="Broadcast rank 0's buffers (BatchNorm statistics) every forward.")
-    ] = True
-    gradient_as_bucket_view: Annotated[
-        bool, Meta(description="Let gradients be views into the buckets: saves one copy.")
-    ] = False
-    static_graph: Annotated[
-        bool, Meta(description="Promise that the graph is the same in every step.")
-    ] = False
-    find_unused_parameters: Annotated[
-        bool, Meta(description="Search the graph for parameters without gradient.")
-    ] = False
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +57,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     model: dict[str, Scalar]
     data: DataOptions = DataOptions()
-    strategy: Literal["none", "ddp"]
-    ddp: DdpOptions | None
-    precision: Literal["fp32"]
+    strategy: Strategy
+    ddp: DdpOptions | None  # of strategy ddp
+    fsdp: FsdpOptions | None = None  # of strategy fsdp
+    comm_hook: AnyCommHook | None = None  # None: DDP's own all-reduce
+    precision: Precision
+    gradient_accumulation: int = 1  # micro-steps of a step
+    activation_checkpointing: bool = False
+    compile: bool = False
     world_size: int
-    batch_size: int  # per rank
+    batch_size: int  # per rank and micro-step
     env: dict[str, str]
     schedule: Schedule
     tolerances: Tolerances
@@ -94,13 +80,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def samples_per_step(self) -> int:
         """Over all ranks."""
-        return self.world_size * self.batch_size
+        return self.world_size * self.batch_size * self.gradient_accumulation
 
     def work(self) -> dict[str, Scalar]:
         """Everything that changes the work of a step, flat, by dotted name: the fingerprint.
 
         Steps, warm-ups and launches are left out: they change how well a case is
-        measured, not what it is.
+        measured, not what it is. An option that was added later is named only where it is
+        used, so that older fingerprints stay as they are.
         """
         work: dict[str, Scalar] = {
             "tier": self.tier,
@@ -112,8 +99,20 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         }
         work |= {f"model.{name}": value for name, value in self.model.items()}
         work |= {f"data.{name}": value for name, value in self.data.chosen().items()}
-        if self.ddp is not None:
-            options = msgspec.structs.asdict(self.ddp)
-            work |= {f"ddp.{name}": value for name, value in options.items() if value is not None}
+        for name in ("ddp", "fsdp", "comm_hook"):
+            if (options := getattr(self, name)) is not None:
+                work |= {f"{name}.{field}": value for field, value in _flat(options).items()}
+        for name, default in _ADDED_OPTIONS.items():
+            if getattr(self, name) != default:
+                work[name] = getattr(self, name)
         work |= {f"env.{name}": value for name, value in self.env.items()}
         return work
+
+
+_ADDED_OPTIONS = {"gradient_accumulation": 1, "activation_checkpointing": False, "compile": False}
+
+
+def _flat(options: msgspec.Struct) -> dict[str, Scalar]:
+    """A hook says its kind, too."""
+    fields: dict[str, Scalar] = msgspec.to_builtins(options)
+    return {name: value for name, value in fields.items() if value is not None}

@@ -77,6 +77,8 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the case has what this injection changes."""
         if self.rank is not None:
             return self.rank < case.world_size
+        if self.kind == "no-overlap" and case.comm_hook is not None:
+            return False  # it is a communication hook itself, and DDP takes one
         return case.ddp is not None or self.kind not in _NEEDS_DDP
 
 
@@ -113,4 +115,6 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
             lacking = (
                 "trains with DDP" if injection.rank is None else f"has a rank {injection.rank}"
             )
+            if injection.kind == "no-overlap":
+                lacking += " and its own all-reduce"
             raise ConfigError(f"--ddp-inject {injection.text}: no selected case {lacking}")

@@ -12,6 +12,9 @@ from ddp_perf.core.models import PACKAGES
 from ddp_perf.system.gpus import accelerator_slug, find_gpus
 from ddp_perf.system.host import allowed_cores, cpu_name, cpu_slug
 
+_AMPERE = (8, 0)  # the first compute capability with bf16 and TF32 in hardware
+_NEEDS_AMPERE = ("bf16", "tf32")
+
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """What a session can use: the visible GPUs and the allowed cores."""
@@ -26,6 +29,8 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             if self.machine.problem:
                 found += f" (NVML: {self.machine.problem})"
             return f"needs {_count(case.world_size, 'CUDA device')}, {found}"
+        if case.tier == "gpu" and case.precision in _NEEDS_AMPERE:
+            return self._too_old(case)
         cores = case.world_size * case.threads_per_rank
         if case.tier == "cpu" and cores > self.cores:
             share = "one" if case.threads_per_rank == 1 else str(case.threads_per_rank)
@@ -33,6 +38,18 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         package = PACKAGES.get(case.workload)
         if package is not None and importlib.util.find_spec(package) is None:
             return f"{case.workload} needs {package}: pip install 'ddp-perf[models]'"
+        return None
+
+    def _too_old(self, case: Case) -> str | None:
+        for gpu in self.machine.gpus[: case.world_size]:
+            if gpu.compute_capability < _AMPERE:
+                needed, found = (
+                    f"{major}.{minor}" for major, minor in (_AMPERE, gpu.compute_capability)
+                )
+                return (
+                    f"{case.precision} needs compute capability {needed},"
+                    f" found {found} ({gpu.name})"
+                )
         return None
 
     def accelerator_key(self, tier: str) -> str:

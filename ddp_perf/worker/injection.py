@@ -7,6 +7,7 @@ runs the very code that it runs without this module.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -170,25 +171,33 @@ _EFFECTS: dict[Kind, type[Effect]] = {
 
 
 def _before_forward(trainer: Trainer, act: Callable[[], object]) -> None:
-    plain = trainer.loss
+    """Once a step: before that of its last micro-step."""
+    plain, is_last = trainer.loss, _last_micro_steps(trainer)
 
     def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
-        act()
+        if next(is_last):
+            act()
         return plain(module, batch)
 
     trainer.loss = loss
 
 
 def _before_backward(trainer: Trainer, act: Callable[[torch.Tensor], object]) -> None:
-    """``act`` gets the loss."""
-    plain = trainer.loss
+    """Once a step, in its last micro-step. ``act`` gets the loss."""
+    plain, is_last = trainer.loss, _last_micro_steps(trainer)
 
     def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
         value = plain(module, batch)
-        act(value)
+        if next(is_last):
+            act(value)
         return value
 
     trainer.loss = loss
+
+
+def _last_micro_steps(trainer: Trainer) -> Iterator[bool]:
+    """For each forward from now on, whether it is the last one of its step."""
+    return itertools.cycle([False] * (trainer.micro_steps - 1) + [True])
 
 
 def _wait(seconds: float, device: torch.device) -> None:

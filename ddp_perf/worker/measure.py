@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
@@ -52,8 +53,7 @@ def measure(
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
         conditions = watch.conditions()
     peak_memory = _peak_memory(device)  # before anything else can raise it
-    for _ in range(SETTLED_AFTER - case.schedule.steps):
-        trainer.step()
+    trainer.settle(SETTLED_AFTER)
     with FlopCounter() as counter:
         structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
     control_s += control_times_s(device)
@@ -109,10 +109,16 @@ def _peak_memory(device: torch.device) -> int:
 
 
 def parameter_digest(module: nn.Module) -> int:
-    """A checksum of all parameters, bit by bit: equal on ranks that hold the same model."""
+    """A checksum of all parameters, bit by bit: equal on ranks that hold the same model.
+
+    Collective where they are sharded: each is put together, one at a time.
+    """
     digest = 0
     for parameter in module.parameters():
-        data = parameter.detach().cpu().contiguous().flatten().view(torch.uint8)
+        data = parameter.detach()
+        if isinstance(data, DTensor):
+            data = data.full_tensor()
+        data = data.cpu().contiguous().flatten().view(torch.uint8)
         digest = zlib.crc32(data.numpy().data, digest)
     return digest
 

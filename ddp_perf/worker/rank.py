@@ -106,7 +106,7 @@ def _in_process_group(
 ) -> RankResult:
     device, placement = place(case, rank)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
+        _backend(case),
         store=FileStore(str(directory / "store"), case.world_size),
         rank=rank,
         world_size=case.world_size,
@@ -118,6 +118,14 @@ def _in_process_group(
     dist.barrier()
     dist.destroy_process_group()
     return result
+
+
+def _backend(case: Case) -> str:
+    if case.tier == "cpu":
+        return "gloo"
+    # Shards in the host's memory are reduced there: NCCL knows only the GPU's.
+    offloads = case.fsdp is not None and case.fsdp.cpu_offload
+    return "cpu:gloo,cuda:nccl" if offloads else "nccl"
 
 
 def _redirect_output(path: Path) -> None:

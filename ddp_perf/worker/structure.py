@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -42,13 +42,12 @@ def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
         step()
     entries = flight_recorder_entries(dist.get_backend())
     new = [entry for entry in entries if entry["record_id"] > recorded]
-    unseen = _unseen(counter.tensor_bytes, new)
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     return Structure(
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         gradient_bytes=sum(p.numel() * p.element_size() for p in trained),
         buckets=_bucket_bytes(module),
-        collectives=(*counter.collectives, *unseen),
+        collectives=tuple(in_order(counter.seen, new)),
     )
 
 
@@ -66,27 +65,31 @@ def _bucket_bytes(module: nn.Module) -> tuple[int, ...]:
     return tuple(int(size) for size in re.findall(r"\d+", sizes))
 
 
+class Seen(NamedTuple):
+    """A collective as it was dispatched, and the bytes of each tensor of it."""
+
+    collective: Collective
+    tensor_bytes: set[int]
+
+
 class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes every c10d operator that this thread, or a backward of its, dispatches."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.collectives: list[Collective] = []
-        self.tensor_bytes: list[set[int]] = []  # of every tensor of each collective
+        self.seen: list[Seen] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func.namespace == "c10d" and (tensors := list(_tensors(args))):
-            self.tensor_bytes.append({tensor.nbytes for tensor in tensors})
             largest = max(tensors, key=lambda tensor: tensor.nbytes)
-            self.collectives.append(
-                Collective(
-                    kind=_kind(func._schema.name.removeprefix("c10d::")),
-                    dtype=str(largest.dtype).removeprefix("torch."),
-                    bytes=largest.nbytes,
-                )
+            collective = Collective(
+                kind=_kind(func._schema.name.removeprefix("c10d::")),
+                dtype=str(largest.dtype).removeprefix("torch."),
+                bytes=largest.nbytes,
             )
+            self.seen.append(Seen(collective, {tensor.nbytes for tensor in tensors}))
         return func(*args, **(kwargs or {}))
 
 
@@ -104,17 +107,20 @@ def _kind(operator: str) -> str:
     return re.sub(r"^all_?(reduce|gather|to_?all)", r"all_\1", name).replace("toall", "to_all")
 
 
-def _unseen(seen: list[set[int]], entries: list[dict[str, Any]]) -> list[Collective]:
-    """Collectives that only the flight recorder saw: a hook's, issued on another thread."""
+def in_order(seen: list[Seen], entries: list[dict[str, Any]]) -> Iterator[Collective]:
+    """All collectives in the recorder's order: it also knows a hook's, of another thread.
+
+    Those that were seen keep the kind they were seen as: over gloo the recorder calls a
+    reduce-scatter an all-reduce.
+    """
     left = list(seen)
-    extra = []
-    for collective in map(_from_recorder, entries):
-        match = next((sizes for sizes in left if collective.bytes in sizes), None)
-        if match is None:
-            extra.append(collective)
-        else:
+    for recorded in map(_from_recorder, entries):
+        match = next((one for one in left if recorded.bytes in one.tensor_bytes), None)
+        if match is not None:
             left.remove(match)
-    return extra
+        yield recorded if match is None else match.collective
+    for one in left:  # this version records none
+        yield one.collective
 
 
 def _last_record(entries: list[dict[str, Any]]) -> int:
@@ -129,7 +135,7 @@ def _from_recorder(entry: dict[str, Any]) -> Collective:
     ]
     dtype = next(iter(entry["input_dtypes"]), "none")
     return Collective(
-        kind=entry["profiling_name"].rpartition(":")[2],
+        kind=_kind(entry["profiling_name"].rpartition(":")[2]),
         dtype=_RECORDER_DTYPES.get(dtype, dtype.lower()),
         bytes=max(sizes, default=0),
     )

@@ -7,8 +7,10 @@ import itertools
 import torch
 
 from ddp_perf.core.case import Case
-from ddp_perf.strategies.wrap import wrap
-from ddp_perf.torch_compat import forbid_tf32
+from ddp_perf.strategies.precision import autocast, grad_scaler
+from ddp_perf.strategies.registry import apply_strategy
+from ddp_perf.strategies.strategy import Parts
+from ddp_perf.torch_compat import set_tf32
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.workloads.registry import build
 from ddp_perf.workloads.workload import BuildContext
@@ -21,7 +23,7 @@ class Trainer:
 
     def __init__(self, case: Case, rank: int, device: torch.device, heartbeats: Heartbeats) -> None:
         torch.manual_seed(_SEED)
-        forbid_tf32()
+        set_tf32(case.precision == "tf32")
         context = BuildContext(
             device=device,
             batch_size=case.batch_size,
@@ -30,23 +32,48 @@ class Trainer:
             data=case.data,
         )
         workload = build(case.workload, context, case.model)
-        self.module = wrap(case, workload.model, device)
+        self._strategy = apply_strategy(
+            case, Parts(model=workload.model, blocks=workload.blocks), device
+        )
+        self.module = self._strategy.module
         batch = workload.batch
         self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
         self.unit = workload.unit
         self.loss = workload.loss
         self._optimizer = workload.optimizer(self.module.parameters())
+        self._autocast = autocast(case, device)
+        self._scaler = grad_scaler(case, device)
+        self.micro_steps = case.gradient_accumulation
         self._heartbeats = heartbeats
         self._rank = rank
+        self._steps = 0
 
     def step(self) -> None:
+        """One update of the parameters; two beats, however many micro-steps."""
         self._optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(self.module, next(self._batches))
+        for micro_step in range(1, self.micro_steps + 1):
+            last = micro_step == self.micro_steps
+            with self._strategy.micro_step(last):
+                with self._autocast:
+                    loss = self._share(self.loss(self.module, next(self._batches)))
+                if last:
+                    self.beat()
+                self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._strategy.after_step()
+        self._steps += 1
         self.beat()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's own signature
-        self._optimizer.step()
-        self.beat()
+
+    def settle(self, steps: int) -> None:
+        """Train on until so many steps are done, and the next one is a full one."""
+        while self._steps < steps or not self._strategy.is_full_step(self._steps):
+            self.step()
 
     def beat(self) -> None:
         """Tell the supervisor that this rank gets on."""
         self._heartbeats.beat(self._rank)
+
+    def _share(self, loss: torch.Tensor) -> torch.Tensor:
+        """So that micro-steps add up to the mean loss of the whole batch."""
+        return loss / self.micro_steps if self.micro_steps > 1 else loss

@@ -1,25 +1,90 @@
-"""One forkserver for the tests of a worker process, and the launch of a workload by name."""
+"""Real ranks, started from one forkserver; over gloo, and over NCCL where there are GPUs."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.case import Case
+from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.system.capacity import find_capacity
+from tests.correctness import training
+from tests.correctness.training import STEPS, Trained, make_case, train
 
 WORKLOADS = Path(__file__).parent / "workloads"
+# What of a test's fields goes to the recorded workload; the others go to the suite.
+MODEL_ARGUMENTS = {"dtype", "seed_by_rank", "first_step", "save_to", "load_from"}
 
 
 @pytest.fixture(scope="session")
 def launcher():
     with contextlib.closing(ForkserverLauncher()) as launcher:
         yield launcher
+
+
+@pytest.fixture(scope="session", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def tier(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def case_of(tier) -> Callable[..., Case]:
+    """A case of this tier. Skips where it wants more GPUs than there are."""
+    capacity = find_capacity()
+
+    def make(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> Case:
+        case = make_case(workload=workload, world_size=world_size, model=model, tier=tier, **suite)
+        if tier == "gpu" and (obstacle := capacity.obstacle(case)):
+            pytest.skip(obstacle)  # four ranks may share two cores: nothing is timed here
+        return case
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def trained(launcher, case_of, tmp_path_factory) -> Callable[..., Trained]:
+    """``trained("Mlp", 2, steps=4, dtype="float32", strategy="fsdp", …)``: each case once."""
+    done: dict[str, Trained] = {}
+
+    def run(
+        model: str,
+        world_size: int,
+        *,
+        steps: int = STEPS,
+        workload: str = "recorded",
+        **fields: Any,
+    ) -> Trained:
+        key = repr((model, world_size, steps, workload, sorted(fields.items())))
+        if key not in done:
+            directory = tmp_path_factory.mktemp("ranks")
+            arguments = {"path": str(directory), "model": model, "steps": steps}
+            for name in MODEL_ARGUMENTS & fields.keys():
+                arguments[name] = fields.pop(name)
+            case = case_of(f"{workload}:build", world_size, arguments, steps=steps, **fields)
+            done[key] = train(launcher, case, directory)
+        return done[key]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def failure(launcher, case_of) -> Callable[..., LaunchFailure]:
+    """The failure that a launch must end in."""
+
+    def run(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> LaunchFailure:
+        outcome = training.launch(launcher, case_of(workload, world_size, model, **suite))
+        assert isinstance(outcome, LaunchFailure)
+        return outcome
+
+    return run
 
 
 @pytest.fixture

@@ -2,79 +2,105 @@
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
-
 import pytest
-import torch
 
-from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.result import LaunchResult
-from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import LaunchRequest
+from tests.correctness.training import (
+    STEPS,
+    TOLERANCES,
+    assert_equals_reference,
+    assert_ranks_hold_the_same_bits,
+    reference,
+    relative_error,
+)
+from tests.correctness.workloads.models import build_model
 
-WORKLOADS = Path(__file__).parent / "workloads"
-STEPS = 6
+SMALL_BUCKETS = {"bucket_cap_mb": 0.001}
+OPTIONS = [
+    pytest.param({}, id="defaults"),
+    pytest.param(SMALL_BUCKETS, id="small_buckets"),
+    pytest.param({"static_graph": True}, id="static_graph"),
+    pytest.param({"gradient_as_bucket_view": True}, id="gradient_as_bucket_view"),
+    pytest.param({"broadcast_buffers": False}, id="no_broadcast_buffers"),
+    pytest.param({"find_unused_parameters": True}, id="find_unused_parameters"),
+]
 
 
-@pytest.fixture(scope="module")
-def launcher():
-    with contextlib.closing(ForkserverLauncher()) as launcher:
-        yield launcher
+@pytest.mark.parametrize("model", ["Mlp", "Transformer"])
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_ddp_equals_one_process_on_the_whole_batch(trained, model, world_size):
+    assert_equals_reference(trained(model, world_size), reference(model), TOLERANCES["float64"])
 
 
-def _parameters_after(launcher, path, world_size, ranks, ddp=None):
-    """Parameters of rank 0 after STEPS steps on the samples of ``ranks`` ranks."""
-    suite = Suite(
-        suite="correctness",
-        tier="cpu",
-        workload="probe:build",
-        model={"path": str(path), "after_steps": STEPS, "ranks": ranks},
-        **({"ddp": ddp} if ddp else {}),
-        world_sizes=[world_size],
-        batch_sizes=[4 * ranks // world_size],
-        steps=STEPS + 2,
-        warmup=1,
+def test_one_rank_without_ddp_is_the_plain_module(trained):
+    alone = trained("Mlp", 1, denominator="no-ddp")
+
+    assert alone.case.strategy == "none"
+    assert alone.collectives == []
+    assert_equals_reference(alone, reference("Mlp"), TOLERANCES["float64"])
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_no_option_changes_the_result(trained, options):
+    changed = trained("Mlp", 2, ddp=options)
+
+    assert_equals_reference(changed, reference("Mlp"), TOLERANCES["float64"])
+
+
+def test_float32_is_as_near_as_float32_gets(trained):
+    assert_equals_reference(
+        trained("Transformer", 2, dtype="float32"),
+        reference("Transformer"),
+        TOLERANCES["float32"],
     )
-    (case,) = cases_of(Variant(suite=suite))
-    request = LaunchRequest(case=case, round=0, import_paths=(str(WORKLOADS),))
-    outcome = launcher.launch(request)
-    assert isinstance(outcome, LaunchResult), str(outcome)
-    return torch.load(path)
+
+
+def test_training_moves_the_parameters(trained):
+    """The comparisons would also hold of ranks, and of a reference, that never train."""
+    start = {n: p.detach() for n, p in build_model("Mlp", "float64").named_parameters()}
+
+    assert relative_error(trained("Mlp", 2).ranks[0].parameters[-1], start) > 0.1
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_ddp_equals_one_process_on_the_whole_batch(launcher, tmp_path, world_size):
-    """In float64, where the order of a sum is worth 1e-15 a step."""
-    alone = _parameters_after(launcher, tmp_path / "alone", 1, world_size)
-    together = _parameters_after(launcher, tmp_path / "together", world_size, world_size)
-    for expected, actual in zip(alone, together, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+@pytest.mark.parametrize("options", [{}, SMALL_BUCKETS], ids=["one_bucket", "many"])
+def test_all_ranks_end_with_the_same_bits(trained, world_size, options):
+    assert_ranks_hold_the_same_bits(
+        trained("Transformer", world_size, dtype="float32", ddp=options)
+    )
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"static_graph": True},
-        {"gradient_as_bucket_view": True},
-        {"broadcast_buffers": False},
-        {"find_unused_parameters": True},
-        {"bucket_cap_mb": 0.001},
-    ],
-    ids=lambda options: next(iter(options)),
-)
-def test_no_ddp_option_changes_the_result(launcher, tmp_path, options):
-    from ddp_perf.core.case import DdpOptions
+def test_other_initial_seeds_are_broadcast_away(trained):
+    """Rank 0's parameters count."""
+    differing = trained("Mlp", 4, seed_by_rank=True)
 
-    plain = _parameters_after(launcher, tmp_path / "plain", 2, 2)
-    changed = _parameters_after(launcher, tmp_path / "changed", 2, 2, DdpOptions(**options))
-    for expected, actual in zip(plain, changed, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    assert_equals_reference(differing, reference("Mlp"), TOLERANCES["float64"])
 
 
-def test_training_moves_the_parameters(launcher, tmp_path):
-    """The comparison above would also hold of ranks that never train."""
-    trained = _parameters_after(launcher, tmp_path / "trained", 2, 2)
-    torch.manual_seed(0)
-    first = torch.nn.Linear(12, 16).double().weight
-    assert not torch.allclose(trained[0], first)
+def test_each_bucket_is_reduced_once_a_step(trained):
+    structure = trained("Transformer", 2, dtype="float32", ddp=SMALL_BUCKETS).structure
+
+    parameters = sum(p.numel() for p in build_model("Transformer", "float32").parameters())
+    assert structure.parameters == parameters
+    assert structure.gradient_bytes == 4 * parameters == sum(structure.buckets)
+    assert len(structure.buckets) > 2
+    assert [c.bytes for c in structure.collectives] == list(structure.buckets)
+    assert {(c.kind, c.dtype) for c in structure.collectives} == {("all_reduce", "float32")}
+
+
+@pytest.mark.parametrize("culprit", [0, 2])
+def test_a_rank_whose_parameters_were_tampered_with_is_named(failure, tmp_path, culprit):
+    model = {"path": str(tmp_path), "model": "Mlp", "steps": STEPS, "tamper": culprit}
+
+    found = failure("recorded:build", 4, model)
+
+    assert (found.kind, found.rank) == ("disagreement", culprit)
+    assert "parameters differ" in found.detail
+
+
+def test_the_ranks_share_the_batch(trained):
+    """Each its own samples: their losses average to that of the whole batch, and differ."""
+    one, other = (record.losses[:STEPS] for record in trained("Mlp", 2).ranks)
+
+    means = [(a + b) / 2 for a, b in zip(one, other, strict=True)]
+    assert means == pytest.approx(reference("Mlp").losses, rel=1e-12)
+    assert one != other

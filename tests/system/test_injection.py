@@ -119,6 +119,13 @@ def test_an_extra_all_reduce_is_one_more_of_those_bytes(ranks):
     assert after.result.ranks[0].digest == before.result.ranks[0].digest
 
 
+def test_it_comes_once_a_step_however_many_micro_steps(ranks):
+    before = ranks(gradient_accumulation=3)
+    after = ranks("extra-allreduce:4096", "sync-each-step", gradient_accumulation=3)
+
+    assert after.collectives - before.collectives == Counter([all_reduce(4), all_reduce(4096)])
+
+
 def test_small_buckets_carry_the_same_bytes_in_more_parts(ranks):
     before, after = ranks(), ranks("small-buckets:1KB")
 

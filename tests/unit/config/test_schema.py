@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from typing import get_args
 
 import msgspec
 import pytest
 
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.config.suite import Suite
-from ddp_perf.core.case import DdpOptions, Tolerances
+from ddp_perf.core.case import Tolerances
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.models import MODELS
+from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions
 
+HOOKS = get_args(AnyCommHook)
 TYPES = {
     "DdpOptions": DdpOptions,
+    "FsdpOptions": FsdpOptions,
     "DataOptions": DataOptions,
     "Tolerances": Tolerances,
     **{model.__name__: model for model in MODELS.values()},
@@ -36,6 +40,17 @@ def test_every_field_is_documented_and_no_other_is_allowed(name):
     assert [
         key for key, field in schema["properties"].items() if not field.get("description")
     ] == []
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.__name__)
+def test_every_hook_and_its_arguments_are_documented(hook):
+    schema = definition(hook.__name__)
+    fields = {field.name for field in msgspec.structs.fields(hook)}
+
+    assert schema["description"]
+    assert schema["properties"].keys() == fields | {"kind"}
+    assert schema["additionalProperties"] is False
+    assert all(schema["properties"][name]["description"] for name in fields)
 
 
 def test_what_has_no_default_is_required():

@@ -10,8 +10,8 @@ import pytest
 from ddp_perf.config.loading import find_suites, load_cases, load_suite
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.config.schema import suite_schema
-from ddp_perf.core.case import DdpOptions
 from ddp_perf.core.data import DataOptions
+from ddp_perf.core.strategy import DdpOptions
 
 CONFIGS = Path(__file__).parents[3] / "bench_configs"
 

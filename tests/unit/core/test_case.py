@@ -5,8 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.case import Case, DdpOptions, Tolerances
+from ddp_perf.core.case import Case, Tolerances
 from ddp_perf.core.data import DataOptions
+from ddp_perf.core.strategy import (
+    Bf16Hook,
+    DdpOptions,
+    Fp16Hook,
+    FsdpOptions,
+    PostLocalSgdHook,
+    TopKHook,
+)
 from tests.builders import make_case, make_cases, make_failure
 
 
@@ -18,6 +26,12 @@ from tests.builders import make_case, make_cases, make_failure
         pytest.param({"model": {"hidden_dim": 33}}, id="model"),
         pytest.param({"strategy": "none", "ddp": None}, id="strategy"),
         pytest.param({"ddp": DdpOptions(bucket_cap_mb=1)}, id="ddp option"),
+        pytest.param({"strategy": "fsdp", "ddp": None, "fsdp": FsdpOptions()}, id="fsdp"),
+        pytest.param({"comm_hook": TopKHook()}, id="hook"),
+        pytest.param({"precision": "bf16"}, id="precision"),
+        pytest.param({"gradient_accumulation": 2}, id="accumulation"),
+        pytest.param({"activation_checkpointing": True}, id="checkpointing"),
+        pytest.param({"compile": True}, id="compile"),
         pytest.param({"world_size": 4}, id="world size"),
         pytest.param({"batch_size": 65}, id="batch size"),
         pytest.param({"data": DataOptions(num_workers=0)}, id="loader"),
@@ -57,6 +71,34 @@ def test_work_is_flat_and_names_each_field_by_its_path():
     assert work["env.A"] == "1"
 
 
+def test_an_option_that_is_not_used_is_no_part_of_the_work():
+    """Figures that were stored before there was the option stay comparable."""
+    assert make_case().work().keys() == {
+        *("tier", "workload", "strategy", "precision", "world_size", "batch_size"),
+        *(f"model.{name}" for name in ("input_dim", "hidden_dim", "output_dim", "num_layers")),
+        *(f"ddp.{name}" for name in DdpOptions.__struct_fields__),
+    }
+
+
+def test_the_work_names_each_argument_of_a_hook():
+    work = make_case(comm_hook=TopKHook(ratio=0.5)).work()
+
+    assert work["comm_hook.kind"] == "topk"
+    assert work["comm_hook.ratio"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Fp16Hook(), Bf16Hook()),
+        (TopKHook(), TopKHook(ratio=0.5)),
+        (PostLocalSgdHook(group_size=2), PostLocalSgdHook(group_size=2, period=8)),
+    ],
+)
+def test_hooks_differ_by_kind_and_by_argument(one, other):
+    assert make_case(comm_hook=one).work() != make_case(comm_hook=other).work()
+
+
 def test_work_survives_json():
     work = make_case(model={"rate": 0.1, "deep": True, "kind": "a"}).work()
 
@@ -65,10 +107,12 @@ def test_work_survives_json():
 
 def test_samples_are_counted_over_all_ranks():
     assert make_case(world_size=4, batch_size=8).samples_per_step == 32
+    assert make_case(world_size=4, batch_size=8, gradient_accumulation=3).samples_per_step == 96
 
 
 def test_a_case_reaches_the_ranks_as_it_was():
-    case = make_case(model={"hidden_dim": 3, "dropout": 0.25, "kind": "wide"})
+    model = {"hidden_dim": 3, "dropout": 0.25, "kind": "wide"}
+    case = make_case(model=model, comm_hook=TopKHook(ratio=0.5))
 
     assert msgspec.json.decode(msgspec.json.encode(case), type=Case) == case
 

@@ -129,3 +129,12 @@ def test_what_fits_one_case_of_several_is_accepted():
 
 def test_where_no_case_is_selected_none_is_missing_anything():
     check_applicable([parse_injection("no-overlap")], [])
+
+
+def test_no_overlap_is_a_hook_itself_and_there_can_be_one():
+    (hooked,) = make_cases(world_sizes=[2], comm_hooks=[{"kind": "topk"}])
+    injection = parse_injection("no-overlap")
+
+    assert not injection.applies_to(hooked)
+    with pytest.raises(ConfigError, match="trains with DDP and its own all-reduce"):
+        check_applicable([injection], [hooked])

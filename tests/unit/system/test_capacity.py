@@ -28,6 +28,29 @@ def test_an_obstacle_names_what_is_needed_and_what_was_found(
     assert capacity.obstacle(make_case(tier=tier, world_size=world_size)) == obstacle
 
 
+@pytest.mark.parametrize(
+    ("precision", "capability", "obstacle"),
+    [
+        ("bf16", (7, 0), "bf16 needs compute capability 8.0, found 7.0 (Some GPU)"),
+        ("tf32", (7, 5), "tf32 needs compute capability 8.0, found 7.5 (Some GPU)"),
+        ("bf16", (8, 0), None),
+        ("fp16", (7, 0), None),
+        ("fp32", (7, 0), None),
+    ],
+)
+def test_a_format_that_the_gpu_does_not_have_is_an_obstacle(precision, capability, obstacle):
+    machine = make_gpu_machine("Some GPU", "Some GPU", compute_capability=capability)
+    case = make_case(tier="gpu", precision=precision)
+
+    assert make_capacity(machine, cores=8).obstacle(case) == obstacle
+
+
+def test_the_cpu_tier_computes_in_bf16_whatever_gpus_there_are():
+    machine = make_gpu_machine("Some GPU", compute_capability=(7, 0))
+
+    assert make_capacity(machine, cores=2).obstacle(make_case(precision="bf16")) is None
+
+
 def test_the_gpu_tier_is_described_by_its_gpus():
     machine = make_gpu_machine("Tesla T4", "Tesla T4")
     capacity = make_capacity(machine, cores=16)

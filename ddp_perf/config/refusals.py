@@ -1,0 +1,88 @@
+"""Options that do not go together: what torch, gloo or arithmetic refuses, and why.
+
+What is not here was tried and works. Hardware that a machine lacks is no refusal but an
+obstacle of that machine (``ddp_perf.system.capacity``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ddp_perf.config.suite import Suite
+from ddp_perf.core.strategy import DdpOptions, FsdpOptions
+from ddp_perf.errors import ConfigError
+
+_COMPILED_BUCKET_MB = 1  # torch._dynamo's DDPOptimizer: its first bucket, and the least of all
+
+
+def check_options(suite: Suite) -> None:
+    """Raise ConfigError for the first thing that does not go together, as field and remedy."""
+    for rule in _RULES:
+        for refusal in rule(suite):
+            raise ConfigError(refusal)
+
+
+def _of_another_strategy(suite: Suite) -> Iterator[str]:
+    given = {
+        "ddp": suite.ddp != DdpOptions(),
+        "fsdp": suite.fsdp != FsdpOptions(),
+    }
+    for name, is_given in given.items():
+        if is_given and suite.strategy != name:
+            yield f"{name}: these are options of strategy {name}, and this is {suite.strategy}"
+    if any(suite.comm_hooks) and suite.strategy != "ddp":
+        yield f"comm_hooks: only DDP has communication hooks, and this is {suite.strategy}"
+
+
+def _alone(suite: Suite) -> Iterator[str]:
+    if suite.strategy == "none" and max(suite.world_sizes) > 1:
+        yield (
+            f"strategy: none synchronises nothing, so {max(suite.world_sizes)} ranks would train"
+            " apart; keep world_sizes: [1], or choose ddp or fsdp"
+        )
+
+
+def _tf32(suite: Suite) -> Iterator[str]:
+    if suite.precision == "tf32" and suite.tier == "cpu":
+        yield "precision: tf32 is a format of GPUs; tier cpu has fp32, bf16 and fp16"
+
+
+def _compiled_buckets(suite: Suite) -> Iterator[str]:
+    cap = suite.ddp.bucket_cap_mb
+    if suite.compile and suite.strategy == "ddp" and cap < _COMPILED_BUCKET_MB:
+        yield (
+            "ddp.bucket_cap_mb: torch.compile cannot split a model at buckets under"
+            f" {_COMPILED_BUCKET_MB} MiB (got {cap:g}); make them larger, or compile: false"
+        )
+
+
+def _groups(suite: Suite) -> Iterator[str]:
+    for hook in suite.comm_hooks:
+        size = getattr(hook, "group_size", 1)
+        for world_size in suite.world_sizes:
+            if world_size % size and (world_size > 1 or suite.denominator == "ddp-1"):
+                yield (
+                    f"comm_hooks: groups of {size} ranks do not divide {world_size};"
+                    " choose another group_size or world size"
+                )
+
+
+def _mixed_steps(suite: Suite) -> Iterator[str]:
+    for hook in suite.comm_hooks:
+        start_step = getattr(hook, "start_step", 0)
+        if hook is not None and start_step > suite.warmup:
+            yield (
+                f"comm_hooks: {hook.kind} starts with step {start_step}, after {suite.warmup}"
+                f" warm-ups: measured steps would be of two kinds; make warmup {start_step} at"
+                " least"
+            )
+
+
+_RULES: tuple[Callable[[Suite], Iterator[str]], ...] = (
+    _of_another_strategy,
+    _alone,
+    _tf32,
+    _compiled_buckets,
+    _groups,
+    _mixed_steps,
+)

@@ -1,0 +1,125 @@
+"""How a case trains: the options of DDP, of FSDP2 and of a communication hook."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Strategy = Literal["none", "ddp", "fsdp"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+Ratio = Annotated[float, Meta(gt=0, le=1)]
+
+_GroupSize = Annotated[
+    int, Meta(ge=2, description="Neighbouring ranks that form a group: the GPUs of a node.")
+]
+# DDP builds its buckets anew after the first step; what a hook remembers of them must be younger.
+_StartStep = Annotated[
+    int, Meta(ge=2, description="Steps with a plain all-reduce first; warm-ups, all of them.")
+]
+
+
+class DdpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arguments of ``DistributedDataParallel``; the defaults are PyTorch's own."""
+
+    bucket_cap_mb: Annotated[
+        float, Meta(gt=0, le=1e6, description="Size of a gradient bucket, MiB (PyTorch: 25).")
+    ] = 25
+    broadcast_buffers: Annotated[
+        bool, Meta(description="Broadcast rank 0's buffers (BatchNorm statistics) every forward.")
+    ] = True
+    gradient_as_bucket_view: Annotated[
+        bool, Meta(description="Let gradients be views into the buckets: saves one copy.")
+    ] = False
+    static_graph: Annotated[
+        bool, Meta(description="Promise that the graph is the same in every step.")
+    ] = False
+    find_unused_parameters: Annotated[
+        bool, Meta(description="Search the graph for parameters without gradient.")
+    ] = False
+
+
+class FsdpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Arguments of ``fully_shard`` (FSDP2); the defaults are PyTorch's own."""
+
+    wrap: Annotated[
+        Literal["block", "model"],
+        Meta(
+            description="What is gathered at a time: each block that the workload names, and the"
+            " rest together; or the whole model."
+        ),
+    ] = "block"
+    reshard_after_forward: Annotated[
+        bool,
+        Meta(
+            description="Free a block's parameters after its forward, and gather them again for"
+            " its backward (ZeRO-3); false: keep them until then (ZeRO-2)."
+        ),
+    ] = True
+    cpu_offload: Annotated[
+        bool, Meta(description="Keep shards, gradients and optimizer in the host's memory.")
+    ] = False
+
+
+class CommHook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What DDP does with a full bucket of gradients, instead of its all-reduce."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+class Fp16Hook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="fp16"):
+    """All-reduce in float16: half the bytes."""
+
+
+class Bf16Hook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bf16"):
+    """All-reduce in bfloat16: half the bytes."""
+
+
+class PowerSgdHook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="powersgd"):
+    """Low-rank approximation with error feedback (Vogels et al. 2019, arXiv:1905.13727)."""
+
+    rank: Annotated[int, Meta(ge=1, description="Rank of the approximation.")] = 1
+    start_step: _StartStep = 2
+
+
+class TopKHook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="topk"):
+    """The largest values of a bucket; the others wait (Lin et al. 2017, arXiv:1712.01887)."""
+
+    ratio: Annotated[Ratio, Meta(description="Share of the values of a bucket that are sent.")] = (
+        0.01
+    )
+    start_step: _StartStep = 2
+
+
+class HierarchicalHook(
+    CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hierarchical"
+):
+    """Reduce-scatter within a group, all-reduce between groups, all-gather within."""
+
+    group_size: _GroupSize
+
+
+class PostLocalSgdHook(
+    CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="post_local_sgd"
+):
+    """Gradients within a group, parameters between now and then (Lin et al. 2018,
+    arXiv:1808.07217)."""
+
+    group_size: _GroupSize
+    period: Annotated[int, Meta(ge=2, description="Steps between two averages of all ranks.")] = 4
+    start_step: _StartStep = 2
+
+
+AnyCommHook = Fp16Hook | Bf16Hook | PowerSgdHook | TopKHook | HierarchicalHook | PostLocalSgdHook
+
+
+def differences(options: msgspec.Struct) -> dict[str, bool | int | float | str]:
+    """The fields that differ from their default, or that have none."""
+    return {
+        field.name: getattr(options, field.name)
+        for field in msgspec.structs.fields(type(options))
+        if getattr(options, field.name) != field.default
+    }

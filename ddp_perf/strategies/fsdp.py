@@ -1,0 +1,60 @@
+"""FSDP2: parameters, gradients and optimizer state are sharded over the ranks."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+
+from ddp_perf.core.case import Case
+from ddp_perf.strategies.blocks import units
+from ddp_perf.strategies.precision import compute_dtype
+from ddp_perf.strategies.strategy import Parts, Strategy
+
+
+class Fsdp(Strategy):
+    """``fully_shard`` on each unit, then on the model for what is in none of them."""
+
+    def __init__(self, case: Case, parts: Parts, device: torch.device) -> None:
+        assert case.fsdp is not None  # of strategy fsdp
+        dtype = compute_dtype(case.precision)
+        reduce_dtype = None if dtype is None else torch.float32
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce_dtype)
+        # What leaves the model goes into a loss that is computed outside of any policy.
+        outer = MixedPrecisionPolicy(
+            param_dtype=dtype, reduce_dtype=reduce_dtype, output_dtype=reduce_dtype
+        )
+        # By itself FSDP would shard over the accelerator that torch finds, also in the cpu tier.
+        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        offload = (
+            CPUOffloadPolicy(pin_memory=device.type == "cuda")
+            if case.fsdp.cpu_offload
+            else OffloadPolicy()
+        )
+        reshard = case.fsdp.reshard_after_forward
+        for unit in units(case, parts):
+            fully_shard(
+                unit,
+                mesh=mesh,
+                reshard_after_forward=reshard,
+                mp_policy=outer if unit is parts.model else policy,
+                offload_policy=offload,
+            )
+        if case.fsdp.wrap == "block":  # the rest is needed last and first: torch keeps it
+            fully_shard(parts.model, mesh=mesh, mp_policy=outer, offload_policy=offload)
+        assert isinstance(parts.model, FSDPModule)
+        self.module = parts.model
+        self._sharded: FSDPModule = parts.model
+
+    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+        self._sharded.set_requires_gradient_sync(last)
+        return nullcontext()

@@ -1,0 +1,25 @@
+"""Name of a strategy → what it makes of a model."""
+
+from __future__ import annotations
+
+import torch
+
+from ddp_perf.core.case import Case
+from ddp_perf.strategies.blocks import checkpoint_blocks, compile_units
+from ddp_perf.strategies.ddp import Ddp
+from ddp_perf.strategies.fsdp import Fsdp
+from ddp_perf.strategies.strategy import Parts, Strategy
+
+_STRATEGIES: dict[str, type[Strategy]] = {"none": Strategy, "ddp": Ddp, "fsdp": Fsdp}
+
+
+def apply_strategy(case: Case, parts: Parts, device: torch.device) -> Strategy:
+    """The model as the case trains it, changed in place.
+
+    Raises ConfigError where the case needs blocks and the workload names none.
+    """
+    if case.activation_checkpointing:
+        checkpoint_blocks(parts)
+    if case.compile:
+        compile_units(case, parts)
+    return _STRATEGIES[case.strategy](case, parts, device)

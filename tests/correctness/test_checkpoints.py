@@ -1,0 +1,70 @@
+"""Checkpoints: what two ranks saved, one rank and four ranks go on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.correctness.training import STEPS, TOLERANCES, reference, relative_error
+
+SAVED_AFTER = 2
+STRATEGIES = [
+    pytest.param({"strategy": "ddp"}, id="ddp"),
+    pytest.param({"strategy": "fsdp"}, id="fsdp"),
+    pytest.param({"strategy": "fsdp", "fsdp": {"cpu_offload": True}}, id="cpu_offload"),
+    pytest.param({"activation_checkpointing": True}, id="activation_checkpointing"),
+]
+
+
+@pytest.fixture(scope="session")
+def saved(trained, tmp_path_factory):
+    """The folder of a checkpoint that two ranks wrote after SAVED_AFTER steps."""
+    folders = {}
+
+    def save(**fields):
+        key = repr(fields)
+        if key not in folders:
+            folders[key] = str(tmp_path_factory.mktemp("checkpoint"))
+            trained(
+                *("Transformer", 2),
+                workload="resumed",
+                steps=SAVED_AFTER,
+                save_to=folders[key],
+                **fields,
+            )
+        return folders[key]
+
+    return save
+
+
+@pytest.mark.parametrize("world_size", [1, 4])
+@pytest.mark.parametrize("fields", STRATEGIES)
+def test_training_goes_on_as_if_it_had_not_stopped(trained, saved, fields, world_size):
+    """Momentum included, on the batches that come next."""
+    later = trained(
+        *("Transformer", world_size),
+        workload="resumed",
+        steps=STEPS - SAVED_AFTER,
+        load_from=saved(**fields),
+        first_step=SAVED_AFTER,
+        **fields,
+    )
+    expected = reference("Transformer", steps=STEPS).parameters[SAVED_AFTER:]
+
+    for record in later.ranks:
+        for actual, wanted in zip(record.parameters, expected, strict=True):
+            assert relative_error(actual, wanted) < TOLERANCES["float64"]
+
+
+@pytest.mark.parametrize(("saving", "loading"), [("ddp", "fsdp"), ("fsdp", "ddp")])
+def test_a_checkpoint_goes_from_one_strategy_to_another(trained, saved, saving, loading):
+    later = trained(
+        *("Transformer", 4),
+        workload="resumed",
+        steps=STEPS - SAVED_AFTER,
+        load_from=saved(strategy=saving),
+        first_step=SAVED_AFTER,
+        strategy=loading,
+    )
+
+    expected = reference("Transformer", steps=STEPS).parameters[-1]
+    assert relative_error(later.ranks[0].parameters[-1], expected) < TOLERANCES["float64"]

@@ -1,0 +1,178 @@
+"""Communication hooks: what they change is the bytes on the wire, and no more than they say."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.correctness.training import (
+    HOOK_ROUNDINGS,
+    TOLERANCES,
+    UNIT_ROUNDOFF,
+    assert_equals_reference,
+    assert_ranks_hold_the_same_bits,
+    launch,
+    reference,
+    relative_error,
+)
+from tests.correctness.workloads.models import build_model
+from tests.correctness.workloads.tug_of_war import GOAL
+
+MANY = {"bucket_cap_mb": 0.001}  # buckets of all sizes, odd ones too
+EXACT = [
+    pytest.param({"kind": "topk", "ratio": 1.0}, id="topk"),
+    pytest.param({"kind": "hierarchical", "group_size": 2}, id="hierarchical"),
+]
+ALL = [
+    *EXACT,
+    pytest.param({"kind": "fp16"}, id="fp16"),
+    pytest.param({"kind": "bf16"}, id="bf16"),
+    pytest.param({"kind": "powersgd", "rank": 2}, id="powersgd"),
+    pytest.param({"kind": "topk", "ratio": 0.1}, id="topk_0.1"),
+]
+DDP_OPTIONS = [
+    pytest.param({"static_graph": True}, id="static_graph"),
+    pytest.param({"gradient_as_bucket_view": True}, id="gradient_as_bucket_view"),
+]
+
+
+@pytest.mark.parametrize("hook", EXACT)
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_an_exact_hook_equals_one_process_on_the_whole_batch(trained, hook, world_size):
+    hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY)
+
+    assert len(hooked.structure.buckets) > 2
+    assert_equals_reference(hooked, reference("Transformer"), TOLERANCES["float64"])
+
+
+@pytest.mark.parametrize("kind", ["fp16", "bf16"])
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_a_half_hook_rounds_and_no_more(trained, kind, world_size):
+    hooked = trained("Transformer", world_size, comm_hooks=[{"kind": kind}], dtype="float32")
+    expected = reference("Transformer")
+
+    assert_equals_reference(hooked, expected, HOOK_ROUNDINGS * UNIT_ROUNDOFF[kind])
+    assert relative_error(hooked.ranks[0].gradients[0], expected.gradients[0]) > 1e-6
+
+
+@pytest.mark.parametrize("hook", ALL)
+@pytest.mark.parametrize("options", DDP_OPTIONS)
+def test_no_option_of_ddp_changes_what_a_hook_gives(trained, hook, options):
+    plain = trained("Mlp", 2, comm_hooks=[hook])
+    changed = trained("Mlp", 2, comm_hooks=[hook], ddp=options)
+
+    for actual, expected in zip(
+        changed.ranks[0].parameters, plain.ranks[0].parameters, strict=True
+    ):
+        assert relative_error(actual, expected) < TOLERANCES["float64"]
+
+
+@pytest.mark.parametrize("hook", ALL)
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_all_ranks_end_with_the_same_bits(trained, hook, world_size):
+    hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
+
+    assert_ranks_hold_the_same_bits(hooked)
+
+
+@pytest.mark.parametrize("hook", [ALL[-1], ALL[-2]])
+def test_before_its_start_step_a_hook_is_a_plain_all_reduce(trained, hook):
+    """And from there on it is not."""
+    hooked, expected = trained("Mlp", 2, comm_hooks=[hook]).ranks[0], reference("Mlp")
+
+    errors = [
+        relative_error(actual, wanted)
+        for actual, wanted in zip(hooked.gradients, expected.gradients, strict=True)
+    ]
+    assert max(errors[:2]) < TOLERANCES["float64"]
+    assert min(errors[2:]) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["fp16", "bf16"])
+def test_bytes_of_a_half_hook(trained, kind):
+    hooked = trained("Mlp", 2, comm_hooks=[{"kind": kind}], ddp=MANY, dtype="float32")
+
+    dtype = {"fp16": "float16", "bf16": "bfloat16"}[kind]
+    assert hooked.collectives == [
+        ("all_reduce", dtype, size // 2) for size in hooked.structure.buckets
+    ]
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_bytes_of_top_k(trained, world_size):
+    """Of n values every rank gets ⌈ratio·n⌉ values and as many indices, from every rank."""
+    hook = {"kind": "topk", "ratio": 0.1}
+    hooked = trained("Mlp", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
+
+    expected = []
+    for size in hooked.structure.buckets:
+        gathered = world_size * 4 * math.ceil(0.1 * size / 4)
+        expected += [("all_gather", "float32", gathered), ("all_gather", "int32", gathered)]
+    assert hooked.collectives == expected
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_bytes_of_the_hierarchical_all_reduce(trained, world_size):
+    """Between the groups goes one half, that is 1/group_size, of each padded bucket."""
+    hook = {"kind": "hierarchical", "group_size": 2}
+    hooked = trained("Mlp", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
+
+    expected = []
+    for size in hooked.structure.buckets:
+        padded = 4 * 2 * math.ceil(size / 4 / 2)
+        expected += [
+            ("reduce_scatter", "float32", padded),
+            ("all_reduce", "float32", padded // 2),
+            ("all_gather", "float32", padded),
+        ]
+    assert hooked.collectives == expected
+
+
+def test_bytes_of_powersgd(trained):
+    """Of an n × m matrix that it halves at least, (n + m)·rank values; all else as it is."""
+    hook = {"kind": "powersgd", "rank": 2}
+    hooked = trained("Mlp", 2, comm_hooks=[hook], dtype="float32")
+
+    shapes = [p.shape for p in build_model("Mlp", "float32").parameters()]
+    low_rank = [s for s in shapes if len(s) == 2 and 2 * sum(s) * 2 < math.prod(s)]
+    plain = sum(math.prod(s) for s in shapes if s not in low_rank)
+    assert low_rank
+    assert hooked.collectives == [
+        ("all_reduce", "float32", 4 * plain),
+        ("all_reduce", "float32", 4 * 2 * sum(n for n, _ in low_rank)),
+        ("all_reduce", "float32", 4 * 2 * sum(m for _, m in low_rank)),
+    ]
+
+
+def test_top_k_sends_later_what_it_did_not_send(launcher, case_of, tmp_path):
+    """Without error feedback the second coordinate would wait for ever: see the workload."""
+    case = case_of(
+        "tug_of_war:build",
+        2,
+        {"path": str(tmp_path), "steps": 400},
+        comm_hooks=[{"kind": "topk", "ratio": 0.5}],
+        steps=400,
+    )
+    launch(launcher, case)
+
+    for rank in range(2):
+        _, second = torch.load(tmp_path / f"rank{rank}").tolist()
+        assert second == pytest.approx(GOAL, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.1}],
+    ids=lambda h: h["kind"],
+)
+def test_a_lossy_hook_converges(trained, hook):
+    """To an eighth of the first losses at least, as the same training without the hook."""
+    steps = 150
+    exact = reference("Mlp", steps=steps).losses
+    ranks = trained("Mlp", 2, steps=steps, comm_hooks=[hook], dtype="float32").ranks
+
+    of_ranks = zip(*(rank.losses[:steps] for rank in ranks), strict=True)
+    for losses in (exact, [sum(losses) / 2 for losses in of_ranks]):
+        assert sum(losses[-10:]) / 10 < sum(losses[:2]) / 2 / 8

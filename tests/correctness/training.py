@@ -1,0 +1,152 @@
+"""Train a case on real ranks, and the same by one plain loop: what the tests compare."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from ddp_perf.config.refusals import check_options
+from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.core.case import Case
+from ddp_perf.core.result import LaunchFailure, LaunchResult, Structure
+from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from tests.correctness.workloads.models import (
+    GLOBAL_BATCH,
+    build_model,
+    global_batch,
+    loss_of,
+    optimizer_of,
+)
+
+ROOT = Path(__file__).parents[2]
+STEPS = 4
+
+Tensors = dict[str, torch.Tensor]
+
+# Largest relative error, in norm, of a step's gradients or parameters against float64.
+TOLERANCES = {"float64": 1e-13, "float32": 2e-6}
+UNIT_ROUNDOFF = {"fp16": 2**-11, "tf32": 2**-11, "bf16": 2**-8}
+HOOK_ROUNDINGS = 4  # units: gradients are rounded once, and once for each sum
+LAYER_ROUNDINGS = 16  # units: so are activations, layer by layer; seen: up to 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRecord:
+    """What one rank computed, step by step, before and after each update."""
+
+    losses: list[float]  # of each micro-step
+    gradients: list[Tensors]
+    parameters: list[Tensors]
+    buffers: list[Tensors]
+    shards: dict[str, tuple[int, ...]]  # shape of this rank's part, where it holds only a part
+    devices: set[str]  # that parameters are on: "cpu", "cuda"
+    compiled_graphs: int  # that torch.compile has made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A case as its ranks trained it."""
+
+    case: Case
+    result: LaunchResult
+    ranks: list[RankRecord]
+
+    @property
+    def structure(self) -> Structure:
+        return self.result.ranks[0].structure
+
+    @property
+    def compiled_graphs(self) -> int:
+        return min(rank.compiled_graphs for rank in self.ranks)
+
+    @property
+    def collectives(self) -> list[tuple[str, str, int]]:
+        """Kind, format and bytes of each collective of a step, in order."""
+        return [(c.kind, c.dtype, c.bytes) for c in self.structure.collectives]
+
+
+def make_case(*, world_size: int, workload: str, model: dict[str, Any], **suite: Any) -> Case:
+    """A case of the options in ``suite``, that collection would not refuse."""
+    fields = {
+        "suite": "correctness",
+        "tier": "cpu",
+        "workload": f"tests.correctness.workloads.{workload}",
+        "model": model,
+        "world_sizes": [world_size],
+        "batch_sizes": [GLOBAL_BATCH // world_size],
+        "denominator": "ddp-1",
+        "steps": STEPS,
+        "warmup": 2,
+        "start_deadline_s": 300,  # torch.compile on a busy core
+    }
+    made = msgspec.convert({**fields, **suite}, Suite)
+    check_options(made)
+    (case,) = cases_of(Variant(suite=made))
+    return case
+
+
+def launch(launcher: Launcher, case: Case) -> LaunchResult | LaunchFailure:
+    return launcher.launch(LaunchRequest(case=case, round=0, import_paths=(str(ROOT),)))
+
+
+def train(launcher: Launcher, case: Case, directory: Path) -> Trained:
+    """Launch a case of the ``recorded`` workload that writes to ``directory``."""
+    result = launch(launcher, case)
+    assert isinstance(result, LaunchResult), f"{result}\n{result.output}\n{result.traceback}"
+    records = [torch.load(directory / f"rank{rank}") for rank in range(case.world_size)]
+    return Trained(case=case, result=result, ranks=[RankRecord(**record) for record in records])
+
+
+def reference(model: str, *, steps: int = STEPS, micro_steps: int = 1) -> RankRecord:
+    """One process, float64, the plain module on the whole batch of all ranks and micro-steps."""
+    module = build_model(model, "float64")
+    optimizer = optimizer_of(module.parameters())
+    record = RankRecord(
+        losses=[],
+        gradients=[],
+        parameters=[],
+        buffers=[],
+        shards={},
+        devices={"cpu"},
+        compiled_graphs=0,
+    )
+    for step in range(steps):
+        parts = [global_batch(step * micro_steps + m, "float64") for m in range(micro_steps)]
+        loss = loss_of(module, tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+        optimizer.zero_grad()
+        loss.backward()
+        named = dict(module.named_parameters())
+        record.losses.append(loss.item())
+        record.gradients.append({n: p.grad.clone() for n, p in named.items() if p.grad is not None})
+        optimizer.step()
+        record.parameters.append({n: p.detach().clone() for n, p in named.items()})
+    return record
+
+
+def relative_error(actual: Tensors, expected: Tensors) -> float:
+    """‖actual − expected‖ ÷ ‖expected‖, over all tensors together."""
+    assert actual.keys() == expected.keys()
+    pairs = [(actual[name].double(), expected[name].double()) for name in expected]
+    difference = sum((a - e).square().sum().item() for a, e in pairs)
+    return math.sqrt(difference / sum(e.square().sum().item() for _, e in pairs))
+
+
+def assert_equals_reference(trained: Trained, expected: RankRecord, tolerance: float) -> None:
+    """Every rank's gradients and parameters of every step."""
+    for record in trained.ranks:
+        assert len(record.gradients) == len(expected.gradients)
+        for actual, wanted in zip(record.gradients, expected.gradients, strict=True):
+            assert relative_error(actual, wanted) < tolerance
+        for actual, wanted in zip(record.parameters, expected.parameters, strict=True):
+            assert relative_error(actual, wanted) < tolerance
+
+
+def assert_ranks_hold_the_same_bits(trained: Trained, step: int = -1) -> None:
+    first, *others = (record.parameters[step] for record in trained.ranks)
+    for other in others:
+        assert all(torch.equal(first[name], other[name]) for name in first)

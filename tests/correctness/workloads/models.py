@@ -1,0 +1,110 @@
+"""Small models, and the samples that they train on: alike in the ranks and in the reference."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+FEATURES, WIDTH, OUTPUTS = 12, 16, 3
+GLOBAL_BATCH = 8  # samples of all ranks together, whatever their number
+
+
+class Mlp(nn.Sequential):
+    """As the suite's own: a class of torch's, whose blocks are torch's too."""
+
+    def __init__(self) -> None:
+        layers = [nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(WIDTH, OUTPUTS))
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return [self[0], self[2]]
+
+
+class Transformer(nn.Module):
+    """Attention and normalisation in blocks; an embedding and a head outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(FEATURES // 4, WIDTH)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                WIDTH, nhead=2, dim_feedforward=24, dropout=0.0, batch_first=True
+            )
+            for _ in range(2)
+        )
+        self.head = nn.Linear(WIDTH, OUTPUTS)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(inputs.unflatten(1, (4, -1)))
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(hidden.mean(1))
+
+
+class Normalised(nn.Module):
+    """BatchNorm first: its statistics are those of the samples, whatever the parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(FEATURES)
+        self.linear = nn.Linear(FEATURES, OUTPUTS)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.norm(inputs))
+
+
+class PartlyUsed(nn.Module):
+    """A layer that takes part in no forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(FEATURES, OUTPUTS)
+        self.unused = nn.Linear(FEATURES, OUTPUTS)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.used(inputs)
+
+
+class Wide(nn.Sequential):
+    """Parameters that are worth sharding: 16 MiB in float32, in four blocks, and a little."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Linear(FEATURES, 1024),
+            *(nn.Linear(1024, 1024) for _ in range(4)),
+            nn.Linear(1024, OUTPUTS),
+        )
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return list(self)[1:-1]
+
+
+MODELS = {model.__name__: model for model in (Mlp, Transformer, Normalised, PartlyUsed, Wide)}
+
+
+def build_model(name: str, dtype: str, seed: int = 0) -> nn.Module:
+    """Initialised in float32 in any case, so that all start from the same values."""
+    torch.manual_seed(seed)
+    return MODELS[name]().to(getattr(torch, dtype))
+
+
+def global_batch(step: int, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs (GLOBAL_BATCH, FEATURES) and targets (GLOBAL_BATCH, OUTPUTS) of a micro-step."""
+    generator = torch.Generator().manual_seed(1000 + step)
+    inputs = torch.randn(GLOBAL_BATCH, FEATURES, generator=generator, dtype=torch.float64)
+    targets = inputs.unflatten(1, (OUTPUTS, -1)).sum(-1)  # which can be learnt
+    return inputs.to(getattr(torch, dtype)), targets.to(getattr(torch, dtype))
+
+
+def loss_of(module: nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """A tenth of the squared error: times GradScaler's first scale it fits into float16."""
+    inputs, targets = batch
+    return functional.mse_loss(module(inputs), targets) / 10
+
+
+def optimizer_of(parameters) -> torch.optim.Optimizer:
+    """Momentum, so that a step depends on those before it; not scale-free as Adam is."""
+    return torch.optim.SGD(parameters, lr=1.0, momentum=0.5)

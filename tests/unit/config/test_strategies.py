@@ -1,0 +1,253 @@
+"""Strategies and options of a suite: which cases they make, under which ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.config.loading import load_cases
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.strategy import (
+    DdpOptions,
+    FsdpOptions,
+    HierarchicalHook,
+    PowerSgdHook,
+    TopKHook,
+)
+from ddp_perf.errors import ConfigError
+from tests.builders import make_cases
+
+TOPK = {"kind": "topk"}
+HIERARCHICAL = {"kind": "hierarchical", "group_size": 2}
+
+
+def two_ranks(**changes):
+    return make_cases(world_sizes=[2], **changes)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        pytest.param({}, "mlp-ddp-fp32-ws2-b64", id="default"),
+        pytest.param({"strategy": "fsdp"}, "mlp-fsdp-fp32-ws2-b64", id="fsdp"),
+        pytest.param(
+            {"strategy": "fsdp", "fsdp": {"cpu_offload": True, "wrap": "model"}},
+            "mlp-fsdp-fp32-ws2-b64-wrap=model-cpu_offload=true",
+            id="fsdp options",
+        ),
+        pytest.param(
+            {"comm_hooks": [TOPK], "precision": "bf16", "batch_sizes": [128]},
+            "mlp-ddp-bf16-ws2-b128-topk",
+            id="hook",
+        ),
+        pytest.param(
+            {"comm_hooks": [{"kind": "topk", "ratio": 0.1}]},
+            "mlp-ddp-fp32-ws2-b64-topk-ratio=0.1",
+            id="hook's argument",
+        ),
+        pytest.param(
+            {"comm_hooks": [HIERARCHICAL]},
+            "mlp-ddp-fp32-ws2-b64-hierarchical-group_size=2",
+            id="hook's required argument",
+        ),
+        pytest.param(
+            {
+                "gradient_accumulation": 4,
+                "activation_checkpointing": True,
+                "compile": True,
+                "variant": "mine",
+            },
+            "mlp-ddp-fp32-ws2-b64-accumulate4-checkpoint-compile-mine",
+            id="others",
+        ),
+    ],
+)
+def test_the_id_tells_options_from_the_defaults(changes, name):
+    assert two_ranks(**changes).id == name
+
+
+def test_a_case_has_the_options_of_its_own_strategy_alone():
+    fsdp = two_ranks(strategy="fsdp", fsdp={"reshard_after_forward": False})
+    ddp = two_ranks(comm_hooks=[TOPK])
+
+    assert (fsdp.ddp, fsdp.fsdp) == (None, FsdpOptions(reshard_after_forward=False))
+    assert (ddp.ddp, ddp.fsdp, ddp.comm_hook) == (DdpOptions(), None, TopKHook())
+
+
+def test_each_hook_is_a_case_and_the_plain_rank_is_measured_once():
+    cases = make_cases(comm_hooks=[None, {"kind": "powersgd"}, HIERARCHICAL])
+
+    assert [case.comm_hook for case in cases] == [
+        None,
+        None,
+        PowerSgdHook(),
+        HierarchicalHook(group_size=2),
+    ]
+    assert [case.strategy for case in cases] == ["none", "ddp", "ddp", "ddp"]
+    assert {case.single for case in cases[1:]} == {cases[0].id}
+
+
+def test_against_the_wrapped_rank_a_hook_is_compared_with_itself():
+    cases = make_cases(comm_hooks=[None, TOPK], denominator="ddp-1")
+
+    assert [case.single for case in cases] == [None, None, cases[0].id, cases[1].id]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
+    one, two = make_cases(
+        strategy=strategy,
+        precision="bf16",
+        gradient_accumulation=2,
+        activation_checkpointing=True,
+    )
+
+    assert (one.strategy, two.strategy) == ("none", strategy)
+    for case in (one, two):
+        assert case.precision == "bf16"
+        assert (case.gradient_accumulation, case.activation_checkpointing) == (2, True)
+    assert one.samples_per_step == 128
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param(
+            {"strategy": "none"},
+            "strategy: none synchronises nothing, so 2 ranks would train apart",
+            id="none on two ranks",
+        ),
+        pytest.param(
+            {"strategy": "fsdp", "ddp": {"static_graph": True}},
+            "ddp: these are options of strategy ddp, and this is fsdp",
+            id="ddp options of fsdp",
+        ),
+        pytest.param(
+            {"fsdp": {"cpu_offload": True}},
+            "fsdp: these are options of strategy fsdp, and this is ddp",
+            id="fsdp options of ddp",
+        ),
+        pytest.param(
+            {"strategy": "fsdp", "comm_hooks": [TOPK]},
+            "comm_hooks: only DDP has communication hooks, and this is fsdp",
+            id="hooks of fsdp",
+        ),
+        pytest.param({"precision": "tf32"}, "precision: tf32 is a format of GPUs", id="tf32"),
+        pytest.param(
+            {"compile": True, "ddp": {"bucket_cap_mb": 0.5}},
+            "ddp.bucket_cap_mb: torch.compile cannot split a model at buckets under 1 MiB"
+            " (got 0.5)",
+            id="compiled small buckets",
+        ),
+        pytest.param(
+            {"comm_hooks": [HIERARCHICAL], "world_sizes": [2, 3]},
+            "comm_hooks: groups of 2 ranks do not divide 3",
+            id="groups",
+        ),
+        pytest.param(
+            {"comm_hooks": [HIERARCHICAL], "denominator": "ddp-1"},
+            "comm_hooks: groups of 2 ranks do not divide 1",
+            id="groups at one rank",
+        ),
+        pytest.param(
+            {"comm_hooks": [{"kind": "powersgd", "start_step": 5}]},
+            "comm_hooks: powersgd starts with step 5, after 2 warm-ups",
+            id="start among the measured steps",
+        ),
+        pytest.param({"comm_hooks": [TOPK, TOPK]}, "comm_hooks: TopKHook", id="hook twice"),
+        pytest.param({"comm_hooks": []}, "comm_hooks: expected `array` of length >= 1", id="none"),
+        pytest.param(
+            {"comm_hooks": [{"kind": "topk", "ration": 0.1}]},
+            "comm_hooks[0].ration: unknown field; did you mean 'ratio'?",
+            id="misspelt argument",
+        ),
+        pytest.param(
+            {"comm_hooks": [{"kind": "topkk"}]},
+            "comm_hooks[0].kind: 'topkk' is none of fp16, bf16, powersgd, topk",
+            id="misspelt hook",
+        ),
+        pytest.param(
+            {"comm_hooks": [{"kind": "hierarchical"}]},
+            "comm_hooks[0].group_size: required, but missing",
+            id="missing argument",
+        ),
+        pytest.param(
+            {"comm_hooks": [{"kind": "topk", "ratio": 0}]},
+            "comm_hooks[0].ratio: expected `float` > 0",
+            id="nothing sent",
+        ),
+        pytest.param(
+            {"comm_hooks": [{"kind": "topk", "start_step": 1}]},
+            "comm_hooks[0].start_step: expected `int` >= 2",
+            id="before the buckets are rebuilt",
+        ),
+        pytest.param({"strategy": "dpp"}, "did you mean 'ddp'?", id="misspelt strategy"),
+        pytest.param(
+            {"fsdp": {"wrap": "blocks"}}, "fsdp.wrap: 'blocks' is none of", id="misspelt wrap"
+        ),
+        pytest.param(
+            {"gradient_accumulation": 0}, "gradient_accumulation: expected `int` >= 1", id="no step"
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_field_and_reason(suite_file, changes, said):
+    path = suite_file(**changes)
+
+    with pytest.raises(ConfigError) as caught:
+        load_cases([path], Overrides())
+
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert said in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"strategy": "none", "world_sizes": [1]}, id="none on one rank"),
+        pytest.param({"precision": "tf32", "tier": "gpu"}, id="tf32 on GPUs"),
+        pytest.param({"compile": True, "ddp": {"bucket_cap_mb": 1}}, id="compiled buckets"),
+        pytest.param(
+            {"compile": True, "ddp": {"static_graph": True}, "gradient_accumulation": 2},
+            id="compiled static graph with accumulation",
+        ),
+        pytest.param({"comm_hooks": [{"kind": "bf16"}]}, id="bf16 hook over gloo"),
+        pytest.param({"comm_hooks": [{"kind": "powersgd"}]}, id="powersgd over gloo"),
+        pytest.param({"comm_hooks": [HIERARCHICAL], "world_sizes": [1, 2, 4]}, id="groups"),
+    ],
+)
+def test_what_works_is_allowed(suite_file, changes):
+    assert load_cases([suite_file(**changes)], Overrides())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changes", "said"),
+    [
+        ({"bucket_cap_mb": 0.5}, {"compile": True}, "ddp.bucket_cap_mb: torch.compile"),
+        ({"world_sizes": (3,)}, {"comm_hooks": [HIERARCHICAL]}, "do not divide 3"),
+        ({"warmup": 1}, {"comm_hooks": [TOPK]}, "topk starts with step 2, after 1 warm-ups"),
+    ],
+)
+def test_so_is_what_the_command_line_makes_of_a_file(suite_file, overrides, changes, said):
+    path = suite_file(**changes)
+
+    with pytest.raises(ConfigError) as caught:
+        load_cases([path], Overrides(**overrides))
+
+    assert str(caught.value).startswith(f"{path}, with what the command line changes: ")
+    assert said in str(caught.value)
+
+
+def test_the_bucket_size_of_the_command_line_leaves_fsdp_alone(suite_file):
+    ddp = suite_file("a.yaml", suite="a", world_sizes=[2])
+    fsdp = suite_file("b.yaml", suite="b", world_sizes=[2], strategy="fsdp")
+
+    one, other = load_cases([ddp, fsdp], Overrides(bucket_cap_mb=50))
+
+    assert one.id.endswith("-bucket_cap_mb=50")
+    assert (other.id, other.ddp) == ("mlp-fsdp-fp32-ws2-b64", None)
+
+
+def test_the_bucket_size_is_refused_where_nothing_has_ddp(suite_file):
+    with pytest.raises(ConfigError, match="--ddp-bucket-cap-mb: no selected suite has a case"):
+        load_cases([suite_file(strategy="fsdp")], Overrides(bucket_cap_mb=50))
