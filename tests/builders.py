@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.conditions import LaunchConditions, RankConditions
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import (
@@ -27,7 +29,7 @@ from ddp_perf.launch.launcher import LaunchRequest, Runtime
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import Capacity
-from ddp_perf.system.gpus import NO_GPUS, Gpu, GpuMachine
+from ddp_perf.system.gpus import NO_GPUS
 
 SUITE = {
     "suite": "quick",
@@ -217,22 +219,29 @@ def make_result(measurements: list[Measurement], **changes: Any) -> SuiteResult:
     return SuiteResult(**{**fields, **changes})
 
 
-def make_gpus(count: int, name: str = "NVIDIA H200") -> list[Gpu]:
+def make_gpu(index: int = 0, **changes: Any) -> Gpu:
     """UUIDs are told apart by their first figure: GPU-0…, GPU-1…"""
-    return [
-        Gpu(index=i, uuid=f"GPU-{i}abc-0000", name=name, compute_capability=(9, 0))
-        for i in range(count)
-    ]
+    fields = {
+        "index": index,
+        "uuid": f"GPU-{index}abc-0000",
+        "name": "NVIDIA H200",
+        "compute_capability": (9, 0),
+    }
+    return Gpu(**{**fields, **changes})
+
+
+def make_gpus(count: int) -> list[Gpu]:
+    return [make_gpu(index) for index in range(count)]
 
 
 def make_gpu_machine(
-    *names: str, interconnect: str | None = None, compute_capability: tuple[int, int] = (9, 0)
+    *names: str, nvlinks: int = 0, pcie: PcieLevel = "PHB", **changes: Any
 ) -> GpuMachine:
-    gpus = tuple(
-        Gpu(index=i, uuid=f"GPU-{i}", name=name, compute_capability=compute_capability)
-        for i, name in enumerate(names)
-    )
-    return GpuMachine(gpus=gpus, interconnect=interconnect, driver="570.1")
+    """GPUs of these names, every pair linked alike. ``changes``: of every GPU."""
+    gpus = tuple(make_gpu(index, name=name, **changes) for index, name in enumerate(names))
+    pairs = itertools.combinations(range(len(names)), 2)
+    links = [GpuLink(first=a, second=b, nvlinks=nvlinks, pcie=pcie) for a, b in pairs]
+    return GpuMachine(gpus=gpus, links=tuple(links), driver="570.1")
 
 
 def make_capacity(machine: GpuMachine = NO_GPUS, cores: int = 2) -> Capacity:
@@ -251,7 +260,7 @@ class FakeLauncher:
         self._answer = answer or (lambda request: make_launch(request.case, request.round))
         self.asked: list[tuple[str, int]] = []
 
-    def runtime(self, case: Case) -> Runtime:
+    def runtime(self, case: Case | None = None) -> Runtime:
         return RUNTIME
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:

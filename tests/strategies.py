@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine
 from ddp_perf.system.core_times import CoreTimes
 from ddp_perf.system.rank_watch import RankReading
 
@@ -45,6 +47,49 @@ def comparisons(draw: st.DrawFn, *, launch_values: int = 3) -> dict[str, Any]:
     return arguments
 
 
+@st.composite
+def gpu_machines(draw: st.DrawFn, *, most: int = 8) -> GpuMachine:
+    """One to ``most`` whole GPUs, linked in any way; any reading may be missing."""
+    count = draw(st.integers(1, most))
+    optional = {
+        "memory": st.integers(2**30, 2**38),
+        "numa_node": st.integers(0, 7),
+        "power_limit_w": st.integers(60, 1000).map(float),
+        "power_default_w": st.integers(60, 1000).map(float),
+        "sm_clock_mhz": st.integers(300, 2000),
+        "sm_clock_default_mhz": st.integers(300, 2000),
+        "sm_clock_max_mhz": st.integers(300, 2000),
+        "pcie_generation_max": st.integers(1, 6),
+        "pcie_width_max": st.sampled_from([1, 8, 16]),
+        "persistence": st.booleans(),
+        "ecc": st.booleans(),
+    }
+    name = draw(st.sampled_from(["Tesla T4", "NVIDIA A100-PCIE-40GB", "NVIDIA H200"]))
+    gpus = [
+        Gpu(
+            index=index,
+            uuid=f"GPU-{index}abc-0000",
+            name=name,
+            compute_capability=(8, 0),
+            cores=tuple(sorted(draw(st.sets(st.integers(0, 300), max_size=4)))),
+            **{field: draw(st.none() | values) for field, values in optional.items()},
+        )
+        for index in range(count)
+    ]
+    levels = st.sampled_from(["INT", "PIX", "PXB", "PHB", "NODE", "SYS", None])
+    switched = draw(st.sampled_from([0, 12, 18]))  # through switches every pair has as many
+    links = [
+        GpuLink(
+            first=first,
+            second=second,
+            nvlinks=switched or draw(st.sampled_from([0, 0, 1, 2, 4])),
+            pcie=draw(levels),
+        )
+        for first, second in itertools.combinations(range(count), 2)
+    ]
+    return GpuMachine(gpus=tuple(gpus), links=tuple(links), driver="570.1", cuda_driver="12.8")
+
+
 _SECONDS = st.floats(0, 1e6)
 
 
@@ -59,4 +104,5 @@ def rank_readings() -> st.SearchStrategy[RankReading]:
         waits_s=st.dictionaries(st.integers(1, 3), _SECONDS),
         heat_events=st.integers(0, 3),
         clock_ratio=st.floats(0.01, 2),
+        gpu=st.none() | st.builds(GpuHealth, uuid=st.just("GPU-0"), heat_s=st.none() | _SECONDS),
     )

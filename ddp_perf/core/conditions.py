@@ -15,12 +15,17 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class RankConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one rank and its cores, from just before its first step to just after its last."""
+    """Of one rank, its cores and its GPU, from just before its first step to just after its
+    last.
+    """
 
     stolen: Share | None = None  # of its cores' time in use: the hypervisor ran other machines
     foreign: Share | None = None  # of the time: it waited for a core while others ran on it
     slow_clock: Share | None = None  # how far its cores' clock was below their base frequency
     overheated: bool | None = None  # whether heat throttled one of its cores
+    gpu_heat: Share | None = None  # of the time: heat held its GPU's clocks down
+    gpu_shared: bool | None = None  # whether others computed on its GPU
+    gpu_errors: bool | None = None  # whether memory failed that ECC could not correct
 
 
 class LaunchConditions(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None = None  # median over the launches of this session
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None
+    changed: tuple[str, ...] = ()  # of machine and software since then, each with both values
     published: str | None = None  # how a published figure of the same compares, in one line
     disturbance: str | None = None  # what made its launches worth nothing: it is INVALID then
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines

@@ -56,6 +56,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     digest: int  # of the parameters after the last step: equal on all ranks
     structure: Structure
     ddp_logging: dict[str, int | float | str]  # DDP's own, empty for a plain module
+    flops: int | None = None  # of one step: matrix products, convolutions, attention
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
 

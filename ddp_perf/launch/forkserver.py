@@ -48,7 +48,7 @@ class ForkserverLauncher:
         self._servers: dict[_ServerKey, _Server] = {}
         self._directory = Path(tempfile.mkdtemp(prefix="ddp-perf-"))
 
-    def runtime(self, case: Case) -> Runtime:
+    def runtime(self, case: Case | None = None) -> Runtime:
         return self._server(case).runtime
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
@@ -73,12 +73,12 @@ class ForkserverLauncher:
         self._servers.clear()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _server(self, case: Case) -> _Server:
+    def _server(self, case: Case | None) -> _Server:
         key = _server_key(case)
         if key not in self._servers:
             directory = self._directory / f"server{len(self._servers)}"
             directory.mkdir(parents=True)
-            environ = {**self._environ, **case.env}
+            environ = {**self._environ, **dict(key.env)}
             self._servers[key] = _Server(self._interpreter, environ, directory, key.preloaded)
         return self._servers[key]
 
@@ -94,7 +94,9 @@ class _ServerKey(NamedTuple):
     preloaded: tuple[str, ...]  # own workloads that are imported before the ranks are forked
 
 
-def _server_key(case: Case) -> _ServerKey:
+def _server_key(case: Case | None) -> _ServerKey:
+    if case is None:
+        return _ServerKey(frozenset(), ())
     preloaded = (case.workload,) if case.workload in PACKAGES else ()
     return _ServerKey(frozenset(case.env.items()), preloaded)
 

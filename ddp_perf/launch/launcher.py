@@ -30,12 +30,19 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     nccl: str | None
     blas: str | None
 
+    @property
+    def lacking(self) -> str | None:
+        """What the gpu tier needs and torch was built without; None: nothing."""
+        if self.cuda is None:
+            return "CUDA"
+        return "NCCL" if self.nccl is None else None
+
 
 class Launcher(Protocol):
     """Starts fresh process groups, supervises every rank, and leaves nobody behind."""
 
-    def runtime(self, case: Case) -> Runtime:
-        """The versions that the ranks of ``case`` run on. Raises LaunchError."""
+    def runtime(self, case: Case | None = None) -> Runtime:
+        """The versions that ranks run on: those of ``case``, or any. Raises LaunchError."""
         ...
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:

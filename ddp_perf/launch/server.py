@@ -51,13 +51,14 @@ def _runtime() -> Runtime:
     import torch._dynamo  # DDP imports it: 1.2 s in every rank if it is not here already
 
     cuda = torch.version.cuda
+    has_nccl = cuda is not None and torch.distributed.is_nccl_available()
     blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
     return Runtime(
         python=".".join(map(str, sys.version_info[:3])),
         torch=str(torch.__version__),
         cuda=cuda,
         cudnn=str(torch.backends.cudnn.version()) if cuda else None,  # type: ignore[no-untyped-call]
-        nccl=".".join(map(str, torch.cuda.nccl.version())) if cuda else None,  # type: ignore[no-untyped-call]
+        nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,  # type: ignore[no-untyped-call]
         blas=blas[1] if blas else None,
     )
 

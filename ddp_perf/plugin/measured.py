@@ -21,6 +21,8 @@ from ddp_perf.report.text import (
     summary_block,
 )
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.utilisation import utilisation_of
+from ddp_perf.system.xid import find_xids
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
 _FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
@@ -87,6 +89,7 @@ class MeasuredCase:
             "value": finding.value,
             "baseline": finding.baseline,
             "baseline_date": finding.baseline_date,
+            "changed": ", ".join(finding.changed) or None,
             "ratio": verdict.ratio,
             "interval": verdict.interval,
             "minimum_detectable": verdict.minimum_detectable,
@@ -139,7 +142,10 @@ def measured_case(
     figures = case_figures(result, case.id)
     assert figures is not None  # no failure: every launch delivered
     placements = placement_lines([rank.placement for rank in measurement.launches[0].ranks])
-    block = summary_block(measurement, result.summaries[case.id])
+    utilisation = utilisation_of(measurement, result.environment.accelerator_key)
+    if utilisation is not None and utilisation.mfu is not None:
+        node.user_properties.append(("mfu", utilisation.mfu))
+    block = summary_block(measurement, result.summaries[case.id], utilisation)
     node.add_report_section(phase, "ddp", "\n".join([*placements, "", block]))
     return MeasuredCase(case, result, figures, ddp, node)
 
@@ -155,8 +161,10 @@ def _refuse_a_crowd(config: pytest.Config) -> None:
 def _check_machine(ddp: DdpSession, case: Case) -> None:
     expected, found = ddp.options.expect_devices, len(ddp.capacity.machine.gpus)
     if case.tier == "gpu" and expected is not None and found != expected:
+        causes = [ddp.capacity.machine.problem, *find_xids()]
+        why = f" ({'; '.join(filter(None, causes))})" if any(causes) else ""
         pytest.fail(
-            f"--ddp-expect-devices {expected}: found {found}; see nvidia-smi and"
+            f"--ddp-expect-devices {expected}: found {found}{why}; see nvidia-smi and"
             " CUDA_VISIBLE_DEVICES",
             pytrace=False,
         )

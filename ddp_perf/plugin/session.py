@@ -118,7 +118,11 @@ class DdpSession:
 
         if self._launcher is None:
             self._resources.enter_context(
-                machine_lease(patience_s=_LEASE_PATIENCE_S, on_wait=self._progress.warn)
+                machine_lease(
+                    patience_s=_LEASE_PATIENCE_S,
+                    on_wait=self._progress.warn,
+                    gpus=self.capacity.machine.gpus,
+                )
             )
             self._launcher = self._resources.enter_context(contextlib.closing(ForkserverLauncher()))
         return run_suite(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.result import Unit
@@ -89,9 +91,12 @@ def _notes(result: SuiteResult) -> list[str]:
         for finding in result.findings
         if finding.verdict.outcome not in _QUIET or finding.drift is not None
         if not finding.disturbance
-        for line in describe_finding(finding).splitlines()
+        for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
     notes += _disturbances(result.findings)
+    changes = dict.fromkeys(change for f in result.findings for change in f.changed)
+    if changes:
+        notes.append(f"changed since the baseline: {', '.join(changes)}")
     unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
     if unknown:
         noun = "case" if len(unknown) == 1 else "cases"

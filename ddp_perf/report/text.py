@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ddp_perf.core.measurement import Finding, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import LaunchFailure, Placement
+from ddp_perf.session.utilisation import Utilisation
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
 
@@ -26,6 +27,8 @@ def describe_finding(finding: Finding) -> str:
             lines[0] += f" (minimum detectable: {verdict.minimum_detectable:.1%})"
     lines.append(verdict.reason)
     lines += [_describe_look(look) for look in finding.earlier]
+    if finding.changed:
+        lines.append(f"changed since the baseline: {', '.join(finding.changed)}")
     if finding.published is not None:
         lines.append(finding.published)
     if finding.drift is not None:
@@ -64,7 +67,11 @@ def _or_unset(value: str | None) -> str:
     return "unset" if value is None else value
 
 
-def summary_block(measurement: Measurement, summaries: Sequence[LaunchSummary]) -> str:
+def summary_block(
+    measurement: Measurement,
+    summaries: Sequence[LaunchSummary],
+    utilisation: Utilisation | None = None,
+) -> str:
     """The block that rank 0 of a benchmark prints, over all launches of the case."""
     case, schedule = measurement.case, measurement.case.schedule
     mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
@@ -84,4 +91,6 @@ def summary_block(measurement: Measurement, summaries: Sequence[LaunchSummary]) 
         f"Throughput       : {throughput:,.0f} {unit}/s",
         f"Measured samples : {samples:,}",
     ]
+    if utilisation is not None:
+        lines.append(f"MFU              : {utilisation}")
     return "\n".join(lines)

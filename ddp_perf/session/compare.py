@@ -23,6 +23,7 @@ from ddp_perf.stats.budget import alpha_per_metric
 _REMEDIES = Remedies(
     no_such_case="measure it in both sessions",
     other_work="measure the same work in both sessions",
+    other_machine="measure both sessions on one machine, set up alike",
 )
 _WORSE = (Outcome.REGRESSION, Outcome.INCOMPARABLE)
 _GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
@@ -147,7 +148,9 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         if accelerator == key
     }
     findings = [
-        qualified(finding, measured, where=f"in {old.name} ")
+        msgspec.structs.replace(  # `Comparison.changed` tells it once for all
+            qualified(finding, measured, where=f"in {old.name} "), changed=()
+        )
         for finding in judge_suite(suite.measurements, suite.summaries, bar)
     ]
     return msgspec.structs.replace(

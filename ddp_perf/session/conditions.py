@@ -21,6 +21,9 @@ _CAUSES = {
     "memory": "processes waited for memory for {share} of the time (free some)",
     "slow_clock": "the cores' clock was {share} below their base frequency (heat, a power limit)",
     "overheated": "heat throttled the ranks' cores",
+    "gpu_heat": "heat held the clocks of a GPU down for {share} of the time (cool it)",
+    "gpu_shared": "another process computed on a rank's GPU (find it with nvidia-smi)",
+    "gpu_errors": "a GPU's memory failed beyond what ECC corrects (nvidia-smi -q -d ECC)",
 }
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.gpu import Gpu, GpuMachine
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
+from ddp_perf.system.gpus import NO_GPUS
 from ddp_perf.system.host import current_commit, host_name
 
 
@@ -20,7 +25,6 @@ def describe_environment(
         accelerator=capacity.accelerator_name(tier),
         accelerator_key=capacity.accelerator_key(tier),
         accelerator_count=capacity.accelerator_count(tier),
-        interconnect=capacity.machine.interconnect if on_gpu else None,
         host=host_name(),
         os=platform.platform(),
         python=runtime.python,
@@ -31,4 +35,25 @@ def describe_environment(
         driver=capacity.machine.driver if on_gpu else None,
         blas=runtime.blas,
         commit=current_commit(directory),
+        **_of_gpus(capacity.machine if on_gpu else NO_GPUS),
     )
+
+
+def _of_gpus(machine: GpuMachine) -> dict[str, Any]:
+    """Of several GPUs the one that a step waits for: it decides."""
+    gpus = machine.gpus
+    persistence, ecc = _known(gpus, "persistence"), _known(gpus, "ecc")
+    return {
+        "interconnect": machine.interconnect,
+        "links": " ".join(machine.slowest_links) or None,
+        "gpu_memory": min(_known(gpus, "memory"), default=None),
+        "power_limit_w": min(_known(gpus, "power_limit_w"), default=None),
+        "sm_clock_mhz": min(_known(gpus, "sm_clock_mhz"), default=None),
+        "persistence": all(persistence) if persistence else None,
+        "ecc": any(ecc) if ecc else None,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES") if gpus else None,
+    }
+
+
+def _known(gpus: Sequence[Gpu], name: str) -> list[Any]:
+    return [value for gpu in gpus if (value := getattr(gpu, name)) is not None]

@@ -21,11 +21,13 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
 from ddp_perf.core.result import Structure
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.session.comparability import changes, other_machine
 from ddp_perf.session.conditions import qualified
 from ddp_perf.session.judging import judge_night, nights_of, prior_of, tolerance_of
 from ddp_perf.session.published import describe_published, judge_published, published_of
 from ddp_perf.session.structure import compare_structure
 from ddp_perf.session.summaries import as_session
+from ddp_perf.session.utilisation import utilisation_of
 from ddp_perf.stats.judge import confirm
 
 
@@ -34,6 +36,9 @@ class Remedies(msgspec.Struct, frozen=True, kw_only=True):
 
     no_such_case: str = "--save-baseline records it"
     other_work: str = '--save-baseline=accept --reason "…" replaces it'
+    other_machine: str = (
+        '--save-baseline=accept --reason "…" replaces it, -o ddp_baselines=DIR keeps both'
+    )
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,13 +74,20 @@ def judge_suite(
         if measurement.failures or not measurement.launches:
             continue
         case, stored = measurement.case, bar.baseline.cases.get(case_id)
-        if stored is None:
+        utilisation = utilisation_of(measurement, bar.environment.accelerator_key)
+        if utilisation is not None and utilisation.is_impossible:
+            reason = f"a measurement error: MFU {utilisation}"
+            findings += _refused(measurement, Outcome.INVALID, reason, bar)
+        elif stored is None:
             findings += _unknown(measurement, summaries[case_id], bar)
         elif changed := differences(stored, case):
             reason = (
                 f"{bar.baseline_path} holds other work: {', '.join(changed)};"
                 f" {bar.remedies.other_work}"
             )
+            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
+        elif other := other_machine(stored, bar.environment, world_size=case.world_size):
+            reason = f"{bar.baseline_path}: {other}; {bar.remedies.other_machine}"
             findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
         else:
             for metric in gated_metrics(case):
@@ -208,6 +220,7 @@ def _judge_metric(
         value=statistics.median(current) if current else None,
         baseline=statistics.median(levels) if levels else None,
         baseline_date=nights[0].date if nights else None,
+        changed=tuple(changes(nights[0].environment, bar.environment)) if nights else (),
         drift=_drift(stored, metric, current),
     )
 

@@ -7,6 +7,7 @@ import msgspec
 from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.verdict import Outcome
 
@@ -18,6 +19,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier
     date: str  # ISO 8601, UTC, when the suite began
     environment: Environment
+    machine: GpuMachine | None = None  # every reading of the GPUs; None on the CPU tier
     baseline_path: str
     alpha: float  # false-alarm rate of each single verdict
     injections: tuple[str, ...] = ()  # what slowed the ranks on purpose: never a baseline

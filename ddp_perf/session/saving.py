@@ -10,6 +10,7 @@ from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, merge, 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.comparability import other_machine
 from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.summaries import as_session
@@ -86,7 +87,8 @@ def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) ->
         return "it has a baseline already (append and accept change one)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"
-    return None
+    other = other_machine(stored, new.session.environment, world_size=new.case.world_size)
+    return None if other is None else f"{other} (accept replaces what is stored)"
 
 
 def _not_fit(

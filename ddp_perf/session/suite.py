@@ -11,10 +11,11 @@ import msgspec
 
 from ddp_perf.baselines.save import SaveMode
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
@@ -70,11 +71,13 @@ def run_suite(
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
         runtime = launcher.runtime(request.cases[0])
+        _check_runtime(tier, runtime)
         result = request.earlier or SuiteResult(
             suite=request.suite,
             tier=tier,
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             environment=describe_environment(capacity, tier, runtime, request.root),
+            machine=capacity.machine if tier == "gpu" else None,
             baseline_path=str(store.path(key)),
             alpha=request.alpha,
             injections=tuple(injection.text for injection in request.injections),
@@ -98,6 +101,15 @@ def run_suite(
         return result
     ids = [case.id for case in request.cases]
     return save(result, ids, baseline, store, mode=request.save_mode, reason=request.reason)
+
+
+def _check_runtime(tier: Tier, runtime: Runtime) -> None:
+    """Raises LaunchError where torch has no CUDA or no NCCL, before any rank would."""
+    if tier == "gpu" and runtime.lacking is not None:
+        raise LaunchError(
+            f"torch {runtime.torch} is built without {runtime.lacking}, which the gpu tier needs:"
+            " install a CUDA build of torch (pytorch.org/get-started), or run -m cpu"
+        )
 
 
 def _measured_and_judged(

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from ddp_perf.core.conditions import RankConditions, share
+from ddp_perf.core.gpu import GpuHealth
 from ddp_perf.system.core_clock import clock_ratio, heat_events
 from ddp_perf.system.core_times import TICKS_PER_S, CoreTimes, read_core_times
+from ddp_perf.system.nvml import read_health
 from ddp_perf.system.processes import family_cpu_s, thread_waits_s
 
 _SHORTEST_S = 25 / TICKS_PER_S  # in less, a tick or two too many would be a large share
@@ -29,15 +32,27 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     waits_s: dict[int, float] = {}  # of each thread of the rank: ready to run, and no core
     heat_events: int | None = None
     clock_ratio: float | None = None  # to the base frequency
+    gpu: GpuHealth | None = None  # None: on the CPU tier
 
 
 class RankWatch:
     """Watches from its making on."""
 
-    def __init__(self, cores: Sequence[int], *, pinned: bool) -> None:
-        """``pinned``: the rank has the cores to itself; else they are all that it may use."""
+    def __init__(
+        self,
+        cores: Sequence[int],
+        *,
+        pinned: bool,
+        gpu: str | None = None,
+        read_gpu: Callable[[str], GpuHealth] = read_health,
+    ) -> None:
+        """``pinned``: the rank has the cores to itself; else they are all that it may use.
+        ``gpu``: the UUID of its GPU.
+        """
         self._cores = cores
         self._pinned = pinned
+        self._gpu = gpu
+        self._read_gpu = read_gpu
         self._before = self._read()
 
     def conditions(self) -> RankConditions:
@@ -55,6 +70,7 @@ class RankWatch:
             waits_s=thread_waits_s(),
             heat_events=heat_events(own),
             clock_ratio=clock_ratio(own),
+            gpu=None if self._gpu is None else self._read_gpu(self._gpu),
         )
 
 
@@ -74,7 +90,26 @@ def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) ->
         foreign=_foreign(cores, before, after, pinned=pinned),
         slow_clock=_slow_clock(before, after),
         overheated=_overheated(before, after),
+        **(_of_gpu(before.gpu, after.gpu, wall_s) if before.gpu and after.gpu else {}),
     )
+
+
+def _of_gpu(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any]:
+    """The rank itself computes on the GPU at both moments. Its pid tells nothing: a container
+    counts its own.
+    """
+    heat_s = _increase(before.heat_s, after.heat_s)
+    errors = _increase(before.ecc_uncorrected, after.ecc_uncorrected)
+    users = [len(h.processes) for h in (before, after) if h.processes is not None]
+    return {
+        "gpu_heat": None if heat_s is None else share(heat_s, wall_s),
+        "gpu_shared": max(users) > 1 if users else None,
+        "gpu_errors": None if errors is None else errors > 0,
+    }
+
+
+def _increase(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
 
 
 def _stolen(cores: Sequence[CoreTimes], wall_s: float) -> float | None:

@@ -22,6 +22,7 @@ from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
 from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.control import control_times_s
+from ddp_perf.worker.flops import FlopCounter
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
@@ -44,12 +45,17 @@ def measure(
     trainer = Trainer(injected.case(case), rank, device, heartbeats)
     injected.into(trainer)
     with injected.beside():
-        watch = RankWatch(placement.cores, pinned=case.tier == "cpu")
+        watch = RankWatch(
+            placement.cores,
+            pinned=case.tier == "cpu",
+            gpu=placement.device_id if case.tier == "gpu" else None,
+        )
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
         conditions = watch.conditions()
     peak_memory = _peak_memory(device)  # before anything else can raise it
     trainer.settle(SETTLED_AFTER)
-    structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
+    with FlopCounter() as counter:
+        structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     return RankResult(
@@ -62,6 +68,7 @@ def measure(
         digest=parameter_digest(trainer.module),
         structure=structure,
         ddp_logging=_finite(ddp_logging(trainer.module)),
+        flops=counter.flops,
         unit=trainer.unit,
         conditions=conditions,
     )

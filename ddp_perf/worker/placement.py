@@ -1,4 +1,4 @@
-"""Where a rank runs: its own GPU, or its own cores."""
+"""Where a rank runs: on its own GPU and the cores beside it, or on its own cores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.result import Placement
+from ddp_perf.errors import LaunchError
 from ddp_perf.system.host import allowed_cores, cpu_name
+from ddp_perf.system.nvml import cores_near
 from ddp_perf.torch_compat import device_uuid
 
 
@@ -21,16 +23,37 @@ def place(case: Case, rank: int) -> tuple[torch.device, Placement]:
 
 
 def _on_gpu(rank: int) -> tuple[torch.device, Placement]:
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES")
+    check_devices(rank, torch.cuda.device_count(), mask)
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
+    uuid = device_uuid(rank)
+    # Before autograd and NCCL start threads of their own, which inherit it.
+    os.sched_setaffinity(0, cores_beside(cores_near(uuid), allowed_cores()))
     return device, Placement(
         rank=rank,
         device=str(device),
-        device_id=device_uuid(rank),
+        device_id=uuid,
         device_name=torch.cuda.get_device_name(rank),
         cores=allowed_cores(),
-        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cuda_visible_devices=mask,
     )
+
+
+def check_devices(rank: int, count: int, mask: str | None) -> None:
+    """Raises LaunchError where the rank has no GPU of its own: it would share another's."""
+    if rank >= count:
+        sees = f"{count} GPU{'s' if count != 1 else ''}"
+        why = f" under CUDA_VISIBLE_DEVICES={mask}" if mask is not None else ""
+        raise LaunchError(
+            f"rank {rank} needs cuda:{rank}, and torch sees {sees}{why}; show one GPU for each"
+            " rank, or lower --ddp-world-sizes"
+        )
+
+
+def cores_beside(near: Sequence[int], allowed: Sequence[int]) -> tuple[int, ...]:
+    """The allowed ones of the cores near a GPU; all that are allowed where none of them is."""
+    return tuple(core for core in allowed if core in near) or tuple(allowed)
 
 
 def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:

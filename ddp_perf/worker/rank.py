@@ -19,6 +19,7 @@ from torch._C._distributed_c10d import FileStore
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import RankResult
+from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.parent_death import die_with_parent
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
@@ -153,12 +154,19 @@ def _describe(error: BaseException) -> RankError:
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     return RankError(
-        detail=f"{type(error).__name__}: {error}".rstrip(": "),
-        traceback=traceback.format_exc(),
+        detail=_detail(error),
+        traceback="" if isinstance(error, DdpPerfError) else traceback.format_exc(),
         at=time.monotonic(),
         peer_lost=_is_peer_lost(error),
         exit_code=code,
     )
+
+
+def _detail(error: BaseException) -> str:
+    """A user's mistake is told by its text; any other error by its type too."""
+    if isinstance(error, DdpPerfError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _is_peer_lost(error: BaseException) -> bool:

@@ -45,6 +45,8 @@ def test_a_launch_measures_every_rank(launcher, request_of):
     assert outcome.ranks[0].digest == outcome.ranks[1].digest
     # Two Linear layers: 16·16 + 16 and 16·4 + 4 parameters of 4 bytes, in one bucket.
     structure = outcome.ranks[0].structure
+    # Of a batch of 4: both products forward, both for the weights, the second for its input.
+    assert outcome.ranks[1].flops == 2 * 4 * (2 * (16 * 16 + 16 * 4) + 16 * 4)
     assert structure.parameters == 340
     assert structure.gradient_bytes == 1360
     assert structure.buckets == (1360,)

@@ -39,7 +39,7 @@ def machine(pytester, monkeypatch):
             factor = 1.3 if case.id == slower else 1.0
             return make_launch(case, request.round, step_s=step_ms * factor / 1e3)
 
-        capacity = make_capacity(make_gpu_machine(gpu, gpu, interconnect="pcie"))
+        capacity = make_capacity(make_gpu_machine(gpu, gpu))
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
         monkeypatch.setattr(
             "ddp_perf.plugin.session.ForkserverLauncher", lambda: FakeLauncher(answer)

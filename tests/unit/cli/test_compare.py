@@ -200,7 +200,7 @@ def test_a_case_that_was_disturbed_in_either_session_is_undecided(results, distu
 def test_results_from_before_conditions_were_watched_are_read(results, old, tmp_path):
     path = tmp_path / old
     text = path.read_text(encoding="utf-8")
-    unwatched = {"foreign": None, "overheated": None, "slow_clock": None, "stolen": None}
+    unwatched = dict.fromkeys(RankConditions.__struct_fields__)
     data = json.loads(text)
     for measurement in data["suites"][0]["measurements"].values():
         for launch in measurement["launches"]:

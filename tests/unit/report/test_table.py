@@ -205,3 +205,16 @@ def test_a_session_that_finished_no_launch_can_be_shown():
     result = make_result([make_measurement(ONE, [])])
 
     assert "mlp-none-fp32-ws1-b64" in suite_table(result, 120)
+
+
+def test_what_changed_since_the_baseline_is_told_once_for_all(result):
+    changed = ("torch 2.12.0 → 2.13.0",)
+    noted = with_findings(
+        result,
+        make_finding(ONE, Outcome.PASS, changed=changed),
+        make_finding(TWO, Outcome.REGRESSION, changed=changed),
+    )
+
+    text = suite_table(noted, 120)
+
+    assert text.count("changed since the baseline: torch 2.12.0 → 2.13.0") == 1

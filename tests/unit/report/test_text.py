@@ -40,6 +40,15 @@ def test_a_verdict_is_told_with_its_figures_and_the_baselines_date():
     ]
 
 
+def test_what_changed_since_the_baseline_stands_beside_the_verdict():
+    changed = ("torch 2.12.0 → 2.13.0", "driver 560.1 → 570.1")
+    finding = make_finding(make_case(), Outcome.PASS, reason="as fast", changed=changed)
+
+    assert describe_finding(finding).splitlines()[-1] == (
+        "changed since the baseline: torch 2.12.0 → 2.13.0, driver 560.1 → 570.1"
+    )
+
+
 def test_a_verdict_without_figures_is_told_by_its_reason():
     finding = make_finding(make_case(), Outcome.NO_BASELINE, metric="structure", reason="none yet")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddp_perf.session.environment import describe_environment
 from tests.builders import RUNTIME, make_capacity, make_gpu_machine
 
-MACHINE = make_gpu_machine("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", interconnect="nvlink")
+MACHINE = make_gpu_machine("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", nvlinks=12)
 
 
 def test_a_gpu_session_names_gpus_driver_and_libraries(tmp_path):
@@ -13,7 +13,7 @@ def test_a_gpu_session_names_gpus_driver_and_libraries(tmp_path):
 
     assert environment.accelerator == "NVIDIA A100-SXM4-40GB"
     assert environment.accelerator_key == "a100-sxm4-40gb"
-    assert (environment.accelerator_count, environment.interconnect) == (2, "nvlink")
+    assert (environment.accelerator_count, environment.interconnect) == (2, "NV12")
     assert (environment.driver, environment.cuda) == ("570.1", "12.8")
     assert (environment.nccl, environment.cudnn) == ("2.27.3", "90100")
 

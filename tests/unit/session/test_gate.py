@@ -299,3 +299,56 @@ def test_on_a_busy_machine_times_are_neither_red_nor_green(baseline, step_s):
         "peak_memory": Outcome.PASS,
         "structure": Outcome.PASS,
     }
+
+
+def of_machine(baseline, **environment):
+    """The baseline, its sessions measured on a machine that differs by ``environment``."""
+    cases = {
+        case_id: msgspec.structs.replace(
+            case,
+            sessions=tuple(
+                msgspec.structs.replace(night, environment=make_environment(**environment))
+                for night in case.sessions
+            ),
+        )
+        for case_id, case in baseline.cases.items()
+    }
+    return msgspec.structs.replace(baseline, cases=cases)
+
+
+def test_figures_of_another_machine_are_incomparable_with_the_remedy(baseline):
+    baseline = of_machine(baseline, accelerator_key="cpu-other-2c-host")
+
+    found = findings([make_measurement(ONE, launches(0.010))], baseline)
+
+    assert {finding.verdict.outcome for finding in found.values()} == {Outcome.INCOMPARABLE}
+    reason = found[ONE.id, "step_time"].verdict.reason
+    assert "the session of 2026-01-01 is of another machine" in reason
+    assert "accelerator cpu-other-2c-host, here cpu-some-2c-host" in reason
+    assert "--save-baseline=accept" in reason
+
+
+def test_other_software_is_judged_and_told_beside_the_verdict(baseline):
+    baseline = of_machine(baseline, torch="2.12.0")
+
+    found = findings([make_measurement(ONE, launches(0.010))], baseline)
+
+    finding = found[ONE.id, "step_time"]
+    assert finding.verdict.outcome is Outcome.PASS
+    assert finding.changed == ("torch 2.12.0 → 2.13.0",)
+
+
+def test_more_than_the_gpu_can_do_is_a_measurement_error_whatever_is_stored(baseline):
+    case = msgspec.structs.replace(ONE, tier="gpu")
+    fast = make_measurement(case, launches(0.010), flops=10**13)
+    bar = Bar(
+        baseline=baseline,
+        baseline_path="baselines/h200.json",
+        environment=make_environment(accelerator_key="h200"),
+        alpha=0.001,
+    )
+
+    found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), bar)
+
+    assert {finding.verdict.outcome for finding in found} == {Outcome.INVALID}
+    assert "a measurement error: MFU 1492.5% of 67 TFLOP/s" in found[0].verdict.reason

@@ -52,7 +52,7 @@ def test_the_cpu_tier_computes_in_bf16_whatever_gpus_there_are():
 
 
 def test_the_gpu_tier_is_described_by_its_gpus():
-    machine = make_gpu_machine("Tesla T4", "Tesla T4", interconnect="pcie")
+    machine = make_gpu_machine("Tesla T4", "Tesla T4")
     capacity = make_capacity(machine, cores=16)
 
     assert capacity.accelerator_key("gpu") == "t4"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import pynvml
-import pytest
+import itertools
 
-from ddp_perf.system.gpus import NO_GPUS, accelerator_slug, find_gpus, visible_gpus
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddp_perf.core.gpu import GpuLink
+from ddp_perf.system.gpus import accelerator_slug, find_gpus, visible_gpus
 from tests.builders import make_gpu_machine, make_gpus
+from tests.recordings import RECORDED, RecordedReader
+from tests.strategies import gpu_machines
 
 
 @pytest.mark.parametrize(
@@ -31,18 +38,21 @@ def test_the_mask_is_read_as_cuda_reads_it(mask, indices):
 
 
 @pytest.mark.parametrize(
-    ("name", "interconnect", "slug"),
+    ("name", "nvlinks", "slug"),
     [
-        ("Tesla V100-PCIE-16GB", "pcie", "v100-pcie-16gb"),
-        ("Tesla T4", "pcie", "t4"),
-        ("NVIDIA A100-SXM4-40GB", "nvlink", "a100-sxm4-40gb"),
-        ("NVIDIA A100-PCIE-40GB", "pcie", "a100-pcie-40gb"),
-        ("NVIDIA A100-PCIE-40GB", "nvlink", "a100-pcie-40gb-nvlink"),
-        ("NVIDIA GeForce RTX 4090", "pcie", "geforce-rtx-4090"),
+        ("Tesla V100-PCIE-16GB", 0, "v100-pcie-16gb"),
+        ("Tesla V100-SXM2-16GB", 2, "v100-sxm2-16gb"),
+        ("Tesla T4", 0, "t4"),
+        ("NVIDIA A100-SXM4-40GB", 12, "a100-sxm4-40gb"),
+        ("NVIDIA A100-SXM4-80GB", 12, "a100-sxm4-80gb"),
+        ("NVIDIA A100-PCIE-40GB", 0, "a100-pcie-40gb"),
+        ("NVIDIA A100-PCIE-40GB", 12, "a100-pcie-40gb-nvlink"),
+        ("NVIDIA A100 80GB PCIe", 0, "a100-80gb-pcie"),
+        ("NVIDIA GeForce RTX 4090", 0, "geforce-rtx-4090"),
     ],
 )
-def test_a_baseline_file_is_named_by_model_and_link(name, interconnect, slug):
-    assert accelerator_slug(make_gpu_machine(name, name, interconnect=interconnect)) == slug
+def test_a_baseline_file_is_named_by_model_and_link(name, nvlinks, slug):
+    assert accelerator_slug(make_gpu_machine(name, name, nvlinks=nvlinks)) == slug
 
 
 def test_a_single_gpu_is_named_by_its_model():
@@ -50,75 +60,79 @@ def test_a_single_gpu_is_named_by_its_model():
 
 
 def test_a_mixed_machine_names_every_model_in_any_order():
-    one = make_gpu_machine("Tesla T4", "NVIDIA H200", interconnect="pcie")
-    other = make_gpu_machine("NVIDIA H200", "Tesla T4", interconnect="pcie")
+    one = make_gpu_machine("Tesla T4", "NVIDIA H200")
+    other = make_gpu_machine("NVIDIA H200", "Tesla T4")
 
     assert accelerator_slug(one) == accelerator_slug(other) == "h200+t4"
     assert one.name == "NVIDIA H200 + Tesla T4"
 
 
-def test_without_a_driver_there_are_no_gpus(monkeypatch):
-    def fail():
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", fail)
-
-    assert find_gpus({}) == NO_GPUS
-
-
-def test_a_gpu_that_fell_off_is_no_traceback_but_a_reason(monkeypatch):
-    def fail():
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", fail)
-
-    assert find_gpus({}).gpus == ()
-    assert "GPU is lost" in find_gpus({}).problem
-
-
-@pytest.fixture
-def nvml(monkeypatch):
-    """Three GPUs, handles 0 to 2; only 0 and 1 are linked. Returns the calls made."""
-    calls = []
-
-    def p2p_status(a, b, capability):
-        assert capability == pynvml.NVML_P2P_CAPS_INDEX_NVLINK
-        if {a, b} == {1, 2}:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        linked = {a, b} == {0, 1}
-        return pynvml.NVML_P2P_STATUS_OK if linked else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
-
-    fakes = {
-        "nvmlInit": lambda: calls.append("init"),
-        "nvmlShutdown": lambda: calls.append("shutdown"),
-        "nvmlDeviceGetCount": lambda: 3,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
-        "nvmlDeviceGetName": lambda handle: "NVIDIA H200",
-        "nvmlDeviceGetCudaComputeCapability": lambda handle: [9, 0],
-        "nvmlDeviceGetP2PStatus": p2p_status,
-        "nvmlSystemGetDriverVersion": lambda: "570.1",
-    }
-    for name, fake in fakes.items():
-        monkeypatch.setattr(pynvml, name, fake)
-    return calls
-
-
 @pytest.mark.parametrize(
-    ("mask", "interconnect"),
+    ("name", "mask", "count", "key", "links"),
     [
-        pytest.param("0,1", "nvlink", id="linked pair"),
-        pytest.param("0,2", "pcie", id="unlinked pair"),
-        pytest.param("1,2", "pcie", id="pair that cannot say"),
-        pytest.param(None, "pcie", id="the slowest link decides"),
-        pytest.param("1", None, id="one has no link"),
+        ("v100-pcie-pair", None, 2, "v100-pcie-16gb", ("NODE",)),
+        ("t4-pair", None, 2, "t4", ("PHB",)),
+        ("a100-pcie-bridges", None, 4, "a100-pcie-40gb", ("NV12", "SYS", "SYS")),
+        ("a100-pcie-bridges", "0,1", 2, "a100-pcie-40gb-nvlink", ("NV12",)),
+        ("a100-pcie-bridges", "3,2", 2, "a100-pcie-40gb", ("NODE",)),
+        ("a100-pcie-bridges", "0,2,1", 3, "a100-pcie-40gb", ("SYS", "SYS")),
+        ("a100-pcie-bridges", "1", 1, "a100-pcie-40gb", ()),
+        ("a100-sxm4-nvswitch", None, 8, "a100-sxm4-40gb", ("NV12",) * 7),
+        ("h200", None, 8, "h200", ("NV18",) * 7),
+        ("a100-mig", None, 1, "a100-sxm4-40gb-mig-3g-20gb", ()),
+        ("a100-mig", "MIG-22", 1, "a100-sxm4-40gb-mig-1g-5gb", ()),
+        ("a100-mig", "0", 1, "a100-sxm4-40gb-mig-3g-20gb", ()),
     ],
 )
-def test_the_link_is_that_of_the_visible_gpus(nvml, mask, interconnect):
+def test_a_recorded_machine_has_a_key_and_links_of_what_is_visible(name, mask, count, key, links):
     environ = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
 
-    machine = find_gpus(environ)
+    machine = find_gpus(environ, RecordedReader.of(name))
 
-    assert machine.interconnect == interconnect
-    assert (machine.name, machine.driver) == ("NVIDIA H200", "570.1")
-    assert nvml == ["init", "shutdown"]
+    assert len(machine.gpus) == count
+    assert accelerator_slug(machine) == key
+    assert machine.slowest_links == links
+    assert machine.interconnect == (links[-1] if links else None)
+
+
+def test_every_recorded_machine_is_replayed_above():
+    """A new file is told apart from one that nobody looks at."""
+    assert set(RECORDED) == {
+        *("v100-pcie-pair", "t4-pair", "a100-pcie-bridges", "a100-sxm4-nvswitch", "h200"),
+        "a100-mig",
+    }
+
+
+def test_a_link_that_is_not_known_is_taken_for_the_slowest():
+    machine = make_gpu_machine(*["Tesla T4"] * 3, pcie="SYS")
+    hidden = GpuLink(first=1, second=2)
+    machine = msgspec.structs.replace(machine, links=(*machine.links[:2], hidden))
+
+    assert machine.slowest_links == ("SYS", "unknown")
+
+
+@settings(max_examples=40)
+@given(machine=gpu_machines(), data=st.data())
+def test_a_subset_has_the_links_of_its_own_gpus_and_more_gpus_are_never_faster(machine, data):
+    chosen = data.draw(st.permutations(machine.gpus))
+    chosen = chosen[: data.draw(st.integers(1, len(chosen)))]
+    mask = ",".join(str(gpu.index) for gpu in chosen)
+
+    visible = find_gpus({"CUDA_VISIBLE_DEVICES": mask}, RecordedReader(machine))
+
+    assert visible.gpus == tuple(chosen)
+    slowness = {link.name: link.slowness for link in machine.links}
+    ranks = [slowness[name] for name in visible.slowest_links]
+    assert ranks == sorted(ranks)
+    for count, name in enumerate(visible.slowest_links, start=2):
+        pairs = itertools.combinations(chosen[:count], 2)
+        assert slowness[name] == max(machine.link(*pair).slowness for pair in pairs)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_by_uuid_and_by_index_the_same_gpus_are_meant(name):
+    gpus = RecordedReader.of(name).machine().gpus
+    by_uuid = ",".join(gpu.uuid for gpu in reversed(gpus) if not gpu.mig)
+    by_index = ",".join(str(gpu.index) for gpu in reversed(gpus) if not gpu.mig)
+
+    assert visible_gpus(gpus, by_uuid) == visible_gpus(gpus, by_index)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from ddp_perf.errors import LeaseError
-from ddp_perf.system.lease import machine_lease
+from ddp_perf.system.lease import gpu_lease, lease_directory, machine_lease
+from tests.builders import make_gpus
+from tests.recordings import RecordedReader
 
 ROOT = Path(__file__).parents[3]
 
@@ -91,3 +96,175 @@ def test_an_error_while_measuring_frees_the_machine(tmp_path):
 
     with machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path):
         pass
+
+
+GPU_HOLDER = """
+import sys
+from pathlib import Path
+from ddp_perf.system.lease import gpu_lease
+from tests.builders import make_gpus
+
+with gpu_lease(
+    int(sys.argv[2]), gpus=make_gpus(4), patience_s=0, on_wait=print, directory=Path(sys.argv[1])
+) as held:
+    print(*(gpu.index for gpu in held), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def gpu_holder(tmp_path):
+    """``gpu_holder(count)``: another process that holds so many of four GPUs; its indices."""
+    with contextlib.ExitStack() as processes:
+
+        def start(count):
+            process = processes.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", GPU_HOLDER, str(tmp_path), str(count)],
+                    cwd=ROOT,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            processes.callback(process.kill)
+            return process, [int(index) for index in process.stdout.readline().split()]
+
+        yield start
+
+
+def lease(count, directory, gpus=None, patience_s=0, on_wait=pytest.fail):
+    return gpu_lease(
+        count,
+        gpus=make_gpus(4) if gpus is None else gpus,
+        patience_s=patience_s,
+        on_wait=on_wait,
+        directory=directory,
+    )
+
+
+def test_gpus_are_disjoint_across_processes(tmp_path, gpu_holder):
+    _, first = gpu_holder(1)
+    _, second = gpu_holder(2)
+
+    with lease(1, tmp_path) as third:
+        held = [*first, *second, *(gpu.index for gpu in third)]
+
+    assert sorted(held) == [0, 1, 2, 3]
+
+
+def test_who_needs_more_gpus_than_are_free_is_told_who_has_them(tmp_path, gpu_holder):
+    process, _ = gpu_holder(3)
+
+    with (
+        pytest.raises(LeaseError, match=rf"1 of 2 GPUs are free; .*pid {process.pid}"),
+        lease(2, tmp_path, on_wait=lambda text: None),
+    ):
+        pytest.fail("a GPU is used twice")
+    with lease(1, tmp_path):
+        pass  # what was taken in vain was given back
+
+
+def test_gpus_of_a_killed_holder_are_free(tmp_path, gpu_holder):
+    process, _ = gpu_holder(4)
+    process.kill()
+    process.wait(timeout=30)
+
+    with lease(4, tmp_path) as held:
+        assert len(held) == 4
+
+
+def test_a_waiting_lease_goes_on_as_gpus_become_free(tmp_path, gpu_holder):
+    process, _ = gpu_holder(3)
+
+    with lease(2, tmp_path, patience_s=30, on_wait=lambda text: process.stdin.close()) as held:
+        assert len(held) == 2
+
+
+def test_two_that_need_more_than_half_each_do_not_wait_for_each_other(tmp_path):
+    done = []
+    gate = threading.Barrier(2)
+
+    def use():
+        gate.wait()
+        for _ in range(3):
+            with lease(3, tmp_path, patience_s=60, on_wait=lambda text: None):
+                done.append(None)
+
+    threads = [threading.Thread(target=use) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+
+    assert len(done) == 6
+
+
+def test_timing_waits_until_no_gpu_of_its_own_is_used(tmp_path, gpu_holder):
+    gpu_holder(1)
+
+    with (
+        pytest.raises(LeaseError, match="3 of 4 GPUs are free"),
+        machine_lease(
+            patience_s=0, on_wait=lambda text: None, gpus=make_gpus(4), directory=tmp_path
+        ),
+    ):
+        pytest.fail("timed beside others")
+
+
+def test_while_timing_no_gpu_is_handed_out(tmp_path):
+    with machine_lease(
+        patience_s=0, on_wait=pytest.fail, gpus=make_gpus(4)[:2], directory=tmp_path
+    ):
+        with lease(2, tmp_path) as others:
+            assert [gpu.index for gpu in others] == [2, 3]
+        with (
+            pytest.raises(LeaseError),
+            lease(3, tmp_path, on_wait=lambda text: None),
+        ):
+            pytest.fail("a GPU is used beside timing")
+
+
+@pytest.mark.parametrize(("name", "count"), [("h200", 8), ("a100-pcie-bridges", 4)])
+def test_all_gpus_of_a_recorded_machine_are_handed_out_once(name, count, tmp_path):
+    gpus = RecordedReader.of(name).machine().gpus
+
+    with contextlib.ExitStack() as leases:
+        held = [leases.enter_context(lease(1, tmp_path, gpus=gpus))[0] for _ in range(count)]
+
+    assert held == list(gpus)
+
+
+def test_more_gpus_than_there_are_is_an_error_at_once(tmp_path):
+    with (
+        pytest.raises(LeaseError, match="5 GPUs are needed, and there are 4"),
+        lease(5, tmp_path, patience_s=60),
+    ):
+        pytest.fail("a GPU that is not there")
+
+
+def test_a_lock_that_cannot_be_opened_is_an_error_with_the_remedy(tmp_path):
+    (tmp_path / "machine.lock").mkdir()
+
+    with (
+        pytest.raises(LeaseError, match=r"machine\.lock: cannot be locked .*; if it is another"),
+        machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path),
+    ):
+        pytest.fail("held what nobody could")
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_in_one_line(monkeypatch):
+    def refuse(self, exist_ok):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+
+    with pytest.raises(LeaseError, match="cannot be made: No space left on device"):
+        lease_directory()
+
+
+def test_a_directory_that_is_not_writable_names_the_remedy(monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+    with pytest.raises(LeaseError, match="chmod 777"):
+        lease_directory()

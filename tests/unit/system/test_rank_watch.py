@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.conditions import RankConditions
+from ddp_perf.core.gpu import GpuHealth, GpuProcess
 from ddp_perf.system.core_times import CoreTimes
 from ddp_perf.system.rank_watch import RankReading, RankWatch, rank_conditions
 from tests.strategies import rank_readings
@@ -164,14 +165,15 @@ def test_heat_is_told_by_its_events(count, overheated):
 def test_what_the_kernel_does_not_tell_is_not_known(lacking, unknown):
     found = msgspec.structs.asdict(conditions(busy=1.0, **lacking))
 
-    assert {name for name, share in found.items() if share is None} == unknown
+    of_gpu = {name for name in found if name.startswith("gpu_")}
+    assert {name for name, share in found.items() if share is None} == unknown | of_gpu
 
 
 @given(rank_readings(), rank_readings(), st.booleans())
 def test_shares_are_shares_whatever_the_counters(before, after, pinned):
     found = rank_conditions(before, after, pinned=pinned)
 
-    for share in (found.stolen, found.foreign, found.slow_clock):
+    for share in (found.stolen, found.foreign, found.slow_clock, found.gpu_heat):
         assert share is None or 0 <= share <= 1
 
 
@@ -204,3 +206,53 @@ def test_ticks_tell_nothing_of_a_moment():
     told = conditions(at_s=BEGIN.at_s + 0.04, busy=0.04, waits={77: 1.04})
 
     assert (told.foreign, told.stolen) == (None, None)
+
+
+OWN = GpuProcess(pid=1, memory=2**30)
+GPU = GpuHealth(uuid="GPU-0", heat_s=5.0, ecc_uncorrected=1, processes=(OWN,))
+
+
+def of_gpu(before=GPU, **after):
+    """What is said of a rank whose GPU is read as ``after`` one second later."""
+    begin = msgspec.structs.replace(BEGIN, gpu=before)
+    end = after_a_second(gpu=msgspec.structs.replace(before, **after))
+    found = rank_conditions(begin, end, pinned=False)
+    return found.gpu_heat, found.gpu_shared, found.gpu_errors
+
+
+def test_a_rank_alone_on_a_cool_gpu_lost_nothing():
+    assert of_gpu() == (0, False, False)
+
+
+def test_heat_is_told_as_its_share_of_the_time():
+    assert of_gpu(heat_s=5.25)[0] == pytest.approx(0.25)
+
+
+def test_whoever_computes_beside_the_rank_is_noticed_at_either_end():
+    stranger = GpuProcess(pid=2, memory=None)
+    crowded = msgspec.structs.replace(GPU, processes=(OWN, stranger))
+
+    assert of_gpu(processes=(OWN, stranger))[1]
+    assert of_gpu(before=crowded, processes=(OWN,))[1]
+
+
+def test_a_failure_of_its_memory_is_noticed():
+    assert of_gpu(ecc_uncorrected=2)[2]
+
+
+def test_what_a_gpu_does_not_tell_is_not_known_and_on_a_cpu_there_is_none():
+    assert of_gpu(before=GpuHealth(uuid="GPU-0")) == (None, None, None)
+    assert conditions().gpu_heat is None
+
+
+def test_the_gpu_is_read_before_and_after():
+    read = []
+
+    def reader(uuid):
+        read.append(uuid)
+        return msgspec.structs.replace(GPU, ecc_uncorrected=len(read))
+
+    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False, gpu="GPU-7", read_gpu=reader)
+
+    assert watch.conditions().gpu_errors
+    assert read == ["GPU-7", "GPU-7"]

@@ -1,4 +1,4 @@
-"""Which cores a rank of the CPU tier gets."""
+"""Which cores a rank gets, and that it has a GPU of its own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import itertools
 
 import pytest
 
-from ddp_perf.worker.placement import cores_of_rank
+from ddp_perf.errors import LaunchError
+from ddp_perf.worker.placement import check_devices, cores_beside, cores_of_rank
 from tests.builders import make_case
+from tests.recordings import RECORDED, RecordedReader
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,42 @@ def test_no_core_is_shared_where_there_are_enough(threads):
 )
 def test_a_rank_has_one_thread_unless_its_case_says_otherwise(env, threads):
     assert make_case(env=env).threads_per_rank == threads
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_rank_of_a_recorded_machine_runs_beside_its_gpu(name):
+    allowed = range(256)
+
+    for gpu in RecordedReader.of(name).machine().gpus:
+        assert cores_beside(gpu.cores, allowed) == gpu.cores
+
+
+@pytest.mark.parametrize(
+    ("near", "allowed", "cores"),
+    [
+        pytest.param((0, 1, 2, 3), (2, 3, 4), (2, 3), id="what a container allows of them"),
+        pytest.param((0, 1), (6, 7), (6, 7), id="none is allowed: all that are"),
+        pytest.param((), (6, 7), (6, 7), id="not known: all that are allowed"),
+    ],
+)
+def test_a_rank_stays_within_what_it_may_use(near, allowed, cores):
+    assert cores_beside(near, allowed) == cores
+
+
+@pytest.mark.parametrize(
+    ("rank", "count", "mask", "said"),
+    [
+        (1, 1, "0", "rank 1 needs cuda:1, and torch sees 1 GPU under CUDA_VISIBLE_DEVICES=0;"),
+        (0, 0, None, "rank 0 needs cuda:0, and torch sees 0 GPUs; show one GPU for each"),
+        (8, 2, "", "and torch sees 2 GPUs under CUDA_VISIBLE_DEVICES=;"),
+    ],
+)
+def test_a_rank_without_a_gpu_of_its_own_is_an_error_with_the_remedy(rank, count, mask, said):
+    with pytest.raises(LaunchError, match="lower --ddp-world-sizes") as caught:
+        check_devices(rank, count, mask)
+
+    assert said in str(caught.value)
+
+
+def test_as_many_gpus_as_ranks_are_enough():
+    check_devices(1, 2, None)

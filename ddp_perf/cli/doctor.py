@@ -1,0 +1,68 @@
+"""``ddp-perf doctor``: what is here, what it can gate, and what would spoil a measurement."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Annotated
+
+import typer
+
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.launcher import Runtime
+from ddp_perf.report.doctor import Diagnosis, abilities, diagnosis_json, diagnosis_text
+from ddp_perf.system.gpus import find_gpus
+from ddp_perf.system.host_state import read_host_state
+from ddp_perf.system.nvml import GpuReader, NvmlReader
+from ddp_perf.system.spoilers import Spoiler, gpu_spoilers, host_spoilers
+from ddp_perf.system.xid import find_xids
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Look at this machine: its GPUs and what links them, its host, and the torch that ranks use.
+
+    Nothing is measured, and nothing is changed. Run it while nothing else runs.
+
+    \b
+    Exit code:
+      0  fit: nothing here would spoil a measurement
+      1  something would, each with its remedy
+      4  usage
+    """
+    diagnosis = diagnose(NvmlReader())
+    typer.echo(diagnosis_json(diagnosis) if as_json else diagnosis_text(diagnosis))
+    raise typer.Exit(ExitCode.REGRESSION if diagnosis.spoilers else ExitCode.PASS)
+
+
+def diagnose(reader: GpuReader) -> Diagnosis:
+    """Ask the GPUs, the kernel, and a forkserver as ranks come from."""
+    host = read_host_state()  # before the forkserver loads the machine
+    machine = find_gpus(reader=reader)
+    health = reader.health(machine.gpus)
+    spoilers = [*gpu_spoilers(machine, health, host.cores), *host_spoilers(host)]
+    spoilers += [
+        Spoiler(what=f"the kernel's log has {xid}", remedy="see NVIDIA's list of Xid errors")
+        for xid in find_xids()
+    ]
+    runtime: Runtime | None = None
+    with contextlib.closing(ForkserverLauncher()) as launcher:
+        try:
+            runtime = launcher.runtime()
+        except LaunchError as error:
+            spoilers.append(Spoiler(what=str(error), remedy="see that torch can be imported"))
+    if machine.gpus and runtime is not None and runtime.lacking is not None:
+        what = f"torch {runtime.torch} is built without {runtime.lacking}"
+        spoilers.append(Spoiler(what=what, remedy="install a CUDA build (pytorch.org/get-started)"))
+    return Diagnosis(
+        host=host,
+        machine=machine,
+        health=health,
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        runtime=runtime,
+        abilities=tuple(abilities(machine, host, runtime)),
+        spoilers=tuple(spoilers),
+    )

@@ -1,0 +1,27 @@
+"""``ddp-perf doctor`` on this very machine, with the torch that is here."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from typer.testing import CliRunner
+
+from ddp_perf.cli.app import app
+from ddp_perf.system.gpus import find_gpus
+from ddp_perf.system.host import allowed_cores
+
+
+def test_this_machine_is_shown_with_what_it_can_gate():
+    done = CliRunner().invoke(app, ["doctor", "--json"])
+
+    assert done.exit_code in (0, 1), done.output
+    found = json.loads(done.stdout)
+    assert found["host"]["cores"] == list(allowed_cores())
+    assert found["runtime"]["torch"] == torch.__version__
+    gpu, cpu, *_ = found["abilities"]
+    count = len(allowed_cores())
+    assert cpu.startswith("cpu: one rank" if count == 1 else f"cpu: up to {count} ranks")
+    fit = bool(find_gpus().gpus) and torch.version.cuda is not None
+    assert gpu.startswith("gpu: nothing, for ") != fit
+    assert (done.exit_code == 0) == (found["spoilers"] == [])

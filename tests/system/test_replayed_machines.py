@@ -1,0 +1,101 @@
+"""The real items on replayed machines: what changed on one is red, told or let be."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ddp_perf.system.gpus import find_gpus
+from tests.builders import FakeLauncher, make_capacity, make_launch
+from tests.recordings import RecordedReader
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def session(pytester, monkeypatch):
+    """``session(machine, *arguments)`` runs test_throughput of two cases there."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    config = REPOSITORY / "bench_configs" / "mlp_scaling.yaml"
+    pytester.makeini(
+        """
+        [pytest]
+        addopts = -p ddp_perf.plugin --import-mode=importlib
+        filterwarnings =
+            error
+            ignore::pytest.PytestAssertRewriteWarning
+        """
+    )
+
+    def run(machine, *arguments, flops=None):
+        def answer(request):
+            step_s = (1, 1.004, 0.996, 1.002, 0.998)[request.round] / 10
+            return make_launch(request.case, request.round, step_s=step_s, flops=flops)
+
+        capacity = make_capacity(machine)
+        monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
+        monkeypatch.setattr(
+            "ddp_perf.plugin.session.ForkserverLauncher", lambda: FakeLauncher(answer)
+        )
+        return pytester.runpytest_inprocess(
+            *("-m", "gpu", "-k", "test_throughput", f"--ddp-config={config}", "-rA"),
+            *("--ddp-world-sizes", "1,2", "--ddp-batch-sizes", "256", "--ddp-budget", "0"),
+            *arguments,
+        )
+
+    return run
+
+
+def recorded(name, **changes):
+    machine = find_gpus({}, RecordedReader.of(name))
+    gpus = tuple(msgspec.structs.replace(gpu, **changes) for gpu in machine.gpus)
+    return msgspec.structs.replace(machine, gpus=gpus)
+
+
+def test_a_power_limit_that_was_lowered_is_red_with_the_remedy(session, pytester):
+    session(recorded("h200"), "--save-baseline").assert_outcomes(skipped=2, deselected=8)
+    assert (pytester.path / "baselines" / "h200.json").exists()
+
+    done = session(recorded("h200", power_limit_w=500.0))
+
+    done.assert_outcomes(failed=2, deselected=8)
+    done.stdout.fnmatch_lines(["*INCOMPARABLE: step time of mlp-ddp-fp32-ws2-b256*"])
+    assert "power limit 700 W, here 500 W" in done.stdout.str()
+
+
+def test_the_mfu_is_a_figure_of_junit_and_of_a_red_item(session, pytester):
+    done = session(recorded("h200"), "--junitxml", "junit.xml", flops=670_000_000_000)
+
+    done.stdout.fnmatch_lines(["MFU              : 10.0% of 67 TFLOP/s (fp32, dense)"])
+    assert '<property name="mfu" value="0.1' in (pytester.path / "junit.xml").read_text()
+
+
+def test_more_than_the_hardware_can_do_is_no_verdict_and_no_baseline(session, pytester):
+    done = session(recorded("h200"), "--save-baseline", flops=10**13)
+
+    done.assert_outcomes(skipped=2, deselected=8)
+    assert "a measurement error: MFU 149" in done.stdout.str()
+    assert not (pytester.path / "baselines" / "h200.json").exists()
+
+
+def test_a_gpu_that_fell_off_is_red_with_its_reason_where_devices_are_expected(
+    session, monkeypatch
+):
+    monkeypatch.setattr(
+        "ddp_perf.plugin.measured.find_xids", lambda: ["Xid 79 of 0000:86:00: fell off the bus"]
+    )
+    machine = recorded("t4-pair")
+    lost = msgspec.structs.replace(
+        machine, gpus=machine.gpus[:1], links=(), problem="GPU 1: GPU is lost"
+    )
+
+    done = session(lost, "--ddp-expect-devices", "2")
+
+    done.assert_outcomes(errors=2, deselected=8)
+    assert (
+        "found 1 (GPU 1: GPU is lost; Xid 79 of 0000:86:00: fell off the bus)" in done.stdout.str()
+    )
