@@ -15,6 +15,8 @@ from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
 from ddp_perf.core.result import LaunchFailure, LaunchResult, Structure
 from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.system.gpus import find_gpus
+from ddp_perf.system.lease import gpu_lease
 from tests.correctness.workloads.models import (
     GLOBAL_BATCH,
     build_model,
@@ -91,7 +93,13 @@ def make_case(*, world_size: int, workload: str, model: dict[str, Any], **suite:
 
 
 def launch(launcher: Launcher, case: Case) -> LaunchResult | LaunchFailure:
-    return launcher.launch(LaunchRequest(case=case, round=0, import_paths=(str(ROOT),)))
+    """On GPUs that no other test holds meanwhile; cores may be shared, for nothing is timed."""
+    wanted = case.world_size if case.tier == "gpu" else 0
+    with gpu_lease(wanted, gpus=find_gpus().gpus, patience_s=600, on_wait=print) as gpus:
+        if gpus:
+            env = {**case.env, "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
+            case = msgspec.structs.replace(case, env=env)
+        return launcher.launch(LaunchRequest(case=case, round=0, import_paths=(str(ROOT),)))
 
 
 def train(launcher: Launcher, case: Case, directory: Path) -> Trained:
