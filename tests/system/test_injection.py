@@ -179,7 +179,7 @@ def test_memory_is_held_by_every_rank(ranks):
 
 
 def test_a_hog_takes_its_share_of_the_core_and_ends_with_the_steps(ranks):
-    size = {"width": 256, "batch_sizes": [64], "world_sizes": [1]}
+    size = {"width": 512, "batch_sizes": [128], "world_sizes": [1], "steps": 100}
     after = ranks("cpu-hog:3", **size)
 
     started = set(map(tuple, after.noted("children", 0)))

@@ -55,7 +55,7 @@ def project(pytester, monkeypatch):
         (["--ddp-inject=straggler:2:5ms"], "straggler:2:5ms: no selected case has a rank 2"),
         (
             ["--ddp-inject=no-overlap", "-k", "ws1"],
-            "--ddp-inject no-overlap: no selected case trains with DDP",
+            "--ddp-inject no-overlap: no selected case trains with DDP*",
         ),
     ],
     ids=["unknown", "no such rank", "no DDP"],

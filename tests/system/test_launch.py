@@ -69,7 +69,7 @@ def _busy_neighbours(cores):
 
 def test_a_launch_notices_who_uses_its_cores(launcher, request_of):
     sizes = {"input_dim": 512, "hidden_dim": 512, "output_dim": 64, "num_layers": 2}
-    request = request_of("mlp", sizes, batch_sizes=[128], steps=40)
+    request = request_of("mlp", sizes, batch_sizes=[128], steps=150)
     launcher.runtime(request.case)  # torch is loaded before anyone gets in its way
 
     with _busy_neighbours(sorted(os.sched_getaffinity(0))[:2]):
