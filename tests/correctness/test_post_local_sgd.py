@@ -12,7 +12,7 @@ from tests.correctness.training import (
 )
 from tests.correctness.workloads.models import build_model, global_batch, loss_of, optimizer_of
 
-STEPS, START, PERIOD, GROUPS = 8, 2, 3, 2  # steps 2 and 5 average all parameters
+STEPS, START, PERIOD, GROUPS = 7, 2, 3, 2  # steps 2, 5 and 8 average all parameters
 HOOK = {"kind": "post_local_sgd", "group_size": 2, "period": PERIOD, "start_step": START}
 
 
