@@ -116,9 +116,13 @@ def _stacks(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> dict
     for rank in asked:
         with contextlib.suppress(ProcessLookupError):
             os.kill(rank.pid, STACK_SIGNAL)
-    end = time.monotonic() + _STACKS_S
-    while time.monotonic() < end and not all(rank.files.stacks.stat().st_size for rank in asked):
-        time.sleep(0.005)  # the dump is written by a signal handler: nothing to wait on
+    end, before = time.monotonic() + _STACKS_S, [0] * len(asked)
+    while time.monotonic() < end:  # a signal handler writes the dump: nothing to wait on
+        time.sleep(0.01)
+        sizes = [rank.files.stacks.stat().st_size for rank in asked]
+        if all(sizes) and sizes == before:
+            break
+        before = sizes
     stacks = {f"rank {rank.rank}": rank.files.stacks.read_text() for rank in asked}
     stopped = [rank for rank in ranks if rank.running and rank not in asked]
     return stacks | {
