@@ -31,6 +31,7 @@ REACHED_BY = {
     "strategies/fsdp.py": ("test_fsdp", "test_precision", "test_accumulation"),
     "strategies/blocks.py": ("test_blocks", "test_fsdp"),
     "strategies/precision.py": ("test_precision", "test_accumulation"),
+    "workloads/batches.py": ("test_data",),
     "worker/trainer.py": ("test_ddp", "test_accumulation", "test_blocks", "test_post_local_sgd"),
 }
 COPIED = ("ddp_perf", "tests", "bench_configs", "conftest.py", "pytest.ini")
@@ -231,6 +232,20 @@ MUTANTS = (
         line="unit.forward = torch.compile(unit.forward)",
         becomes="unit.compile()",
         kills=(r"a_compiled_model",),
+    ),
+    Mutant(
+        name="sampler: not reshuffled",
+        file="workloads/batches.py",
+        line="sampler.set_epoch(epoch)",
+        becomes="sampler.set_epoch(0)",
+        kills=(r"order_of_its_own", r"samples_move_between_ranks"),
+    ),
+    Mutant(
+        name="sampler: every rank has all samples",
+        file="workloads/batches.py",
+        line="dataset, context.world_size, context.rank, shuffle=True",
+        becomes="dataset, 1, 0, shuffle=True",
+        kills=(r"every_sample_is_seen_once",),
     ),
 )
 
