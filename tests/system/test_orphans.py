@@ -41,7 +41,11 @@ def start(tmp_path):
     def start(state):
         pipe = tmp_path / "pids"
         os.mkfifo(pipe)
-        driver = subprocess.Popen([sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS])
+        driver = subprocess.Popen(
+            [sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS],
+            # A shell that runs the tests in the background has them ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
         drivers.append(driver)
         pids = _told_pids(pipe, os.pidfd_open(driver.pid))
         loaders = 2 if state == "loading" else 0

@@ -263,6 +263,8 @@ def test_an_interrupted_session_keeps_what_was_measured_and_says_it_is_not_all(p
             *("--ddp-json", results, "-k", "structure"),
         ],
         stdin=subprocess.DEVNULL,
+        # A shell that runs the tests in the background has them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for line in process.stdout:
         if b"tiny 6/1000" in line:  # past the second round
