@@ -21,6 +21,10 @@ class ResultsError(DdpPerfError):
     """A results file that cannot be read, or not be compared with another."""
 
 
+class HistoryError(DdpPerfError):
+    """A history that cannot be opened, read or written, or that lacks what was asked of it."""
+
+
 class LaunchError(DdpPerfError):
     """The machinery that starts ranks failed, before any rank of the case ran."""
 
