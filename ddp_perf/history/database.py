@@ -38,7 +38,9 @@ class Database:
         self.name = parsed.render_as_string(hide_password=True)
         backend = parsed.get_backend_name()
         if backend not in ("sqlite", "postgresql"):
-            raise HistoryError(f"{self.name}: a history is kept in SQLite or PostgreSQL: {_EXAMPLES}")
+            raise HistoryError(
+                f"{self.name}: a history is kept in SQLite or PostgreSQL: {_EXAMPLES}"
+            )
         self.is_sqlite = backend == "sqlite"
         self.path = Path(parsed.database) if self.is_sqlite and parsed.database else None
         if self.is_sqlite:
@@ -96,9 +98,7 @@ class Database:
 
 
 def _sqlite(url: sqlalchemy.URL, patience_s: float) -> Engine:
-    engine = sqlalchemy.create_engine(
-        url, connect_args={"timeout": patience_s}, poolclass=sqlalchemy.NullPool
-    )
+    engine = sqlalchemy.create_engine(url, connect_args={"timeout": patience_s})
 
     # The driver begins a transaction late, and a reader that becomes a writer may find another
     # in its way at once, without waiting: so we say when, and writers say so from the start.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, inspect, insert, select, update
+from sqlalchemy import Connection, insert, inspect, select, update
 
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.tables import METADATA, SCHEMA

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, RowMapping, and_, or_, select, tuple_
@@ -26,6 +28,7 @@ from ddp_perf.history.migrations import is_current, migrate
 from ddp_perf.history.tables import CASES, FIGURES, SESSIONS
 
 PATIENCE_S = 30.0
+TOGETHER = 20  # sessions of one transaction, where many are imported: their rows lie together
 _IDENTITY = (
     SESSIONS.c.accelerator,
     SESSIONS.c.host,
@@ -33,6 +36,8 @@ _IDENTITY = (
     SESSIONS.c.date,
     SESSIONS.c.started,
 )
+_ASKED = 500  # rows of one query: databases bound the number of parameters
+T = TypeVar("T")
 _ENCODE = msgspec.json.Encoder(order="deterministic").encode
 _INFO = msgspec.json.Decoder(SessionInfo)
 _VERDICT = msgspec.json.Decoder(Verdict)
@@ -50,7 +55,10 @@ class HistoryStore:
         """
         self._database = Database(url, patience_s=patience_s)
         self.name = self._database.name
-        self._sessions: dict[int, SessionInfo] = {}  # read before: most cases share them
+        # Seen before, and never changed: most cases share their sessions, and most nights
+        # their cases.
+        self._sessions: dict[int, SessionInfo] = {}
+        self._cases: dict[tuple[str, ...], int] = {}
         path = self._database.path
         if path is not None and not create and not path.exists():
             raise HistoryError(f"{self.name}: there is no such file; --ddp-history writes one")
@@ -82,6 +90,7 @@ class HistoryStore:
             if rows:
                 rows.sort(key=lambda row: (row["case_key"], row["metric"], row["session_key"]))
                 connection.execute(self._insert_figures(), rows)
+        self._cases |= cases  # only now they are sure to be there
         return new
 
     def cases(self) -> list[StoredCase]:
@@ -136,6 +145,8 @@ class HistoryStore:
     ) -> dict[tuple[str, ...], int]:
         columns = (CASES.c.accelerator, CASES.c.case_id, CASES.c.work)
         wanted = {_case_identity(record, case) for record in records for case in record.cases}
+        if wanted <= self._cases.keys():
+            return self._cases
         known = self._find(connection, CASES.c.id, columns, wanted)
         new = sorted(wanted - known.keys())  # in one order, so that two writers wait, not clash
         if new:
@@ -146,13 +157,15 @@ class HistoryStore:
         return known
 
     def _find(
-        self, connection: Connection, key: Any, columns: Sequence[Any], wanted: Iterable[tuple[str, ...]]
+        self,
+        connection: Connection,
+        key: Any,
+        columns: Sequence[Any],
+        wanted: Iterable[tuple[str, ...]],
     ) -> dict[tuple[str, ...], int]:
         """The keys of the rows that hold one of the wanted values."""
         found: dict[tuple[str, ...], int] = {}
-        values = list(wanted)
-        for start in range(0, len(values), _BATCH):
-            batch = values[start : start + _BATCH]
+        for batch in batches(wanted, _ASKED):
             query = select(key, *columns).where(tuple_(*columns).in_(batch))
             found |= {tuple(row[1:]): row[0] for row in connection.execute(query)}
         return found
@@ -176,10 +189,14 @@ class HistoryStore:
         )
 
 
-_BATCH = 500
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """So many at a time, the last ones perhaps fewer."""
+    rest = iter(items)
+    while batch := list(itertools.islice(rest, size)):
+        yield batch
 
 
-def _make_directory(path: Any) -> None:
+def _make_directory(path: Path) -> None:
     try:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
