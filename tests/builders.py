@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.conditions import LaunchConditions, RankConditions
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
+from ddp_perf.core.history import CaseRecord, Figure, SessionInfo, SessionRecord
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import (
@@ -292,3 +294,28 @@ class NotedProgress:
 
     def end(self) -> None:
         self.ended = True
+
+
+def make_night(
+    case: Case, number: int, step_s: float, *, outcome: Outcome = Outcome.PASS, **environment: Any
+) -> SessionRecord:
+    """Night ``number``, from 0, of a case; a commit and a date of its own."""
+    day = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
+    date = (day + datetime.timedelta(days=number)).isoformat(timespec="seconds")
+    launches = (step_s * 0.99, step_s, step_s * 1.01)
+    figure = Figure(
+        metric="step_time",
+        value=step_s,
+        launches=launches,
+        verdict=Verdict(outcome=outcome, reason="because"),
+    )
+    return SessionRecord(
+        info=SessionInfo(
+            suite=case.suite,
+            tier=case.tier,
+            date=date,
+            started=date,
+            environment=make_environment(**{"commit": f"{number:012x}", **environment}),
+        ),
+        cases=(CaseRecord(case_id=case.id, work=case.work(), figures=(figure,)),),
+    )

@@ -8,6 +8,8 @@ from ddp_perf.cli.audit import audit
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.group import CommandGroup
+from ddp_perf.cli.history import app as history
+from ddp_perf.cli.history import bisect_range
 from ddp_perf.cli.selftest import selftest
 
 app = typer.Typer(
@@ -20,6 +22,8 @@ app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
 app.command()(selftest)
+app.add_typer(history, name="history")
+app.command()(bisect_range)
 
 
 @app.callback()

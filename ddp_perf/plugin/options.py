@@ -31,6 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     save_mode: SaveMode | None
     reason: str | None
     json_path: Path | None
+    history: str | None  # URL of the store that every session is appended to
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
@@ -116,6 +117,13 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         "--ddp-json", type=Path, metavar="FILE", help="write everything measured to FILE"
     )
     group.addoption(
+        "--ddp-history",
+        type=parse_database,
+        metavar="URL",
+        help="append what was measured and judged to this history, as"
+        " sqlite:///artifacts/history.sqlite or postgresql://user@host/database",
+    )
+    group.addoption(
         "--ddp-strict",
         action="store_true",
         help="fail a suite that measured nothing, or left over a fifth of its cases undecided",
@@ -186,6 +194,7 @@ def read_options(config: pytest.Config) -> Options:
         save_mode=save_mode,
         reason=reason,
         json_path=json_path,
+        history=value("ddp_history"),
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
@@ -268,6 +277,15 @@ def parse_slow_down(text: str) -> Injection:
         return parse_injection(text)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_database(text: str) -> str:
+    if not text.startswith(("sqlite://", "postgresql://")):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no URL of a history, as sqlite:///artifacts/history.sqlite or"
+            " postgresql://user@host/database"
+        )
+    return text
 
 
 def parse_save_mode(text: str) -> str:

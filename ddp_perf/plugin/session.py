@@ -15,6 +15,7 @@ from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.plugin.history import HistoryLog
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.report.results import write_results
@@ -36,6 +37,7 @@ class DdpSession:
         self.capacity: Capacity = find_capacity()
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
+        self.history = HistoryLog(options.history, config.rootpath)
         self._root: Path = config.rootpath
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
@@ -51,7 +53,8 @@ class DdpSession:
 
         ``and_any``: some of them may ask for any case of the suites while they run.
         Reads baselines and data, so that a broken file is refused before anything is launched.
-        Raises BaselineError, DataError, and ConfigError for an injection that none can have.
+        Raises BaselineError, DataError, HistoryError, and ConfigError for an injection that
+        none can have.
         """
         check_applicable(self.options.injections, self.cases if and_any else wanted)
         ids = {(case.suite, case.id) for case in wanted}
@@ -69,6 +72,8 @@ class DdpSession:
             self._store.load_structures(suite)
         for tier in {case.tier for case in possible}:
             self._store.load(self.capacity.accelerator_key(tier))
+        if possible:
+            self.history.check()
 
     def result(self, suite: str) -> SuiteResult:
         """The suite's result, with all that was planned of it; measured now if it was not yet.
@@ -97,6 +102,7 @@ class DdpSession:
         if self.results:
             planned = {(case.suite, case.id) for row in self._planned.values() for case in row}
             self._write(complete=self._judged == planned)
+        self.history.close()
 
     def _result(self, suite: str, wanted: Sequence[Case]) -> SuiteResult:
         if suite in self._errors:
@@ -106,6 +112,7 @@ class DdpSession:
             try:
                 self.results[suite] = self._measure(suite, missing)
                 self._judged |= {(suite, case.id) for case in missing}
+                self.history.append(self.results[suite])
             except DdpPerfError as error:
                 self._errors[suite] = str(error)
                 raise

@@ -13,7 +13,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if ddp is None or hasattr(session.config, "workerinput"):
         return  # under xdist only the controller writes files
     ddp.close()
-    if ddp.write_error and session.exitstatus == pytest.ExitCode.OK:
+    if (ddp.write_error or ddp.history.error) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -39,8 +39,11 @@ def pytest_terminal_summary(
         )
     if not ddp.results and (reason := _why_nothing(terminalreporter)):
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
-    if ddp.write_error:
-        terminalreporter.write_line(ddp.write_error, red=True)
+    if summary := ddp.history.summary():
+        terminalreporter.write_line(summary)
+    for problem in (ddp.write_error, ddp.history.error):
+        if problem:
+            terminalreporter.write_line(problem, red=True)
 
 
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:

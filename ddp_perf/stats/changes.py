@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from ddp_perf.stats.levels import Floats
@@ -107,7 +108,7 @@ def _best_drift(nights: Floats, first_step: int, last_step: int) -> tuple[Move, 
     total = float(np.square(nights - nights.mean()).sum())
     best, least = Move(first_step, last_step), math.inf
     lasts = _places(last_step, n)
-    for first in _places(1, first_step + 1):
+    for first in _places(1, first_step + 1).tolist():
         shape = np.clip((time - first + 1) / (lasts[:, None] - first + 1), 0.0, 1.0)
         shape -= shape.mean(axis=1, keepdims=True)
         left = total - np.square(shape @ nights) / np.square(shape).sum(axis=1)
@@ -117,5 +118,5 @@ def _best_drift(nights: Floats, first_step: int, last_step: int) -> tuple[Move, 
     return best, least
 
 
-def _places(start: int, end: int) -> np.ndarray:
+def _places(start: int, end: int) -> npt.NDArray[np.intp]:
     return np.arange(start, end, max(1, (end - start) // _PLACES))
