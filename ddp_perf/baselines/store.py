@@ -42,6 +42,10 @@ class BaselineStore:
     def path(self, accelerator: str) -> Path:
         return self.directory / f"{accelerator}.json"
 
+    def accelerators(self) -> list[str]:
+        """The keys that there are files of."""
+        return sorted(path.stem for path in self.directory.glob("*.json"))
+
     def structure_path(self, suite: str) -> Path:
         return self.directory / "structure" / f"{suite}.json"
 
@@ -96,6 +100,16 @@ class BaselineStore:
                 f"{path}: cannot be written ({error.strerror}); the old file is untouched"
             ) from None
         return path
+
+
+def read_baseline(path: Path) -> Baseline:
+    """A file by its path, whatever its name. Raises BaselineError where it is missing or broken."""
+    raw = _read(path)
+    if raw is None:
+        raise BaselineError(f"{path}: no such file")
+    baseline = _decoded(path, raw, _DECODER)
+    _check(path, baseline, baseline.accelerator)
+    return baseline
 
 
 def _shared(one: str, other: str) -> int:

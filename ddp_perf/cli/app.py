@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ddp_perf.cli.audit import audit
+from ddp_perf.cli.baseline import app as baseline
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.group import CommandGroup
@@ -22,6 +23,7 @@ app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
 app.command()(selftest)
+app.add_typer(baseline, name="baseline")
 app.add_typer(history, name="history")
 app.command()(bisect_range)
 

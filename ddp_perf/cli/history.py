@@ -12,16 +12,15 @@ import typer
 import typer.core
 
 from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson, Metric
 from ddp_perf.config.messages import did_you_mean
 from ddp_perf.core.history import Series
-from ddp_perf.core.metric import METRICS, STEP_TIME
+from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import HistoryError
 from ddp_perf.report.history import case_text, history_json, overview_text, ranges_text
 from ddp_perf.report.results import read_results
 from ddp_perf.session.history import CaseHistory, case_history, newest_work
 from ddp_perf.session.recording import record_of
-
-_METRICS = [metric.name for metric in METRICS]
 
 
 class ShowByDefault(typer.core.TyperGroup):
@@ -33,20 +32,10 @@ class ShowByDefault(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def _checked(metric: str) -> str:
-    if metric not in _METRICS:
-        raise typer.BadParameter(f"{metric!r} is none of {', '.join(_METRICS)}")
-    return metric
-
-
 Url = Annotated[
     str,
     typer.Option("--history", metavar="URL", help="What pytest --ddp-history wrote."),
 ]
-Metric = Annotated[
-    str, typer.Option(metavar="NAME", callback=_checked, help=f"One of {', '.join(_METRICS)}.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DEFAULT_URL = "sqlite:///artifacts/history.sqlite"  # what ci/bench and ci/nightly write
 
 app = typer.Typer(cls=ShowByDefault, rich_markup_mode=None)

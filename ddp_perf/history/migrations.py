@@ -46,7 +46,7 @@ def _version(connection: Connection) -> int | None:
     """None: an empty store."""
     tables = set(inspect(connection).get_table_names())
     if SCHEMA.name in tables:
-        return connection.execute(select(SCHEMA.c.version)).scalar_one()
+        return int(connection.execute(select(SCHEMA.c.version)).scalar_one())
     if others := tables & set(METADATA.tables):
         raise HistoryError(
             f"it has a table {sorted(others)[0]!r} that is not of this program; name another"

@@ -37,7 +37,7 @@ def case_text(history: CaseHistory, width: int) -> str:
     table = plain_table()
     for heading in ("night", "commit"):
         table.add_column(heading, no_wrap=True)
-    table.add_column(_heading(series.metric), justify="right", no_wrap=True)
+    table.add_column(unit_of(series.metric)[0], justify="right", no_wrap=True)
     table.add_column("level", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("")
@@ -92,6 +92,12 @@ def describe_change(change: Change, dates: str) -> str:
             f" {_percent(change.per_night, 2)} a night, {dates}"
         )
     return f"step of {_percent(change.ratio)} {sure}, {dates}"
+
+
+def unit_of(metric: str) -> tuple[str, float]:
+    """As it is shown, and how many of it are one of the unit it is kept in."""
+    unit = _UNITS[metric]
+    return ("ms", 1e3) if unit == "s" else (unit, 1.0)
 
 
 def _overview_row(history: CaseHistory) -> list[str]:
@@ -172,15 +178,12 @@ def _remark(night: Night, found: ChangeRange | None) -> str:
     return f"{'drift' if found.change.is_drift else 'step'} {_percent(found.change.ratio)}"
 
 
-def _heading(metric: str) -> str:
-    return "ms" if _UNITS.get(metric) == "s" else _UNITS.get(metric, "")
-
-
 def _shown(metric: str, value: float | None, *, unit: bool = False) -> str:
     if value is None:
         return "–"
-    text = f"{value * 1e3:.2f}" if _heading(metric) == "ms" else f"{value:,.4g}"
-    return f"{text} {_heading(metric)}" if unit else text
+    name, scale = unit_of(metric)
+    text = f"{scale * value:.2f}" if name == "ms" else f"{scale * value:,.4g}"
+    return f"{text} {name}" if unit else text
 
 
 def _percent(ratio: float, digits: int = 1) -> str:

@@ -6,10 +6,12 @@ import datetime
 import io
 from pathlib import Path
 
+import matplotlib.dates
 from matplotlib.figure import Figure
 
+from ddp_perf.core.history import SessionInfo
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.history import describe_change
+from ddp_perf.report.history import describe_change, unit_of
 from ddp_perf.report.text import metric_title
 from ddp_perf.session.history import CaseHistory
 from ddp_perf.system.files import replace_file
@@ -33,9 +35,10 @@ def write_history_plot(path: Path, history: CaseHistory) -> None:
 def history_figure(history: CaseHistory) -> Figure:
     """Date against the figure, in the unit of the metric."""
     series, sound = history.series, history.series.sound()
+    unit, scale = unit_of(series.metric)
     figure = Figure(figsize=(9.0, 5.0), layout="constrained")
     axes = figure.subplots()
-    groups: dict[tuple[str, str, str], list[tuple[datetime.datetime, float]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for night in series.nights:
         verdict, value = night.figure.verdict, night.figure.value
         if value is None or night.session.injections:
@@ -43,26 +46,28 @@ def history_figure(history: CaseHistory) -> Figure:
         outcome = verdict.outcome if verdict else None
         marker, colour = _MARKERS.get(outcome, _PLAIN) if outcome else _PLAIN
         label = outcome.value if outcome in _MARKERS and outcome else "night"
-        groups.setdefault((label, marker, colour), []).append((_date(night.session.date), value))
+        groups.setdefault((label, marker, colour), []).append((_day(night.session), scale * value))
     for (label, marker, colour), points in groups.items():
-        dates, values = zip(*points, strict=True)
-        axes.scatter(dates, values, marker=marker, color=colour, s=22, label=label)
+        days = [day for day, _ in points]
+        values = [value for _, value in points]
+        axes.scatter(days, values, marker=marker, color=colour, s=22, label=label)
     if history.trend is not None:
-        dates = [_date(night.session.date) for night in sound]
-        axes.plot(dates, history.trend.levels, color="black", linewidth=1.2, label="level found")
+        days = [_day(night.session) for night in sound]
+        levels = [scale * level for level in history.trend.levels]
+        axes.plot(days, levels, color="black", linewidth=1.2, label="level found")
     for found in history.ranges:
         change = found.change
-        axes.axvspan(
-            _date(found.before.date), _date(found.after.date), color="tab:red", alpha=0.12
-        )
+        axes.axvspan(_day(found.before), _day(found.after), color="tab:red", alpha=0.12)
         said = describe_change(change, f"from {sound[change.first].session.date[:10]}")
         axes.plot([], [], color="tab:red", alpha=0.3, linewidth=6, label=said)
-    axes.set_ylabel(metric_title(series.metric))
+    axes.set_ylabel(f"{metric_title(series.metric)}, {unit}")
+    axes.xaxis_date()
     axes.set_title(f"{series.case.case_id}\non {series.case.accelerator}", fontsize=9)
     axes.legend(fontsize=8, loc="best")
     figure.autofmt_xdate()
     return figure
 
 
-def _date(text: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(text)
+def _day(info: SessionInfo) -> float:
+    date = datetime.datetime.fromisoformat(info.date)
+    return float(matplotlib.dates.date2num(date))  # type: ignore[no-untyped-call]

@@ -80,7 +80,7 @@ def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[st
         f"{scaling.speedup:.2f}" if scaling else "–",
         f"{scaling.efficiency:.0%}" if scaling else "–",
         f"{scaling.exposed_fraction:.0%}" if scaling else "–",
-        _worst(findings).value if findings else "–",
+        _verdict(findings),
         f"{detectable:.1%}" if detectable is not None else "–",
     ]
 
@@ -89,7 +89,7 @@ def _notes(result: SuiteResult) -> list[str]:
     notes = [
         line
         for finding in result.findings
-        if finding.verdict.outcome not in _QUIET or finding.drift is not None
+        if finding.verdict.outcome not in _QUIET or finding.drift is not None or finding.known
         if not finding.disturbance
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
@@ -128,6 +128,16 @@ def short_names(ids: Sequence[str]) -> list[str]:
         return list(ids)
     kept = [i for i, column in enumerate(zip(*parts, strict=True)) if len(set(column)) > 1]
     return ["-".join(row[i] for i in kept) for row in parts]
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    """The worst, where it is no surprise marked as such."""
+    if not findings:
+        return "–"
+    worst = _worst(findings)
+    causes = [finding for finding in findings if finding.verdict.outcome is worst]
+    expected = all(finding.known and finding.known.state == "expected" for finding in causes)
+    return f"{worst.value}\n(known)" if expected else worst.value
 
 
 def _worst(findings: Sequence[Finding]) -> Outcome:

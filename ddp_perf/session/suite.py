@@ -16,6 +16,7 @@ from ddp_perf.core.injection import Injection
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
+from ddp_perf.session.acknowledging import with_known
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
@@ -97,6 +98,8 @@ def run_suite(
         )
     finally:
         progress.end()
+    known = with_known(result.findings, baseline, result.date)
+    result = msgspec.structs.replace(result, findings=known)
     if request.save_mode is None:
         return result
     ids = [case.id for case in request.cases]

@@ -79,7 +79,7 @@ def _propose(nights: Floats, penalty: float) -> Iterator[Move]:
     import ruptures
 
     search = ruptures.KernelCPD(kernel="linear", min_size=CONFIRMING)
-    bounds = [0, *search.fit(nights[:, None]).predict(pen=penalty)]
+    bounds = [0, *map(int, search.fit(nights[:, None]).predict(pen=penalty))]
     for run in _runs(nights, bounds):
         start, end = bounds[run[0] - 1], bounds[run[-1] + 1]
         stretches = [nights[bounds[n] : bounds[n + 1]] for n in range(run[0] - 1, run[-1] + 1)]
