@@ -39,7 +39,7 @@ Accelerator = Annotated[
 ]
 _BASELINES = Path("baselines")
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback()

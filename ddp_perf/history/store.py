@@ -64,11 +64,11 @@ class HistoryStore:
             raise HistoryError(f"{self.name}: there is no such file; --ddp-history writes one")
         if path is not None and create:
             _make_directory(path)
-        with self._database.reading() as connection:
-            current = is_current(connection)
-        if not current:
-            with self._database.making_tables() as connection:
-                migrate(connection)
+        try:
+            self._bring_up_to_date()
+        except BaseException:
+            self.close()
+            raise
 
     def append(self, sessions: Iterable[SessionRecord]) -> int:
         """Store them in one transaction; on disk when it returns. How many were new.
@@ -127,6 +127,13 @@ class HistoryStore:
 
     def close(self) -> None:
         self._database.close()
+
+    def _bring_up_to_date(self) -> None:
+        with self._database.reading() as connection:
+            current = is_current(connection)
+        if not current:
+            with self._database.making_tables() as connection:
+                migrate(connection)
 
     def _session_keys(
         self, connection: Connection, records: Sequence[SessionRecord]
