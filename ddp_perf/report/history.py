@@ -131,7 +131,7 @@ def _findings(history: CaseHistory) -> Iterator[str]:
 
 
 def _nights(count: int) -> str:
-    return f"{count} night{'s' if count > 1 else ''}"
+    return f"{count} night{'' if count == 1 else 's'}"
 
 
 def _since_first(history: CaseHistory) -> str:

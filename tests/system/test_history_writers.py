@@ -1,4 +1,4 @@
-"""Several runners write one history at once; what one of them was told is stored, is there, once."""
+"""Several runners write one history at once; what one was told is stored, is there, once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ WRITER = f"""
 import sys
 from ddp_perf.core.history import SessionRecord
 from ddp_perf.history.store import HistoryStore
-from tests.builders import make_case, make_night
+from tests.builders import make_case
+from tests.nights import make_night
 
 url, host = sys.argv[1:]
 store = HistoryStore(url)  # all of them make the tables at once

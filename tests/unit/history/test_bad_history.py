@@ -9,7 +9,8 @@ import pytest
 
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.store import HistoryStore
-from tests.builders import make_case, make_night
+from tests.builders import make_case
+from tests.nights import make_night
 
 RECORD = make_night(make_case(), 0, 0.01)
 

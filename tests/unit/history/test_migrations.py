@@ -12,7 +12,8 @@ from ddp_perf.errors import HistoryError
 from ddp_perf.history import migrations
 from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
-from tests.builders import make_case, make_night
+from tests.builders import make_case
+from tests.nights import make_night
 
 
 @pytest.fixture

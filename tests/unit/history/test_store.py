@@ -9,7 +9,8 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.store import HistoryStore, batches
-from tests.builders import make_case, make_night
+from tests.builders import make_case
+from tests.nights import make_night
 
 
 def nights_of(store, metric="step_time"):
