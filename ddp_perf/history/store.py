@@ -48,12 +48,12 @@ _WORK = msgspec.json.Decoder(dict[str, Scalar])
 class HistoryStore:
     """The history behind a URL, ``sqlite:///FILE`` or ``postgresql://…``."""
 
-    def __init__(self, url: str, *, create: bool = True, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, url: str, *, create: bool = True, patience_s: float | None = None) -> None:
         """``create``: begin one where there is none.
 
         Raises HistoryError where it cannot be opened, is corrupt, or of a newer ddp-perf.
         """
-        self._database = Database(url, patience_s=patience_s)
+        self._database = Database(url, patience_s=PATIENCE_S if patience_s is None else patience_s)
         self.name = self._database.name
         # Seen before, and never changed: most cases share their sessions, and most nights
         # their cases.

@@ -20,7 +20,7 @@ def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
     """One row a case: how many nights, where it stands, and its newest change."""
     table = plain_table()
     table.add_column("case", overflow="fold")
-    for heading in ("nights", "newest", "value", "since the\nfirst", "newest\nchange"):
+    for heading in ("nights", "newest", "since the\nfirst", "last\nchange"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("on")
     for history in histories:
@@ -107,7 +107,6 @@ def _overview_row(history: CaseHistory) -> list[str]:
     change = trend.changes[-1] if trend and trend.changes else None
     return [
         str(len(series.nights)),
-        newest.session.date[:10],
         _shown(series.metric, newest.figure.value, unit=True),
         _percent(distance.ratio) if distance else "–",
         _percent(change.ratio) if change else "–",

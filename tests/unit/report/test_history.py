@@ -97,9 +97,8 @@ def test_the_overview_has_a_row_a_case_and_names_what_is_slower():
     text = overview_text([history(), history(stepped(ratio=1.0))], 80)
     rows = [line for line in text.splitlines() if line.startswith("mlp-")]
 
-    assert rows[0].split()[1:] == ["40", "2026-02-09", *rows[0].split()[3:]]
-    assert "2026-01-21" in rows[0]
-    assert "–" in rows[1]
+    assert re.fullmatch(r"\S+ +40 +10\.\d+ ms +\+5\.\d % +\+5\.\d % +2026-01-21", rows[0])
+    assert re.fullmatch(r"\S+ +40 +10\.\d+ ms +\S+ % +–", rows[1])
     assert flat(text).count("slower than at first:") == 1
 
 
