@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.measurement import Known
 from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.table import headline, short_names, suite_table
 from tests.builders import (
+    make_acknowledgement,
     make_cases,
     make_failure,
     make_finding,
@@ -218,3 +220,25 @@ def test_what_changed_since_the_baseline_is_told_once_for_all(result):
     text = suite_table(noted, 120)
 
     assert text.count("changed since the baseline: torch 2.12.0 → 2.13.0") == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "marked"), [(("expected",), True), (("expected", None), False), (("over",), False)]
+)
+def test_only_what_was_wholly_expected_is_marked_as_known(result, states, marked):
+    said = make_acknowledgement(TWO)
+    findings = [
+        make_finding(
+            TWO, Outcome.REGRESSION, known=state and Known(acknowledgement=said, state=state)
+        )
+        for state in states
+    ]
+
+    assert ("(known)" in suite_table(with_findings(result, *findings), 120)) == marked
+
+
+def test_that_a_known_regression_is_over_is_said_beside_a_pass(result):
+    known = Known(acknowledgement=make_acknowledgement(TWO), state="over")
+    finding = make_finding(TWO, Outcome.PASS, known=known)
+
+    assert "it is over" in suite_table(with_findings(result, finding), 120)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.core.measurement import Known
 from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.text import (
@@ -14,6 +15,7 @@ from ddp_perf.report.text import (
 )
 from ddp_perf.stats.summary import summarise_all
 from tests.builders import (
+    make_acknowledgement,
     make_case,
     make_failure,
     make_finding,
@@ -131,3 +133,20 @@ def test_the_summary_block_counts_throughput_in_the_workloads_unit():
     rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
 
     assert "Throughput       : 12,800 images/s" in summary_block(measurement, rows)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("expected", '"new kernel, see #12"; expected until 2026-12-31'),
+        ("expired", '"new kernel, see #12"; that ended on 2026-12-31'),
+        ("over", "until 2026-12-31; it is over: ddp-perf baseline ack with a past date ends it"),
+    ],
+)
+def test_what_was_acknowledged_is_told_with_its_reason(state, said):
+    known = Known(acknowledgement=make_acknowledgement(make_case()), state=state)
+    finding = make_finding(make_case(), Outcome.REGRESSION, known=known)
+
+    last = describe_finding(finding).splitlines()[-1]
+    assert last.startswith("acknowledged on 2026-01-01: ")
+    assert said in last
