@@ -8,6 +8,7 @@ from ddp_perf.cli.audit import audit
 from ddp_perf.cli.baseline import app as baseline
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
+from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.history import app as history
 from ddp_perf.cli.history import bisect_range
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
+app.command()(explain)
 app.command()(selftest)
 app.add_typer(baseline, name="baseline")
 app.add_typer(history, name="history")
