@@ -20,8 +20,10 @@ ddp_start_postgresql() {
         "${as_owner[@]}" "$bin/initdb" --auth=trust --username=postgres -D data
         "${as_owner[@]}" "$bin/pg_ctl" -D data -w -l log -o "-k $postgresql -h ''" start
     ) >"$postgresql/start.log" 2>&1 || {
-        echo "test: PostgreSQL does not start: $(tail -n 1 "$postgresql/start.log")" >&2
-        return 1
+        echo "test: PostgreSQL may not start here ($(tail -n 1 "$postgresql/start.log"));" \
+            "its tests are skipped" >&2
+        rm -rf "$postgresql"
+        return 0
     }
     trap 'cd /; "${as_owner[@]}" "'"$bin"'/pg_ctl" -D "$postgresql/data" -m immediate stop >/dev/null; rm -rf "$postgresql"' EXIT
     export DDP_TEST_POSTGRESQL="postgresql://postgres@/postgres?host=$postgresql"

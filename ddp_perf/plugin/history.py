@@ -59,9 +59,9 @@ class HistoryLog:
         path = self._root / f"history-refused-{stamp}.json"
         try:
             write_results(path, results, complete=True)
-            kept = f"kept in {path}: ddp-perf history import {path.name} appends it"
+            kept = f"kept: ddp-perf history import {path} --history {self.name} appends it"
         except OSError as error:
-            kept = f"and lost: {path} cannot be written: {error.strerror}"
+            kept = f"not kept either: {path} cannot be written: {error.strerror}"
         self.error = f"--ddp-history: {self._why}; what was measured is {kept}"
 
     def summary(self) -> str | None:

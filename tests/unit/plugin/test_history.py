@@ -63,10 +63,10 @@ def test_results_that_the_history_does_not_take_are_kept_beside(url, tmp_path, l
 
     assert log.summary() is None
     assert "another process has been writing here for long" in log.error
-    assert "ddp-perf history import history-refused-20260102T030405.json" in log.error
+    kept = tmp_path / "history-refused-20260102T030405.json"
+    assert f"ddp-perf history import {kept} --history {url} appends it" in log.error
     assert "\n" not in log.error
-    kept = read_results(tmp_path / "history-refused-20260102T030405.json")
-    assert kept.suites == (RESULT,)
+    assert read_results(kept).suites == (RESULT,)
 
 
 def test_what_could_be_kept_nowhere_is_said(url, tmp_path, locked):
@@ -74,7 +74,7 @@ def test_what_could_be_kept_nowhere_is_said(url, tmp_path, locked):
     log.append(RESULT)
     log.close()
 
-    assert "and lost: " in log.error
+    assert "what was measured is not kept either: " in log.error
     assert "cannot be written: No such file" in log.error
 
 
