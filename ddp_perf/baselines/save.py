@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.result import Structure
 
@@ -89,11 +89,15 @@ def is_comparable(stored: CaseBaseline, case: Case) -> bool:
 
 def differences(stored: CaseBaseline, case: Case) -> list[str]:
     """Each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
-    work = case.work()
+    return work_differences(stored.work, case.work())
+
+
+def work_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[str]:
+    """Of two fingerprints."""
     return [
-        f"{name} {stored.work.get(name, 'unset')} → {work.get(name, 'unset')}"
-        for name in sorted(stored.work.keys() | work.keys())
-        if stored.work.get(name) != work.get(name)
+        f"{name} {before.get(name, 'unset')} → {after.get(name, 'unset')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
     ]
 
 

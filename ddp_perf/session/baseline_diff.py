@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from ddp_perf.baselines.save import work_differences
 from ddp_perf.core.baseline import (
     REFERENCE_SESSIONS,
     Acknowledgement,
@@ -85,15 +86,10 @@ def _cases(old: Baseline, new: Baseline) -> Iterator[CaseDiff]:
 
 
 def _changed(case_id: str, before: CaseBaseline, after: CaseBaseline) -> CaseDiff:
-    names = sorted(before.work.keys() | after.work.keys())
     return CaseDiff(
         case_id=case_id,
         kind="changed",
-        work=tuple(
-            f"{name} {before.work.get(name, 'unset')} → {after.work.get(name, 'unset')}"
-            for name in names
-            if before.work.get(name) != after.work.get(name)
-        ),
+        work=tuple(work_differences(before.work, after.work)),
         sessions=(len(before.sessions), len(after.sessions)),
         levels=tuple(_levels(before, after)),
         structure=tuple(_structure(before.structure, after.structure)),

@@ -1,7 +1,8 @@
 """Where a series of nights moved: proposed by least squares, then tested.
 
-Proposed are the steps that the exact penalised segmentation finds (PELT: Killick, Fearnhead &
-Eckley 2012, by ruptures). A split between n1 and n2 nights whose means differ by D lowers the
+Proposed are the steps of the exact penalised segmentation (optimal partitioning: Jackson et al.,
+"An algorithm for optimal partitioning of data on an interval", IEEE Signal Processing Letters
+12(2), 2005). A split between n1 and n2 nights whose means differ by D lowers the
 sum of squares by ``D² n1 n2/(n1 + n2)``, which over the noise's variance is the square of a z
 score; with n − 1 places to split, ``z²(α / 2(n − 1))`` as penalty (Bonferroni) lets no quiet
 series of normal nights pass but for a chance of α. Steps of one direction that a straight line
@@ -75,11 +76,7 @@ def robust_sd(deviations: Floats) -> float:
 
 def _propose(nights: Floats, penalty: float) -> Iterator[Move]:
     """``nights`` in units of their noise. A drift has two places: it costs as two steps."""
-    # Here, since ruptures takes over a second to import.
-    import ruptures
-
-    search = ruptures.KernelCPD(kernel="linear", min_size=CONFIRMING)
-    bounds = [0, *map(int, search.fit(nights[:, None]).predict(pen=penalty))]
+    bounds = cut(nights, penalty)
     for run in _runs(nights, bounds):
         start, end = bounds[run[0] - 1], bounds[run[-1] + 1]
         stretches = [nights[bounds[n] : bounds[n + 1]] for n in range(run[0] - 1, run[-1] + 1)]
@@ -91,6 +88,29 @@ def _propose(nights: Floats, penalty: float) -> Iterator[Move]:
             yield Move(start + drift.first, start + drift.last)
         else:
             yield from (Move(bounds[n], bounds[n]) for n in run)
+
+
+def cut(nights: Floats, penalty: float) -> list[int]:
+    """The stretches, of `CONFIRMING` nights at least, with the least sum of squares around their
+    means and ``penalty`` for each: 0, the first night of every further one, and their number.
+
+    In n² operations, 10 ms for 1,000 nights: each end is held against all starts at once.
+    """
+    n, count = len(nights), np.arange(len(nights) + 1)
+    sums, squares = (np.concatenate([[0.0], np.cumsum(power)]) for power in (nights, nights**2))
+    # With the start s and the end e a stretch costs Σx² − (Σx)²/(e − s).
+    least, start_of = np.full(n + 1, np.inf), np.zeros(n + 1, dtype=int)
+    least[0] = 0.0
+    for end in range(CONFIRMING, n + 1):
+        starts = end - CONFIRMING + 1
+        level = np.square(sums[end] - sums[:starts]) / (end - count[:starts])
+        cost = least[:starts] - squares[:starts] - level
+        start_of[end] = np.argmin(cost)
+        least[end] = cost[start_of[end]] + squares[end] + penalty
+    bounds = [n]
+    while bounds[0] > 0:
+        bounds.insert(0, int(start_of[bounds[0]]))
+    return bounds
 
 
 def _runs(nights: Floats, bounds: Sequence[int]) -> Iterator[list[int]]:

@@ -2,7 +2,8 @@
 
     python tests/quality/drift.py
 
-asv is compared where it is installed (extra ``peers``). Otava pins an old numpy: give it a
+asv, and ruptures for the segmentation alone, are compared where they are installed (extra
+``peers``). Otava pins an old numpy: give it a
 virtual environment of its own (pip install apache-otava) and name its interpreter in
 DDP_OTAVA_PYTHON.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
+from ddp_perf.stats.changes import CONFIRMING, cut
 from ddp_perf.stats.trend import find_trend
 from tests.quality.families import Floats
 
@@ -106,6 +108,7 @@ def _restless_end(random: np.random.Generator) -> Floats:
 
 
 def main() -> None:
+    print(_same_cuts())
     detectors = {"ddp-perf": _own, **_peers()}
     print(f"{SERIES} series of {NIGHTS} nights each; per cent of series, levels begun a series")
     print(" " * 38 + "".join(f"{name:>24}" for name in detectors))
@@ -115,6 +118,22 @@ def main() -> None:
         print(f"{family.name:38}" + "".join(f"{cell:>24}" for cell in cells))
         if family.place is not None and "a night" in family.name:
             print(f"{'':6}{_drifts(family, series)}")
+
+
+def _same_cuts() -> str:
+    """Whether the segmentation is that of ruptures, of every series above."""
+    try:
+        ruptures = importlib.import_module("ruptures")
+    except ImportError:
+        return "the segmentation is not compared with that of ruptures: pip install ruptures"
+    same = total = 0
+    for family in families():
+        for one in family.series():
+            nights = (np.log(one) - np.mean(np.log(one))) / family.sd
+            search = ruptures.KernelCPD(kernel="linear", min_size=CONFIRMING).fit(nights[:, None])
+            same += cut(nights, 14.0) == [0, *search.predict(pen=14.0)]
+            total += 1
+    return f"the segmentation is that of ruptures in {same} of {total} series"
 
 
 def _score(family: Family, found: Places) -> str:

@@ -41,8 +41,8 @@ def main() -> None:
         rows = CASES * NIGHTS
         print(
             f"import: {rows:,} rows of {NIGHTS} sessions in {took:.0f} s, {rows / took:,.0f}"
-            f" rows/s ({cpu:.0f} s of CPU), {TOGETHER} sessions a transaction ({store.name.partition(':')[0]};"
-            " target: 20,000 rows/s)"
+            f" rows/s ({cpu:.0f} s of CPU), {TOGETHER} sessions a transaction"
+            f" ({store.name.partition(':')[0]}; target: 20,000 rows/s)"
         )
         cases = store.cases()
         find_trend([1.0, 1.1, 1.0, 1.1])  # loads what is loaded once

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.stats.changes import FALSE_ALARMS, find_moves, median_of_three, noise_sd
+from ddp_perf.stats.changes import FALSE_ALARMS, cut, find_moves, median_of_three, noise_sd
 from ddp_perf.stats.moves import Move, fit, split_gain
 
 
@@ -82,6 +84,26 @@ def test_figures_that_never_vary_show_the_smallest_step():
     assert moves(nights) == []
     nights[17:] += 1e-3
     assert moves(nights) == [Move(17, 17)]
+
+
+def all_cuts(nights):
+    """Every way to cut so many nights into stretches of two and more."""
+    if nights >= 2:
+        yield [0, nights]
+    for last in range(2, nights - 1):
+        yield from ([*bounds, nights] for bounds in all_cuts(last))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 10), st.floats(0.01, 5))
+def test_a_cut_is_the_best_of_all(seed, count, penalty):
+    nights = quiet(seed, count, sd=1.0)
+
+    def cost(bounds):
+        stretches = [nights[start:end] for start, end in itertools.pairwise(bounds)]
+        squares = sum(float(np.square(each - each.mean()).sum()) for each in stretches)
+        return squares + penalty * len(stretches)
+
+    assert cost(cut(nights, penalty)) == pytest.approx(min(map(cost, all_cuts(count))))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
