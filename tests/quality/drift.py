@@ -11,6 +11,7 @@ DDP_OTAVA_PYTHON.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -121,19 +122,32 @@ def main() -> None:
 
 
 def _same_cuts() -> str:
-    """Whether the segmentation is that of ruptures, of every series above."""
+    """How the segmentation compares with that of ruptures, on every series below.
+
+    Both say that they find the least; the pruning of ruptures at times misses it.
+    """
     try:
         ruptures = importlib.import_module("ruptures")
     except ImportError:
         return "the segmentation is not compared with that of ruptures: pip install ruptures"
-    same = total = 0
+    penalty, same, better, total = 14.0, 0, 0, 0
     for family in families():
         for one in family.series():
             nights = (np.log(one) - np.mean(np.log(one))) / family.sd
             search = ruptures.KernelCPD(kernel="linear", min_size=CONFIRMING).fit(nights[:, None])
-            same += cut(nights, 14.0) == [0, *search.predict(pen=14.0)]
+            ours, theirs = cut(nights, penalty), [0, *search.predict(pen=penalty)]
+            same += ours == theirs
+            better += _cost(nights, ours, penalty) < _cost(nights, theirs, penalty)
             total += 1
-    return f"the segmentation is that of ruptures in {same} of {total} series"
+    return (
+        f"the segmentation is that of ruptures in {same} of {total} series, and of less cost in"
+        f" {better} of the others"
+    )
+
+
+def _cost(nights: Floats, bounds: Sequence[int], penalty: float) -> float:
+    stretches = [nights[start:end] for start, end in itertools.pairwise(bounds)]
+    return sum(float(np.square(s - s.mean()).sum()) + penalty for s in stretches)
 
 
 def _score(family: Family, found: Places) -> str:
