@@ -12,6 +12,7 @@ import msgspec
 _REMEDIES = {
     "workload": "write one of the suite's own, or module:function",
     "suite": "use letters, digits, dot, dash and underscore",
+    "sizes[...]": "write whole KiB, MiB or GiB, as in 64KiB",
 }
 
 

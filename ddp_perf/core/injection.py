@@ -30,6 +30,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap")
+_BESIDE_STEPS: tuple[Kind, ...] = ("memory", "cpu-hog")  # the others change a training step
 _FLOAT32 = 4
 
 _NUMBER = r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)"
@@ -75,6 +76,8 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
 
     def applies_to(self, case: Case) -> bool:
         """Whether the case has what this injection changes."""
+        if not case.trains and self.kind not in _BESIDE_STEPS:
+            return False
         if self.rank is not None:
             return self.rank < case.world_size
         if self.kind == "no-overlap" and case.comm_hook is not None:
@@ -112,9 +115,9 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
         if targets.count(target) > 1:
             raise ConfigError(f"--ddp-inject {injection.text}: {injection.kind} is given twice")
         if cases and not any(injection.applies_to(case) for case in cases):
-            lacking = (
-                "trains with DDP" if injection.rank is None else f"has a rank {injection.rank}"
-            )
+            lacking = "trains with DDP" if injection.kind in _NEEDS_DDP else "trains"
+            if injection.rank is not None:
+                lacking = f"trains with a rank {injection.rank}"
             if injection.kind == "no-overlap":
                 lacking += " and its own all-reduce"
             raise ConfigError(f"--ddp-inject {injection.text}: no selected case {lacking}")

@@ -1,31 +1,26 @@
-"""What one rank does: build, wrap, run the steps, count, and hand over what it measured."""
+"""What one rank does: build, run the steps, look at what they did, and hand over all of it."""
 
 from __future__ import annotations
 
 import gc
-import math
 import re
 import resource
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.tensor import DTensor
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
 from ddp_perf.worker.clock import ThreadTimer, step_clock
+from ddp_perf.worker.collective import CollectiveSteps
 from ddp_perf.worker.control import control_times_s
-from ddp_perf.worker.flops import FlopCounter
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
-from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
+from ddp_perf.worker.steps import Steps
 from ddp_perf.worker.trainer import Trainer
 
 
@@ -42,20 +37,17 @@ def measure(
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
     injected = Injected(injections, rank, device)
-    trainer = Trainer(injected.case(case), rank, device, heartbeats)
-    injected.into(trainer)
+    steps = _steps(case, rank, device, heartbeats, injected)
     with injected.beside():
         watch = RankWatch(
             placement.cores,
             pinned=case.tier == "cpu",
             gpu=placement.device_id if case.tier == "gpu" else None,
         )
-        step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
+        step_s, cpu_s = timed_steps(steps, case.schedule.steps, device)
         conditions = watch.conditions()
     peak_memory = _peak_memory(device)  # before anything else can raise it
-    trainer.settle(SETTLED_AFTER)
-    with FlopCounter() as counter:
-        structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
+    facts = steps.facts()
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     return RankResult(
@@ -65,35 +57,44 @@ def measure(
         cpu_s=tuple(cpu_s[warmup:]),
         control_s=tuple(control_s),
         peak_memory=peak_memory,
-        digest=parameter_digest(trainer.module),
-        structure=structure,
-        ddp_logging=_finite(ddp_logging(trainer.module)),
-        flops=counter.flops,
-        unit=trainer.unit,
+        digest=facts.digest,
+        structure=facts.structure,
+        ddp_logging=facts.ddp_logging,
+        flops=facts.flops,
+        unit=facts.unit,
         conditions=conditions,
     )
 
 
-def timed_steps(
-    trainer: Trainer, steps: int, device: torch.device
-) -> tuple[list[float], list[float]]:
+def _steps(
+    case: Case, rank: int, device: torch.device, heartbeats: Heartbeats, injected: Injected
+) -> Steps:
+    """What the case repeats, ready for its first step."""
+    if case.collective is not None:
+        return CollectiveSteps(case.collective, rank, device, heartbeats)
+    trainer = Trainer(injected.case(case), rank, device, heartbeats)
+    injected.into(trainer)
+    return trainer
+
+
+def timed_steps(steps: Steps, count: int, device: torch.device) -> tuple[list[float], list[float]]:
     """Seconds of each step by the device's clock, and of the host thread's CPU time.
 
     Nothing in the loop waits for the device: that would hide the overlap of computation
     and communication that DDP exists for.
     """
-    clock, timer = step_clock(device, steps), ThreadTimer()
+    clock, timer = step_clock(device, count), ThreadTimer()
     gc.collect()
     gc.disable()
     dist.barrier()
     clock.mark()
     timer.mark()
-    for _ in range(steps):
-        trainer.step()
+    for _ in range(count):
+        steps.step()
         clock.mark()
         timer.mark()
     gc.enable()
-    return clock.intervals_s(trainer.beat), timer.intervals_s()
+    return clock.intervals_s(steps.beat), timer.intervals_s()
 
 
 def _peak_memory(device: torch.device) -> int:
@@ -106,27 +107,3 @@ def _peak_memory(device: torch.device) -> int:
         if match:
             return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def parameter_digest(module: nn.Module) -> int:
-    """A checksum of all parameters, bit by bit: equal on ranks that hold the same model.
-
-    Collective where they are sharded: each is put together, one at a time.
-    """
-    digest = 0
-    for parameter in module.parameters():
-        data = parameter.detach()
-        if isinstance(data, DTensor):
-            data = data.full_tensor()
-        data = data.cpu().contiguous().flatten().view(torch.uint8)
-        digest = zlib.crc32(data.numpy().data, digest)
-    return digest
-
-
-def _finite(data: dict[str, Any]) -> dict[str, int | float | str]:
-    """Without what JSON cannot hold."""
-    return {
-        name: value
-        for name, value in data.items()
-        if isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
-    }

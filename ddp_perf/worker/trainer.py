@@ -11,7 +11,11 @@ from ddp_perf.strategies.precision import autocast, grad_scaler
 from ddp_perf.strategies.registry import apply_strategy
 from ddp_perf.strategies.strategy import Parts
 from ddp_perf.torch_compat import set_tf32
+from ddp_perf.worker.digest import parameter_digest
+from ddp_perf.worker.flops import FlopCounter
 from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.steps import StepFacts
+from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.workloads.registry import build
 from ddp_perf.workloads.workload import BuildContext
 
@@ -24,6 +28,7 @@ class Trainer:
     def __init__(self, case: Case, rank: int, device: torch.device, heartbeats: Heartbeats) -> None:
         torch.manual_seed(_SEED)
         set_tf32(case.precision == "tf32")
+        assert case.batch_size is not None  # it trains
         context = BuildContext(
             device=device,
             batch_size=case.batch_size,
@@ -69,6 +74,19 @@ class Trainer:
         """Train on until so many steps are done, and the next one is a full one."""
         while self._steps < steps or not self._strategy.is_full_step(self._steps):
             self.step()
+
+    def facts(self) -> StepFacts:
+        """Of one more step, once DDP and hooks have settled; and of the parameters after it."""
+        self.settle(SETTLED_AFTER)
+        with FlopCounter() as counter:
+            structure = count_structure(self.module, self.step)  # the ranks are still in step
+        return StepFacts(
+            digest=parameter_digest(self.module),
+            structure=structure,
+            ddp_logging=ddp_logging(self.module),
+            flops=counter.flops,
+            unit=self.unit,
+        )
 
     def beat(self) -> None:
         """Tell the supervisor that this rank gets on."""
