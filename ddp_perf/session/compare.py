@@ -16,6 +16,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.conditions import qualified
 from ddp_perf.session.gate import Bar, Remedies, judge_suite
+from ddp_perf.session.links import find_links
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.saving import new_sessions
 from ddp_perf.stats.budget import alpha_per_metric
@@ -154,7 +155,12 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         for finding in judge_suite(suite.measurements, suite.summaries, bar)
     ]
     return msgspec.structs.replace(
-        suite, baseline_path=old.name, alpha=alpha, findings=tuple(findings), saved={}
+        suite,
+        baseline_path=old.name,
+        alpha=alpha,
+        findings=tuple(findings),
+        links=find_links(suite.measurements, suite.summaries, bar.baseline, bar.environment),
+        saved={},
     )
 
 

@@ -6,10 +6,24 @@ import msgspec
 
 from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.core.case import Tier
+from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.link import LinkFit, LinkShift, Part
+
+
+class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective over so many ranks: the link that its undisturbed times fit."""
+
+    kind: CollectiveKind
+    ranks: int
+    env: dict[str, str]  # of the ranks: a swept NCCL_ALGO makes links of its own
+    fit: LinkFit | None  # None: the times do not tell a latency and a bandwidth
+    baseline_date: str | None = None  # of the first session that it is compared with
+    shift: LinkShift | None = None  # since the baseline; None: nothing to compare with
+    slower: tuple[Part, ...] = ()  # significantly, and by the suite's tolerance at least
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +40,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
+    links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 

@@ -18,6 +18,7 @@ from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.links import find_links
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
 from ddp_perf.session.plan import estimate_s, interleave
 from ddp_perf.session.published import known_cases
@@ -143,7 +144,9 @@ def _measured_and_judged(
         plan = _plan(request, more, start=1 + plan[-1].round)
         if plan:
             progress.extend(len(plan), describe_more(more, bar.looks))
-    return _grown(before, measured, confirm_suspects(findings, own, bar))
+    result = _grown(before, measured, confirm_suspects(findings, own, bar))
+    links = find_links(result.measurements, result.summaries, bar.baseline, bar.environment)
+    return msgspec.structs.replace(result, links=links)
 
 
 def _tell(
