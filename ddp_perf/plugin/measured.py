@@ -13,7 +13,7 @@ from ddp_perf.core.metric import EFFICIENCY
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.figures import CaseFigures, case_figures
+from ddp_perf.report.figures import CaseFigures, case_figures, properties
 from ddp_perf.report.text import (
     describe_finding,
     describe_launch_failure,
@@ -50,6 +50,11 @@ class MeasuredCase:
     @property
     def measurement(self) -> Measurement:
         return self.result.measurements[self.case.id]
+
+    @property
+    def properties(self) -> dict[str, float]:
+        """Figures of a step, or of a call of a collective, by name and unit: for `record`."""
+        return properties(self.figures, self.case)
 
     def record(self, **properties: object) -> None:
         """Figures for JUnit, beside the verdict."""
@@ -145,7 +150,7 @@ def measured_case(
     utilisation = utilisation_of(measurement, result.environment.accelerator_key)
     if utilisation is not None and utilisation.mfu is not None:
         node.user_properties.append(("mfu", utilisation.mfu))
-    block = summary_block(measurement, result.summaries[case.id], utilisation)
+    block = summary_block(measurement, result.summaries[case.id], figures, utilisation)
     node.add_report_section(phase, "ddp", "\n".join([*placements, "", block]))
     return MeasuredCase(case, result, figures, ddp, node)
 

@@ -7,10 +7,20 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.alpha_beta import bus_factor
 from ddp_perf.stats.scaling import Scaling, weak_scaling
+
+
+class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a collective; bandwidths as nccl-tests' PERFORMANCE.md defines them."""
+
+    call_s: float  # of the typical step
+    algorithm_bytes_per_s: float  # algbw: payload ÷ mean time
+    bus_bytes_per_s: float  # busbw: comparable over world sizes, and with the link's peak
 
 
 class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +31,7 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     throughput: float  # of ``unit``, per second, over all ranks
     unit: str
     scaling: Scaling | None  # None: one rank, or no one-rank leg was measured
+    call: CallFigures | None = None  # of a collective
 
 
 def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
@@ -47,6 +58,33 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
         throughput=throughput,
         unit=result.measurements[case_id].launches[0].unit.name,
         scaling=scaling,
+        call=_of_call(case, step_s, throughput),
+    )
+
+
+def properties(figures: CaseFigures, case: Case) -> dict[str, float]:
+    """The figures of a step for JUnit, by names that say what they are."""
+    if (call := figures.call) is not None:
+        return {
+            "call_us": call.call_s * 1e6,
+            "algbw_gb_per_s": call.algorithm_bytes_per_s / 1e9,
+            "busbw_gb_per_s": call.bus_bytes_per_s / 1e9,
+        }
+    return {
+        "step_time_ms": figures.step_s * 1e3,
+        f"throughput_{figures.unit}_per_s": figures.throughput,
+        f"throughput_per_rank_{figures.unit}_per_s": figures.throughput / case.world_size,
+    }
+
+
+def _of_call(case: Case, step_s: float, throughput: float) -> CallFigures | None:
+    """``throughput``: of its unit, bytes."""
+    if case.collective is None:
+        return None
+    return CallFigures(
+        call_s=step_s / case.collective.calls,
+        algorithm_bytes_per_s=throughput,
+        bus_bytes_per_s=throughput * bus_factor(case.collective.kind, case.world_size),
     )
 
 

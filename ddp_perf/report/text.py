@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import LaunchFailure, Placement
+from ddp_perf.report.figures import CallFigures, CaseFigures
 from ddp_perf.session.utilisation import Utilisation
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
@@ -70,27 +72,43 @@ def _or_unset(value: str | None) -> str:
 def summary_block(
     measurement: Measurement,
     summaries: Sequence[LaunchSummary],
+    figures: CaseFigures,
     utilisation: Utilisation | None = None,
 ) -> str:
     """The block that rank 0 of a benchmark prints, over all launches of the case."""
     case, schedule = measurement.case, measurement.case.schedule
-    mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
-    throughput = statistics.median(summary.throughput for summary in summaries)
-    samples = case.samples_per_step * schedule.measured * len(summaries)
     config = ", ".join(f"{name}={value}" for name, value in case.work().items())
     launches = f"{len(summaries)} launch" + ("es" if len(summaries) > 1 else "")
-    unit = measurement.launches[0].unit.name
     lines = [
-        "=== DDP Scaling Benchmark ===",
+        f"=== {'DDP Scaling' if case.trains else 'Collective'} Benchmark ===",
         f"World size       : {case.world_size}",
         f"Device           : {measurement.launches[0].ranks[0].placement.device}",
         f"Config           : {config}",
         f"Warmup steps     : {schedule.warmup}",
         f"Measured steps   : {schedule.measured} / {schedule.steps} in each of {launches}",
-        f"Avg step time    : {mean_ms:.2f} ms",
-        f"Throughput       : {throughput:,.0f} {unit}/s",
-        f"Measured samples : {samples:,}",
     ]
+    if figures.call is not None:
+        lines += _of_call(figures.call)
+    else:
+        lines += _of_training(case, summaries, figures)
     if utilisation is not None:
         lines.append(f"MFU              : {utilisation}")
     return "\n".join(lines)
+
+
+def _of_training(case: Case, summaries: Sequence[LaunchSummary], figures: CaseFigures) -> list[str]:
+    mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
+    samples = case.samples_per_step * case.schedule.measured * len(summaries)
+    return [
+        f"Avg step time    : {mean_ms:.2f} ms",
+        f"Throughput       : {figures.throughput:,.0f} {figures.unit}/s",
+        f"Measured samples : {samples:,}",
+    ]
+
+
+def _of_call(call: CallFigures) -> list[str]:
+    return [
+        f"Typical call     : {call.call_s * 1e6:.1f} µs",
+        f"Algorithm bandw. : {call.algorithm_bytes_per_s / 1e9:.3f} GB/s",
+        f"Bus bandwidth    : {call.bus_bytes_per_s / 1e9:.3f} GB/s",
+    ]

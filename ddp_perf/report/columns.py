@@ -1,0 +1,52 @@
+"""The figures in a suite's table: those of training, or those of a collective."""
+
+from __future__ import annotations
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.result import Unit
+from ddp_perf.report.figures import CaseFigures, case_figures
+from ddp_perf.session.result import SuiteResult
+
+
+def figure_headings(result: SuiteResult) -> list[str]:
+    """A suite either trains or calls collectives: all of its cases have the same figures."""
+    if not all(measurement.case.trains for measurement in result.measurements.values()):
+        return ["call\nµs", "algbw\nGB/s", "busbw\nGB/s"]
+    device = "GPU" if result.tier == "gpu" else "rank"
+    rates = [f"{_unit(result)}\n/s", f"a {device}\n/s"]
+    return ["step\nms", *rates, "speed\nup", "effi-\ncy", "exp.\ncomm"]
+
+
+def figure_cells(result: SuiteResult, case: Case) -> list[str]:
+    """One for each heading, of a case that was measured."""
+    figures = case_figures(result, case.id)
+    assert figures is not None  # it was measured
+    return _of_training(figures, case) if case.trains else _of_call(figures)
+
+
+def _of_training(figures: CaseFigures, case: Case) -> list[str]:
+    scaling = figures.scaling
+    return [
+        f"{figures.step_s * 1e3:.2f}",
+        f"{figures.throughput:,.0f}",
+        f"{figures.throughput / case.world_size:,.0f}",
+        f"{scaling.speedup:.2f}" if scaling else "–",
+        f"{scaling.efficiency:.0%}" if scaling else "–",
+        f"{scaling.exposed_fraction:.0%}" if scaling else "–",
+    ]
+
+
+def _of_call(figures: CaseFigures) -> list[str]:
+    call = figures.call
+    assert call is not None  # of a collective
+    return [
+        f"{call.call_s * 1e6:,.1f}",
+        f"{call.algorithm_bytes_per_s / 1e9:.3g}",
+        f"{call.bus_bytes_per_s / 1e9:.3g}",
+    ]
+
+
+def _unit(result: SuiteResult) -> str:
+    """What the suite's workload counts; a launch tells, where there was one."""
+    launches = [m.launches[0] for m in result.measurements.values() if m.launches]
+    return launches[0].unit.name if launches else Unit().name
