@@ -205,3 +205,31 @@ def test_fits_of_different_collectives_are_not_compared():
 
     assert gather is not None
     assert compare_links(fitted(), gather) is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "microseconds", "latency_us", "gb_per_s"),
+    [
+        # Times of an all-reduce by nccl-tests: microsoft/superbench-results v0.2.1, nccl-bw.
+        # 2 V100 over PCIe 3.0 x16; the printed bus bandwidth ends at 11.68 GB/s.
+        (2, [9.02, 16.82, 103.6, 1447.9, 11495.0, 91945.0], (3.6, 6.5), (9.7, 14.2)),
+        # 8 A100 over NVSwitch, 230 GB/s at 1 GiB: NCCL changes its protocol on the way up.
+        (8, [36.93, 37.64, 76.13, 256.7, 1157.2, 8164.5], (1.7, 4.2), (143, 349)),
+    ],
+)
+def test_published_times_give_the_bandwidth_that_was_published(
+    ranks, microseconds, latency_us, gb_per_s
+):
+    sizes = [2**10, 2**15, 2**20, 2**24, 2**27, 2**30]
+    points = [
+        LinkPoint(payload=size, seconds=time * 1e-6)
+        for size, time in zip(sizes, microseconds, strict=True)
+    ]
+
+    fit = fit_link(points, kind="all_reduce", ranks=ranks)
+
+    assert fit is not None
+    assert [second * 1e6 for second in fit.latency_s] == pytest.approx(latency_us, abs=0.1)
+    assert [rate / 1e9 for rate in fit.bytes_per_s] == pytest.approx(gb_per_s, rel=0.01)
+    printed = microseconds[-1] * 1e-6 / (2 * (ranks - 1) / ranks * 2**30)
+    assert fit.bytes_per_s[0] < 1 / printed < fit.bytes_per_s[1]
