@@ -9,10 +9,11 @@ import pytest
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import EFFICIENCY
+from ddp_perf.core.metric import EFFICIENCY, is_explained
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.session import DdpSession
+from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.figures import CaseFigures, case_figures, properties
 from ddp_perf.report.text import (
     describe_finding,
@@ -74,6 +75,9 @@ class MeasuredCase:
         self._record_finding(finding)
         text = describe_finding(finding)
         outcome = finding.verdict.outcome
+        why = self.result.explanations.get(self.case.id)
+        if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
+            text = "\n".join([text, *explanation_lines(why)])
         if self._is_settled_by_saving(outcome):
             pytest.skip(f"{text}\n{self.result.saved[self.case.id]}")
         if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):

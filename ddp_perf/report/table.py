@@ -10,12 +10,12 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.columns import figure_cells, figure_headings
-from ddp_perf.report.layout import plain_table, rendered, wrapped
+from ddp_perf.report.explanation import explanation_lines
+from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.links import link_lines, link_notes
 from ddp_perf.report.text import describe_finding, metric_title
 from ddp_perf.session.result import SuiteResult
 
-_NARROWEST = 80
 # The worst verdict of a case stands for it.
 _SEVERITY = [
     Outcome.REGRESSION,
@@ -56,7 +56,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
         else:
             cells = figure_cells(result, measurement.case)
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
-    width = max(width, _NARROWEST)
+    width = max(width, NARROWEST)
     lines = [*rendered(table, width), *link_lines(result, width)]
     return "\n".join([*lines, *wrapped(_notes(result), width)])
 
@@ -80,6 +80,8 @@ def _notes(result: SuiteResult) -> list[str]:
         if not finding.disturbance
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
+    for explanation in result.explanations.values():
+        notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
     notes += _disturbances(result.findings)
     notes += link_notes(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
@@ -107,15 +109,6 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
         metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
         notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
     return notes
-
-
-def short_names(ids: Sequence[str]) -> list[str]:
-    """The ids without the parts that all of them share: they must fit a narrow column."""
-    parts = [case_id.split("-") for case_id in ids]
-    if len(ids) < 2 or len({len(row) for row in parts}) > 1:
-        return list(ids)
-    kept = [i for i, column in enumerate(zip(*parts, strict=True)) if len(set(column)) > 1]
-    return ["-".join(row[i] for i in kept) for row in parts]
 
 
 def _worst(findings: Sequence[Finding]) -> Outcome:

@@ -8,8 +8,10 @@ from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.link import LinkFit, LinkShift, Part
 
@@ -41,6 +43,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
+    explanations: dict[str, Explanation] = {}  # by case id: why it got slower
+    explaining: dict[str, tuple[LaunchResult, ...]] = {}  # launches for that alone, never judged
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 

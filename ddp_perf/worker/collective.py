@@ -6,19 +6,18 @@ the values are zeros: a sum in place, over and over, of anything else would over
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.collective import FLOAT32, CollectiveKind, CollectiveStep, size_text
+from ddp_perf.core.collective import FLOAT32, CollectiveStep, size_text
 from ddp_perf.core.result import Unit
 from ddp_perf.errors import CollectiveError
-from ddp_perf.torch_compat import all_gather, reduce_scatter
+from ddp_perf.worker.calls import CALLS, ROOT
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.steps import StepFacts
 
-_ROOT = 0  # of a broadcast
 _PERIOD = 1021  # prime: no chunk of an algorithm is as long, so that none passes for another
 
 
@@ -35,10 +34,11 @@ class CollectiveSteps:
         self._rank = rank
         self._heartbeats = heartbeats
         self._world_size = dist.get_world_size()
+        # The payload, and what this rank has or gets of it.
         self._whole = torch.zeros(step.payload // FLOAT32, device=device)
         self._shares = self._whole.chunk(self._world_size)  # views: one for each rank
         self._own = torch.zeros_like(self._shares[rank])
-        self._call = self._calls()[step.kind]
+        self._call = functools.partial(CALLS[step.kind], self._whole, self._own)
         self._check()
 
     def step(self) -> None:
@@ -54,16 +54,6 @@ class CollectiveSteps:
         """The unit makes algorithm bandwidth (nccl-tests: algbw) of the throughput."""
         self._check()
         return StepFacts(unit=Unit(name="bytes", per_sample=self._step.payload))
-
-    def _calls(self) -> dict[CollectiveKind, Callable[[], object]]:
-        """``whole`` is the payload; ``own`` is what a rank has or gets of it."""
-        whole, own, group = self._whole, self._own, dist.group.WORLD
-        return {
-            "all_reduce": lambda: dist.all_reduce(whole),
-            "reduce_scatter": lambda: reduce_scatter(own, whole, group),
-            "all_gather": lambda: all_gather(whole, own, group),
-            "broadcast": lambda: dist.broadcast(whole, src=_ROOT),
-        }
 
     def _check(self) -> None:
         """One call on values that tell ranks and places apart; zeros are left behind."""
@@ -87,7 +77,7 @@ class CollectiveSteps:
         """What arithmetic makes of every rank's values."""
         ranks = range(self._world_size)
         if self._step.kind == "broadcast":
-            return self._values(_ROOT)
+            return self._values(ROOT)
         if self._step.kind == "all_gather":
             return torch.cat([self._values(r).chunk(self._world_size)[r] for r in ranks])
         # Rank r adds r to rank 0's values.

@@ -21,7 +21,7 @@ from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.steps import Steps
-from ddp_perf.worker.trainer import Trainer
+from ddp_perf.worker.training import TrainingSteps
 
 
 def measure(
@@ -31,13 +31,14 @@ def measure(
     placement: Placement,
     heartbeats: Heartbeats,
     injections: Sequence[Injection],
+    probe_steps: int,
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
     control_s = control_times_s(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
     injected = Injected(injections, rank, device)
-    steps = _steps(case, rank, device, heartbeats, injected)
+    steps = _steps(case, rank, device, heartbeats, injected, probe_steps)
     with injected.beside():
         watch = RankWatch(
             placement.cores,
@@ -46,8 +47,8 @@ def measure(
         )
         step_s, cpu_s = timed_steps(steps, case.schedule.steps, device)
         conditions = watch.conditions()
-    peak_memory = _peak_memory(device)  # before anything else can raise it
-    facts = steps.facts()
+        peak_memory = _peak_memory(device)  # before anything else can raise it
+        facts = steps.facts()
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     return RankResult(
@@ -63,18 +64,24 @@ def measure(
         flops=facts.flops,
         unit=facts.unit,
         conditions=conditions,
+        probe=facts.probe,
     )
 
 
 def _steps(
-    case: Case, rank: int, device: torch.device, heartbeats: Heartbeats, injected: Injected
+    case: Case,
+    rank: int,
+    device: torch.device,
+    heartbeats: Heartbeats,
+    injected: Injected,
+    probe_steps: int,
 ) -> Steps:
     """What the case repeats, ready for its first step."""
     if case.collective is not None:
         return CollectiveSteps(case.collective, rank, device, heartbeats)
-    trainer = Trainer(injected.case(case), rank, device, heartbeats)
-    injected.into(trainer)
-    return trainer
+    training = TrainingSteps(injected.case(case), rank, device, heartbeats, probe_steps)
+    injected.into(training)
+    return training
 
 
 def timed_steps(steps: Steps, count: int, device: torch.device) -> tuple[list[float], list[float]]:

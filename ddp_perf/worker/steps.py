@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.result import Structure, Unit
 
 
@@ -14,6 +15,7 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     digest: int | None = None
     structure: Structure | None = None
+    probe: RankProbe | None = None
     ddp_logging: dict[str, int | float | str] = {}
     flops: int | None = None
     unit: Unit

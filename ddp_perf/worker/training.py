@@ -1,0 +1,45 @@
+"""Steps that train."""
+
+from __future__ import annotations
+
+import torch
+
+from ddp_perf.core.case import Case
+from ddp_perf.worker.digest import parameter_digest
+from ddp_perf.worker.flops import FlopCounter
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.probe import probe
+from ddp_perf.worker.steps import StepFacts
+from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
+from ddp_perf.worker.trainer import Trainer
+
+
+class TrainingSteps(Trainer):
+    """A trainer, and what can be told of its steps once they were timed."""
+
+    def __init__(
+        self,
+        case: Case,
+        rank: int,
+        device: torch.device,
+        heartbeats: Heartbeats,
+        probe_steps: int,
+    ) -> None:
+        super().__init__(case, rank, device, heartbeats)
+        self._case = case
+        self._device = device
+        self._probe_steps = probe_steps
+
+    def facts(self) -> StepFacts:
+        """Of one more step, once DDP and hooks have settled, and then of the probe's."""
+        self.settle(SETTLED_AFTER)
+        with FlopCounter() as counter:
+            structure = count_structure(self.module, self.step)  # the ranks are still in step
+        return StepFacts(
+            digest=parameter_digest(self.module),
+            structure=structure,
+            probe=probe(self._case, self, structure.collectives, self._device, self._probe_steps),
+            ddp_logging=ddp_logging(self.module),
+            flops=counter.flops,
+            unit=self.unit,
+        )
