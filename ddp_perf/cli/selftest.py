@@ -128,9 +128,7 @@ def _suite(config: Path | None, capacity: Capacity) -> list[Case]:
         raise ConfigError(f"{_CONFIGS}: there is no suite file; name one with --config")
     cases = [case for case in load_cases(paths, Overrides()) if case.trains]
     if not cases:
-        raise ConfigError(
-            f"{paths[0]}: collectives have no step to slow down; name a suite that trains"
-        )
+        raise ConfigError(f"{paths[0]}: only a step that trains can be slowed; name another suite")
     runnable = [case for case in cases if capacity.obstacle(case) is None]
     if not runnable:
         raise ConfigError(f"{paths[0]}: {cases[0].id} {capacity.obstacle(cases[0])}")
