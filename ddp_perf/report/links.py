@@ -26,12 +26,14 @@ def link_lines(result: SuiteResult, width: int) -> list[str]:
 
 def link_notes(result: SuiteResult) -> list[str]:
     """What is slower than in the baseline, and what could not be fitted."""
+    unfitted = [_name(link) for link in result.links if link.fit is None]
     notes = []
+    if unfitted:
+        notes.append(
+            f"no latency and bandwidth of {'; '.join(unfitted)}: too few sizes were measured"
+            " undisturbed, or their times do not tell both"
+        )
     for link in result.links:
-        if link.fit is None:
-            notes.append(
-                f"{_name(link)}: the times that nothing disturbed tell no latency and bandwidth"
-            )
         for part in link.slower:
             shift = getattr(link.shift, part)
             notes.append(
