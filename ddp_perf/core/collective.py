@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
-KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 FLOAT32 = 4  # bytes of a value
 
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -37,8 +36,6 @@ def parse_size(text: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """65536 → ``64KiB``: the largest unit that leaves a whole number, else bytes."""
-    for unit, factor in reversed(_UNITS.items()):
-        if size % factor == 0:
-            return f"{size // factor}{unit}"
-    return f"{size}B"
+    """65536 → ``64KiB``: whole KiB, in the largest unit that leaves a whole number."""
+    unit = max((unit for unit in _UNITS if size % _UNITS[unit] == 0), key=_UNITS.__getitem__)
+    return f"{size // _UNITS[unit]}{unit}"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
 
-from ddp_perf.core.collective import KINDS
+from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.result import LaunchFailure, LaunchResult, Unit
 from ddp_perf.launch.launcher import LaunchRequest
 from tests.builders import make_collectives
 
+KINDS = get_args(CollectiveKind)
 REPOSITORY = Path(__file__).parents[2]
 WRONG_RESULTS = Path(__file__).parent / "wrong_results"
 

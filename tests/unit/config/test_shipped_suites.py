@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from ddp_perf.config.loading import find_suites, load_cases, load_suite
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.config.schema import suite_schema
-from ddp_perf.core.collective import KINDS, parse_size
+from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions
 
@@ -125,7 +126,7 @@ def test_collectives_are_measured_over_the_sizes_of_gradients_and_parameters():
 
     assert (min(sizes), max(sizes)) == (2**10, 2**30)
     assert sizes == sorted(sizes)
-    assert tuple(suite.collectives) == KINDS
+    assert tuple(suite.collectives) == get_args(CollectiveKind)
     assert suite.world_sizes == [2, 4, 8]
 
 

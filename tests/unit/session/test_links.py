@@ -5,16 +5,23 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.conditions import RankConditions
+from ddp_perf.session.compare import Side, compare_sessions
 from ddp_perf.session.links import find_links
+from ddp_perf.session.suite import SuiteRequest, run_suite
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.stats.alpha_beta import Link, ring_s
 from tests.builders import (
+    FakeLauncher,
+    NotedProgress,
     make_baseline,
+    make_capacity,
     make_case_baseline,
     make_cases,
     make_collectives,
     make_environment,
+    make_launch,
     make_measurement,
     make_session,
     with_conditions,
@@ -144,3 +151,60 @@ def test_a_launch_that_failed_leaves_the_other_sizes():
 
     assert fit is not None
     assert len(fit.points) == 3
+
+
+def session_on(link, directory, **request):
+    """A whole session of CASES, its launcher as fast as ``link``."""
+    numbers = {case.id: number for number, case in enumerate(CASES)}
+
+    def answer(request):
+        case = request.case
+        step_s = step_times(case, link, numbers[case.id])[request.round]
+        return make_launch(case, request.round, step_s=step_s)
+
+    return run_suite(
+        SuiteRequest(
+            **{
+                "suite": "links",
+                "cases": tuple(CASES),
+                "alpha": 0.001,
+                "budget_s": 0,
+                "explain_budget_s": 60,
+                "root": directory,
+                **request,
+            }
+        ),
+        capacity=make_capacity(),
+        launcher=FakeLauncher(answer),
+        store=BaselineStore(directory / "baselines"),
+        progress=NotedProgress(),
+        on_partial=lambda result: None,
+    )
+
+
+SLOW = Link(latency_s=50e-6, bytes_per_s=0.5e9)
+
+
+def test_a_session_tells_of_the_link_since_the_session_that_was_stored(tmp_path):
+    session_on(LINK, tmp_path, save_mode="missing")
+
+    result = session_on(SLOW, tmp_path)
+
+    assert [link.slower for link in result.links] == [("bandwidth",)] * 2
+    assert result.links[0].baseline_date is not None
+    # Collectives have no phases to look into: no launches are spent on that.
+    assert result.explanations == {}
+    assert result.explaining == {}
+    assert {finding.metric for finding in result.findings} == {"step_time"}
+
+
+def test_two_results_files_are_compared_likewise(tmp_path):
+    before, after = (session_on(link, tmp_path) for link in (LINK, SLOW))
+    old, new = (
+        Side(name=name, complete=True, suites=(suite,))
+        for name, suite in (("old.json", before), ("new.json", after))
+    )
+
+    (judged,) = compare_sessions(old, new, false_alarm_rate=0.01).judged
+
+    assert [link.slower for link in judged.links] == [("bandwidth",)] * 2
