@@ -13,6 +13,7 @@ from ddp_perf.core.metric import EFFICIENCY, is_explained
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.session import DdpSession
+from ddp_perf.report.advice import advice_lines
 from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.figures import CaseFigures, case_figures, properties
 from ddp_perf.report.text import (
@@ -155,7 +156,8 @@ def measured_case(
     if utilisation is not None and utilisation.mfu is not None:
         node.user_properties.append(("mfu", utilisation.mfu))
     block = summary_block(measurement, result.summaries[case.id], figures, utilisation)
-    node.add_report_section(phase, "ddp", "\n".join([*placements, "", block]))
+    advice = advice_lines(result, case.id)
+    node.add_report_section(phase, "ddp", "\n".join([*placements, "", block, *advice]))
     return MeasuredCase(case, result, figures, ddp, node)
 
 

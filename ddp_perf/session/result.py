@@ -48,6 +48,11 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 
+    @property
+    def trains(self) -> bool:
+        """A suite either trains or calls collectives: all of its cases have the same figures."""
+        return all(measurement.case.trains for measurement in self.measurements.values())
+
     def finding(self, case_id: str, metric: str) -> Finding | None:
         """None when the case has no such gated metric, or was not measured whole."""
         for finding in self.findings:
