@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddp_perf.report.layout import plain_table, rendered
 from ddp_perf.session.result import LinkFinding, SuiteResult
-from ddp_perf.stats.link import LinkFit, Shift
+from ddp_perf.stats.link import LinkFit
 
 
 def link_lines(result: SuiteResult, width: int) -> list[str]:
@@ -15,12 +15,13 @@ def link_lines(result: SuiteResult, width: int) -> list[str]:
     table = plain_table()
     table.add_column("ring model\n(fitted)", overflow="fold")
     for heading in (
-        *("latency\nµs", "95 %\ninterval", "GB/s\n", "95 %\ninterval"),
-        *("mis-\nfit", "latency\nto base", "byte\nto base"),
+        *("ranks\n", "latency\nµs", "95 %\ninterval", "GB/s\n", "95 %\ninterval"),
+        *("mis-\nfit", "lat.\n×", "byte\n×"),  # × the baseline's time
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for link, fit in fitted:
-        table.add_row(_name(link), *_fit_cells(fit), *_shift_cells(link))
+        name, ranks = f"{link.kind}{_settings(link)}", str(link.ranks)
+        table.add_row(name, ranks, *_fit_cells(fit), *_shift_cells(link))
     return ["", *rendered(table, width)]
 
 
@@ -45,26 +46,30 @@ def link_notes(result: SuiteResult) -> list[str]:
 
 
 def _name(link: LinkFinding) -> str:
-    settings = "".join(f" {name}={value}" for name, value in link.env.items())
-    return f"{link.kind}, {link.ranks} ranks{settings}"
+    return f"{link.kind}, {link.ranks} ranks{_settings(link)}"
+
+
+def _settings(link: LinkFinding) -> str:
+    return "".join(f" {name}={value}" for name, value in link.env.items())
 
 
 def _fit_cells(fit: LinkFit) -> list[str]:
     (quick, slow), (narrow, wide) = fit.latency_s, fit.bytes_per_s
     return [
-        f"{fit.link.latency_s * 1e6:,.1f}",
-        f"{quick * 1e6:,.1f}–{slow * 1e6:,.1f}",
-        f"{fit.link.bytes_per_s / 1e9:.2f}",
-        f"{narrow / 1e9:.2f}–{wide / 1e9:.2f}",
+        _short(fit.link.latency_s * 1e6),
+        f"{_short(quick * 1e6)}–{_short(slow * 1e6)}",
+        _short(fit.link.bytes_per_s / 1e9),
+        f"{_short(narrow / 1e9)}–{_short(wide / 1e9)}",
         f"{fit.misfit:.0%}",
     ]
 
 
 def _shift_cells(link: LinkFinding) -> list[str]:
     if link.shift is None:
-        return ["–", "–"]
-    return [_ratio(link.shift.latency), _ratio(link.shift.bandwidth)]
+        return ["–"] * 2
+    return [f"{shift.ratio:.2f}" for shift in (link.shift.latency, link.shift.bandwidth)]
 
 
-def _ratio(shift: Shift) -> str:
-    return f"{shift.ratio:.2f} ×"
+def _short(number: float) -> str:
+    """Three digits, and never an exponent for a large number."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
