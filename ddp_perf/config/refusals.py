@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ddp_perf.config.suite import Suite
-from ddp_perf.core.strategy import DdpOptions, FsdpOptions
+from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB, DdpOptions, FsdpOptions
 from ddp_perf.errors import ConfigError
-
-_COMPILED_BUCKET_MB = 1  # torch._dynamo's DDPOptimizer: its first bucket, and the least of all
 
 
 def check_options(suite: Suite) -> None:
@@ -47,12 +45,17 @@ def _tf32(suite: Suite) -> Iterator[str]:
         yield "precision: tf32 is a format of GPUs; tier cpu has fp32, bf16 and fp16"
 
 
+def _energy(suite: Suite) -> Iterator[str]:
+    if suite.tolerances.energy is not None and suite.tier == "cpu":
+        yield "tolerances.energy: only GPUs count their energy; tier cpu has none to gate"
+
+
 def _compiled_buckets(suite: Suite) -> Iterator[str]:
     cap = suite.ddp.bucket_cap_mb
-    if suite.compile and suite.strategy == "ddp" and cap < _COMPILED_BUCKET_MB:
+    if suite.compile and suite.strategy == "ddp" and cap < LEAST_COMPILED_BUCKET_MB:
         yield (
             "ddp.bucket_cap_mb: torch.compile cannot split a model at buckets under"
-            f" {_COMPILED_BUCKET_MB} MiB (got {cap:g}); make them larger, or compile: false"
+            f" {LEAST_COMPILED_BUCKET_MB} MiB (got {cap:g}); make them larger, or compile: false"
         )
 
 
@@ -82,6 +85,7 @@ _RULES: tuple[Callable[[Suite], Iterator[str]], ...] = (
     _of_another_strategy,
     _alone,
     _tf32,
+    _energy,
     _compiled_buckets,
     _groups,
     _mixed_steps,

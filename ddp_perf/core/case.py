@@ -42,6 +42,9 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Fraction | None, Meta(description="Step time of N ranks ÷ that of one.")
     ] = 0.05
     peak_memory: Annotated[Fraction | None, Meta(description="Largest memory of a rank.")] = 0.05
+    energy: Annotated[
+        Fraction | None, Meta(description="Joules per sample, of all GPUs; tier gpu only.")
+    ] = None
 
     def of(self, metric: str) -> float | None:
         tolerance: float | None = getattr(self, metric)

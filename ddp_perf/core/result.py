@@ -59,6 +59,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     flops: int | None = None  # of one step: matrix products, convolutions, attention
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
+    energy_j: float | None = None  # of its GPU, over warm-ups and measured steps; None: not known
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from ddp_perf.core.measurement import Finding, LaunchSummary, Look, Measurement
-from ddp_perf.core.metric import METRICS
+from ddp_perf.core.metric import ENERGY, METRICS
 from ddp_perf.core.result import LaunchFailure, Placement
 from ddp_perf.session.utilisation import Utilisation
 
@@ -93,4 +93,7 @@ def summary_block(
     ]
     if utilisation is not None:
         lines.append(f"MFU              : {utilisation}")
+    readings = [row.values[ENERGY.name] for row in summaries if ENERGY.name in row.values]
+    if readings:
+        lines.append(f"Energy           : {statistics.median(readings):.3g} J a sample, all GPUs")
     return "\n".join(lines)

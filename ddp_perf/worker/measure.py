@@ -51,7 +51,7 @@ def measure(
             gpu=placement.device_id if case.tier == "gpu" else None,
         )
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
-        conditions = watch.conditions()
+        watched = watch.watched()
     peak_memory = _peak_memory(device)  # before anything else can raise it
     trainer.settle(SETTLED_AFTER)
     with FlopCounter() as counter:
@@ -70,7 +70,8 @@ def measure(
         ddp_logging=_finite(ddp_logging(trainer.module)),
         flops=counter.flops,
         unit=trainer.unit,
-        conditions=conditions,
+        conditions=watched.conditions,
+        energy_j=watched.energy_j,
     )
 
 

@@ -31,10 +31,10 @@ def session(pytester, monkeypatch):
         """
     )
 
-    def run(machine, *arguments, flops=None):
+    def run(machine, *arguments, **rank):
         def answer(request):
             step_s = (1, 1.004, 0.996, 1.002, 0.998)[request.round] / 10
-            return make_launch(request.case, request.round, step_s=step_s, flops=flops)
+            return make_launch(request.case, request.round, step_s=step_s, **rank)
 
         capacity = make_capacity(machine)
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)

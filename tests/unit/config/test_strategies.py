@@ -133,6 +133,11 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         ),
         pytest.param({"precision": "tf32"}, "precision: tf32 is a format of GPUs", id="tf32"),
         pytest.param(
+            {"tolerances": {"energy": 0.05}},
+            "tolerances.energy: only GPUs count their energy",
+            id="energy",
+        ),
+        pytest.param(
             {"compile": True, "ddp": {"bucket_cap_mb": 0.5}},
             "ddp.bucket_cap_mb: torch.compile cannot split a model at buckets under 1 MiB"
             " (got 0.5)",
