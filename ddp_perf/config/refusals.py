@@ -40,14 +40,31 @@ def _alone(suite: Suite) -> Iterator[str]:
         )
 
 
-def _tf32(suite: Suite) -> Iterator[str]:
-    if suite.precision == "tf32" and suite.tier == "cpu":
+def _of_gpus(suite: Suite) -> Iterator[str]:
+    if suite.tier == "gpu":
+        return
+    if suite.precision == "tf32":
         yield "precision: tf32 is a format of GPUs; tier cpu has fp32, bf16 and fp16"
-
-
-def _energy(suite: Suite) -> Iterator[str]:
-    if suite.tolerances.energy is not None and suite.tier == "cpu":
+    if suite.tolerances.energy is not None:
         yield "tolerances.energy: only GPUs count their energy; tier cpu has none to gate"
+    for name in ("cuda_graphs", "cudnn_benchmark"):
+        if getattr(suite, name):
+            yield f"{name}: an option of GPUs; leave it out, or make it tier: gpu"
+
+
+def _captured(suite: Suite) -> Iterator[str]:
+    """A graph replays what was captured, and nothing that the host would do or decide anew."""
+    clashes = {
+        "strategy: fsdp": suite.strategy == "fsdp",
+        "comm_hooks": any(suite.comm_hooks),
+        "data.num_workers": suite.data.num_workers is not None,
+        "ddp.find_unused_parameters": suite.ddp.find_unused_parameters,
+        "activation_checkpointing": suite.activation_checkpointing,
+        "compile": suite.compile,
+    }
+    for name, is_given in clashes.items():
+        if suite.cuda_graphs and is_given:
+            yield f"cuda_graphs: a step with {name} is not captured here; leave one of them out"
 
 
 def _compiled_buckets(suite: Suite) -> Iterator[str]:
@@ -84,8 +101,8 @@ def _mixed_steps(suite: Suite) -> Iterator[str]:
 _RULES: tuple[Callable[[Suite], Iterator[str]], ...] = (
     _of_another_strategy,
     _alone,
-    _tf32,
-    _energy,
+    _of_gpus,
+    _captured,
     _compiled_buckets,
     _groups,
     _mixed_steps,

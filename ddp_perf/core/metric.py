@@ -30,7 +30,7 @@ PEAK_MEMORY = MetricSpec(
 )
 ENERGY = MetricSpec(
     name="energy",
-    title="energy per sample, of all GPUs",
+    title="energy per sample",
     unit="J",
     missing=(
         "it takes GPUs with NVML's energy counter (from Volta on, no MIG slices), and launches of"

@@ -68,8 +68,8 @@ def pytest_collection_modifyitems(
 
 def _has_no_case(item: pytest.Item) -> bool:
     callspec = getattr(item, "callspec", None)
-    case = callspec.params.get("ddp_case") if callspec else None
-    return callspec is not None and "ddp_case" in callspec.params and not isinstance(case, Case)
+    parameters = callspec.params if callspec else {}
+    return "ddp_case" in parameters and not isinstance(parameters["ddp_case"], Case)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -20,13 +20,16 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
+from ddp_perf.torch_compat import numerics
 from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.flops import FlopCounter
+from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.worker.trainer import Trainer
+from ddp_perf.worker.warm_up import warm_up
 
 
 def measure(
@@ -44,15 +47,21 @@ def measure(
     injected = Injected(injections, rank, device)
     trainer = Trainer(injected.case(case), rank, device, heartbeats)
     injected.into(trainer)
+    on_gpu = case.tier == "gpu"
+    if is_captured(case, device):
+        trainer.capture()
     with injected.beside():
+        # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
+        extra_warmup = warm_up(trainer, device) if on_gpu else None
         watch = RankWatch(
             placement.cores,
-            pinned=case.tier == "cpu",
-            gpu=placement.device_id if case.tier == "gpu" else None,
+            pinned=not on_gpu,
+            gpu=placement.device_id if on_gpu else None,
         )
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
         watched = watch.watched()
     peak_memory = _peak_memory(device)  # before anything else can raise it
+    trainer.release()  # what a graph replays, nothing else sees
     trainer.settle(SETTLED_AFTER)
     with FlopCounter() as counter:
         structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
@@ -71,6 +80,8 @@ def measure(
         flops=counter.flops,
         unit=trainer.unit,
         conditions=watched.conditions,
+        extra_warmup=extra_warmup,
+        numerics=numerics() if on_gpu else None,
         energy_j=watched.energy_j,
     )
 

@@ -151,3 +151,23 @@ def test_a_compiled_model_is_not_split_at_buckets_too_small_for_it(size, fits):
 def test_buckets_too_small_for_every_case_are_refused_with_the_least_size():
     with pytest.raises(ConfigError, match="a compiled one takes buckets of 1MB and more"):
         check_applicable([parse_injection("small-buckets:1KB")], make_cases(compile=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("compute:5%", True),
+        ("extra-allreduce:4", True),
+        ("small-buckets:1KB", True),
+        ("memory:1MB", True),
+        ("cpu-hog:1", True),
+        ("straggler:1:5ms", False),
+        ("data:5ms", False),
+        ("sync-each-step", False),
+        ("no-overlap", False),
+    ],
+)
+def test_what_the_host_does_in_a_step_is_not_replayed_by_a_graph(text, fits):
+    _, two = make_cases(tier="gpu", cuda_graphs=True)
+
+    assert parse_injection(text).applies_to(two) == fits
