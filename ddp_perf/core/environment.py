@@ -36,7 +36,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def conditions(self) -> dict[str, str | int | float | None]:
         """Every field by its name, and every variable by its own."""
         fields = msgspec.structs.asdict(self)
-        return fields.pop("variables") | fields
+        del fields["variables"]
+        return {**fields, **self.variables}
 
     def link_of(self, world_size: int) -> str | None:
         """The slowest link among so many ranks, which take the GPUs in order; None: not known."""
