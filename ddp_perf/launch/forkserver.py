@@ -180,7 +180,8 @@ class _Server:
 def _longest_s(request: LaunchRequest) -> float:
     """What the supervisor's own deadlines can add up to, and then a minute."""
     schedule = request.case.schedule
-    steps = schedule.steps + MOST_EXTRA_WARMUPS + 10
+    extra = MOST_EXTRA_WARMUPS if request.case.tier == "gpu" else 0
+    steps = schedule.steps + extra + 10
     total = schedule.start_deadline_s + steps * schedule.step_deadline_s + 60
     return min(total, _LONGEST_S)
 
