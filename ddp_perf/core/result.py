@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.conditions import LaunchConditions, RankConditions
+from ddp_perf.core.decomposition import RankProbe
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -78,6 +79,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     extra_warmup: WarmUp | None = None  # None: on the CPU tier
     numerics: Numerics | None = None  # None: on the CPU tier
     energy_j: float | None = None  # of its GPU, over warm-ups and measured steps; None: not known
+    probe: RankProbe | None = None  # None: an older file, or a step replayed by a CUDA graph
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):

@@ -27,6 +27,7 @@ from ddp_perf.worker.flops import FlopCounter
 from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
+from ddp_perf.worker.probe import probe
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.worker.trainer import Trainer
 from ddp_perf.worker.warm_up import warm_up
@@ -39,6 +40,7 @@ def measure(
     placement: Placement,
     heartbeats: Heartbeats,
     injections: Sequence[Injection],
+    probe_steps: int,
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
     control_s = control_times_s(device)
@@ -60,11 +62,15 @@ def measure(
         )
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
         watched = watch.watched()
-    peak_memory = _peak_memory(device)  # before anything else can raise it
-    trainer.release()  # what a graph replays, nothing else sees
-    trainer.settle(SETTLED_AFTER)
-    with FlopCounter() as counter:
-        structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
+        peak_memory = _peak_memory(device)  # before anything else can raise it
+        trainer.release()  # what a graph replays, nothing else sees
+        trainer.settle(SETTLED_AFTER)
+        with FlopCounter() as counter:
+            structure = count_structure(trainer.module, trainer.step)  # the ranks are in step
+        digest = parameter_digest(trainer.module)
+        probed = None  # a replayed step is one whole, and an eager one is not where its time goes
+        if not is_captured(case, device):
+            probed = probe(case, trainer, structure.collectives, device, probe_steps)
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     return RankResult(
@@ -74,7 +80,7 @@ def measure(
         cpu_s=tuple(cpu_s[warmup:]),
         control_s=tuple(control_s),
         peak_memory=peak_memory,
-        digest=parameter_digest(trainer.module),
+        digest=digest,
         structure=structure,
         ddp_logging=_finite(ddp_logging(trainer.module)),
         flops=counter.flops,
@@ -83,6 +89,7 @@ def measure(
         extra_warmup=extra_warmup,
         numerics=numerics() if on_gpu else None,
         energy_j=watched.energy_j,
+        probe=probed,
     )
 
 

@@ -41,7 +41,7 @@ class Trainer:
         )
         self.module = self._strategy.module
         batch = workload.batch
-        self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
+        self.batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
         self.unit = workload.unit
         self.loss = workload.loss
         self._optimizer = workload.optimizer(self.module.parameters())
@@ -49,14 +49,19 @@ class Trainer:
         self._scaler = grad_scaler(case, device)
         self.micro_steps = case.gradient_accumulation
         self._replay: Callable[[], None] | None = None  # of a CUDA graph
+        self.phase_done: Callable[[str], None] = _nobody_asks
         self._heartbeats = heartbeats
         self._rank = rank
         self._steps = 0
 
-    def step(self) -> None:
-        """One update of the parameters; two beats, however many micro-steps."""
+    def step(self, *, synchronise: bool = True) -> None:
+        """One update of the parameters; two beats, however many micro-steps.
+
+        ``synchronise=False`` leaves each rank with its own gradients, and so, from then on,
+        with its own parameters; it is nothing that a graph replays.
+        """
         if self._replay is None:
-            self._compute_gradients()
+            self._compute_gradients(synchronise)
         else:
             self._replay()
             self.beat()
@@ -65,13 +70,14 @@ class Trainer:
         self._strategy.after_step()
         self._steps += 1
         self.beat()
+        self.phase_done("optimizer")
 
     def capture(self) -> None:
         """Make forward and backward one CUDA graph, which each step from now on replays.
 
         Raises LaunchError for a workload of changing batches: the graph would go on with one.
         """
-        if not isinstance(self._batches, itertools.repeat):
+        if not isinstance(self.batches, itertools.repeat):
             raise LaunchError(
                 "cuda_graphs: the workload's batch is an iterator, and a graph replays one batch;"
                 " give it as a tuple, or leave cuda_graphs out"
@@ -84,16 +90,21 @@ class Trainer:
         """Back to steps that the host launches, operation by operation."""
         self._replay = None
 
-    def _compute_gradients(self) -> None:
+    def _compute_gradients(self, synchronise: bool = True) -> None:
         self._optimizer.zero_grad(set_to_none=True)
+        self.phase_done("optimizer")
         for micro_step in range(1, self.micro_steps + 1):
             last = micro_step == self.micro_steps
-            with self._strategy.micro_step(last):
+            with self._strategy.micro_step(last and synchronise):
+                batch = next(self.batches)
+                self.phase_done("data")
                 with self._autocast:
-                    loss = self._share(self.loss(self.module, next(self._batches)))
+                    loss = self._share(self.loss(self.module, batch))
                 if last:
                     self.beat()
+                self.phase_done("forward")
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+                self.phase_done("backward")
 
     def settle(self, steps: int) -> None:
         """Train on until so many steps are done, and the next one is a full one."""
@@ -107,3 +118,7 @@ class Trainer:
     def _share(self, loss: torch.Tensor) -> torch.Tensor:
         """So that micro-steps add up to the mean loss of the whole batch."""
         return loss / self.micro_steps if self.micro_steps > 1 else loss
+
+
+def _nobody_asks(phase: str) -> None:
+    """Of the timed steps: what looks at phases looks at later ones."""

@@ -107,7 +107,7 @@ def test_a_captured_trainer_dies_with_its_last_name(captures):
 
 def test_batches_that_change_are_refused_with_the_remedy(captures):
     trainer = Trainer(ONE, 0, CPU, Heartbeats(1))
-    trainer._batches = iter(())  # as a workload's own iterator
+    trainer.batches = iter(())  # as a workload's own iterator
 
     with pytest.raises(LaunchError, match="a graph replays one batch; give it as a tuple"):
         trainer.capture()
