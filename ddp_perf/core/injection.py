@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB
 from ddp_perf.errors import ConfigError
 
 Kind = Literal[
@@ -31,6 +32,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap")
 _BESIDE_STEPS: tuple[Kind, ...] = ("memory", "cpu-hog")  # the others change a training step
+# What the host does in the midst of a step; a CUDA graph is replayed without it.
+_OF_THE_HOST: tuple[Kind, ...] = ("straggler", "no-overlap", "sync-each-step", "data")
 _FLOAT32 = 4
 
 _NUMBER = r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)"
@@ -78,10 +81,14 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the case has what this injection changes."""
         if not case.trains and self.kind not in _BESIDE_STEPS:
             return False
+        if case.cuda_graphs and self.kind in _OF_THE_HOST:
+            return False
         if self.rank is not None:
             return self.rank < case.world_size
         if self.kind == "no-overlap" and case.comm_hook is not None:
             return False  # it is a communication hook itself, and DDP takes one
+        if self.kind == "small-buckets" and case.compile:
+            return case.ddp is not None and self.amount >= LEAST_COMPILED_BUCKET_MB * 2**20
         return case.ddp is not None or self.kind not in _NEEDS_DDP
 
 
@@ -120,4 +127,8 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
                 lacking = f"trains with a rank {injection.rank}"
             if injection.kind == "no-overlap":
                 lacking += " and its own all-reduce"
+            if injection.kind == "small-buckets":
+                lacking += (
+                    f" (a compiled one takes buckets of {LEAST_COMPILED_BUCKET_MB}MB and more)"
+                )
             raise ConfigError(f"--ddp-inject {injection.text}: no selected case {lacking}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.metric import ENERGY
 from ddp_perf.core.result import Unit
 from ddp_perf.report.figures import CaseFigures, case_figures
 from ddp_perf.session.result import SuiteResult
@@ -14,14 +15,18 @@ def figure_headings(result: SuiteResult) -> list[str]:
         return ["call\nµs", "algbw\nGB/s", "busbw\nGB/s"]
     device = "GPU" if result.tier == "gpu" else "rank"
     rates = [f"{_unit(result)}\n/s", f"a {device}\n/s"]
-    return ["step\nms", *rates, "speed\nup", "effi-\ncy", "exp.\ncomm"]
+    energy = ["J a\nsample"] if _has_energy(result) else []
+    return ["step\nms", *rates, "speed\nup", "effi-\ncy", "exp.\ncomm", *energy]
 
 
 def figure_cells(result: SuiteResult, case: Case) -> list[str]:
     """One for each heading, of a case that was measured."""
     figures = case_figures(result, case.id)
     assert figures is not None  # it was measured
-    return _of_training(figures, case) if case.trains else _of_call(figures)
+    if not case.trains:
+        return _of_call(figures)
+    energy = [_energy(figures)] if _has_energy(result) else []
+    return [*_of_training(figures, case), *energy]
 
 
 def _of_training(figures: CaseFigures, case: Case) -> list[str]:
@@ -44,6 +49,14 @@ def _of_call(figures: CaseFigures) -> list[str]:
         f"{call.algorithm_bytes_per_s / 1e9:.3g}",
         f"{call.bus_bytes_per_s / 1e9:.3g}",
     ]
+
+
+def _has_energy(result: SuiteResult) -> bool:
+    return any(ENERGY.name in row.values for rows in result.summaries.values() for row in rows)
+
+
+def _energy(figures: CaseFigures) -> str:
+    return "–" if figures.energy_j is None else f"{figures.energy_j:.3g}"
 
 
 def _unit(result: SuiteResult) -> str:

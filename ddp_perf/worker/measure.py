@@ -15,13 +15,16 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
+from ddp_perf.torch_compat import numerics
 from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.collective import CollectiveSteps
 from ddp_perf.worker.control import control_times_s
+from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.steps import Steps
 from ddp_perf.worker.training import TrainingSteps
+from ddp_perf.worker.warm_up import warm_up
 
 
 def measure(
@@ -39,14 +42,17 @@ def measure(
         torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
     injected = Injected(injections, rank, device)
     steps = _steps(case, rank, device, heartbeats, injected, probe_steps)
+    on_gpu = case.tier == "gpu"
     with injected.beside():
+        # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
+        extra_warmup = warm_up(steps, device) if on_gpu else None
         watch = RankWatch(
             placement.cores,
-            pinned=case.tier == "cpu",
-            gpu=placement.device_id if case.tier == "gpu" else None,
+            pinned=not on_gpu,
+            gpu=placement.device_id if on_gpu else None,
         )
         step_s, cpu_s = timed_steps(steps, case.schedule.steps, device)
-        conditions = watch.conditions()
+        watched = watch.watched()
         peak_memory = _peak_memory(device)  # before anything else can raise it
         facts = steps.facts()
     control_s += control_times_s(device)
@@ -63,7 +69,10 @@ def measure(
         ddp_logging=facts.ddp_logging,
         flops=facts.flops,
         unit=facts.unit,
-        conditions=conditions,
+        conditions=watched.conditions,
+        extra_warmup=extra_warmup,
+        numerics=numerics() if on_gpu and case.trains else None,
+        energy_j=watched.energy_j,
         probe=facts.probe,
     )
 
@@ -81,6 +90,8 @@ def _steps(
         return CollectiveSteps(case.collective, rank, device, heartbeats)
     training = TrainingSteps(injected.case(case), rank, device, heartbeats, probe_steps)
     injected.into(training)
+    if is_captured(case, device):
+        training.capture()
     return training
 
 
