@@ -9,6 +9,7 @@ from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.selftest import selftest
+from ddp_perf.cli.trace import trace
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -20,6 +21,7 @@ app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
 app.command()(selftest)
+app.command()(trace)
 
 
 @app.callback()
