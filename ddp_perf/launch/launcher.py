@@ -8,6 +8,7 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 
 
@@ -18,6 +19,8 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
     injections: tuple[Injection, ...] = ()  # those that apply to the case
+    profiling: Profiling | None = None
+    records: str | None = None  # directory for the ranks' flight records, should they hang
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

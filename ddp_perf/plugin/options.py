@@ -36,6 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     false_alarm_rate: float
     budget_s: float
     injections: tuple[Injection, ...]
+    profile_steps: int | None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -142,6 +143,15 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " ones left open (default: 60; 0: never more than the suite's launches)",
     )
     group.addoption(
+        "--ddp-profile",
+        nargs="?",
+        const=3,
+        type=parse_count,
+        metavar="STEPS",
+        help="trace so many steps (default: 3) with torch.profiler, in one more launch of each"
+        " case, into artifacts/profile/; before a path write --ddp-profile=3",
+    )
+    group.addoption(
         "--ddp-inject",
         action="append",
         type=parse_slow_down,
@@ -191,6 +201,7 @@ def read_options(config: pytest.Config) -> Options:
         false_alarm_rate=value("ddp_false_alarm_rate"),
         budget_s=value("ddp_budget"),
         injections=tuple(value("ddp_inject")),
+        profile_steps=value("ddp_profile"),
     )
 
 

@@ -15,7 +15,7 @@ from ddp_perf.report.layout import plain_table, rendered, wrapped
 from ddp_perf.report.text import describe_finding, metric_title
 from ddp_perf.session.result import SuiteResult
 
-_NARROWEST = 80
+NARROWEST = 80
 # The worst verdict of a case stands for it.
 _SEVERITY = [
     Outcome.REGRESSION,
@@ -55,7 +55,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
     names = short_names(list(result.measurements))
     for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
         table.add_row(name, *_row(result, case_id, measurement))
-    width = max(width, _NARROWEST)
+    width = max(width, NARROWEST)
     return "\n".join([*rendered(table, width), *wrapped(_notes(result), width)])
 
 

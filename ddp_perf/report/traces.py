@@ -50,7 +50,7 @@ def comparison_lines(comparison: RankComparison) -> list[str]:
     how = "" if comparison.one_clock else ", by their lengths: the files' clocks differ"
     lines = [
         f"ranks: {comparison.matched} collectives in common, begun"
-        f" {_ms(comparison.median_skew_s)} ms apart (median), {_ms(comparison.largest_skew_s)} ms"
+        f" {ms(comparison.median_skew_s)} ms apart (median), {ms(comparison.largest_skew_s)} ms"
         f" at most{how}"
     ]
     slowest = next((r for r in comparison.ranks if r.rank == comparison.slowest), None)
@@ -59,7 +59,7 @@ def comparison_lines(comparison: RankComparison) -> list[str]:
     else:
         lines.append(
             f"slowest rank: {slowest.rank}, the last into {slowest.last} of"
-            f" {slowest.collectives}, {_ms(slowest.behind_s)} ms after the first (median)"
+            f" {slowest.collectives}, {ms(slowest.behind_s)} ms after the first (median)"
         )
     if comparison.unmatched:
         lines.append(f"{comparison.unmatched} calls have no counterpart on another rank")
@@ -85,9 +85,9 @@ def _ranks(ranks: Sequence[RankTrace], width: int) -> list[str]:
             split.idle_s,
         )
         table.add_row(
-            *(str(rank.rank), _ms(split.window_s)),
-            *(_percent(part / split.window_s if split.window_s else None) for part in parts),
-            *(_ms(split.communication_s), _percent(split.overlap)),
+            *(str(rank.rank), ms(split.window_s)),
+            *(percent(part / split.window_s if split.window_s else None) for part in parts),
+            *(ms(split.communication_s), percent(split.overlap)),
         )
     return rendered(table, width)
 
@@ -98,8 +98,8 @@ def _notes(ranks: Sequence[RankTrace]) -> Iterable[str]:
             overlap = "–" if rank.hta.overlap is None else f"{rank.hta.overlap:.2%}"
             yield (
                 f"over HolisticTraceAnalysis's selection of events, rank {rank.rank}: computation"
-                f" {_ms(rank.hta.computation_s)} ms, idle {_ms(rank.hta.idle_s)} ms, other"
-                f" {_ms(rank.hta.other_s)} ms, overlap {overlap}"
+                f" {ms(rank.hta.computation_s)} ms, idle {ms(rank.hta.idle_s)} ms, other"
+                f" {ms(rank.hta.other_s)} ms, overlap {overlap}"
             )
         if rank.dropped:
             yield f"{Path(rank.file).name}: {rank.dropped} events without a usable time left out"
@@ -120,7 +120,7 @@ def _steps(ranks: Sequence[RankTrace], width: int) -> list[str]:
         times = (step.step_s, step.computation_s, step.communication_s)
         table.add_row(
             *(str(number), str(rank_number)),
-            *map(_ms, (*times, step.exposed_communication_s)),
+            *map(ms, (*times, step.exposed_communication_s)),
         )
     more = len(slowest) - _SHOWN
     return [*rendered(table, width), *([f"{more} more steps in --json"] if more > 0 else [])]
@@ -137,9 +137,9 @@ def _kernels(analysis: TraceAnalysis, width: int) -> list[str]:
     _add_numbers(table, "calls", "ms", "of the\nwindow")
     window = sum(rank.split.window_s for rank in analysis.ranks)
     for kernel in analysis.kernels[:_SHOWN]:
-        share = _percent(kernel.total_s / window if window else None)
+        share = percent(kernel.total_s / window if window else None)
         name = kernel.name.removeprefix("void ")
-        table.add_row(name, f"{kernel.calls:,}", _ms(kernel.total_s), share)
+        table.add_row(name, f"{kernel.calls:,}", ms(kernel.total_s), share)
     return rendered(table, width) if analysis.kernels else []
 
 
@@ -156,7 +156,7 @@ def _collectives(collectives: Sequence[CollectiveTotal], width: int) -> list[str
             *(message.kind, message.dtype or "–", message.group or "–"),
             "–" if message.group_size is None else str(message.group_size),
             "–" if message.bytes is None else f"{message.bytes:,}",
-            *(f"{one.calls:,}", _ms(one.total_s), _ms(one.exposed_s)),
+            *(f"{one.calls:,}", ms(one.total_s), ms(one.exposed_s)),
         )
     return rendered(table, width)
 
@@ -172,10 +172,10 @@ def _add_numbers(table: Any, *headings: str) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
 
 
-def _ms(seconds: float) -> str:
+def ms(seconds: float) -> str:
     """Microseconds are what a trace resolves."""
     return f"{seconds * 1e3:,.3f}"
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"

@@ -110,6 +110,15 @@ def read_chrome_trace(path: Path) -> ChromeTrace:
     )
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """The whole file as it is, mended where it is no JSON. Raises TraceError."""
+    text = _text(path)
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(_mended(text), type=dict[str, Any])
+
+
 def decode_args(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], default: T) -> T:
     """The arguments of an event; ``default`` where they are of no expected form."""
     try:

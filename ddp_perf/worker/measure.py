@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
 from ddp_perf.worker.clock import ThreadTimer, step_clock
@@ -25,6 +26,7 @@ from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.flops import FlopCounter
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
+from ddp_perf.worker.profile import profile_steps
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.worker.trainer import Trainer
 
@@ -36,6 +38,7 @@ def measure(
     placement: Placement,
     heartbeats: Heartbeats,
     injections: Sequence[Injection],
+    profiling: Profiling | None = None,
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
     control_s = control_times_s(device)
@@ -57,6 +60,7 @@ def measure(
     with FlopCounter() as counter:
         structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
     control_s += control_times_s(device)
+    profile_steps(trainer, profiling, rank, device)  # after everything that is timed
     warmup = case.schedule.warmup
     return RankResult(
         placement=placement,
