@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ def profiles_text(result: SuiteResult, width: int) -> str:
     for heading in ("step\nms", "exposed\ncomm. ms", "over-\nlap"):
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("longest kernel", "longest collective"):
-        table.add_column(heading, no_wrap=True, max_width=(width - 40) // 2)
+        table.add_column(heading, no_wrap=True, max_width=(width - 42) // 2)
     names = short_names(list(result.profiles))
     for name, profile in zip(names, result.profiles.values(), strict=True):
         if profile.analysis is not None:
@@ -53,4 +54,5 @@ def _note(case_id: str, profile: CaseProfile) -> str:
     slowest = ""
     if profile.analysis.comparison is not None:
         slowest = f"; {comparison_lines(profile.analysis.comparison)[-1]}"
-    return f"{profile.directory}/{MERGED}: open it in ui.perfetto.dev{slowest}"
+    path = os.path.relpath(f"{profile.directory}/{MERGED}")
+    return f"{path}: open it in ui.perfetto.dev{slowest}"
