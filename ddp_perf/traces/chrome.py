@@ -11,6 +11,7 @@ import gzip
 import math
 import re
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -119,12 +120,13 @@ def read_json(path: Path) -> dict[str, Any]:
         return msgspec.json.decode(_mended(text), type=dict[str, Any])
 
 
-def decode_args(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], default: T) -> T:
-    """The arguments of an event; ``default`` where they are of no expected form."""
-    try:
-        return decoder.decode(raw)
+def decode_args(events: Sequence[TraceEvent], kind: type[T]) -> list[T]:
+    """The arguments of each event; where they are of no expected form, those of ``kind()``."""
+    raws = [event.args for event in events]
+    try:  # at once: a call for each takes three times as long
+        return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[kind])  # type: ignore[valid-type]
     except msgspec.ValidationError:
-        return default
+        return [_part(raw, kind, kind()) for raw in raws]
 
 
 def _text(path: Path) -> bytes:

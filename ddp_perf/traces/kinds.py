@@ -3,11 +3,12 @@
 Kernels of NCCL and RCCL have borne several names (``ncclKernel_…`` to 2.18, ``ncclDevKernel_…``
 since, ``ncclSymk…``); those of torch's symmetric memory and of custom all-reduces theirs.
 On the host a collective is known by its range ``BACKEND:NAME``. Only gloo, MPI and UCC work
-there; a range of NCCL is the launch of a kernel.
+there; a range of NCCL is the launch of a kernel. Names repeat: each is looked at once.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Literal
 
@@ -30,8 +31,10 @@ _HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):\w")
 # c10d's only hand over to a worker, or wait for it.
 _OPERATOR = re.compile(r"(?!autograd::|torch::|c10d|_c10d|profiler::)\w+::|cpp_fused_")
 _STEP = re.compile(r"ProfilerStep#(\d+)")
+_MARK = re.compile(rf"{_STEP.pattern}|(nccl|gloo|mpi|ucc):\w|record_param_comms")
 
 
+@functools.cache
 def device_kind(category: str | None, name: str, *, is_collective: bool = False) -> Kind | None:
     """Of an event on a GPU, by Kineto's category; None: it is none, or only an annotation.
 
@@ -52,11 +55,18 @@ def is_launch(category: str | None) -> bool:
     return (category or "").lower() in _LAUNCHES
 
 
+@functools.cache
+def is_mark(name: str) -> bool:
+    """A range that only says what the host was about: a step, or a collective."""
+    return _MARK.match(name) is not None
+
+
 def is_host_collective(name: str) -> bool:
     """A collective that a host thread carries out, for as long as the range lasts."""
     return _HOST_COLLECTIVE.match(name) is not None
 
 
+@functools.cache
 def is_host_work(category: str | None, name: str) -> bool:
     """An operator that computes on the host, not one that wraps others or waits."""
     return (category or "").lower() in _OPERATORS and _OPERATOR.match(name) is not None

@@ -60,20 +60,15 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     types: Any = msgspec.field(name="Input type", default=None)
 
 
-_ARGS = msgspec.json.Decoder(_Args)
-
-
 def messages_of(
     communications: Mapping[int, tuple[TraceEvent, TraceEvent | None]],
-    host: Iterable[TraceEvent],
+    marks: Iterable[TraceEvent],
 ) -> dict[int, Message]:
     """Of each event with its launch, by the same number.
 
     What the event itself does not say, the host's ranges around its launch do.
     """
-    if not communications:
-        return {}
-    ranges = _Ranges(event for event in host if _RANGE.fullmatch(event.name))
+    ranges = _Ranges(event for event in marks if _RANGE.fullmatch(event.name))
     return {
         number: _message([event, *(ranges.around(launch) if launch else ())])
         for number, (event, launch) in communications.items()
@@ -106,7 +101,7 @@ class _Ranges:
 
 def _message(events: list[TraceEvent]) -> Message:
     """The first that says a thing has the last word on it."""
-    args = [decode_args(event.args, _ARGS, _Args()) for event in events]
+    args = decode_args(events, _Args)
     dtype = _first(_dtype(one) for one in args)
     elements = _first(_elements(one) for one in args)
     group = _first(_text(one.description) or _text(one.group) for one in args)

@@ -8,6 +8,7 @@ intervals, so that what runs on several streams at once counts once.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import msgspec
@@ -87,9 +88,7 @@ def hta_split_of(timeline: Timeline) -> HtaSplit | None:
     events = Intervals(
         np.ceil(start) - timeline.origin_us, np.floor(end) - timeline.origin_us
     )  # under 1 µs they may end before they start, and count so
-    names = [timeline.names[row] for row in np.flatnonzero(chosen)]
-    kind_of = {name: _hta_kind(name) for name in set(names)}
-    kinds = np.array([kind_of[name] for name in names])
+    kinds = np.array([_hta_kind(timeline.names[row]) for row in np.flatnonzero(chosen)])
     computation = merged(events.where(kinds == "computation"))
     communication = merged(events.where(kinds == "communication"))
     everything = merged(events)
@@ -108,6 +107,7 @@ def _forward(intervals: Intervals) -> Intervals:
     return intervals.where(intervals.end > intervals.start)
 
 
+@functools.cache
 def _hta_kind(name: str) -> str:
     if _HTA_COMMUNICATION.match(name):
         return "communication"

@@ -22,6 +22,7 @@ from ddp_perf.traces.kinds import (
     is_host_collective,
     is_host_work,
     is_launch,
+    is_mark,
     step_number,
 )
 from ddp_perf.traces.messages import Message, messages_of
@@ -76,16 +77,18 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     stream: int = -1
 
 
-_TIE = msgspec.json.Decoder(_Tie)
 _Ranges = Mapping[str, Sequence[TraceEvent]]  # finished ones, by category in small letters
 
 
 def timeline_of(trace: ChromeTrace) -> Timeline:
     """The rows that count; none where the trace holds nothing of the kind."""
     ranges, untimed = _finished(trace.events)
+    marks = [event for event in _host(ranges) if is_mark(event.name)]
     rows = list(_device_rows(ranges))
     on_device = any(row.kind for row in rows)
-    rows += _host_rows(ranges, collectives_only=on_device)
+    rows += [_Row(event, "communication") for event in marks if is_host_collective(event.name)]
+    if not on_device:
+        rows += _work_rows(ranges, workers={row.event.tid for row in rows})
     rows.sort(key=lambda row: (row.event.ts, -row.event.dur))
     origin = rows[0].event.ts if rows else 0.0
     start, duration = (
@@ -106,17 +109,14 @@ def timeline_of(trace: ChromeTrace) -> Timeline:
                 for number, row in enumerate(rows)
                 if row.kind == "communication"
             },
-            [event for name in _HOST for event in ranges.get(name, ())],
+            marks,
         ),
         on_device=on_device,
-        steps=_steps(ranges, origin),
+        steps=_steps(marks, origin),
         origin_us=origin,
         base_us=trace.base_ns / 1e3,
         dropped=trace.dropped + untimed,
     )
-
-
-_HOST = ("user_annotation", "cpu_op", "operator")
 
 
 def _finished(events: Iterable[TraceEvent]) -> tuple[_Ranges, int]:
@@ -136,37 +136,31 @@ def _finished(events: Iterable[TraceEvent]) -> tuple[_Ranges, int]:
     return lower, untimed
 
 
+def _host(ranges: _Ranges) -> list[TraceEvent]:
+    """What the host did, but for calls of the GPU's runtime."""
+    categories = ("user_annotation", "cpu_op", "operator")
+    return [event for category in categories for event in ranges.get(category, ())]
+
+
 def _device_rows(ranges: _Ranges) -> Iterator[_Row]:
     launches: dict[object, TraceEvent] = {}
     for category, events in ranges.items():
         if is_launch(category):
-            for event in events:
-                launches[decode_args(event.args, _TIE, _Tie()).correlation] = event
+            ties = decode_args(events, _Tie)
+            launches |= {tie.correlation: e for tie, e in zip(ties, events, strict=True)}
     launches.pop(None, None)
-    known: dict[tuple[str, bool], Kind | None] = {}
     for category, events in ranges.items():
         if category not in WAITS and device_kind(category, "") is None:
             continue
-        for event in events:
-            tie = decode_args(event.args, _TIE, _Tie())
-            key = event.name, tie.collective is not None
-            if key not in known:
-                known[key] = device_kind(category, event.name, is_collective=key[1])
+        for tie, event in zip(decode_args(events, _Tie), events, strict=True):
+            kind = device_kind(category, event.name, is_collective=tie.collective is not None)
             stream = tie.stream if isinstance(tie.stream, int) else -1
-            yield _Row(event, known[key], launches.get(tie.correlation), stream)
+            yield _Row(event, kind, launches.get(tie.correlation), stream)
 
 
-def _host_rows(ranges: _Ranges, *, collectives_only: bool) -> Iterator[_Row]:
-    """Collectives, and the operators of every thread but the collectives' workers."""
-    events = [event for name in _HOST for event in ranges.get(name, ())]
-    workers = set()
-    for event in events:
-        if is_host_collective(event.name):
-            workers.add(event.tid)
-            yield _Row(event, "communication")
-    if collectives_only:
-        return
-    work = [event for event in events if is_host_work(event.cat, event.name)]
+def _work_rows(ranges: _Ranges, workers: set[object]) -> Iterator[_Row]:
+    """The operators of every thread but those that carry out collectives."""
+    work = [event for event in _host(ranges) if is_host_work(event.cat, event.name)]
     busiest = collections.Counter(event.tid for event in work).most_common(1)
     workers -= {tid for tid, _ in busiest}  # older torch puts the range on the caller's thread
     for event in work:
@@ -192,17 +186,12 @@ def _end(event: TraceEvent) -> float:
     return event.ts + event.dur
 
 
-def _steps(ranges: _Ranges, origin: float) -> Steps:
-    numbered = {}  # also annotated on each stream of a GPU: the host's word counts
-    for name in _HOST:
-        for event in ranges.get(name, ()):
-            if event.name.startswith("ProfilerStep"):
-                number = step_number(event.name)
-                if number is not None:
-                    numbered[number] = event
+def _steps(marks: Iterable[TraceEvent], origin: float) -> Steps:
+    numbered = {step_number(event.name): event for event in marks}
+    numbered.pop(None, None)
     steps = sorted(numbered.items(), key=lambda item: item[1].ts)
     start = np.array([event.ts for _, event in steps], dtype=float) - origin
     return Steps(
-        numbers=tuple(number for number, _ in steps),
+        numbers=tuple(number for number, _ in steps if number is not None),
         intervals=Intervals(start, start + np.array([e.dur for _, e in steps], dtype=float)),
     )
