@@ -143,6 +143,15 @@ def _enter_rank(
     for end in supervisors:
         end.close()
     run_rank(
-        *(request.case, rank, directory, request.import_paths, request.injections),
-        *(request.profiling, heartbeats, sender, questions, parent),
+        request.case,
+        rank,
+        directory,
+        request.import_paths,
+        request.injections,
+        request.probe_steps,
+        request.profiling,
+        heartbeats,
+        sender,
+        questions,
+        parent,
     )

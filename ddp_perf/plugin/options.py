@@ -35,6 +35,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     expect_devices: int | None
     false_alarm_rate: float
     budget_s: float
+    explain_budget_s: float
     injections: tuple[Injection, ...]
     profile_steps: int | None
 
@@ -148,8 +149,16 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         const=3,
         type=parse_count,
         metavar="STEPS",
-        help="trace so many steps (default: 3) with torch.profiler, in one more launch of each"
-        " case, into artifacts/profile/; before a path write --ddp-profile=3",
+        help="one more launch of each case, and a trace of so many steps (default: 3) in"
+        " artifacts/profile/; before a path write --ddp-profile=3",
+    )
+    group.addoption(
+        "--ddp-explain-budget",
+        type=parse_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="further launches of each case that got slower may take so long, to say why"
+        " (default: 30; 0: say it by the launches that were judged)",
     )
     group.addoption(
         "--ddp-inject",
@@ -200,6 +209,7 @@ def read_options(config: pytest.Config) -> Options:
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
         budget_s=value("ddp_budget"),
+        explain_budget_s=value("ddp_explain_budget"),
         injections=tuple(value("ddp_inject")),
         profile_steps=value("ddp_profile"),
     )

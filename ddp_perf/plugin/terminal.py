@@ -20,7 +20,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    # rich, which collection need not pay for
+    # Here, since they need rich: collection need not pay for it.
+    from ddp_perf.report.explanation import decomposition_table
     from ddp_perf.report.profiles import profiles_text
     from ddp_perf.report.table import headline, suite_table
 
@@ -32,6 +33,8 @@ def pytest_terminal_summary(
             continue
         terminalreporter.section(headline(result))
         terminalreporter.write_line(suite_table(result, terminalreporter._tw.fullwidth))
+        if (table := decomposition_table(result, terminalreporter._tw.fullwidth)) is not None:
+            terminalreporter.write_line(f"\n{table}\n")
         if result.profiles:
             terminalreporter.write_line(profiles_text(result, terminalreporter._tw.fullwidth))
         terminalreporter.write_line(

@@ -6,8 +6,7 @@ import os
 import statistics
 from collections.abc import Sequence
 
-from ddp_perf.report.layout import plain_table, rendered, wrapped
-from ddp_perf.report.table import NARROWEST, short_names
+from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.traces import comparison_lines, ms, percent
 from ddp_perf.session.profiling import MERGED
 from ddp_perf.session.result import CaseProfile, SuiteResult

@@ -8,20 +8,19 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.report.layout import plain_table, rendered, wrapped
+from ddp_perf.report.layout import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.traces.analysis import RankTrace, TraceAnalysis
 from ddp_perf.traces.skew import RankComparison
 from ddp_perf.traces.steps import StepSplit
 from ddp_perf.traces.top import CollectiveTotal
 
-_NARROWEST = 80
 _FIGURES = 30  # columns that the figures of a kernel take
 _SHOWN = 10  # rows of a table; the JSON holds more
 
 
 def trace_text(analysis: TraceAnalysis, width: int) -> str:
     """Rank by rank, step by step, then what took most of the time, and how the ranks differ."""
-    width = max(width, _NARROWEST)
+    width = max(width, NARROWEST)
     parts = [
         wrapped([_origin(rank) for rank in analysis.ranks], width),
         [*_ranks(analysis.ranks, width), *wrapped(list(_notes(analysis.ranks)), width)],

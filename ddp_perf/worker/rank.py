@@ -71,6 +71,7 @@ def run_rank(
     directory: Path,
     import_paths: tuple[str, ...],
     injections: tuple[Injection, ...],
+    probe_steps: int,
     profiling: Profiling | None,
     heartbeats: Heartbeats,
     reports: Connection,
@@ -91,7 +92,9 @@ def run_rank(
     try:
         _set_environment(case, rank)
         sys.path[:0] = [path for path in import_paths if path not in sys.path]
-        result = _in_process_group(case, rank, directory, heartbeats, injections, profiling)
+        result = _in_process_group(
+            case, rank, directory, heartbeats, injections, probe_steps, profiling
+        )
         reports.send_bytes(msgspec.json.encode(RankDone(result=result)))
         code = 0
     except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
@@ -108,6 +111,7 @@ def _in_process_group(
     directory: Path,
     heartbeats: Heartbeats,
     injections: tuple[Injection, ...],
+    probe_steps: int,
     profiling: Profiling | None,
 ) -> RankResult:
     device, placement = place(case, rank)
@@ -118,7 +122,7 @@ def _in_process_group(
         world_size=case.world_size,
         device_id=device if device.type == "cuda" else None,  # so that no barrier has to guess
     )
-    result = measure(case, rank, device, placement, heartbeats, injections, profiling)
+    result = measure(case, rank, device, placement, heartbeats, injections, probe_steps, profiling)
     # measure's model and optimizer are gone by now: the last reference to DDP dying after
     # destroy_process_group deadlocks. No barrier after an error: the peers may be gone.
     dist.barrier()

@@ -97,6 +97,7 @@ def test_a_header_of_another_form_costs_no_event(read):
         ('{"traceEvents": 5}', "no traceEvents, so no trace"),
         ('{"traceEvents": [], "mergedRanks": [0, 1]}', "holds several ranks"),
     ],
+    ids=["cut", "cut archive", "empty", "text", "another's", "no list", "merged"],
 )
 def test_what_cannot_be_read_is_refused_with_a_remedy(read, content, says):
     with pytest.raises(TraceError, match=rf"trace\.json: {says}.*; \w+") as error:
