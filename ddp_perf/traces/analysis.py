@@ -17,6 +17,7 @@ from ddp_perf.traces.timeline import Timeline, timeline_of
 from ddp_perf.traces.top import CollectiveTotal, KernelTotal, top_collectives, top_kernels
 
 SCHEMA_VERSION = 1
+_REMEDY = "profile with torch.profiler's activities CPU and CUDA"
 _RANK_IN_NAME = re.compile(r"rank[-_.=]?(\d+)", re.IGNORECASE)
 
 
@@ -80,11 +81,10 @@ def _rank_of(path: Path, trace: ChromeTrace, *, default: int) -> int:
 
 
 def _rank_trace(path: Path, rank: int, trace: ChromeTrace, timeline: Timeline) -> RankTrace:
+    if timeline.lacks_device:
+        raise TraceError(f"{path}: of a GPU's work, but holds no kernel; {_REMEDY}")
     if not any(timeline.kinds):
-        raise TraceError(
-            f"{path}: holds no kernel, and no operator of a CPU; profile with the activities"
-            " CPU and CUDA of torch.profiler"
-        )
+        raise TraceError(f"{path}: holds no kernel, and no operator of a CPU; {_REMEDY}")
     return RankTrace(
         file=str(path),
         rank=rank,

@@ -24,6 +24,7 @@ _GZIP = b"\x1f\x8b"
 _REMEDY = "export it anew with torch.profiler's export_chrome_trace"
 # A whole string, which stays as it is, or a bare word that JSON has no number for.
 _NO_NUMBER = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[-+]?\b(?:NaN|nan|Infinity|Inf|inf)\b')
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)  # msgspec looks at a text when it uses it
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 T = TypeVar("T")
@@ -116,7 +117,7 @@ def read_json(path: Path) -> dict[str, Any]:
     text = _text(path)
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return msgspec.json.decode(_mended(text), type=dict[str, Any])
 
 
@@ -125,7 +126,7 @@ def decode_args(events: Sequence[TraceEvent], kind: type[T]) -> list[T]:
     raws = [event.args for event in events]
     try:  # at once: a call for each takes three times as long
         return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[kind])  # type: ignore[valid-type]
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         return [_part(raw, kind, kind()) for raw in raws]
 
 
@@ -149,9 +150,7 @@ def _decoded(text: bytes) -> tuple[_Header, list[TraceEvent], int]:
         text = b'{"traceEvents":' + text + b"}"
     try:
         file = _FILE.decode(text)
-    except msgspec.ValidationError:
-        return _one_by_one(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return _one_by_one(_mended(text))
     return file, file.events, 0
 
@@ -168,7 +167,7 @@ def _one_by_one(text: bytes) -> tuple[_Header, list[TraceEvent], int]:
 def _part(raw: msgspec.Raw, kind: Any, default: T) -> T:
     try:
         part: T = msgspec.json.decode(raw, type=kind, strict=False)
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         return default
     return part
 

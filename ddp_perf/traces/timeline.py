@@ -46,6 +46,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     streams: NDArray[np.int64]  # of the GPU; −1: none
     messages: Mapping[int, Message]  # of each communication, by row
     on_device: bool
+    lacks_device: bool  # the host started work on a GPU, and none of it is in the trace
     steps: Steps
     origin_us: float  # the first event by the file's own clock
     base_us: float  # Unix time that this clock counts from; 0: the trace does not say
@@ -69,6 +70,12 @@ class _Tie(msgspec.Struct, frozen=True, gc=False):
     correlation: int | str | None = None
     collective: str | None = msgspec.field(name="Collective name", default=None)
 
+    @property
+    def number(self) -> int:
+        """Of the stream; −1: it has none, or an address instead, as on AMD's host side."""
+        stream = str(self.stream)
+        return int(stream) if stream.isdecimal() else -1
+
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
     event: TraceEvent
@@ -86,6 +93,8 @@ def timeline_of(trace: ChromeTrace) -> Timeline:
     marks = [event for event in _host(ranges) if is_mark(event.name)]
     rows = list(_device_rows(ranges))
     on_device = any(row.kind for row in rows)
+    if on_device:
+        rows += _stream_rows(ranges)
     rows += [_Row(event, "communication") for event in marks if is_host_collective(event.name)]
     if not on_device:
         rows += _work_rows(ranges, workers={row.event.tid for row in rows})
@@ -112,6 +121,7 @@ def timeline_of(trace: ChromeTrace) -> Timeline:
             marks,
         ),
         on_device=on_device,
+        lacks_device=not on_device and _used_device(ranges, marks),
         steps=_steps(marks, origin),
         origin_us=origin,
         base_us=trace.base_ns / 1e3,
@@ -154,8 +164,27 @@ def _device_rows(ranges: _Ranges) -> Iterator[_Row]:
             continue
         for tie, event in zip(decode_args(events, _Tie), events, strict=True):
             kind = device_kind(category, event.name, is_collective=tie.collective is not None)
-            stream = tie.stream if isinstance(tie.stream, int) else -1
-            yield _Row(event, kind, launches.get(tie.correlation), stream)
+            yield _Row(event, kind, launches.get(tie.correlation), tie.number)
+
+
+def _stream_rows(ranges: _Ranges) -> Iterator[_Row]:
+    """Operators that name a stream, as Triton's launches do. They run on the host, so they are
+    no kind of work here; HTA takes them for kernels.
+    """
+    events = [event for event in _host(ranges) if b'"stream"' in bytes(event.args)]
+    for tie, event in zip(decode_args(events, _Tie), events, strict=True):
+        if tie.number >= 0:
+            yield _Row(event, None, stream=tie.number)
+
+
+def _used_device(ranges: _Ranges, marks: Iterable[TraceEvent]) -> bool:
+    """Whether the host started kernels, or collectives on them, or used Meta's accelerator."""
+    started = (event for name, of in ranges.items() if is_launch(name) for event in of)
+    return (
+        "mtia_runtime" in ranges
+        or any("LaunchKernel" in event.name for event in started)
+        or any(event.name.startswith("nccl:") for event in marks)
+    )
 
 
 def _work_rows(ranges: _Ranges, workers: set[object]) -> Iterator[_Row]:

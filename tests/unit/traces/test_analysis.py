@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.errors import TraceError
 from ddp_perf.traces.analysis import analyse_traces
-from tests.unit.traces.kineto import all_reduce, event, file, gloo, kernel, operator
+from tests.unit.traces.kineto import all_reduce, event, file, gloo, kernel, launch, operator, step
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_two_files_of_one_rank_are_refused(write):
 
 @pytest.mark.parametrize(
     "events",
-    [[], [event("user_annotation", "nccl:all_reduce", 0, 5, 1)], [event("kernel", "x", 0, -1, 1)]],
+    [[], [step(1, 0, 5)], [event("kernel", "x", 0, -1, 1)]],
     ids=["empty", "annotations", "negative length"],
 )
 def test_a_trace_without_work_is_refused(tmp_path, events):
@@ -64,6 +64,18 @@ def test_a_trace_without_work_is_refused(tmp_path, events):
     path.write_text(file(*events))
 
     with pytest.raises(TraceError, match=r"a\.json: holds no kernel, and no operator of a CPU; "):
+        analyse_traces([path])
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [launch(0, 1), event("user_annotation", "nccl:all_reduce", 0, 5, 1)],
+    ids=["kernels", "collectives"],
+)
+def test_the_host_side_of_a_gpus_work_alone_is_refused(write, sign):
+    path = write("a.json", operator("aten::mm", 0, 5), sign)
+
+    with pytest.raises(TraceError, match=r"a\.json: of a GPU's work, but holds no kernel; profile"):
         analyse_traces([path])
 
 

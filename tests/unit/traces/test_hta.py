@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.traces.analysis import analyse_traces
-from ddp_perf.traces.split import hta_split_of
+from ddp_perf.traces.split import hta_split_of, split_of
 from tests.unit.traces.kineto import all_reduce, event, gloo, kernel, launch, operator, step
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -65,6 +65,14 @@ def test_a_wait_counts_as_work_that_does_not_compute(timeline):
     split = hta_split_of(timeline(kernel("gemm", 0, 10), wait))
 
     assert split.other_s == pytest.approx(10 * US)
+
+
+def test_an_operator_that_names_a_stream_is_taken_for_a_kernel(timeline):
+    triton = event("cpu_op", "triton_poi_fused_0", 5, 90, 100, stream=0)
+    split = hta_split_of(timeline(triton, kernel("triton_poi_fused_0", 97, 3)))
+
+    assert split.computation_s == pytest.approx(93 * US)
+    assert split_of(timeline(triton, kernel("gemm", 97, 3))).window_s == pytest.approx(3 * US)
 
 
 def test_without_a_gpu_there_is_nothing_to_select(timeline):

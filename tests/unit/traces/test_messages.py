@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.traces.chrome import read_chrome_trace
 from ddp_perf.traces.messages import Message, collective_kind
-from tests.unit.traces.kineto import MAIN, all_reduce, event, gloo, kernel, launch
+from ddp_perf.traces.timeline import timeline_of
+from tests.unit.traces.kineto import MAIN, all_reduce, event, file, gloo, kernel, launch
 
 NCCL = {
     "Collective name": "allreduce",
@@ -71,6 +73,13 @@ def test_gloo_tells_by_the_shapes_of_its_range(timeline):
     assert only(timeline(gloo(0, 10, elements=340))) == Message(
         kind="all_reduce", dtype="float32", bytes=1360
     )
+
+
+def test_an_argument_that_is_no_text_tells_nothing(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_bytes(file(all_reduce(0, 10, dtype="NAME")).encode().replace(b"NAME", b"\xff"))
+
+    assert only(timeline_of(read_chrome_trace(path))) == Message(kind="all_reduce")
 
 
 @pytest.mark.parametrize("args", ["a string", ["a list"], {"dtype": 5, "Group size": "two"}, None])
