@@ -78,7 +78,7 @@ def hta_split_of(timeline: Timeline) -> HtaSplit | None:
     """
     if not timeline.on_device:
         return None
-    chosen = timeline.streams >= 0
+    chosen = timeline.on_stream.copy()
     if len(timeline.steps.numbers) > 1:
         # NaN, a launch that is not in the trace, is not before anything.
         chosen &= timeline.launched < timeline.steps.intervals.start[-1]

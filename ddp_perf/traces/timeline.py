@@ -43,7 +43,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     intervals: Intervals
     own: Floats  # µs: on the host without the operators that an operator calls
     launched: Floats  # when the host started it; NaN: its launch is not in the trace
-    streams: NDArray[np.int64]  # of the GPU; −1: none
+    on_stream: NDArray[np.bool_]  # whether its arguments name a stream
     messages: Mapping[int, Message]  # of each communication, by row
     on_device: bool
     lacks_device: bool  # the host started work on a GPU, and none of it is in the trace
@@ -71,17 +71,16 @@ class _Tie(msgspec.Struct, frozen=True, gc=False):
     collective: str | None = msgspec.field(name="Collective name", default=None)
 
     @property
-    def number(self) -> int:
-        """Of the stream; −1: it has none, or an address instead, as on AMD's host side."""
-        stream = str(self.stream)
-        return int(stream) if stream.isdecimal() else -1
+    def on_stream(self) -> bool:
+        """Whether it names a stream by its number: −1 is none, nor is an address."""
+        return str(self.stream).isdecimal()
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
     event: TraceEvent
     kind: Kind | None
     launch: TraceEvent | None = None
-    stream: int = -1
+    on_stream: bool = False
 
 
 _Ranges = Mapping[str, Sequence[TraceEvent]]  # finished ones, by category in small letters
@@ -111,7 +110,7 @@ def timeline_of(trace: ChromeTrace) -> Timeline:
         intervals=Intervals(start - origin, start - origin + duration),
         own=duration if on_device else _own_time([row.event for row in rows]),
         launched=np.array(launched, dtype=float) - origin,
-        streams=np.array([row.stream for row in rows], dtype=np.int64),
+        on_stream=np.array([row.on_stream for row in rows], dtype=bool),
         messages=messages_of(
             {
                 number: (row.event, row.launch)
@@ -164,7 +163,7 @@ def _device_rows(ranges: _Ranges) -> Iterator[_Row]:
             continue
         for tie, event in zip(decode_args(events, _Tie), events, strict=True):
             kind = device_kind(category, event.name, is_collective=tie.collective is not None)
-            yield _Row(event, kind, launches.get(tie.correlation), tie.number)
+            yield _Row(event, kind, launches.get(tie.correlation), tie.on_stream)
 
 
 def _stream_rows(ranges: _Ranges) -> Iterator[_Row]:
@@ -173,8 +172,8 @@ def _stream_rows(ranges: _Ranges) -> Iterator[_Row]:
     """
     events = [event for event in _host(ranges) if b'"stream"' in bytes(event.args)]
     for tie, event in zip(decode_args(events, _Tie), events, strict=True):
-        if tie.number >= 0:
-            yield _Row(event, None, stream=tie.number)
+        if tie.on_stream:
+            yield _Row(event, None, on_stream=True)
 
 
 def _used_device(ranges: _Ranges, marks: Iterable[TraceEvent]) -> bool:
