@@ -27,7 +27,7 @@ def profiles_text(result: SuiteResult, width: int) -> str:
         if profile.analysis is not None:
             table.add_row(name, *_row(profile.analysis))
     notes = [_note(case_id, profile) for case_id, profile in result.profiles.items()]
-    lines = rendered(table, width) if table.rows else []
+    lines = [*rendered(table, width), "traces, for ui.perfetto.dev:"] if table.rows else []
     return "\n".join([*lines, *wrapped(notes, width)])
 
 
@@ -54,4 +54,4 @@ def _note(case_id: str, profile: CaseProfile) -> str:
     if profile.analysis.comparison is not None:
         slowest = f"; {comparison_lines(profile.analysis.comparison)[-1]}"
     path = os.path.relpath(f"{profile.directory}/{MERGED}")
-    return f"{path}: open it in ui.perfetto.dev{slowest}"
+    return f"{path}{slowest}"

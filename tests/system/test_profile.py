@@ -107,7 +107,7 @@ def test_a_session_ends_with_what_the_traces_say_and_where_they_are(session):
         [
             "*profiled *longest kernel*longest collective*",
             "mlp-ddp-fp32-ws2* *%*aten::*all_reduce*",
-            "artifacts/profile/tiny/mlp-ddp-fp32-ws2-b16/merged.json.gz: open it *",
+            "artifacts/profile/tiny/mlp-ddp-fp32-ws2-b16/merged.json.gz; slowest rank: *",
         ]
     )
     directory = session.path / "artifacts" / "profile" / "tiny" / "mlp-ddp-fp32-ws2-b16"
