@@ -11,7 +11,7 @@ import gzip
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,12 +94,8 @@ _EVENT = msgspec.json.Decoder(TraceEvent, strict=False)
 def read_chrome_trace(path: Path) -> ChromeTrace:
     """The events of one file. Raises TraceError naming the file, the fault and the remedy."""
     text = _text(path)
-    try:
+    with _refusing(path):
         file, events, dropped = _decoded(text)
-    except msgspec.ValidationError:
-        raise TraceError(f"{path}: no traceEvents, so no trace; {_REMEDY}") from None
-    except msgspec.DecodeError as error:
-        raise TraceError(f"{path}: cut short, or no JSON ({error}); {_REMEDY}") from None
     if _part(file.merged_ranks, list[int], []):
         raise TraceError(f"{path}: holds several ranks, for Perfetto; name the files of each rank")
     return ChromeTrace(
@@ -118,7 +114,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except _UNREADABLE:
-        return msgspec.json.decode(_mended(text), type=dict[str, Any])
+        with _refusing(path):
+            return msgspec.json.decode(_mended(text), type=dict[str, Any])
 
 
 def decode_args(events: Sequence[TraceEvent], kind: type[T]) -> list[T]:
@@ -128,6 +125,17 @@ def decode_args(events: Sequence[TraceEvent], kind: type[T]) -> list[T]:
         return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[kind])  # type: ignore[valid-type]
     except _UNREADABLE:
         return [_part(raw, kind, kind()) for raw in raws]
+
+
+@contextlib.contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """What cannot be decoded, even mended, is told with its file and the remedy."""
+    try:
+        yield
+    except msgspec.ValidationError:
+        raise TraceError(f"{path}: no traceEvents, so no trace; {_REMEDY}") from None
+    except msgspec.DecodeError as error:
+        raise TraceError(f"{path}: cut short, or no JSON ({error}); {_REMEDY}") from None
 
 
 def _text(path: Path) -> bytes:

@@ -23,8 +23,6 @@ _TORCH_TYPES = {
     "double": "float64",
     "float": "float32",
     "half": "float16",
-    "c10::half": "float16",
-    "c10::bfloat16": "bfloat16",
     "long": "int64",
     "long int": "int64",
     "int": "int32",
@@ -32,8 +30,9 @@ _TORCH_TYPES = {
     "unsigned char": "uint8",
 }
 _KERNEL_KIND = re.compile(r"Kernel_([A-Za-z]+)_")
-T = TypeVar("T")
 _RANGE = re.compile(r"(?:nccl|gloo|mpi|ucc):_?(\w+)|record_param_comms")
+
+T = TypeVar("T")
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -142,7 +141,8 @@ def _dtype(args: _Args) -> str | None:
     types = args.types if isinstance(args.types, list) else []
     for name in (args.dtype, *types[:1]):
         if isinstance(name, str):
-            name = _TORCH_TYPES.get(name.lower(), name.lower()).removeprefix("c10::")
+            name = name.lower().removeprefix("c10::")
+            name = _TORCH_TYPES.get(name, name)
             if name in _BYTES:
                 return name
     return None

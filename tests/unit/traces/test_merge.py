@@ -54,6 +54,15 @@ def test_times_are_on_the_first_ranks_base(merged):
     assert [event["ts"] for event in of(merged, "gemm")] == [10, 11]
 
 
+def test_a_trace_that_was_cut_short_is_refused_and_nothing_written(tmp_path):
+    (tmp_path / "0.json").write_text(file(kernel("gemm", 10, 5))[:-9])
+
+    with pytest.raises(TraceError, match=r"0\.json: cut short, or no JSON"):
+        merge_traces({0: tmp_path / "0.json"}, tmp_path / "merged.json.gz")
+
+    assert not (tmp_path / "merged.json.gz").exists()
+
+
 def test_it_is_for_a_viewer_and_not_to_be_analysed_as_one_rank(merged, tmp_path):
     with pytest.raises(TraceError, match="holds several ranks"):
         read_chrome_trace(tmp_path / "merged.json.gz")
