@@ -16,6 +16,9 @@ from ddp_perf.core.result import Collective
 from ddp_perf.stats.attribution import GROUPS, UNEXPLAINED, Attribution
 
 _MACHINE_MOVED = 0.02  # of the control: less is its own noise
+_OF_STRUCTURE: frozenset[CauseKind] = frozenset(
+    {"more communication", "smaller buckets", "host sync"}
+)
 _STANDS_OUT = 0.15  # of the steps: how much more often than by chance a straggler comes last
 _HALF = 0.5  # of a term's change: a cause that makes up as much takes it
 
@@ -46,7 +49,7 @@ def explain(
         cause for group in attribution.groups for cause in _RULES[group.name](group, evidence)
     ]
     told = {cause.kind for cause in causes}
-    if evidence.structure_changes and not told & {"more communication", "smaller buckets"}:
+    if evidence.structure_changes and not told & _OF_STRUCTURE:
         causes += _other_work(evidence)
     step = attribution.step.change_s
     return Explanation(
@@ -100,27 +103,31 @@ def _compute(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
 
 
 def _communication(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    """Other collectives; the same ones, slower; or the same as fast, and less of it hidden."""
-    alone, left = evidence.communication, change.change_s
+    """Other collectives; the same ones, slower; or the same, as fast, and less of it hidden."""
+    alone = evidence.communication
     alone_s = alone.change_s if alone is not None and alone.is_certain else 0.0
-    takes_it = alone_s / left >= _HALF
     if reads := _increase(evidence.host_reads):
         what = f"the host waits for {reads} more value{'s' if reads > 1 else ''} a step (.item())"
         told = (what, *evidence.structure_changes)
-        yield _Found(kind="host sync", change_s=left, evidence=told, group=change.name)
-        return
-    if evidence.structure_changes:
-        yield from _other_work(evidence, min(left, alone_s) if takes_it else left)
-        left -= alone_s if takes_it else left
-    elif takes_it:
+        yield _Found(kind="host sync", change_s=change.change_s, evidence=told, group=change.name)
+    elif evidence.structure_changes:
+        left = change.change_s - alone_s if alone_s > 0 else 0.0
+        left = left if left >= _HALF * change.change_s else 0.0  # else it is one cause's
+        yield from _other_work(evidence, change.change_s - left)
+        if left:
+            yield _lost_overlap(left, change, evidence)
+    elif alone_s / change.change_s >= _HALF:
         told = (*_alone(evidence), *evidence.changed)
-        yield _Found(kind="communication", change_s=left, evidence=told, group=change.name)
-        return
-    if abs(left) > 2 * change.error_s and abs(left) >= (1 - _HALF) * abs(change.change_s):
-        told = ("the same collectives alone take as long as before", *_alone(evidence))
-        if alone is None:
-            told = ("no collective was added",)
-        yield _Found(kind="lost overlap", change_s=left, evidence=told, group=change.name)
+        yield _Found(
+            kind="communication", change_s=change.change_s, evidence=told, group=change.name
+        )
+    else:
+        yield _lost_overlap(change.change_s, change, evidence)
+
+
+def _lost_overlap(change_s: float, change: TermChange, evidence: Evidence) -> _Found:
+    told = ("less of it goes on beside the backward", *_alone(evidence))
+    return _Found(kind="lost overlap", change_s=change_s, evidence=told, group=change.name)
 
 
 def _other_work(evidence: Evidence, change_s: float | None = None) -> Iterator[_Found]:

@@ -149,8 +149,7 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         const=3,
         type=parse_count,
         metavar="STEPS",
-        help="one more launch of each case, and a trace of so many steps (default: 3) in"
-        " artifacts/profile/; before a path write --ddp-profile=3",
+        help="trace so many steps (default: 3) of one more launch of each case",
     )
     group.addoption(
         "--ddp-explain-budget",

@@ -177,11 +177,11 @@ def _stream_rows(ranges: _Ranges) -> Iterator[_Row]:
 
 
 def _used_device(ranges: _Ranges, marks: Iterable[TraceEvent]) -> bool:
-    """Whether the host started kernels, or collectives on them, or used Meta's accelerator."""
+    """Whether the host started work on a GPU: kernels, graphs, collectives; or on Meta's."""
     started = (event for name, of in ranges.items() if is_launch(name) for event in of)
     return (
         "mtia_runtime" in ranges
-        or any("LaunchKernel" in event.name for event in started)
+        or any("Launch" in event.name for event in started)
         or any(event.name.startswith("nccl:") for event in marks)
     )
 

@@ -22,6 +22,7 @@ from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import RankResult
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.parent_death import die_with_parent
+from ddp_perf.worker.graph import graph_stream
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
 from ddp_perf.worker.placement import place
@@ -122,7 +123,10 @@ def _in_process_group(
         world_size=case.world_size,
         device_id=device if device.type == "cuda" else None,  # so that no barrier has to guess
     )
-    result = measure(case, rank, device, placement, heartbeats, injections, probe_steps, profiling)
+    with graph_stream(case, device):
+        result = measure(
+            *(case, rank, device, placement, heartbeats, injections, probe_steps, profiling)
+        )
     # measure's model and optimizer are gone by now: the last reference to DDP dying after
     # destroy_process_group deadlocks. No barrier after an error: the peers may be gone.
     dist.barrier()
