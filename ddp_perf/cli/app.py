@@ -10,6 +10,7 @@ from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.selftest import selftest
+from ddp_perf.cli.trace import trace
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -22,6 +23,7 @@ app.command()(audit)
 app.command()(doctor)
 app.command()(explain)
 app.command()(selftest)
+app.command()(trace)
 
 
 @app.callback()

@@ -112,6 +112,7 @@ class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     traceback: str = ""
     output: str = ""  # the rank's last lines on stdout and stderr
     stacks: dict[str, str] = {}  # "rank 0": faulthandler's dump, or the state of the process
+    collectives: dict[str, str] = {}  # "rank 0": the last ones it began, of a launch that hung
 
     def __str__(self) -> str:
         who = "launch" if self.rank is None else f"rank {self.rank}"

@@ -50,6 +50,7 @@ def describe_launch_failure(failure: LaunchFailure) -> str:
     if failure.traceback:
         parts.append(failure.traceback.rstrip())
     parts += [f"{who}:\n{stack.rstrip()}" for who, stack in failure.stacks.items()]
+    parts += [f"last collectives of {who}:\n{lines}" for who, lines in failure.collectives.items()]
     if failure.output:
         parts.append(f"last output:\n{failure.output}")
     return "\n".join(parts)

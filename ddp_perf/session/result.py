@@ -14,6 +14,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.link import LinkFit, LinkShift, Part
+from ddp_perf.traces.analysis import TraceAnalysis
 
 
 class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,14 @@ class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
     baseline_date: str | None = None  # of the first session that it is compared with
     shift: LinkShift | None = None  # since the baseline; None: nothing to compare with
     slower: tuple[Part, ...] = ()  # significantly, and by the suite's tolerance at least
+
+
+class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """Some steps of a case under torch.profiler, in a launch of their own."""
+
+    directory: str  # of rank0.json.gz, …, and of merged.json.gz with all ranks
+    analysis: TraceAnalysis | None = None
+    problem: str | None = None  # why there is none
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +54,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
     explanations: dict[str, Explanation] = {}  # by case id: why it got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # launches for that alone, never judged
+    profiles: dict[str, CaseProfile] = {}  # by case id
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 

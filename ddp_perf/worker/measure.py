@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
 from ddp_perf.torch_compat import numerics
@@ -22,6 +23,7 @@ from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
+from ddp_perf.worker.profile import profile_steps
 from ddp_perf.worker.steps import Steps
 from ddp_perf.worker.training import TrainingSteps
 from ddp_perf.worker.warm_up import warm_up
@@ -35,6 +37,7 @@ def measure(
     heartbeats: Heartbeats,
     injections: Sequence[Injection],
     probe_steps: int,
+    profiling: Profiling | None,
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
     control_s = control_times_s(device)
@@ -56,6 +59,7 @@ def measure(
         peak_memory = _peak_memory(device)  # before anything else can raise it
         facts = steps.facts()
     control_s += control_times_s(device)
+    profile_steps(steps, profiling, rank, device)  # after everything that is timed
     warmup = case.schedule.warmup
     return RankResult(
         placement=placement,
