@@ -13,12 +13,11 @@ from ddp_perf.core.metric import EFFICIENCY, is_explained
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.figures import CaseFigures, case_figures, properties
 from ddp_perf.report.text import (
     describe_finding,
     describe_launch_failure,
+    explanation_lines,
     placement_lines,
     summary_block,
 )
@@ -158,6 +157,8 @@ def measured_case(
     if figures.energy_j is not None:
         node.user_properties.append(("energy_j_per_sample", figures.energy_j))
     block = summary_block(measurement, result.summaries[case.id], figures, utilisation)
+    from ddp_perf.report.advice import advice_lines  # numpy, which collection need not pay for
+
     advice = advice_lines(result, case.id)
     node.add_report_section(phase, "ddp", "\n".join([*placements, "", block, *advice]))
     return MeasuredCase(case, result, figures, ddp, node)

@@ -12,9 +12,9 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.trace import TraceAnalysis
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.link import LinkFit, LinkShift, Part
-from ddp_perf.traces.analysis import TraceAnalysis
 
 
 class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
