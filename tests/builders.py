@@ -16,6 +16,7 @@ from ddp_perf.core.conditions import LaunchConditions, RankConditions
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import (
@@ -28,7 +29,7 @@ from ddp_perf.core.result import (
     Unit,
 )
 from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.launch.launcher import LaunchRequest, Runtime
+from ddp_perf.launch.launcher import Runtime
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import Capacity

@@ -13,9 +13,10 @@ from ddp_perf.baselines.save import SaveMode
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
+from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.links import find_links
