@@ -25,6 +25,14 @@ class HistoryError(DdpPerfError):
     """A history that cannot be opened, read or written, or that lacks what was asked of it."""
 
 
+class CollectiveError(DdpPerfError):
+    """A collective that gave another result than arithmetic does."""
+
+
+class TraceError(DdpPerfError):
+    """A profiler's trace that cannot be read, or holds nothing that can be analysed."""
+
+
 class LaunchError(DdpPerfError):
     """The machinery that starts ranks failed, before any rank of the case ran."""
 

@@ -13,6 +13,7 @@ from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.history import app as history
 from ddp_perf.cli.history import bisect_range
 from ddp_perf.cli.selftest import selftest
+from ddp_perf.cli.trace import trace
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -25,6 +26,7 @@ app.command()(audit)
 app.command()(doctor)
 app.command()(explain)
 app.command()(selftest)
+app.command()(trace)
 app.add_typer(baseline, name="baseline")
 app.add_typer(history, name="history")
 app.command()(bisect_range)

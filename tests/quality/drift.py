@@ -15,10 +15,14 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from ddp_perf.stats.changes import CONFIRMING, cut
 from ddp_perf.stats.trend import find_trend

@@ -243,3 +243,15 @@ def test_that_a_known_regression_is_over_is_said_beside_a_pass(result):
     finding = make_finding(TWO, Outcome.PASS, known=known)
 
     assert "it is over" in suite_table(with_findings(result, finding), 120)
+
+
+def test_energy_has_a_column_where_any_launch_has_a_reading(result):
+    """10 J of each of two ranks over 12 steps of 128 samples; the other case has none."""
+    read = make_result(
+        [make_measurement(ONE, [0.01]), make_measurement(TWO, [0.0125], energy_j=10.0)]
+    )
+
+    assert "J a" not in suite_table(result, 80)
+    assert "J a" in suite_table(read, 80)
+    assert row_of(read, "none")[-3:] == [*"–––"]
+    assert row_of(read, "ddp")[-3:] == ["0.013", "–", "–"]
