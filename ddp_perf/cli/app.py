@@ -8,6 +8,7 @@ from ddp_perf.cli.audit import audit
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.group import CommandGroup
+from ddp_perf.cli.predict import predict
 from ddp_perf.cli.selftest import selftest
 
 app = typer.Typer(
@@ -20,6 +21,7 @@ app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
 app.command()(selftest)
+app.command()(predict)
 
 
 @app.callback()

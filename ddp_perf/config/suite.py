@@ -122,6 +122,13 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tolerances: Annotated[
         Tolerances, Meta(description="How much worse each metric may get before it matters.")
     ] = Tolerances()
+    price_per_gpu_hour: Annotated[
+        Annotated[float, Meta(gt=0, le=1e6)] | None,
+        Meta(description="Price of a GPU (cpu tier: a rank) for an hour; reports then show cost."),
+    ] = None
+    epoch_samples: Annotated[
+        Count | None, Meta(description="Samples of an epoch; with a price, what an epoch costs.")
+    ] = None
     env: Annotated[
         dict[str, str], Meta(description="Environment of the ranks, read before torch is imported.")
     ] = {}
@@ -178,6 +185,8 @@ def _case(variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook 
         ),
         tolerances=suite.tolerances,
         single=_case_id(variant, 1, batch_size, hook) if has_single else None,
+        price_per_gpu_hour=suite.price_per_gpu_hour,
+        epoch_samples=suite.epoch_samples,
     )
 
 

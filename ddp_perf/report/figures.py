@@ -10,7 +10,7 @@ import msgspec
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.scaling import Scaling, weak_scaling
+from ddp_perf.stats.scaling.weak import Scaling, weak_scaling
 
 
 class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):

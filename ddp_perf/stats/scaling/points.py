@@ -1,0 +1,47 @@
+"""What a scaling law is fitted to: step times over numbers of ranks, and how sure they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+# Nobody publishes a spread. Authors round by a per cent without saying so (`stats.audit`): that
+# is taken for two standard deviations. Nor is any law of a step true to less than that.
+UNTOLD_ERROR = 0.005
+# How firmly the error is believed, against what the points show: a law may be wrong by more.
+ERROR_FREEDOM = 4
+
+
+class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A step time at a number of ranks, at one batch per rank (weak scaling)."""
+
+    world_size: int
+    step_s: float
+    error: float = 0.0  # standard error, as a share of it; 0: not known
+
+    @property
+    def uncertainty(self) -> float:
+        """With what is not told."""
+        return math.hypot(self.error, UNTOLD_ERROR)
+
+
+def first_problem(points: Sequence[ScalingPoint]) -> str | None:
+    """Why no law can be fitted to these points, in one sentence; None where one can."""
+    for point in points:
+        if point.world_size < 1:
+            return f"{point.world_size} ranks is no world size"
+        if not 0 < point.step_s < math.inf:  # true of NaN as well
+            return f"the step time of {ranks_text(point.world_size)} is {point.step_s}"
+        if not 0 <= point.error < math.inf:
+            return f"the error of {ranks_text(point.world_size)} is {point.error}"
+    sizes = sorted({point.world_size for point in points})
+    if len(sizes) < 2:
+        known = ranks_text(sizes[0]) if sizes else "none"
+        return f"a law needs two world sizes, and there is {known}"
+    return None
+
+
+def ranks_text(ranks: int) -> str:
+    return "1 rank" if ranks == 1 else f"{ranks} ranks"
