@@ -57,8 +57,8 @@ def predict(
         list[str] | None,
         typer.Option(
             metavar="CHANGE",
-            help="What would it buy? batch:N, accumulate:N, bucket:MB, fp16, bandwidth:FACTOR or"
-            " latency:FACTOR; may be repeated. [default: some of each]",
+            help="What would it buy? batch:N, accumulate:N, bucket:MB, fp16, fsdp,"
+            " bandwidth:FACTOR or latency:FACTOR; may be repeated. [default: some of each]",
         ),
     ] = None,
     price: Annotated[

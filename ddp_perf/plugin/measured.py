@@ -22,6 +22,7 @@ from ddp_perf.report.text import (
 )
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.utilisation import utilisation_of
+from ddp_perf.stats.cost import Cost
 from ddp_perf.system.xid import find_xids
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
@@ -50,6 +51,11 @@ class MeasuredCase:
     @property
     def measurement(self) -> Measurement:
         return self.result.measurements[self.case.id]
+
+    @property
+    def cost(self) -> Cost | None:
+        """None where the suite states no price."""
+        return self.result.costs.get(self.case.id)
 
     def record(self, **properties: object) -> None:
         """Figures for JUnit, beside the verdict."""

@@ -75,12 +75,12 @@ def _steps_table(prediction: Prediction) -> rich.table.Table:
     priced = any(step.cost is not None for step in prediction.steps)
     for heading in (
         *("ranks\n", "step\nms", "90 % band\nms", "\n±%", f"{prediction.series.unit}\n/s"),
-        *("effi-\ncy", "laten-\ncy ms", "bandw.\nms", "given\nms", "off\n"),
-        *(["cost\n/M"] if priced else []),
+        *("effi-\ncy", "late.\nms", "band.\nms", "given\nms", "off\n"),
+        *(["cost\na M"] if priced else []),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for step in prediction.steps:
-        cost = [f"{step.cost.per_million:.4g}" if step.cost else "–"] if priced else []
+        cost = [f"{step.cost.per_million:.3g}" if step.cost else "–"] if priced else []
         table.add_row(*_step_row(step), *cost)
     return table
 
@@ -93,7 +93,7 @@ def _step_row(step: PredictedStep) -> list[str]:
         _ms(band.value),
         f"{_ms(band.low)}–{_ms(band.high)}",
         f"{100 * band.half_width:.1f}",
-        f"{step.throughput.value:,.0f}" if step.throughput else "–",
+        f"{step.throughput.value:.0f}" if step.throughput else "–",
         f"{step.efficiency.value:.0%}",
         _ms(step.parts["latency"]),
         _ms(step.parts["bandwidth"]),
@@ -123,7 +123,7 @@ def _link_line(prediction: Prediction) -> str:
     assert link is not None  # it was predicted
     latency = f"latency of a message {_band(link.latency_s, 1e6, 'µs')}"
     if link.bytes_per_s is None:
-        return f"link as fitted: {latency}"
+        return f"link as fitted: {latency}, of all buckets together"
     return f"link as fitted: {latency}, bandwidth {_band(link.bytes_per_s, 1e-9, 'GB/s')}"
 
 
@@ -148,8 +148,8 @@ def _limit_text(what: str, limit: Band) -> str:
 
 def _gains_table(prediction: Prediction) -> rich.table.Table:
     table = plain_table()
-    table.add_column("change\n")
-    table.add_column("comes\nfrom")
+    table.add_column("change\n", no_wrap=True)
+    table.add_column("comes\nfrom", overflow="fold")
     sizes = [gain.world_size for gain in next(iter(prediction.gains.values()))]
     for size in sizes:
         table.add_column(f"{size}\n%", justify="right", no_wrap=True)
@@ -165,7 +165,7 @@ def _sources(gains: Sequence[Gain]) -> str:
 
 def _gain(gain: Gain) -> str:
     low, high = (100 * (end - 1) for end in (gain.ratio.low, gain.ratio.high))
-    return f"{low:+.0f} to {high:+.0f}"
+    return f"{low:+.0f}…{high:+.0f}"
 
 
 def _gains_note(prediction: Prediction) -> str:
@@ -193,8 +193,9 @@ def _band(band: Band, factor: float, unit: str) -> str:
 
 
 def _ms(seconds: float) -> str:
+    """To three digits."""
     milliseconds = 1e3 * seconds
-    return f"{milliseconds:,.0f}" if milliseconds >= 1000 else f"{milliseconds:.4g}"
+    return f"{milliseconds:.0f}" if milliseconds >= 1000 else f"{milliseconds:.3g}"
 
 
 def _sentence(note: str) -> str:

@@ -40,12 +40,13 @@ def _plot(axes: Axes, prediction: Prediction) -> None:
             label = f"limit of the latency of a {name}"
             axes.axhline(limit.value, color="0.6", linewidth=1, linestyle=":", label=label)
     _plot_extrapolation(axes, prediction, single_s)
-    for check in prediction.cross_checks:
+    for colour, check in zip(("C1", "C2"), prediction.cross_checks, strict=True):
         speedups = [n * single_s / check.step_s[n].value for n in ranks]
-        axes.plot(ranks, speedups, linewidth=0.8, linestyle="-.", label=f"cross-check {check.law}")
+        label = f"cross-check {check.law}"
+        axes.plot(ranks, speedups, color=colour, linewidth=0.8, linestyle="-.", label=label)
     _plot_points(axes, prediction, single_s)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
+    axes.set_yscale("log")
     axes.set_xticks(ranks, [str(n) for n in ranks], rotation=45)
     axes.set_ylim(0.5, 2 * max(ranks))
     axes.set_xlabel("ranks")

@@ -10,6 +10,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.cost import Cost
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
+    costs: dict[str, Cost] = {}  # by case id, where the suite states a price
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 

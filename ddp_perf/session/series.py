@@ -17,7 +17,7 @@ from ddp_perf.core.result import Structure, Unit
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.alpha_beta import CollectiveKind
 from ddp_perf.stats.audit import audit_table
-from ddp_perf.stats.scaling.changes import StepWork
+from ddp_perf.stats.scaling.changes import Exchanging, StepWork
 from ddp_perf.stats.scaling.points import ScalingPoint
 from ddp_perf.stats.scaling.shape import (
     Exchange,
@@ -122,7 +122,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     alone = [m for m in members if m.world_size == 1]
     wrapped = [m for m in alone if _of_work(m, _SIZE) == _of_work(first, _SIZE)]
     plain = [m for m in alone if _of_work(m, _WRAPPING) == _of_work(first, _WRAPPING)]
-    strategy = "fsdp" if first.work["strategy"] == "fsdp" else "ddp"
+    strategy = _exchanging(str(first.work["strategy"]))
     batch_size, micro_steps = (
         int(first.work.get(name, 1)) for name in ("batch_size", "gradient_accumulation")
     )
@@ -163,17 +163,17 @@ def published_series(table: PublishedTable, structures: Mapping[str, Structure])
     ``structures``: what a step does, by case id; tells the buckets of rows that name a case.
     Rows without a step time, and rows that contradict themselves, are left out.
     """
-    groups: dict[tuple[str, int | None], list[PublishedRow]] = {}
+    groups: dict[tuple[Exchanging, int | None], list[PublishedRow]] = {}
     for row in table.rows:
         if row.world_size > 1:
-            groups.setdefault((row.strategy or "ddp", row.batch_size), []).append(row)
+            groups.setdefault((_exchanging(row.strategy), row.batch_size), []).append(row)
     found = [_published(table, key, rows, structures) for key, rows in groups.items()]
     return [series for series in found if series.points or series.left_out]
 
 
 def _published(
     table: PublishedTable,
-    key: tuple[str, int | None],
+    key: tuple[Exchanging, int | None],
     rows: list[PublishedRow],
     structures: Mapping[str, Structure],
 ) -> Series:
@@ -191,7 +191,7 @@ def _published(
         source="modelled" if table.modelled else "published",
         work=StepWork(
             shape=shape or unknown_shape(strategy),
-            strategy="fsdp" if strategy == "fsdp" else "ddp",
+            strategy=strategy,
             batch_size=batch_size,
         ),
         samples=batch_size,
@@ -223,6 +223,11 @@ def _step_s(row: PublishedRow) -> float | None:
 
 def _by_size(points: Iterator[ScalingPoint]) -> tuple[ScalingPoint, ...]:
     return tuple(sorted(points, key=lambda point: point.world_size))
+
+
+def _exchanging(strategy: str | None) -> Exchanging:
+    """How ranks exchange gradients; what is not stated is DDP."""
+    return "fsdp" if strategy == "fsdp" else "ddp"
 
 
 def shape_of(structure: Structure, strategy: str, micro_steps: int = 1) -> StepShape | None:

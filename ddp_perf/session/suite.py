@@ -16,6 +16,7 @@ from ddp_perf.core.injection import Injection
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
+from ddp_perf.session.costs import costs_of
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
@@ -176,5 +177,6 @@ def _grown(
         before,
         measurements=measurements,
         summaries=summaries,
+        costs=costs_of(measurements, summaries),
         findings=(*before.findings, *findings),
     )

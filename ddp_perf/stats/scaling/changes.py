@@ -12,12 +12,22 @@ import numpy as np
 from ddp_perf.errors import ConfigError
 from ddp_perf.stats.scaling.fit import Band, Fit
 from ddp_perf.stats.scaling.laws import Floats, Law, alpha_beta_laws
-from ddp_perf.stats.scaling.shape import MIB, StepShape, ddp_shape, in_buckets
+from ddp_perf.stats.scaling.shape import (
+    MIB,
+    StepShape,
+    ddp_shape,
+    fsdp_exchanges,
+    fsdp_shape,
+    in_buckets,
+    unknown_shape,
+)
 from ddp_perf.stats.topology import Topology
 
-ChangeKind = Literal["batch", "accumulate", "bucket", "fp16", "bandwidth", "latency"]
+ChangeKind = Literal["batch", "accumulate", "bucket", "fp16", "fsdp", "bandwidth", "latency"]
+Exchanging = Literal["ddp", "fsdp"]
 TERMS = ("compute", "latency", "bandwidth", "overlap")
-_FORMS = "batch:N, accumulate:N, bucket:MB, fp16, bandwidth:FACTOR or latency:FACTOR"
+_FORMS = "batch:N, accumulate:N, bucket:MB, fp16, fsdp, bandwidth:FACTOR or latency:FACTOR"
+_BARE = ("fp16", "fsdp")
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,14 +38,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        return self.kind if self.kind == "fp16" else f"{self.kind}:{self.value:g}"
+        return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:g}"
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the step that a change starts from."""
 
     shape: StepShape
-    strategy: Literal["ddp", "fsdp"]
+    strategy: Exchanging
     batch_size: int | None = None  # per rank and micro-step
     micro_steps: int = 1
     has_hook: bool = False
@@ -60,11 +70,11 @@ class _Effect(msgspec.Struct, frozen=True, kw_only=True):
 def parse_change(text: str) -> Change:
     """``accumulate:4``, ``fp16``, … Raises ConfigError with the forms there are."""
     kind, _, number = text.partition(":")
-    if kind == "fp16" and not number:
-        return Change(kind="fp16")
+    if text in _BARE:
+        return Change(kind=cast(ChangeKind, text))
     counted = kind in ("batch", "accumulate")
     form = r"[0-9]{1,9}" if counted else r"[0-9]{1,9}(\.[0-9]{1,6})?"
-    if kind in get_args(ChangeKind) and kind != "fp16" and re.fullmatch(form, number):
+    if kind in get_args(ChangeKind) and kind not in _BARE and re.fullmatch(form, number):
         value = float(number)
         if value > 0:
             return Change(kind=cast(ChangeKind, kind), value=value)
@@ -75,9 +85,9 @@ def obstacle(change: Change, work: StepWork) -> str | None:
     """Why nothing can be said of this change; None where something can."""
     if change.kind == "batch" and work.batch_size is None:
         return "the batch size is not stated"
-    if change.kind in ("accumulate", "bucket", "fp16") and work.strategy == "fsdp":
+    if change.kind in ("accumulate", "bucket", "fp16", "fsdp") and work.strategy == "fsdp":
         return "modelled for DDP only"
-    if change.kind in ("bucket", "fp16") and work.has_hook:
+    if change.kind in ("bucket", "fp16", "fsdp") and work.has_hook:
         return "a communication hook decides already what is sent"
     if change.kind == "bucket" and not work.shape.payload_known:
         return "the size of the gradients is not stated"
@@ -111,6 +121,7 @@ def default_changes(work: StepWork) -> Sequence[Change]:
         *([Change(kind="batch", value=2 * work.batch_size)] if work.batch_size else []),
         Change(kind="accumulate", value=4 * work.micro_steps),
         Change(kind="fp16"),
+        Change(kind="fsdp"),
         *(Change(kind="bucket", value=size) for size in (5, 100)),
         Change(kind="bandwidth", value=10),
         Change(kind="latency", value=0.5),
@@ -137,6 +148,10 @@ def _effect(change: Change, work: StepWork) -> _Effect:
             return _Effect(shape=ddp_shape(buckets, work.micro_steps))
         case "fp16":
             return _Effect(shape=shape, transfer=0.5)
+        case "fsdp":  # a unit for each bucket
+            units = fsdp_exchanges([exchange.payload for exchange in shape.exchanges])
+            sharded = fsdp_shape(units) if shape.payload_known else unknown_shape("fsdp")
+            return _Effect(shape=sharded)
         case "bandwidth":
             return _Effect(shape=shape, transfer=1 / value)
         case "latency":

@@ -21,11 +21,11 @@ from ddp_perf.stats.scaling.laws import Floats, Law
 from ddp_perf.stats.scaling.points import ERROR_FREEDOM, ScalingPoint, first_problem
 
 CONFIDENCE = 0.9
-_GRID = 61  # shares along each axis
+_GRID = 41  # shares along each axis
 _ZOOMS = 4
 _NEGLIGIBLE = 14.0  # log weight below the best: a millionth
 _LEAST_COMPUTE = 1e-3  # of a step: with none, nothing scales
-_QUANTILES = (np.arange(31) + 0.5) / 31  # of the error at each node
+_QUANTILES = (np.arange(21) + 0.5) / 21  # of the error at each node
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,10 @@ class Fit:
 
     def mean(self, functional: Functional) -> Floats:
         """Of several quantities at once: (…, n) → (…)."""
-        means = [functional(of_law.law, of_law.terms) @ of_law.weights for of_law in self.nodes]
+        means = [
+            (functional(of_law.law, of_law.terms) * of_law.weights).sum(axis=-1)
+            for of_law in self.nodes
+        ]
         total: Floats = np.sum(means, axis=0)
         return total
 
@@ -169,7 +172,7 @@ def _residuals(
     weights = precision / precision.mean()
     logs = np.array([math.log(p.step_s) - np.log(law.step_s(terms, p.world_size)) for p in points])
     level = np.average(logs, axis=0, weights=weights)
-    squares = weights @ (logs - level) ** 2
+    squares = (weights[:, None] * (logs - level) ** 2).sum(axis=0)
     freedom = ERROR_FREEDOM + len(points) - 1
     return level, (ERROR_FREEDOM / precision.mean() + squares) / freedom, freedom
 

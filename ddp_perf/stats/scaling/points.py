@@ -10,8 +10,9 @@ import msgspec
 # Nobody publishes a spread. Authors round by a per cent without saying so (`stats.audit`): that
 # is taken for two standard deviations. Nor is any law of a step true to less than that.
 UNTOLD_ERROR = 0.005
-# How firmly the error is believed, against what the points show: a law may be wrong by more.
-ERROR_FREEDOM = 4
+# The error is believed as a single observation of it would be: a law may be wrong by more, and
+# then the points show it.
+ERROR_FREEDOM = 1
 
 
 class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
