@@ -9,7 +9,8 @@ import msgspec
 import rich.table
 
 from ddp_perf.report.layout import plain_table, rendered, wrapped
-from ddp_perf.session.prediction import CrossCheck, PredictedStep, Prediction
+from ddp_perf.session.cross_checks import CrossCheck
+from ddp_perf.session.prediction import PredictedStep, Prediction
 from ddp_perf.stats.cost import Configuration
 from ddp_perf.stats.scaling.changes import Gain
 from ddp_perf.stats.scaling.fit import Band

@@ -8,21 +8,13 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from ddp_perf.session.cross_checks import CrossCheck, cross_checks, serial_fractions
 from ddp_perf.session.link_clashes import link_clashes
 from ddp_perf.session.series import Series
 from ddp_perf.stats.cost import Configuration, Cost, best_within, cost_of, training
 from ddp_perf.stats.scaling.changes import Change, Gain, default_changes, gain, obstacle
 from ddp_perf.stats.scaling.fit import Band, Fit, fit_laws
-from ddp_perf.stats.scaling.laws import (
-    Floats,
-    Law,
-    alpha_beta_laws,
-    amdahl,
-    amdahl_limit,
-    karp_flatt,
-    universal,
-    universal_peak,
-)
+from ddp_perf.stats.scaling.laws import Floats, Law, alpha_beta_laws
 from ddp_perf.stats.scaling.points import ScalingPoint, ranks_text
 from ddp_perf.stats.topology import Topology
 
@@ -61,16 +53,6 @@ class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
         """Predicted ÷ given, less 1; None where nothing was held out."""
         held_out = self.given_s is not None and not self.fitted
         return self.step_s.value / self.given_s - 1 if held_out and self.given_s else None
-
-
-class CrossCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Another law through the same points, which decides nothing."""
-
-    law: str
-    parameters: dict[str, Band]
-    implied: str  # what its limit is
-    limit: Band  # infinite where the interval reaches no limit
-    step_s: dict[int, Band]
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,8 +110,8 @@ def _predict(series: Series, request: PredictRequest) -> Prediction:
         speedup_limit={name: fit.only(name).band(_final_speedup) for name in fit.weights()},
         link=_link(series, fit),
         steps=tuple(steps),
-        karp_flatt=_serial_fractions(points),
-        cross_checks=(_amdahl(points, sizes), _universal(points, sizes)),
+        karp_flatt=serial_fractions(points),
+        cross_checks=cross_checks(points, sizes),
         gains={
             change.text: tuple(
                 gain(change, series.work, request.topology, fit, ranks)
@@ -192,51 +174,6 @@ def _link(series: Series, fit: Fit) -> Link:
     return Link(
         latency_s=fit.band(lambda law, terms: terms[1]),
         bytes_per_s=fit.band(lambda law, terms: _inverse(terms[2])) if known else None,
-    )
-
-
-def _serial_fractions(points: Sequence[ScalingPoint]) -> dict[int, float]:
-    singles = [point.step_s for point in points if point.world_size == 1]
-    if not singles:
-        return {}
-    return {
-        p.world_size: karp_flatt(p.world_size * singles[0] / p.step_s, p.world_size)
-        for p in points
-        if p.world_size > 1
-    }
-
-
-def _amdahl(points: Sequence[ScalingPoint], sizes: Sequence[int]) -> CrossCheck:
-    fit = fit_laws([amdahl()], points)
-    serial = fit.band(lambda law, terms: terms[1] / terms[0])
-    return CrossCheck(
-        law="Amdahl",
-        parameters={"serial fraction": serial},
-        implied="speedup never over",
-        limit=Band(
-            value=amdahl_limit(serial.value),
-            low=amdahl_limit(serial.high),
-            high=amdahl_limit(serial.low),
-        ),
-        step_s={ranks: fit.predict(ranks) for ranks in sizes},
-    )
-
-
-def _universal(points: Sequence[ScalingPoint], sizes: Sequence[int]) -> CrossCheck:
-    fit = fit_laws([universal()], points)
-
-    def peaks(law: Law, terms: Floats) -> Floats:
-        return np.array([universal_peak(*pair) for pair in (terms[1:] / terms[0]).T])
-
-    return CrossCheck(
-        law="USL",
-        parameters={
-            "contention": fit.band(lambda law, terms: terms[1] / terms[0]),
-            "coherency": fit.band(lambda law, terms: terms[2] / terms[0]),
-        },
-        implied="throughput highest at ranks",
-        limit=fit.band(peaks),
-        step_s={ranks: fit.predict(ranks) for ranks in sizes},
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, cast, get_args
@@ -18,7 +17,7 @@ from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.alpha_beta import CollectiveKind
 from ddp_perf.stats.audit import audit_table
 from ddp_perf.stats.scaling.changes import Exchanging, StepWork
-from ddp_perf.stats.scaling.points import ScalingPoint
+from ddp_perf.stats.scaling.points import ScalingPoint, point_of
 from ddp_perf.stats.scaling.shape import (
     Exchange,
     StepShape,
@@ -60,16 +59,6 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def world_size(self) -> int:
         return int(self.work["world_size"])
-
-    def point(self) -> ScalingPoint:
-        """The median; its error as that of a median of normal logs, 0 of a single one."""
-        error = 0.0
-        if len(self.steps) > 1:
-            spread = statistics.stdev(math.log(step) for step in self.steps)
-            error = math.sqrt(math.pi / 2 / len(self.steps)) * spread
-        return ScalingPoint(
-            world_size=self.world_size, step_s=statistics.median(self.steps), error=error
-        )
 
 
 def measured_series(result: SuiteResult) -> list[Series]:
@@ -141,7 +130,10 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         ),
         samples=batch_size * micro_steps * per_sample,
         unit=first.unit.name,
-        points=_by_size(member.point() for member in [*(wrapped or plain)[:1], *group]),
+        points=_by_size(
+            point_of(member.world_size, member.steps)
+            for member in [*(wrapped or plain)[:1], *group]
+        ),
         price_per_gpu_hour=first.price_per_gpu_hour,
         epoch_samples=first.epoch_samples * per_sample if first.epoch_samples else None,
     )

@@ -9,7 +9,6 @@ cores, so computing is a sleep; what is measured is the communication.
 from __future__ import annotations
 
 import json
-import math
 import multiprocessing
 import os
 import shutil
@@ -23,7 +22,7 @@ from multiprocessing.connection import Connection
 import torch
 import torch.distributed as dist
 
-from ddp_perf.stats.scaling.points import ScalingPoint
+from ddp_perf.stats.scaling.points import ScalingPoint, point_of
 from ddp_perf.stats.scaling.shape import Exchange, StepShape, ddp_shape
 
 SIZES = (1, 2, 4, 8, 12, 16)
@@ -46,12 +45,7 @@ def gloo_curve() -> tuple[StepShape, list[ScalingPoint]]:
     shown = [type(piece)(exchanges=piece.exchanges) for piece in pieces]  # nothing overlaps
     launches: dict[str, list[float]] = json.loads(done.stdout)
     return StepShape(pieces=tuple(shown)), [
-        ScalingPoint(
-            world_size=int(ranks),
-            step_s=statistics.median(steps),
-            error=math.sqrt(math.pi / 2 / len(steps)) * statistics.stdev(map(math.log, steps)),
-        )
-        for ranks, steps in launches.items()
+        point_of(int(ranks), steps) for ranks, steps in launches.items()
     ]
 
 

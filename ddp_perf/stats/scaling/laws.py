@@ -31,24 +31,23 @@ OVERLAPS = (0.0, 0.5, 1.0)  # of what could be hidden, is hidden; tried where it
 
 
 class Law(msgspec.Struct, frozen=True, kw_only=True):
-    """The form of a step over ranks. ``rows(N)`` has a row of f, s and h for each piece."""
+    """The form of a step over ranks. ``rows(N)`` has a row of f, s and h for each piece, that of
+    all there is first.
+    """
 
     name: str
     overlap: float = 0.0  # share of the computing that could hide communication, and does
     rows: Callable[[int], Floats]
 
     def parts(self, terms: Floats, ranks: int) -> Floats:
-        """Seconds of compute, first, second, and hidden (negative) for columns of ``terms``.
+        """Seconds of compute, of all of first and second, and of what is hidden (negative).
 
         terms: (3, n). Returns (4, n), whose sum is the step.
         """
-        compute = terms[0]
-        first, second, hidden = (self.rows(ranks)[:, :, None] * terms[[1, 2, 0]]).swapaxes(0, 1)
-        most = np.argmax(first + second - hidden, axis=0)[None, :]
-        first, second, hidden = (
-            np.take_along_axis(part, most, axis=0)[0] for part in (first, second, hidden)
-        )
-        return np.array([compute, first, second, -np.minimum(hidden, first + second)])
+        pieces = self.rows(ranks)[:, :, None] * terms[[1, 2, 0]]
+        first, second = pieces[0, :2]
+        shown = (pieces[:, 0] + pieces[:, 1] - pieces[:, 2]).max(axis=0)
+        return np.array([terms[0], first, second, np.maximum(shown, 0.0) - first - second])
 
     def step_s(self, terms: Floats, ranks: int) -> Floats:
         """(n,) of ``terms`` (3, n)."""

@@ -60,9 +60,7 @@ def test_a_node_that_is_not_full_is_a_node():
 def test_the_cost_is_linear_in_latency_and_payload(ranks, per_node, algorithm, kind):
     """What lets a fit work with coefficients."""
     topology = Topology(gpus_per_node=per_node, intra=NEAR, inter=FAR)
-    endless = [
-        msgspec.structs.replace(link, bytes_per_s=math.inf) for link in (NEAR, FAR)
-    ]
+    endless = [msgspec.structs.replace(link, bytes_per_s=math.inf) for link in (NEAR, FAR)]
     instant = [msgspec.structs.replace(link, latency_s=0.0) for link in (NEAR, FAR)]
     messages, wires = (
         Topology(gpus_per_node=per_node, intra=near, inter=far) for near, far in (endless, instant)
