@@ -75,8 +75,8 @@ def _steps_table(prediction: Prediction) -> rich.table.Table:
     table = plain_table()
     priced = any(step.cost is not None for step in prediction.steps)
     for heading in (
-        *("ranks\n", "step\nms", "90 % band\nms", "\n±%", f"{prediction.series.unit}\n/s"),
-        *("effi-\ncy", "late.\nms", "band.\nms", "given\nms", "off\n"),
+        *("ranks\n", "step\nms", "90 % band\nms", "\n± %", f"{prediction.series.unit}\n/s"),
+        *("effi-\ncy %", "late.\nms", "band.\nms", "given\nms", "off\n%"),
         *(["cost\na M"] if priced else []),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -88,18 +88,18 @@ def _steps_table(prediction: Prediction) -> rich.table.Table:
 
 def _step_row(step: PredictedStep) -> list[str]:
     band, error = step.step_s, step.held_out_error
-    off = "–" if error is None else f"{error:+.1%}"
+    off = "–" if error is None else f"{100 * error:+.1f}"
     return [
         str(step.world_size),
         _ms(band.value),
         f"{_ms(band.low)}–{_ms(band.high)}",
         f"{100 * band.half_width:.1f}",
         f"{step.throughput.value:.0f}" if step.throughput else "–",
-        f"{step.efficiency.value:.0%}",
+        f"{100 * step.efficiency.value:.0f}",
         _ms(step.parts["latency"]),
         _ms(step.parts["bandwidth"]),
         _ms(step.given_s) if step.given_s is not None else "–",
-        "fitted" if step.fitted else off,
+        "fit" if step.fitted else off,
     ]
 
 

@@ -56,7 +56,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
     world_size: int
     ratio: Band
-    term: str  # what it comes from, of TERMS
+    term: str  # what it comes from, of TERMS, or "none"
     saved: dict[str, float]  # seconds for the samples of a step without it, by term
 
 
@@ -110,9 +110,15 @@ def gain(change: Change, work: StepWork, topology: Topology, fit: Fit, ranks: in
     ratio = fit.band(lambda law, terms: law.step_s(terms, ranks) / after(law, terms).sum(axis=0))
     saved = fit.mean(lambda law, terms: law.parts(terms, ranks) - after(law, terms))
     by_term = dict(zip(TERMS, saved.tolist(), strict=True))
-    total = saved.sum()
-    term = max(by_term, key=lambda name: by_term[name] * (1 if total >= 0 else -1))
-    return Gain(world_size=ranks, ratio=ratio, term=term, saved=by_term)
+    return Gain(world_size=ranks, ratio=ratio, term=_largest(by_term), saved=by_term)
+
+
+def _largest(saved: dict[str, float]) -> str:
+    """The term that saves most, or costs most where the whole costs; nothing changed: "none"."""
+    if not any(saved.values()):
+        return "none"
+    sign = 1 if sum(saved.values()) >= 0 else -1
+    return max(saved, key=lambda name: sign * saved[name])
 
 
 def default_changes(work: StepWork) -> Sequence[Change]:

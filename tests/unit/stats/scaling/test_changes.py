@@ -88,6 +88,12 @@ def test_smaller_buckets_pay_by_overlap_and_cost_latency():
     assert without_overlap.term == "latency"
 
 
+def test_buckets_larger_than_all_gradients_change_nothing():
+    found = buys("bucket:100", ONE_BUCKET, compute=1.0, message=0.1, byte=0.1 / MB_4)
+
+    assert (found.ratio.value, found.term) == (1, "none")
+
+
 def test_sharding_sends_half_as_much_again():
     found = buys("fsdp", UNKNOWN, compute=1.0, message=0.0, byte=1.0)
 
