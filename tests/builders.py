@@ -12,6 +12,7 @@ from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.conditions import LaunchConditions, RankConditions
+from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
 from ddp_perf.core.measurement import Finding, Measurement
@@ -93,6 +94,42 @@ def make_rank_result(rank: int = 0, **changes: Any) -> RankResult:
         "ddp_logging": {},
     }
     return RankResult(**{**fields, **changes})
+
+
+PHASES_S = {
+    "data": 0.0001,
+    "forward": 0.002,
+    "backward": 0.004,
+    "optimizer": 0.001,
+    "idle": 0.0,
+    "waiting": 0.0,
+    "exposed": 0.003,
+}
+
+
+def make_probe(*, steps: int = 8, **changes: Any) -> RankProbe:
+    """Every step alike; ``changes`` are seconds of a phase, or other fields of the probe."""
+    phases = {name: changes.pop(name, seconds) for name, seconds in PHASES_S.items()}
+    fields = {
+        "phases": RankPhases(**{name: (seconds,) * steps for name, seconds in phases.items()}),
+        "unsynchronised_backward": (phases["backward"],) * steps,
+        "communication": (0.005,) * steps,
+    }
+    return RankProbe(**{**fields, **changes})
+
+
+def make_decomposition(**terms: float) -> Decomposition:
+    """Two ranks; a term is 1 ms where it is not given."""
+    values = {term: terms.pop(term, 0.001) for term in TERMS}
+    fields = {
+        "step_s": sum(values.values()),
+        "communication_s": 0.005,
+        "host_reads": 0,
+        "allocator_retries": 0,
+        "slowest_rank": 0,
+        "slowest_share": 0.5,
+    }
+    return Decomposition(terms=values, **{**fields, **terms})
 
 
 def make_launch(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from ddp_perf.core.decomposition import RankPhases, RankProbe
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine
 from ddp_perf.system.core_times import CoreTimes
 from ddp_perf.system.rank_watch import RankReading
@@ -106,3 +107,25 @@ def rank_readings() -> st.SearchStrategy[RankReading]:
         clock_ratio=st.floats(0.01, 2),
         gpu=st.none() | st.builds(GpuHealth, uuid=st.just("GPU-0"), heat_s=st.none() | _SECONDS),
     )
+
+
+@st.composite
+def synchronised_probes(draw: st.DrawFn) -> list[RankProbe]:
+    """Ranks that work as long as they like, and wait until the last one has come and gone on."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    ranks, steps = draw(st.integers(1, 5)), draw(st.integers(1, 12))
+    own = random.exponential(0.01, (5, ranks, steps))
+    exposed = random.exponential(draw(st.sampled_from([0.0, 0.01])), steps)
+    waits = own.sum(axis=0).max(axis=0) + exposed - own.sum(axis=0)
+    names = ("data", "forward", "backward", "optimizer", "idle")
+    return [
+        RankProbe(
+            phases=RankPhases(
+                **{name: tuple(own[i, rank]) for i, name in enumerate(names)},
+                waiting=(0.0,) * steps,
+                exposed=tuple(waits[rank]),
+            ),
+            unsynchronised_backward=tuple(random.exponential(0.01, steps)),
+        )
+        for rank in range(ranks)
+    ]

@@ -7,6 +7,7 @@ import typer
 from ddp_perf.cli.audit import audit
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
+from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.predict import predict
 from ddp_perf.cli.selftest import selftest
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
+app.command()(explain)
 app.command()(selftest)
 app.command()(predict)
 

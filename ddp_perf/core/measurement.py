@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.core.verdict import Verdict
 
@@ -18,6 +19,7 @@ class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
     mean_step_s: float
     p95_step_s: float
     throughput: float  # of the workload's unit, per second, over all ranks and measured steps
+    decomposition: Decomposition | None = None  # None: of a file that is older than probes
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,11 @@ def is_timed(metric: str) -> bool:
     return metric in _TIMED
 
 
+def is_explained(metric: str) -> bool:
+    """Whether the terms of a step say why it got worse."""
+    return metric in (STEP_TIME.name, EFFICIENCY.name)
+
+
 def gated_metrics(case: Case) -> list[str]:
     """The metrics of a case that its tolerances gate by statistics."""
     return [

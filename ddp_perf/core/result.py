@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.conditions import LaunchConditions, RankConditions
+from ddp_perf.core.decomposition import RankProbe
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -59,6 +60,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     flops: int | None = None  # of one step: matrix products, convolutions, attention
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
+    probe: RankProbe | None = None  # None: of a file that is older than probes
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):

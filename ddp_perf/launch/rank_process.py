@@ -138,5 +138,6 @@ def _enter_rank(
     reader.close()
     run_rank(
         *(request.case, rank, directory, request.import_paths, request.injections),
+        request.probe_steps,
         *(heartbeats, sender, parent),
     )

@@ -9,10 +9,12 @@ import pytest
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import EFFICIENCY
+from ddp_perf.core.metric import EFFICIENCY, is_explained
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.session import DdpSession
+from ddp_perf.report.advice import advice_lines
+from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.figures import CaseFigures, case_figures
 from ddp_perf.report.text import (
     describe_finding,
@@ -75,6 +77,9 @@ class MeasuredCase:
         self._record_finding(finding)
         text = describe_finding(finding)
         outcome = finding.verdict.outcome
+        why = self.result.explanations.get(self.case.id)
+        if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
+            text = "\n".join([text, *explanation_lines(why)])
         if self._is_settled_by_saving(outcome):
             pytest.skip(f"{text}\n{self.result.saved[self.case.id]}")
         if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):
@@ -152,7 +157,8 @@ def measured_case(
     if utilisation is not None and utilisation.mfu is not None:
         node.user_properties.append(("mfu", utilisation.mfu))
     block = summary_block(measurement, result.summaries[case.id], utilisation)
-    node.add_report_section(phase, "ddp", "\n".join([*placements, "", block]))
+    advice = advice_lines(result, case.id)
+    node.add_report_section(phase, "ddp", "\n".join([*placements, "", block, *advice]))
     return MeasuredCase(case, result, figures, ddp, node)
 
 

@@ -35,6 +35,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     expect_devices: int | None
     false_alarm_rate: float
     budget_s: float
+    explain_budget_s: float
     injections: tuple[Injection, ...]
 
 
@@ -142,6 +143,14 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " ones left open (default: 60; 0: never more than the suite's launches)",
     )
     group.addoption(
+        "--ddp-explain-budget",
+        type=parse_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="further launches of each case that got slower may take so long, to say why"
+        " (default: 30; 0: say it by the launches that were judged)",
+    )
+    group.addoption(
         "--ddp-inject",
         action="append",
         type=parse_slow_down,
@@ -190,6 +199,7 @@ def read_options(config: pytest.Config) -> Options:
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
         budget_s=value("ddp_budget"),
+        explain_budget_s=value("ddp_explain_budget"),
         injections=tuple(value("ddp_inject")),
     )
 

@@ -132,6 +132,7 @@ class DdpSession:
                 earlier=self.results.get(suite),
                 alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
                 budget_s=self.options.budget_s,
+                explain_budget_s=self.options.explain_budget_s,
                 save_mode=self.options.save_mode,
                 reason=self.options.reason,
                 injections=self.options.injections,

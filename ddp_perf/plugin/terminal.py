@@ -20,10 +20,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    from ddp_perf.report.table import (
-        headline,
-        suite_table,
-    )  # rich, which collection need not pay for
+    # Here, since they need rich: collection need not pay for it.
+    from ddp_perf.report.explanation import decomposition_table
+    from ddp_perf.report.table import headline, suite_table
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
@@ -33,6 +32,8 @@ def pytest_terminal_summary(
             continue
         terminalreporter.section(headline(result))
         terminalreporter.write_line(suite_table(result, terminalreporter._tw.fullwidth))
+        if (table := decomposition_table(result, terminalreporter._tw.fullwidth)) is not None:
+            terminalreporter.write_line(f"\n{table}\n")
         terminalreporter.write_line(
             f"chance of any false REGRESSION in this session:"
             f" {ddp.options.false_alarm_rate:.1%} (each verdict {result.alpha:.2%})"

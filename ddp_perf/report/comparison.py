@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.report.table import headline, suite_table
@@ -27,6 +28,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     failed: tuple[LaunchFailure, ...]
     gaps: tuple[Gap, ...]
     findings: tuple[Finding, ...]
+    explanations: dict[str, Explanation]  # by case id
 
 
 def comparison_json(comparison: Comparison) -> str:
@@ -43,6 +45,11 @@ def comparison_json(comparison: Comparison) -> str:
         failed=comparison.failed,
         gaps=comparison.gaps,
         findings=tuple(comparison.findings),
+        explanations={
+            case_id: why
+            for suite in comparison.judged
+            for case_id, why in suite.explanations.items()
+        },
     )
     return msgspec.json.format(msgspec.json.encode(file), indent=1).decode()
 

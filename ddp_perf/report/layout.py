@@ -1,4 +1,4 @@
-"""Plain text that fits: tables without colour or frame, and paragraphs."""
+"""Plain text that fits: tables without colour or frame, short names, and paragraphs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import rich.box
 import rich.console
 import rich.table
+
+NARROWEST = 80  # columns: what every terminal has
 
 
 def plain_table() -> rich.table.Table:
@@ -38,3 +40,12 @@ def wrapped(paragraphs: Sequence[str], width: int) -> list[str]:
         width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return [line for paragraph in paragraphs for line in wrapper.wrap(paragraph)]
+
+
+def short_names(ids: Sequence[str]) -> list[str]:
+    """The ids without the parts that all of them share: they must fit a narrow column."""
+    parts = [case_id.split("-") for case_id in ids]
+    if len(ids) < 2 or len({len(row) for row in parts}) > 1:
+        return list(ids)
+    kept = [i for i, column in enumerate(zip(*parts, strict=True)) if len(set(column)) > 1]
+    return ["-".join(row[i] for i in kept) for row in parts]

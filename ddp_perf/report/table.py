@@ -10,12 +10,12 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.figures import case_figures
-from ddp_perf.report.layout import plain_table, rendered, wrapped
+from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.text import describe_finding, metric_title
 from ddp_perf.session.result import SuiteResult
 
-_NARROWEST = 80
 # The worst verdict of a case stands for it.
 _SEVERITY = [
     Outcome.REGRESSION,
@@ -55,7 +55,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
     names = short_names(list(result.measurements))
     for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
         table.add_row(name, *_row(result, case_id, measurement))
-    width = max(width, _NARROWEST)
+    width = max(width, NARROWEST)
     return "\n".join([*rendered(table, width), *wrapped(_notes(result), width)])
 
 
@@ -93,6 +93,8 @@ def _notes(result: SuiteResult) -> list[str]:
         if not finding.disturbance
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
+    for explanation in result.explanations.values():
+        notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
     notes += _disturbances(result.findings)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
@@ -131,15 +133,6 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
         metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
         notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
     return notes
-
-
-def short_names(ids: Sequence[str]) -> list[str]:
-    """The ids without the parts that all of them share: they must fit a narrow column."""
-    parts = [case_id.split("-") for case_id in ids]
-    if len(ids) < 2 or len({len(row) for row in parts}) > 1:
-        return list(ids)
-    kept = [i for i, column in enumerate(zip(*parts, strict=True)) if len(set(column)) > 1]
-    return ["-".join(row[i] for i in kept) for row in parts]
 
 
 def _worst(findings: Sequence[Finding]) -> Outcome:

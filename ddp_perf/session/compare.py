@@ -15,6 +15,7 @@ from ddp_perf.core.result import LaunchFailure
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.conditions import qualified
+from ddp_perf.session.explain import explain_case, slower_cases
 from ddp_perf.session.gate import Bar, Remedies, judge_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.saving import new_sessions
@@ -153,8 +154,19 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         )
         for finding in judge_suite(suite.measurements, suite.summaries, bar)
     ]
+    explanations = {
+        case_id: explain_case(
+            suite.measurements[case_id], bar.baseline.cases[case_id], suite.environment
+        )
+        for case_id in slower_cases(findings)
+    }
     return msgspec.structs.replace(
-        suite, baseline_path=old.name, alpha=alpha, findings=tuple(findings), saved={}
+        suite,
+        baseline_path=old.name,
+        alpha=alpha,
+        findings=tuple(findings),
+        explanations={case_id: why for case_id, why in explanations.items() if why is not None},
+        saved={},
     )
 
 

@@ -7,8 +7,10 @@ import msgspec
 from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
 
@@ -28,6 +30,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
     costs: dict[str, Cost] = {}  # by case id, where the suite states a price
+    explanations: dict[str, Explanation] = {}  # by case id: why it got slower
+    explaining: dict[str, tuple[LaunchResult, ...]] = {}  # launches for that alone, never judged
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 

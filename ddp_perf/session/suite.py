@@ -25,6 +25,7 @@ from ddp_perf.session.published import known_cases
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress, run_plan
 from ddp_perf.session.saving import save
+from ddp_perf.session.slower import Explainer
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import Capacity
 
@@ -37,6 +38,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     earlier: SuiteResult | None = None  # what this session measured of the suite before
     alpha: float
     budget_s: float  # of launches per case, where more than the suite's are needed
+    explain_budget_s: float  # of further launches of each case that got slower, to say why
     save_mode: SaveMode | None = None
     reason: str | None = None  # of save_mode "accept"
     injections: tuple[Injection, ...] = ()  # each case gets those that apply to it
@@ -144,7 +146,16 @@ def _measured_and_judged(
         plan = _plan(request, more, start=1 + plan[-1].round)
         if plan:
             progress.extend(len(plan), describe_more(more, bar.looks))
-    return _grown(before, measured, confirm_suspects(findings, own, bar))
+    result = _grown(before, measured, confirm_suspects(findings, own, bar))
+    explainer = Explainer(
+        baseline=bar.baseline,
+        launcher=launcher,
+        progress=progress,
+        budget_s=request.explain_budget_s,
+        import_paths=request.import_paths,
+        injections=request.injections,
+    )
+    return explainer.explained(result, list(own))
 
 
 def _tell(

@@ -27,10 +27,15 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
 def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
     """A case's launches of this session, in the form that baselines are stored in."""
     figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
-    launches = tuple({name: _rounded(value) for name, value in row.items()} for row in figures)
-    return Session(date=date, environment=environment, launches=launches)
+    terms = [s.decomposition.figures() for s in summaries if s.decomposition is not None]
+    return Session(
+        date=date,
+        environment=environment,
+        launches=tuple(_rounded(row, 7) for row in figures),
+        terms=tuple(_rounded(row, 4) for row in terms),
+    )
 
 
-def _rounded(value: float) -> float:
-    """To 7 significant digits: more is noise, and would make a baseline's diff unreadable."""
-    return float(f"{value:.7g}")
+def _rounded(row: Mapping[str, float], digits: int) -> dict[str, float]:
+    """To significant digits: more is noise, and would make a baseline's diff unreadable."""
+    return {name: float(f"{value:.{digits}g}") for name, value in row.items()}

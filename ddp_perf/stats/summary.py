@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME, TAIL
 from ddp_perf.core.result import LaunchResult
+from ddp_perf.stats.decomposition import decompose
 
 
 def group_steps(launch: LaunchResult) -> list[float]:
@@ -41,6 +42,7 @@ def summarise(
         mean_step_s=mean,
         p95_step_s=_p95(steps),
         throughput=samples_per_step * launch.unit.per_sample * len(steps) / wall,
+        decomposition=decompose(launch),
     )
 
 

@@ -34,18 +34,18 @@ class HostClock:
 
 
 class CudaClock:
-    """One CUDA event a boundary, on the stream that the steps run on."""
+    """One CUDA event a boundary, on the stream that the steps run on. ``marks`` of them are
+    made beforehand.
+    """
 
     def __init__(self, marks: int) -> None:
-        self._unused = [
-            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            for _ in range(marks)
-        ]
+        self._stream = torch.cuda.current_stream()
+        self._unused = [_event() for _ in range(marks)]
         self._marks: list[torch.cuda.Event] = []
 
     def mark(self) -> None:
-        event = self._unused.pop()
-        event.record()
+        event = self._unused.pop() if self._unused else _event()
+        event.record(self._stream)
         self._marks.append(event)
 
     def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
@@ -53,6 +53,10 @@ class CudaClock:
             event.synchronize()
             on_step()
         return [start.elapsed_time(end) / 1e3 for start, end in itertools.pairwise(self._marks)]
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def step_clock(device: torch.device, steps: int) -> StepClock:

@@ -138,7 +138,13 @@ class _Data(Effect):
     """The batch comes late: the forward cannot start."""
 
     def into(self, trainer: Trainer) -> None:
-        _before_forward(trainer, lambda: _wait(self.injection.amount, self.device))
+        is_last = _last_micro_steps(trainer)
+        trainer.batches = (self._late(batch, next(is_last)) for batch in trainer.batches)
+
+    def _late(self, batch: Batch, last: bool) -> Batch:
+        if last:
+            _wait(self.injection.amount, self.device)
+        return batch
 
 
 class _Memory(Effect):

@@ -25,6 +25,7 @@ from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.flops import FlopCounter
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
+from ddp_perf.worker.probe import probe
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.worker.trainer import Trainer
 
@@ -36,6 +37,7 @@ def measure(
     placement: Placement,
     heartbeats: Heartbeats,
     injections: Sequence[Injection],
+    probe_steps: int,
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
     control_s = control_times_s(device)
@@ -52,10 +54,12 @@ def measure(
         )
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
         conditions = watch.conditions()
-    peak_memory = _peak_memory(device)  # before anything else can raise it
-    trainer.settle(SETTLED_AFTER)
-    with FlopCounter() as counter:
-        structure = count_structure(trainer.module, trainer.step)  # the ranks are still in step
+        peak_memory = _peak_memory(device)  # before anything else can raise it
+        trainer.settle(SETTLED_AFTER)
+        with FlopCounter() as counter:
+            structure = count_structure(trainer.module, trainer.step)  # the ranks are in step
+        digest = parameter_digest(trainer.module)
+        probed = probe(case, trainer, structure.collectives, device, probe_steps)
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     return RankResult(
@@ -65,12 +69,13 @@ def measure(
         cpu_s=tuple(cpu_s[warmup:]),
         control_s=tuple(control_s),
         peak_memory=peak_memory,
-        digest=parameter_digest(trainer.module),
+        digest=digest,
         structure=structure,
         ddp_logging=_finite(ddp_logging(trainer.module)),
         flops=counter.flops,
         unit=trainer.unit,
         conditions=conditions,
+        probe=probed,
     )
 
 

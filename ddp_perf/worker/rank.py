@@ -69,6 +69,7 @@ def run_rank(
     directory: Path,
     import_paths: tuple[str, ...],
     injections: tuple[Injection, ...],
+    probe_steps: int,
     heartbeats: Heartbeats,
     reports: Connection,
     parent: int,
@@ -86,7 +87,7 @@ def run_rank(
     try:
         _set_environment(case, rank)
         sys.path[:0] = [path for path in import_paths if path not in sys.path]
-        result = _in_process_group(case, rank, directory, heartbeats, injections)
+        result = _in_process_group(case, rank, directory, heartbeats, injections, probe_steps)
         reports.send_bytes(msgspec.json.encode(RankDone(result=result)))
         code = 0
     except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
@@ -103,6 +104,7 @@ def _in_process_group(
     directory: Path,
     heartbeats: Heartbeats,
     injections: tuple[Injection, ...],
+    probe_steps: int,
 ) -> RankResult:
     device, placement = place(case, rank)
     dist.init_process_group(
@@ -112,7 +114,7 @@ def _in_process_group(
         world_size=case.world_size,
         device_id=device if device.type == "cuda" else None,  # so that no barrier has to guess
     )
-    result = measure(case, rank, device, placement, heartbeats, injections)
+    result = measure(case, rank, device, placement, heartbeats, injections, probe_steps)
     # measure's model and optimizer are gone by now: the last reference to DDP dying after
     # destroy_process_group deadlocks. No barrier after an error: the peers may be gone.
     dist.barrier()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
 
@@ -37,33 +38,44 @@ class Trainer:
         )
         self.module = self._strategy.module
         batch = workload.batch
-        self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
+        self.batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
         self.unit = workload.unit
         self.loss = workload.loss
         self._optimizer = workload.optimizer(self.module.parameters())
         self._autocast = autocast(case, device)
         self._scaler = grad_scaler(case, device)
         self.micro_steps = case.gradient_accumulation
+        self.phase_done: Callable[[str], None] = _nobody_asks
         self._heartbeats = heartbeats
         self._rank = rank
         self._steps = 0
 
-    def step(self) -> None:
-        """One update of the parameters; two beats, however many micro-steps."""
+    def step(self, *, synchronise: bool = True) -> None:
+        """One update of the parameters; two beats, however many micro-steps.
+
+        ``synchronise=False`` leaves each rank with its own gradients, and so, from then on,
+        with its own parameters.
+        """
         self._optimizer.zero_grad(set_to_none=True)
+        self.phase_done("optimizer")
         for micro_step in range(1, self.micro_steps + 1):
             last = micro_step == self.micro_steps
-            with self._strategy.micro_step(last):
+            with self._strategy.micro_step(last and synchronise):
+                batch = next(self.batches)
+                self.phase_done("data")
                 with self._autocast:
-                    loss = self._share(self.loss(self.module, next(self._batches)))
+                    loss = self._share(self.loss(self.module, batch))
                 if last:
                     self.beat()
+                self.phase_done("forward")
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+                self.phase_done("backward")
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._strategy.after_step()
         self._steps += 1
         self.beat()
+        self.phase_done("optimizer")
 
     def settle(self, steps: int) -> None:
         """Train on until so many steps are done, and the next one is a full one."""
@@ -77,3 +89,7 @@ class Trainer:
     def _share(self, loss: torch.Tensor) -> torch.Tensor:
         """So that micro-steps add up to the mean loss of the whole batch."""
         return loss / self.micro_steps if self.micro_steps > 1 else loss
+
+
+def _nobody_asks(phase: str) -> None:
+    """Of the timed steps: what looks at phases looks at later ones."""

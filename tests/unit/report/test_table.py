@@ -7,7 +7,8 @@ import pytest
 
 from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.table import headline, short_names, suite_table
+from ddp_perf.report.layout import short_names
+from ddp_perf.report.table import headline, suite_table
 from ddp_perf.session.costs import costs_of
 from ddp_perf.session.summaries import summaries_of
 from tests.builders import (

@@ -51,6 +51,7 @@ def night(tmp_path):
                 cases=CASES,
                 alpha=0.001,
                 budget_s=0,
+                explain_budget_s=0,
                 save_mode=save_mode,
                 reason="new limits",
                 root=tmp_path,

@@ -54,6 +54,7 @@ class Night:
                     "cases": CASES,
                     "alpha": 0.001,
                     "budget_s": 0,
+                    "explain_budget_s": 0,
                     "root": self.directory,
                     **request,
                 },

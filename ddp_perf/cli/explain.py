@@ -1,0 +1,42 @@
+"""``ddp-perf explain RESULTS.json``: where the time of each case goes, and what would help."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddp_perf.report.advice import advice_lines
+from ddp_perf.report.explanation import decomposition_table, explanation_lines
+from ddp_perf.report.layout import wrapped
+from ddp_perf.report.results import read_results
+from ddp_perf.report.table import headline
+from ddp_perf.session.result import SuiteResult
+
+
+def explain(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS.json", help="Written by pytest --ddp-json.")
+    ],
+) -> None:
+    """Say where the time of each case goes, why it got slower, and what would help.
+
+    All of it is in the results file already; nothing is measured again.
+    """
+    width = shutil.get_terminal_size().columns
+    for suite in read_results(results).suites:
+        typer.echo("\n".join([headline(suite), *_lines(suite, width), ""]))
+
+
+def _lines(suite: SuiteResult, width: int) -> list[str]:
+    table = decomposition_table(suite, width)
+    if table is None:
+        return ["no launch looked into its steps: measure again with this ddp-perf"]
+    lines = [table]
+    for case_id in suite.summaries:
+        why = suite.explanations.get(case_id)
+        told = [*(explanation_lines(why) if why else ()), *advice_lines(suite, case_id)]
+        lines += ["", case_id, *wrapped(told, width)] if told else []
+    return lines

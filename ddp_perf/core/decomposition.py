@@ -1,0 +1,80 @@
+"""Where the time of a step goes: as each rank saw it, and put together for a launch.
+
+All of it is measured on steps that run after the timed ones, so that looking costs them nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PerStep = tuple[float, ...]  # seconds, one figure for each step looked at
+
+# A step is the sum of these, in the order in which it goes through them.
+TERMS = (
+    "data",  # waiting for the batch
+    "forward",  # with the loss
+    "backward",  # of DDP: as long as it takes where nothing is communicated beside it
+    "interference",  # of DDP: how much longer it takes with communication beside it
+    "optimizer",
+    "idle",  # the rank had no core, or slept, in forward, backward or optimizer; on the CPU tier
+    "imbalance",  # how much longer the slowest rank's own work takes than a typical rank's
+    "exposed",  # communication that even the rank that arrives last waits for
+)
+COMMUNICATION = "communication"  # all of it, nothing beside it: no term, since much is hidden
+
+
+class RankPhases(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's way through its steps. The phases do not overlap: their sum is the step."""
+
+    data: PerStep
+    forward: PerStep
+    backward: PerStep
+    optimizer: PerStep
+    idle: PerStep  # in forward, backward and optimizer, and not part of them; on the CPU tier
+    waiting: PerStep  # for collectives that the training code itself waited for
+    exposed: PerStep  # for DDP's last buckets, after the last gradient; DDP's own figure
+
+
+class RankProbe(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank saw of itself, once the timed steps were over."""
+
+    phases: RankPhases
+    unsynchronised_backward: PerStep = ()  # of DDP's steps when gradients stay where they are
+    communication: PerStep = ()  # the collectives of a step, alone; empty: cannot be repeated
+    host_reads: int = 0  # values of a step that the host waited for, as by .item()
+    allocator_retries: int = 0  # times a GPU's memory was full and its cache was given back
+
+
+class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
+    """A launch's typical step. Seconds."""
+
+    terms: dict[str, float]  # by the names of TERMS
+    step_s: float  # of the steps looked at: what the terms must add up to
+    communication_s: float | None  # all collectives of a step, nothing beside them
+    host_reads: int  # values of a step that the slowest host waited for
+    allocator_retries: int
+    slowest_rank: int
+    slowest_share: float  # of the steps: how often it was that rank
+
+    @property
+    def explained_s(self) -> float:
+        return sum(self.terms.values())
+
+    def figures(self) -> dict[str, float]:
+        """As a baseline stores them: by the names of TERMS and of what stands beside them."""
+        beside: dict[str, float] = {
+            "host_reads": self.host_reads,
+            "allocator_retries": self.allocator_retries,
+        }
+        if self.communication_s is not None:
+            beside[COMMUNICATION] = self.communication_s
+        return {**self.terms, **beside}
+
+    @property
+    def hidden_share(self) -> float | None:
+        """Of all communication, how much costs the step nothing: it went on beside computation.
+        Below 0 where it costs more than it takes alone. None: not known, or nothing to hide.
+        """
+        if not self.communication_s:
+            return None
+        return 1 - (self.terms["exposed"] + self.terms["interference"]) / self.communication_s

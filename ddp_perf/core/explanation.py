@@ -1,0 +1,60 @@
+"""Why a case takes longer than its baseline: causes with their share and their evidence."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+CauseKind = Literal[
+    "compute",
+    "communication",
+    "more communication",
+    "smaller buckets",
+    "lost overlap",
+    "straggler",
+    "data",
+    "host",
+    "host sync",
+    "memory",
+    "machine",
+    "unexplained",
+]
+
+
+class TermChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One term of the step, or a group of them, against the baseline. Seconds."""
+
+    name: str
+    before_s: float
+    after_s: float
+    error_s: float  # standard error of the change; infinite where nothing tells it
+
+    @property
+    def change_s(self) -> float:
+        return self.after_s - self.before_s
+
+    @property
+    def is_certain(self) -> bool:
+        """Beyond two standard errors."""
+        return abs(self.change_s) > 2 * self.error_s
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """What made the step longer, or shorter, by how much, and what shows it."""
+
+    kind: CauseKind
+    change_s: float
+    share: float  # of the step's change
+    evidence: tuple[str, ...]
+    rank: int | None = None  # of a straggler
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one case that got slower."""
+
+    case_id: str
+    step_change_s: float
+    causes: tuple[Cause, ...]  # the largest first
+    terms: tuple[TermChange, ...]
+    launches: int  # of this session that it rests on, those run only to explain among them

@@ -1,0 +1,116 @@
+"""A launch's step as a sum of terms, from what each rank saw of itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ddp_perf.core.decomposition import TERMS, Decomposition, PerStep, RankProbe
+from ddp_perf.core.result import LaunchResult
+from ddp_perf.stats.levels import Floats
+
+Indices = npt.NDArray[np.intp]
+_OWN = ("data", "forward", "backward", "optimizer", "idle")  # phases that no other rank enters
+
+
+def decompose(launch: LaunchResult) -> Decomposition | None:
+    """The typical step of the launch's probe; None where a rank has none.
+
+    Ranks leave a step together: the one whose own work takes longest waits least. So a step is
+    that rank's work, and the wait that even it has. Its work is told as a typical rank's (the
+    median one's, the lower of two) and how far it lies beyond: the imbalance.
+
+    Terms are means over the half of the steps around the median, so that they add up and a
+    single stall moves none of them.
+    """
+    probes = [rank.probe for rank in launch.ranks if rank.probe is not None]
+    if len(probes) < len(launch.ranks) or not _alike(probes):
+        return None
+    own = np.sum([_by_rank(probes, phase) for phase in _OWN], axis=0)
+    waits = _by_rank(probes, "waiting") + _by_rank(probes, "exposed")
+    steps = np.max(own + waits, axis=0)
+    middle = _middle(steps)
+    typical, slowest = np.argsort(own, axis=0)[(len(probes) - 1) // 2], np.argmax(own, axis=0)
+    terms = {
+        phase: float(_of_rank(_by_rank(probes, phase), typical)[middle].mean()) for phase in _OWN
+    }
+    terms["interference"] = 0.0
+    if len(probes) > 1 and all(probe.unsynchronised_backward for probe in probes):
+        alone = np.array([_middle_mean(probe.unsynchronised_backward) for probe in probes])
+        backward = float(alone[typical[middle]].mean())
+        terms |= {"backward": backward, "interference": terms["backward"] - backward}
+    terms["imbalance"] = float((own.max(axis=0) - _of_rank(own, typical))[middle].mean())
+    terms["exposed"] = float(waits.min(axis=0)[middle].mean())
+    slow = statistics.mode(slowest.tolist())
+    return Decomposition(
+        terms={term: terms[term] for term in TERMS},
+        step_s=float(steps[middle].mean()),
+        communication_s=_communication_s(probes),
+        host_reads=max(probe.host_reads for probe in probes),
+        allocator_retries=max(probe.allocator_retries for probe in probes),
+        slowest_rank=slow,
+        slowest_share=float((slowest == slow).mean()),
+    )
+
+
+def _alike(probes: Sequence[RankProbe]) -> bool:
+    """Every rank looked at the same steps, at one at least."""
+    lengths = {len(steps) for probe in probes for steps in _phases(probe)}
+    return len(lengths) == 1 and lengths != {0}
+
+
+def _phases(probe: RankProbe) -> list[PerStep]:
+    phases = probe.phases
+    return [getattr(phases, name) for name in phases.__struct_fields__]
+
+
+def _by_rank(probes: Sequence[RankProbe], phase: str) -> Floats:
+    """Ranks × steps."""
+    return np.array([getattr(probe.phases, phase) for probe in probes])
+
+
+def _of_rank(values: Floats, rank: Indices) -> Floats:
+    """Of each step, the figure of that step's rank."""
+    chosen: Floats = np.take_along_axis(values, rank[None], axis=0)[0]
+    return chosen
+
+
+def _middle(values: Floats) -> Indices:
+    """Where the middle half lies: without a quarter of them at each end."""
+    cut = len(values) // 4
+    return np.argsort(values)[cut : len(values) - cut]
+
+
+def _middle_mean(values: Sequence[float]) -> float:
+    array = np.array(values)
+    return float(array[_middle(array)].mean())
+
+
+def _communication_s(probes: Sequence[RankProbe]) -> float | None:
+    """Of the slowest rank, round by round: a collective is over when the last one has left it."""
+    rounds = [probe.communication for probe in probes]
+    if len(probes) == 1 or not all(rounds):
+        return None
+    return _middle_mean([max(times) for times in zip(*rounds, strict=True)])
+
+
+def typical(launches: Sequence[Decomposition]) -> Decomposition | None:
+    """Medians over launches, term by term; None without any."""
+    if not launches:
+        return None
+    alone = [one.communication_s for one in launches if one.communication_s is not None]
+    slow = statistics.mode(one.slowest_rank for one in launches)
+    return Decomposition(
+        terms={term: statistics.median(one.terms[term] for one in launches) for term in TERMS},
+        step_s=statistics.median(one.step_s for one in launches),
+        communication_s=statistics.median(alone) if alone else None,
+        host_reads=statistics.median_low(one.host_reads for one in launches),
+        allocator_retries=statistics.median_low(one.allocator_retries for one in launches),
+        slowest_rank=slow,
+        slowest_share=statistics.fmean(
+            one.slowest_share if one.slowest_rank == slow else 0.0 for one in launches
+        ),
+    )

@@ -1,0 +1,173 @@
+"""How often the cause that is named first is the one that was injected, on real gloo launches.
+
+Three nights of a case as it is, then sessions that are slowed in one way, in two at once, or in
+a way that no rule knows. Each session is written as a results file without a mark of what was
+done to it, and explained from that file alone.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from ddp_perf.baselines.save import merge
+from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.core.baseline import Baseline, CaseBaseline
+from ddp_perf.core.explanation import Explanation
+from ddp_perf.core.injection import parse_injection
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.result import LaunchResult
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.report.results import read_results, write_results
+from ddp_perf.session.environment import describe_environment
+from ddp_perf.session.explain import explain_case
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.saving import new_sessions
+from ddp_perf.session.summaries import summaries_of
+from ddp_perf.system.capacity import find_capacity
+from ddp_perf.system.lease import machine_lease
+
+NIGHTS, LAUNCHES, STEPS = 3, 5, 25
+WORKLOADS = Path(__file__).parent / "workloads"
+UNKNOWN = "(no rule knows it)"
+# What is injected, and what must be named: first, or where there are two, both in any order.
+EXPECTED = {
+    ("compute:20%",): {"compute"},
+    ("straggler:0:5ms",): {"straggler of rank 0"},
+    ("straggler:1:5ms",): {"straggler of rank 1"},
+    ("extra-allreduce:4MB",): {"more communication"},
+    ("small-buckets:64KB",): {"smaller buckets"},
+    ("no-overlap",): {"lost overlap"},
+    ("data:5ms",): {"data"},
+    ("straggler:1:5ms", "data:5ms"): {"straggler of rank 1", "data"},
+    ("compute:20%", "extra-allreduce:4MB"): {"compute", "more communication"},
+    (UNKNOWN,): {"unexplained"},
+}
+
+
+def main(runs: int = 10) -> int:
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        capacity = find_capacity()
+        stack.enter_context(machine_lease(patience_s=600, on_wait=print, gpus=()))
+        machine = Machine(directory, stack.enter_context(contextlib.closing(ForkserverLauncher())))
+        machine.environment = describe_environment(
+            capacity, "cpu", machine.launcher.runtime(machine.case), directory
+        )
+        stored = machine.baseline()
+        named: dict[tuple[str, ...], collections.Counter[str]] = collections.defaultdict(
+            collections.Counter
+        )
+        right: collections.Counter[tuple[str, ...]] = collections.Counter()
+        for run in range(runs):
+            for injected, expected in EXPECTED.items():
+                causes = machine.causes(injected, stored)
+                named[injected][" + ".join(causes[: len(expected)]) or "nothing"] += 1
+                right[injected] += set(causes[: len(expected)]) == expected
+            print(f"run {run + 1} of {runs} is done", file=sys.stderr)
+    for injected, counts in named.items():
+        answers = ", ".join(f"{cause} {count}" for cause, count in counts.most_common())
+        print(f"{' + '.join(injected):35} {right[injected]:2} of {runs}   named first: {answers}")
+    enough = all(right[injected] >= 0.9 * runs for injected in EXPECTED)
+    print(f"named rightly at least 9 times of 10, each of them: {'yes' if enough else 'no'}")
+    return int(not enough)
+
+
+class Machine:
+    """Sessions of one case, each as what its results file says."""
+
+    def __init__(self, directory: Path, launcher: ForkserverLauncher) -> None:
+        self.directory, self.launcher = directory, launcher
+        self.trouble = directory / "trouble"
+        (self.case,) = cases_of(Variant(suite=_suite(self.trouble)))
+
+    def baseline(self) -> CaseBaseline:
+        empty = Baseline(accelerator=self.environment.accelerator_key, units={})
+        for _ in range(NIGHTS):
+            empty = merge(empty, new_sessions(self.session(())), mode="append", reason=None)
+        return empty.cases[self.case.id]
+
+    def causes(self, injected: tuple[str, ...], stored: CaseBaseline) -> list[str]:
+        """What is named, the largest first."""
+        result = self.session(injected)
+        found = explain_case(result.measurements[self.case.id], stored, self.environment)
+        assert found is not None  # every launch looks into its steps
+        return _names(found)
+
+    def session(self, injected: tuple[str, ...]) -> SuiteResult:
+        if UNKNOWN in injected:
+            self.trouble.touch()
+        launches = tuple(self._launch(round_, injected) for round_ in range(LAUNCHES))
+        self.trouble.unlink(missing_ok=True)
+        measured = {self.case.id: Measurement(case=self.case, launches=launches, failures=())}
+        summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measured).items()}
+        path = self.directory / "results.json"
+        write_results(path, [self._result(measured, summaries)], complete=True)
+        (result,) = read_results(path).suites
+        assert not result.injections
+        return result
+
+    def _result(self, measured: dict[str, Measurement], summaries: dict) -> SuiteResult:
+        return SuiteResult(
+            suite="attribution",
+            tier="cpu",
+            date="2026-01-01T00:00:00+00:00",
+            environment=self.environment,
+            baseline_path="",
+            alpha=0.01,
+            measurements=measured,
+            summaries=summaries,
+        )
+
+    def _launch(self, round_: int, injected: tuple[str, ...]) -> LaunchResult:
+        outcome = self.launcher.launch(
+            LaunchRequest(
+                case=self.case,
+                round=round_,
+                import_paths=(str(WORKLOADS),),
+                injections=tuple(map(parse_injection, set(injected) - {UNKNOWN})),
+            )
+        )
+        if not isinstance(outcome, LaunchResult):
+            raise SystemExit(str(outcome))
+        return outcome
+
+
+def _suite(trouble: Path) -> Suite:
+    return msgspec.convert(
+        {
+            "suite": "attribution",
+            "tier": "cpu",
+            "workload": "accelerated:build",
+            "model": {
+                "width": 160,
+                "blocks": 48,
+                "timed_steps": STEPS,
+                "trouble": str(trouble),
+            },
+            "ddp": {"bucket_cap_mb": 1, "gradient_as_bucket_view": True},
+            "world_sizes": [2],
+            "batch_sizes": [32],
+            "steps": STEPS,
+            "warmup": 5,
+            "launches": LAUNCHES,
+        },
+        Suite,
+    )
+
+
+def _names(found: Explanation) -> list[str]:
+    return [
+        cause.kind if cause.rank is None else f"{cause.kind} of rank {cause.rank}"
+        for cause in found.causes
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,0 +1,39 @@
+"""``ddp-perf explain``: what a results file already tells."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from ddp_perf.cli.app import app
+from ddp_perf.report.results import write_results
+from tests.builders import make_cases, make_measurement, make_probe, make_result
+
+ONE, TWO = make_cases()
+
+
+def explain(path, *measurements):
+    write_results(path, [make_result(list(measurements))], complete=True)
+    return CliRunner().invoke(app, ["explain", str(path)])
+
+
+def test_terms_label_and_advice_of_each_case(tmp_path):
+    done = explain(
+        tmp_path / "results.json",
+        make_measurement(ONE, [0.0071], probe=make_probe(exposed=0.0, communication=())),
+        make_measurement(TWO, [0.0111], probe=make_probe()),
+    )
+    assert done.exit_code == 0
+    assert "ms a step" in done.stdout
+    assert f"\n{TWO.id}\nFair: 64% efficiency on 2 ranks\n" in done.stdout
+
+
+def test_a_file_of_launches_without_a_probe_says_so(tmp_path):
+    done = explain(tmp_path / "results.json", make_measurement(TWO, [0.0111]))
+    assert done.exit_code == 0
+    assert "no launch looked into its steps" in done.stdout
+
+
+def test_a_file_that_is_none_is_told_in_one_line(tmp_path):
+    done = CliRunner().invoke(app, ["explain", str(tmp_path / "missing.json")])
+    assert done.exit_code == 4
+    assert "missing.json: cannot be read" in done.stderr

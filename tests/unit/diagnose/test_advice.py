@@ -1,0 +1,129 @@
+"""Advice where a measurement supports it, with what it could bring; none elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.decomposition import TERMS
+from ddp_perf.diagnose.advice import Measured, advise, label
+from tests.builders import make_decomposition
+
+MB = 10**6
+
+
+def measured(*, ranks=2, efficiency=0.9, message_bytes=(25 * MB, 25 * MB), **changes):
+    """A step of 100 ms of computation, but for the terms that are given, in ms."""
+    terms = dict.fromkeys(TERMS, 0.0) | {"forward": 30.0, "backward": 60.0, "optimizer": 10.0}
+    terms |= {term: changes.pop(term) for term in TERMS if term in changes}
+    step = {term: value / 1e3 for term, value in terms.items()}
+    beside = {name: changes.pop(name) for name in ("host_reads",) if name in changes}
+    fields = {
+        "ranks": ranks,
+        "efficiency": efficiency,
+        "step": make_decomposition(**step, **beside),
+        "message_bytes": message_bytes,
+        "peak_memory": 10e9,
+        "gpu_memory": None,
+        "loads_data": False,
+    }
+    return Measured(**{**fields, **changes})
+
+
+def told(**changes):
+    return {advice.finding: advice for advice in advise(measured(**changes))}
+
+
+def only(**changes):
+    (advice,) = advise(measured(**changes))
+    return advice
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "ranks", "expected"),
+    [
+        (0.873, 4, "Excellent"),  # document 003: IMDB
+        (0.115, 4, "Negative scaling"),  # document 003: AG News
+        (0.75, 2, "Good"),
+        (0.60, 2, "Fair"),
+        (0.49, 8, "Poor"),
+        (0.49, 2, "Negative scaling"),
+        (0.50, 2, "Fair"),  # as fast as one
+    ],
+)
+def test_labels(efficiency, ranks, expected):
+    assert label(efficiency, ranks) == expected
+
+
+def test_a_step_that_computes_needs_no_advice():
+    assert advise(measured()) == []
+
+
+def test_one_rank_is_told_nothing_of_communication():
+    assert advise(measured(ranks=1, efficiency=None, exposed=50)) == []
+
+
+def test_negative_scaling_says_what_one_rank_alone_brings():
+    advice = advise(measured(efficiency=0.2))[0]
+    assert "0.40 ×" in advice.finding
+    assert advice.factor == pytest.approx(2.5)
+
+
+def test_a_short_step_wants_a_larger_batch():
+    found = told(forward=5, backward=10, optimizer=1, exposed=16)
+    (advice,) = (one for finding, one in found.items() if "the model, or the batch" in finding)
+    assert advice.factor == pytest.approx(4 * 32 / (32 + 3 * 16))
+
+
+def test_many_bytes_want_half_precision():
+    found = told(exposed=100)
+    (advice,) = (one for finding, one in found.items() if finding.startswith("bandwidth-bound"))
+    assert "50 MB" in advice.finding
+    assert advice.factor == pytest.approx(200 / 150)
+
+
+def test_exposed_communication_is_paid_less_often_by_accumulation():
+    found = told(exposed=60, interference=40)
+    (advice,) = (one for one in found.values() if "accumulation" in one.recommendation)
+    assert advice.finding.startswith("50%")
+    assert advice.factor == pytest.approx(200 / 125)
+
+
+def test_many_small_messages_are_latency():
+    found = told(exposed=100, message_bytes=(4096,) * 200)
+    assert any(finding.startswith("latency-bound: 200 collectives") for finding in found)
+    assert not any(finding.startswith("bandwidth") for finding in found)
+
+
+def test_one_bucket_cannot_be_sent_early():
+    assert any("one bucket" in finding for finding in told(exposed=100, message_bytes=(MB,)))
+
+
+def test_imbalance_names_the_rank():
+    advice = only(imbalance=25)
+    assert "rank 0" in advice.finding
+    assert advice.factor == pytest.approx(125 / 100)
+
+
+def test_late_batches_want_workers_where_there_is_a_loader():
+    assert "num_workers" in only(data=50, loads_data=True).recommendation
+    assert advise(measured(data=50)) == []
+
+
+def test_ranks_without_a_core_are_told():
+    assert "no core" in only(idle=50).finding
+
+
+def test_host_reads_matter_on_a_gpu_alone():
+    assert "3 values" in only(host_reads=3, gpu_memory=80 * 2**30).finding
+    assert advise(measured(host_reads=3)) == []
+
+
+def test_free_memory_is_told_where_a_larger_batch_would_help():
+    assert any("88% of the GPU" in f for f in told(exposed=100, gpu_memory=80 * 10**9))
+    assert not any("memory" in f for f in told(exposed=100, gpu_memory=15 * 10**9))
+    assert advise(measured(gpu_memory=80 * 10**9)) == []
+
+
+def test_the_largest_promise_comes_first():
+    factors = [one.factor or 1.0 for one in advise(measured(exposed=100, imbalance=30, idle=40))]
+    assert factors == sorted(factors, reverse=True)

@@ -1,0 +1,172 @@
+"""From terms that changed, and what was measured beside them, to the cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.decomposition import TERMS
+from ddp_perf.core.explanation import TermChange
+from ddp_perf.core.result import Collective
+from ddp_perf.diagnose.causes import Evidence, explain
+from ddp_perf.stats.attribution import attribute
+
+JITTER = (1.0, 1.01, 0.99, 1.005, 0.995)
+GRADIENTS = Collective(kind="all_reduce", dtype="float32", bytes=4_000_000)
+HALF = Collective(kind="all_reduce", dtype="float32", bytes=2_000_000)
+SCALAR = Collective(kind="all_reduce", dtype="float32", bytes=4)
+
+
+def rows(**terms):
+    each = [{t: terms.get(t, 0.001) * factor for t in TERMS} for factor in JITTER]
+    return [{**row, "step": sum(row.values()) + terms.get("elsewhere", 0.0)} for row in each]
+
+
+def change(name, before, after, error=1e-6):
+    return TermChange(name=name, before_s=before, after_s=after, error_s=error)
+
+
+def evidence(**changes):
+    fields = {
+        "collectives_before": (GRADIENTS,),
+        "collectives_after": (GRADIENTS,),
+        "structure_changes": (),
+        "communication": change("communication", 0.005, 0.005),
+        "host_reads": change("host_reads", 0, 0),
+        "allocator_retries": change("allocator_retries", 0, 0),
+        "control": change("control", 0.002, 0.002),
+        "ranks": 2,
+        "slowest_rank": 1,
+        "slowest_share": 0.97,
+        "slowest_where": "cpu, cores 1, on host",
+        "changed": (),
+        "disturbance": None,
+    }
+    return Evidence(**{**fields, **changes})
+
+
+def causes(terms, **beside):
+    found = explain("a-case", attribute(rows(**terms), [rows()]), evidence(**beside), 5)
+    return [cause.kind for cause in found.causes], found
+
+
+def test_computation_that_takes_longer_is_compute_with_the_phase_that_does():
+    kinds, found = causes({"forward": 0.004})
+    assert kinds == ["compute"]
+    assert found.causes[0].share == pytest.approx(1)
+    assert "forward 1.00 ms → 4.00 ms" in found.causes[0].evidence[0]
+
+
+def test_a_control_that_slowed_down_as_much_is_the_machine():
+    slower = {"forward": 0.0012, "backward": 0.0012, "optimizer": 0.0012}
+    kinds, found = causes(slower, control=change("control", 0.0020, 0.0024))
+    assert kinds == ["machine"]
+    assert "+20.0%" in found.causes[0].evidence[0]
+
+
+def test_a_control_that_moved_a_little_excuses_nothing():
+    kinds, _ = causes({"forward": 0.004}, control=change("control", 0.0020, 0.0021))
+    assert kinds == ["compute"]
+
+
+def test_of_both_each_has_its_part():
+    slower = {"forward": 0.0021, "backward": 0.0013, "optimizer": 0.0013}
+    kinds, found = causes(slower, control=change("control", 0.0020, 0.0026))
+    assert kinds == ["machine", "compute"]
+    assert sum(cause.change_s for cause in found.causes) == pytest.approx(0.0017)
+
+
+def test_a_full_gpu_memory_is_told_from_slow_computation():
+    kinds, _ = causes({"backward": 0.004}, allocator_retries=change("allocator_retries", 0, 3))
+    assert kinds == ["memory"]
+
+
+def test_the_same_collectives_slower_alone_are_slow_communication():
+    kinds, found = causes(
+        {"exposed": 0.004},
+        communication=change("communication", 0.005, 0.008),
+        changed=("nccl 2.21 → 2.27",),
+    )
+    assert kinds == ["communication"]
+    assert found.causes[0].evidence[-1] == "nccl 2.21 → 2.27"
+
+
+def test_the_same_collectives_as_fast_alone_have_lost_overlap():
+    assert causes({"exposed": 0.004})[0] == ["lost overlap"]
+    assert causes({"exposed": 0.004}, communication=None)[0] == ["lost overlap"]
+
+
+ONE_MORE = {
+    "collectives_after": (GRADIENTS, SCALAR),
+    "structure_changes": ("1 all_reduce of 4 bytes (float32) more a step",),
+}
+
+
+def test_a_further_collective_is_more_communication():
+    alone = change("communication", 0.005, 0.008)
+    kinds, found = causes({"exposed": 0.004}, **ONE_MORE, communication=alone)
+    assert kinds == ["more communication"]
+    assert ONE_MORE["structure_changes"][0] in found.causes[0].evidence
+
+
+def test_a_further_collective_that_explains_little_leaves_lost_overlap():
+    alone = change("communication", 0.005, 0.0075)
+    kinds, _ = causes({"exposed": 0.006}, **ONE_MORE, communication=alone)
+    assert sorted(kinds) == ["lost overlap", "more communication"]
+
+
+def test_a_further_collective_is_told_where_no_term_shows_it():
+    kinds, _ = causes({"data": 0.004}, **ONE_MORE)
+    assert kinds == ["data", "more communication"]
+
+
+def test_a_value_that_the_host_reads_is_a_sync():
+    kinds, found = causes({"exposed": 0.004}, **ONE_MORE, host_reads=change("host_reads", 0, 1))
+    assert kinds == ["host sync"]
+    assert "1 more value a step" in found.causes[0].evidence[1]
+
+
+def test_more_buckets_of_the_same_bytes_are_smaller_buckets():
+    kinds, _ = causes(
+        {"exposed": 0.004},
+        collectives_after=(HALF, HALF),
+        structure_changes=("buckets [4,000,000] → [2,000,000, 2,000,000] bytes",),
+    )
+    assert kinds == ["smaller buckets"]
+
+
+def test_a_rank_that_mostly_comes_last_is_a_straggler_by_number_and_place():
+    kinds, found = causes({"imbalance": 0.006})
+    assert kinds == ["straggler"]
+    assert found.causes[0].rank == 1
+    assert "rank 1 (cpu, cores 1, on host) came last in 97%" in found.causes[0].evidence[0]
+
+
+def test_ranks_that_come_last_in_turn_are_no_straggler():
+    kinds, found = causes({"imbalance": 0.006}, slowest_share=0.55)
+    assert kinds == ["host"]
+    assert found.causes[0].rank is None
+
+
+def test_a_batch_that_comes_late_is_data():
+    assert causes({"data": 0.006})[0] == ["data"]
+
+
+def test_a_rank_without_a_core_is_the_host_or_who_took_it():
+    assert causes({"idle": 0.006})[0] == ["host"]
+    kinds, found = causes({"idle": 0.006}, disturbance="5 of 5 launches were disturbed: …")
+    assert kinds == ["machine"]
+    assert "5 of 5" in found.causes[0].evidence[-1]
+
+
+def test_what_nothing_shows_is_unexplained_with_its_size():
+    kinds, found = causes({"elsewhere": 0.004})
+    assert kinds == ["unexplained"]
+    assert found.causes[0].change_s == pytest.approx(0.004)
+
+
+def test_two_causes_are_both_named_the_larger_first():
+    assert causes({"imbalance": 0.006, "data": 0.003})[0] == ["straggler", "data"]
+
+
+def test_nothing_that_changed_has_no_cause():
+    assert causes({})[0] == []

@@ -1,0 +1,89 @@
+"""The table of terms, and the lines that say why."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.explanation import Cause, Explanation
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.advice import advice_lines
+from ddp_perf.report.explanation import decomposition_table, explanation_lines
+from ddp_perf.report.table import suite_table
+from tests.builders import make_cases, make_finding, make_measurement, make_probe, make_result
+
+ONE, TWO = make_cases()
+
+
+def result_of(probe, **changes):
+    alone = make_probe(exposed=0.0, communication=())
+    measurements = [
+        make_measurement(ONE, [0.0071, 0.0071], probe=probe and alone),
+        make_measurement(TWO, [0.0111, 0.0111], probe=probe),
+    ]
+    return make_result(measurements, **changes)
+
+
+WHY = Explanation(
+    case_id=TWO.id,
+    step_change_s=0.0064,
+    causes=(
+        Cause(kind="more communication", change_s=0.0061, share=0.953, evidence=("this", "that")),
+        Cause(kind="compute", change_s=0.0003, share=0.047, evidence=("forward",)),
+    ),
+    terms=(),
+    launches=5,
+)
+
+
+def test_each_case_has_a_row_and_what_the_terms_leave():
+    head, _, one, two = decomposition_table(result_of(make_probe()), 80).splitlines()
+    assert head.split() == [
+        *("ms", "a", "step", "data", "forw.", "backw.", "optim."),
+        *("comm.", "imbal.", "idle", "rest", "hidden"),
+    ]
+    assert one.split()[1:] == ["0.10", "2.00", "4.00", "1.00", "0.00", "0.00", "0.00", "0.00", "–"]
+    assert two.split()[1:] == [
+        *("0.10", "2.00", "4.00", "1.00", "3.00", "0.00", "0.00", "1.00", "40%")
+    ]
+
+
+def test_the_table_fits_a_narrow_terminal():
+    probe = make_probe(**dict.fromkeys(("data", "forward", "backward", "exposed"), 12.345))
+    assert max(map(len, decomposition_table(result_of(probe), 80).splitlines())) <= 80
+
+
+def test_without_probes_there_is_no_table_and_no_advice():
+    assert decomposition_table(result_of(None), 80) is None
+    assert advice_lines(result_of(None), TWO.id) == []
+
+
+def test_each_cause_has_its_line_with_size_share_and_evidence():
+    assert explanation_lines(WHY) == [
+        "why (+6.40 ms a step):",
+        "  more communication +6.10 ms (95%): this; that",
+        "  compute +0.30 ms (5%): forward",
+    ]
+
+
+def test_no_cause_is_said_to_be_none():
+    nothing = Explanation(case_id=TWO.id, step_change_s=0.001, causes=(), terms=(), launches=5)
+    (line,) = explanation_lines(nothing)
+    assert line == "why: unexplained (+1.00 ms a step): no term of the step certainly changed"
+
+
+def test_the_summary_says_why_below_the_verdict():
+    finding = make_finding(TWO, Outcome.REGRESSION, ratio=1.6)
+    result = result_of(make_probe(), findings=(finding,), explanations={TWO.id: WHY})
+    assert "more communication +6.10 ms (95%)" in suite_table(result, 80)
+
+
+def test_advice_begins_with_the_label():
+    label, *advice = advice_lines(result_of(make_probe()), TWO.id)
+    assert label == "Fair: 64% efficiency on 2 ranks"
+    assert all(line.startswith("- ") for line in advice)
+    assert any("modelled: at most" in line for line in advice)
+
+
+@pytest.mark.parametrize("case", [ONE])
+def test_one_rank_has_no_label(case):
+    assert advice_lines(result_of(make_probe()), case.id) == []

@@ -1,0 +1,108 @@
+"""Which terms changed: worked examples, and what cannot be told."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.core.decomposition import TERMS
+from ddp_perf.stats.attribution import attribute, change_of
+
+JITTER = (1.0, 1.01, 0.99, 1.005, 0.995)
+
+
+def night(step=None, **terms):
+    """Five launches, each term 1 ms but those given, with one per cent of noise."""
+    rows = []
+    for factor in JITTER:
+        row = {term: terms.get(term, 0.001) * factor for term in TERMS}
+        rows.append({**row, "step": sum(row.values()) if step is None else step * factor})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("term", "group"),
+    [
+        ("data", "data"),
+        ("forward", "compute"),
+        ("backward", "compute"),
+        ("optimizer", "compute"),
+        ("idle", "idle"),
+        ("imbalance", "imbalance"),
+        ("exposed", "communication"),
+        ("interference", "communication"),
+    ],
+)
+def test_the_term_that_grew_is_named_with_its_size(term, group):
+    found = attribute(night(**{term: 0.003}), [night(), night()])
+    (changed,) = found.groups
+    assert changed.name == group
+    assert changed.change_s == pytest.approx(0.002)
+    assert found.step.change_s == pytest.approx(0.002)
+
+
+def test_two_that_grew_are_both_named_the_larger_first():
+    found = attribute(night(data=0.002, imbalance=0.004), [night()])
+    assert [group.name for group in found.groups] == ["imbalance", "data"]
+
+
+def test_terms_that_grew_and_shrank_are_told_with_their_sign():
+    found = attribute(night(exposed=0.006, backward=0.0), [night()])
+    assert {group.name: round(group.change_s * 1e3, 6) for group in found.groups} == {
+        "communication": 5,
+        "compute": -1,
+    }
+
+
+def test_what_no_term_holds_is_unexplained():
+    found = attribute(night(step=0.013), [night()])
+    (changed,) = found.groups
+    assert changed.name == "unexplained"
+    assert changed.change_s == pytest.approx(0.005)
+
+
+def test_nothing_changed_names_nothing():
+    assert attribute(night(), [night()]).groups == ()
+
+
+def test_one_launch_is_sure_of_nothing():
+    found = attribute(night(data=0.005)[:1], [night()])
+    assert found.groups == ()
+    assert found.step.error_s == math.inf
+
+
+def test_nights_that_differ_make_a_change_uncertain():
+    nights = [night(data=seconds) for seconds in (0.001, 0.004, 0.002, 0.005, 0.003)]
+    found = attribute(night(data=0.0045), nights)
+    assert "data" not in [group.name for group in found.groups]
+
+
+def test_a_disturbed_launch_hides_nothing():
+    now = night(data=0.003)
+    now[2] = {**now[2], "idle": 0.5, "step": 0.51}
+    found = attribute(now, [night()])
+    assert [group.name for group in found.groups] == ["data"]
+
+
+def test_without_rows_there_is_nothing_to_say():
+    assert attribute([], [night()]) is None
+    assert attribute(night(), []) is None
+    assert attribute(night(), [[]]) is None
+
+
+def test_a_figure_that_a_side_lacks_has_no_change():
+    with_it = [{**row, "communication": 0.005} for row in night()]
+    assert change_of("communication", with_it, [night()]) is None
+    assert change_of("communication", with_it, [with_it, night()]).change_s == 0
+
+
+@given(st.lists(st.floats(0, 0.01), min_size=len(TERMS), max_size=len(TERMS)))
+def test_groups_and_what_is_unexplained_are_the_change_of_the_step(extra):
+    grown = {term: 0.001 + more for term, more in zip(TERMS, extra, strict=True)}
+    found = attribute(night(**grown), [night()])
+    changes = {term.name: term.change_s for term in found.terms}
+    assert sum(changes.values()) == pytest.approx(found.step.change_s, abs=1e-9)
+    assert "unexplained" not in [group.name for group in found.groups]
