@@ -103,13 +103,17 @@ def predict(
         budget=_positive("--budget", budget),
     )
     _check_cost(request)
-    curves = [one for one in _curves(file) if only in f"{one.where} {one.label}"]
-    if not curves:
+    # All of them, since one curve may contradict another; then those that were asked for.
+    predictions = [
+        one
+        for one in predict_all(_curves(file), request)
+        if only in f"{one.series.where} {one.series.label}"
+    ]
+    if not predictions:
         raise ResultsError(
-            f"{file}: no curve{f' with {only!r}' if only else ''}: step times of"
-            " several world sizes at one batch are needed"
+            f"{file}: no curve{f' with {only!r}' if only else ''}: step times of several world"
+            " sizes at one batch are needed"
         )
-    predictions = predict_all(curves, request)
     if as_json:
         typer.echo(prediction_json(predictions))
     else:

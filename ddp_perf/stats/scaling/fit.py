@@ -1,11 +1,12 @@
 """Laws fitted to points: everything that the points allow, weighted, and bands out of that.
 
-Before the points are seen, every split of the step at the largest world size into the three
-terms of a law is as likely as any other, and so is every law. Errors are normal on the log
-scale, with a variance believed as `points.ERROR_FREEDOM` observations of it would be; level and
-variance are integrated out exactly (Gelman et al., Bayesian Data Analysis, 3rd ed., 14.2), the
-two free shares on a grid that closes in on what the points allow. No term can be negative, no
-random number is drawn, and few points give a wide band instead of an error.
+Before the points are seen, every share that grows with the ranks has in the step at the largest
+world size is as likely as any other, so is every split of it into a law's two terms, and so is
+every law. Errors are normal on the log scale, with a variance believed as `points.ERROR_FREEDOM`
+observations of it would be; level and variance are integrated out exactly (Gelman et al.,
+Bayesian Data Analysis, 3rd ed., 14.2), share and split on a grid that closes in on what the
+points allow. No term can be negative, no random number is drawn, and few points give a wide
+band instead of an error.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from ddp_perf.stats.scaling.laws import Floats, Law
 from ddp_perf.stats.scaling.points import ERROR_FREEDOM, ScalingPoint, first_problem
 
 CONFIDENCE = 0.9
-_GRID = 41  # shares along each axis
-_ZOOMS = 4
-_NEGLIGIBLE = 14.0  # log weight below the best: a millionth
-_LEAST_COMPUTE = 1e-3  # of a step: with none, nothing scales
+_GRID = 51  # along each axis
+_ZOOMS = 5
+_FAR = 15  # times the error of the best: nothing beyond is looked at
+_MOST_ODDS = 9.0  # log: what grows is from a ten-thousandth of a step to all but that
 _QUANTILES = (np.arange(21) + 0.5) / 21  # of the error at each node
 
 
@@ -136,32 +137,28 @@ def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> Fit:
 def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
     """Terms (3, n) of a step of about one second, and the log of each one's weight."""
     largest = max(point.world_size for point in points)
-    coefficients = law.rows(largest)[0, :2]
-    box = np.array([[0.0, 1.0 if coefficient else 0.0] for coefficient in coefficients])
+    first, second = law.rows(largest)[0, :2]
+    odds = np.array([-_MOST_ODDS, _MOST_ODDS])
+    split = np.array([0.0, 1.0]) if first and second else np.array([1.0, 1.0])
     for _ in range(_ZOOMS):
-        shares, cell = _simplex(box)
-        scaled = shares / np.array([1.0, *(c or 1.0 for c in coefficients)])[:, None]
-        _, variance, freedom = _residuals(law, scaled, points)
-        log_weight = -freedom / 2 * np.log(variance)
-        near = log_weight > log_weight.max() - _NEGLIGIBLE
-        step = (box[:, 1] - box[:, 0]) / (_GRID - 1)
-        box = np.array(
-            [
-                [max(low, axis[near].min() - by), min(high, axis[near].max() + by)]
-                for axis, (low, high), by in zip(shares[1:], box, step, strict=True)
-            ]
+        axes = [np.linspace(*ends, _GRID if np.ptp(ends) else 1) for ends in (odds, split)]
+        log_odds, of_first = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
+        share = special.expit(log_odds)
+        terms = np.array(
+            [1 - share, share * of_first / (first or 1), share * (1 - of_first) / (second or 1)]
         )
-    return scaled, log_weight + math.log(cell)
-
-
-def _simplex(box: Floats) -> tuple[Floats, float]:
-    """Shares (3, n) that sum to one, the last two within the box, and the size of a cell."""
-    axes = [np.linspace(low, high, _GRID if high > low else 1) for low, high in box]
-    first, second = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
-    inside = 1 - first - second >= _LEAST_COMPUTE
-    shares = np.array([1 - first - second, first, second])[:, inside]
-    spans = [high - low for low, high in box if high > low]
-    return shares, math.prod(span / (_GRID - 1) for span in spans)
+        _, variance, freedom = _residuals(law, terms, points)
+        near = variance < _FAR**2 * variance.min()
+        cell = math.prod(np.ptp(axis) / (_GRID - 1) for axis in axes if len(axis) > 1)
+        odds, split = (
+            np.clip([axis[near].min() - step, axis[near].max() + step], *ends)
+            for axis, ends, step in (
+                (log_odds, odds, np.ptp(axes[0]) / (_GRID - 1)),
+                (of_first, split, np.ptp(axes[1]) / (_GRID - 1)),
+            )
+        )
+    measure = cell * share * (1 - share)  # of the share, where the grid is even in its odds
+    return terms, np.log(measure) - freedom / 2 * np.log(variance)
 
 
 def _residuals(

@@ -61,6 +61,13 @@ def test_document_000_is_undecided_and_says_why():
     assert done.stdout.count("NOT PREDICTED: contradiction") == 2
 
 
+def test_a_contradiction_is_none_the_less_one_where_half_of_it_is_asked_for():
+    done = run(DOCUMENT_000, "--only", "batch 256")
+
+    assert done.exit_code == 2
+    assert done.stdout.count("NOT PREDICTED: contradiction") == 1
+
+
 def test_results_of_a_session_are_predicted_from(results):
     done = run(results, "--world-sizes", "8")
 

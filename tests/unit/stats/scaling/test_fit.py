@@ -69,7 +69,7 @@ def test_points_tell_a_ring_from_a_tree():
     for name in ("ring", "tree"):
         step_s = made_by(alpha_beta(WHOLE, ONE, name), 0.1, 0.01, 0.0)
         weights = fit_laws(LAWS, points_of(step_s)).weights()
-        assert weights[name] > 0.95
+        assert weights[name] > 0.9
         assert sum(weights.values()) == pytest.approx(1)
 
 
@@ -81,12 +81,20 @@ def test_two_points_leave_open_what_grows():
     assert fit.predict(1024).half_width > 0.5
 
 
+@pytest.mark.parametrize("longer", [1.001, 1.1, 5.0, 200.0])
+def test_two_points_are_met_however_much_is_communication(longer):
+    fit = fit_laws(LAWS, points_of({1: 0.0076, 2: 0.0076 * longer}.get, (1, 2)))
+
+    assert fit.misfit() < UNTOLD_ERROR
+    assert fit.predict(2).half_width < 0.06
+
+
 def test_a_larger_error_widens_the_band():
     step_s = made_by(LAWS[0], 0.1, 0.001, 0.01)
     sure, unsure = (
         fit_laws(
             LAWS, [ScalingPoint(world_size=n, step_s=step_s(n), error=error) for n in FITTED]
-        ).predict(32)
+        ).predict(8)
         for error in (0.0, 0.03)
     )
 
