@@ -22,8 +22,7 @@ from ddp_perf.stats.scaling.laws import Floats, Law
 from ddp_perf.stats.scaling.points import ERROR_FREEDOM, ScalingPoint, first_problem
 
 CONFIDENCE = 0.9
-_GRID = 51  # along each axis
-_ZOOMS = 5
+_GRIDS = (101, 101, 101, 101, 51)  # nodes along each axis: close in, then weigh
 _FAR = 15  # times the error of the best: nothing beyond is looked at
 _MOST_ODDS = 9.0  # log: what grows is from a ten-thousandth of a step to all but that
 _QUANTILES = (np.arange(21) + 0.5) / 21  # of the error at each node
@@ -140,8 +139,8 @@ def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
     first, second = law.rows(largest)[0, :2]
     odds = np.array([-_MOST_ODDS, _MOST_ODDS])
     split = np.array([0.0, 1.0]) if first and second else np.array([1.0, 1.0])
-    for _ in range(_ZOOMS):
-        axes = [np.linspace(*ends, _GRID if np.ptp(ends) else 1) for ends in (odds, split)]
+    for count in _GRIDS:
+        axes = [np.linspace(*ends, count if np.ptp(ends) else 1) for ends in (odds, split)]
         log_odds, of_first = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
         share = special.expit(log_odds)
         terms = np.array(
@@ -149,14 +148,12 @@ def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
         )
         _, variance, freedom = _residuals(law, terms, points)
         near = variance < _FAR**2 * variance.min()
-        cell = math.prod(np.ptp(axis) / (_GRID - 1) for axis in axes if len(axis) > 1)
+        steps = [np.ptp(axis) / (count - 1) for axis in axes]
         odds, split = (
-            np.clip([axis[near].min() - step, axis[near].max() + step], *ends)
-            for axis, ends, step in (
-                (log_odds, odds, np.ptp(axes[0]) / (_GRID - 1)),
-                (of_first, split, np.ptp(axes[1]) / (_GRID - 1)),
-            )
+            np.clip([values[near].min() - step, values[near].max() + step], axis[0], axis[-1])
+            for values, axis, step in zip((log_odds, of_first), axes, steps, strict=True)
         )
+        cell = math.prod(step for step in steps if step)
     measure = cell * share * (1 - share)  # of the share, where the grid is even in its odds
     return terms, np.log(measure) - freedom / 2 * np.log(variance)
 

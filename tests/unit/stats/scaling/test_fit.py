@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddp_perf.stats.alpha_beta import Link
+from ddp_perf.stats.scaling import fit as fit_module
 from ddp_perf.stats.scaling.fit import Band, fit_laws
 from ddp_perf.stats.scaling.laws import alpha_beta, alpha_beta_laws, amdahl, universal
 from ddp_perf.stats.scaling.points import UNTOLD_ERROR, ScalingPoint
@@ -94,7 +95,7 @@ def test_a_larger_error_widens_the_band():
     sure, unsure = (
         fit_laws(
             LAWS, [ScalingPoint(world_size=n, step_s=step_s(n), error=error) for n in FITTED]
-        ).predict(8)
+        ).predict(32)
         for error in (0.0, 0.03)
     )
 
@@ -137,7 +138,7 @@ def test_what_cannot_be_fitted_raises_its_reason():
         fit_laws(LAWS, [*points_of(lambda n: 0.1, (1,)), *points_of(lambda n: math.nan, (2,))])
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(
     factor=st.floats(1e-6, 1e6),
     communication=st.floats(0.01, 3.0),
@@ -167,6 +168,21 @@ def test_nine_bands_in_ten_hold_where_points_err_as_they_say():
         held += fit.predict(32).holds(noisy[32])
 
     assert held >= 47
+
+
+@pytest.mark.parametrize("part", [0.005, 0.2, 0.99])
+@pytest.mark.parametrize("sizes", [(1, 2), (2, 4, 8), (1, 2, 4, 8)])
+def test_a_finer_grid_gives_the_same_band(monkeypatch, part, sizes):
+    ring = LAWS[0]
+    first, second = ring.rows(8)[0, :2]
+    points = points_of(made_by(ring, 1 - part, part / 2 / first, part / 2 / second), sizes)
+    coarse = fit_laws(LAWS, points).predict(16)
+
+    monkeypatch.setattr(fit_module, "_GRIDS", (151, 151, 151, 151, 151, 151))
+
+    fine = fit_laws(LAWS, points).predict(16)
+    for end in ("low", "value", "high"):
+        assert getattr(coarse, end) == pytest.approx(getattr(fine, end), rel=0.02)
 
 
 def test_half_width_is_of_the_value():
