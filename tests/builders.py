@@ -12,7 +12,7 @@ from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.conditions import LaunchConditions, RankConditions
-from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe
+from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
 from ddp_perf.core.measurement import Finding, Measurement
@@ -119,15 +119,14 @@ def make_probe(*, steps: int = 8, **changes: Any) -> RankProbe:
 
 
 def make_decomposition(**terms: float) -> Decomposition:
-    """Two ranks; a term is 1 ms where it is not given."""
+    """Two ranks alike; a term is 1 ms where it is not given."""
     values = {term: terms.pop(term, 0.001) for term in TERMS}
     fields = {
         "step_s": sum(values.values()),
         "communication_s": 0.005,
         "host_reads": 0,
         "allocator_retries": 0,
-        "slowest_rank": 0,
-        "slowest_share": 0.5,
+        "ranks": (RankShare(own_s=0.006, waits_s=0.001, last_share=0.5),) * 2,
     }
     return Decomposition(terms=values, **{**fields, **terms})
 

@@ -11,6 +11,7 @@ from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.predict import predict
 from ddp_perf.cli.selftest import selftest
+from ddp_perf.cli.trace import trace
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -24,6 +25,7 @@ app.command()(doctor)
 app.command()(explain)
 app.command()(selftest)
 app.command()(predict)
+app.command()(trace)
 
 
 @app.callback()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.explanation import decomposition_table, explanation_lines
+from ddp_perf.report.explanation import decomposition_table, explanation_lines, rank_lines
 from ddp_perf.report.layout import wrapped
 from ddp_perf.report.results import read_results
 from ddp_perf.report.table import headline
@@ -37,6 +37,10 @@ def _lines(suite: SuiteResult, width: int) -> list[str]:
     lines = [table]
     for case_id in suite.summaries:
         why = suite.explanations.get(case_id)
-        told = [*(explanation_lines(why) if why else ()), *advice_lines(suite, case_id)]
+        told = [
+            *(explanation_lines(why) if why else ()),
+            *rank_lines(suite, case_id),
+            *advice_lines(suite, case_id),
+        ]
         lines += ["", case_id, *wrapped(told, width)] if told else []
     return lines

@@ -95,6 +95,20 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     compile: Annotated[
         bool, Meta(description="torch.compile the model; with FSDP, each part that it gathers.")
     ] = False
+    cuda_graphs: Annotated[
+        bool,
+        Meta(
+            description="Capture forward, loss, backward and gradient sync as one CUDA graph, and"
+            " replay it in each step; the optimizer's step is not in it. Tier gpu only."
+        ),
+    ] = False
+    cudnn_benchmark: Annotated[
+        bool,
+        Meta(
+            description="Let cuDNN try its algorithms for each size of convolution, and keep the"
+            " fastest (torch.backends.cudnn.benchmark). Tier gpu only."
+        ),
+    ] = False
     world_sizes: Annotated[
         list[Count], Meta(min_length=1, description="Numbers of ranks to run with.")
     ]
@@ -173,6 +187,8 @@ def _case(variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook 
         gradient_accumulation=suite.gradient_accumulation,
         activation_checkpointing=suite.activation_checkpointing,
         compile=suite.compile,
+        cuda_graphs=suite.cuda_graphs,
+        cudnn_benchmark=suite.cudnn_benchmark,
         world_size=world_size,
         batch_size=batch_size,
         env={**suite.env, **variant.env},
@@ -214,8 +230,9 @@ def _option_names(suite: Suite, strategy: Strategy, hook: AnyCommHook | None) ->
         names.append(f"accumulate{suite.gradient_accumulation}")
     if suite.activation_checkpointing:
         names.append("checkpoint")
-    if suite.compile:
-        names.append("compile")
+    names += [
+        name for name in ("compile", "cuda_graphs", "cudnn_benchmark") if getattr(suite, name)
+    ]
     return names
 
 

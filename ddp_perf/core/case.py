@@ -13,6 +13,7 @@ from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precisi
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
+MOST_EXTRA_WARMUPS = 200  # steps of a GPU, beyond the suite's warm-ups, until its pace is steady
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,9 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Fraction | None, Meta(description="Step time of N ranks ÷ that of one.")
     ] = 0.05
     peak_memory: Annotated[Fraction | None, Meta(description="Largest memory of a rank.")] = 0.05
+    energy: Annotated[
+        Fraction | None, Meta(description="Joules per sample, of all GPUs; tier gpu only.")
+    ] = None
 
     def of(self, metric: str) -> float | None:
         tolerance: float | None = getattr(self, metric)
@@ -65,6 +69,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     gradient_accumulation: int = 1  # micro-steps of a step
     activation_checkpointing: bool = False
     compile: bool = False
+    cuda_graphs: bool = False
+    cudnn_benchmark: bool = False
     world_size: int
     batch_size: int  # per rank and micro-step
     env: dict[str, str]
@@ -111,7 +117,13 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return work
 
 
-_ADDED_OPTIONS = {"gradient_accumulation": 1, "activation_checkpointing": False, "compile": False}
+_ADDED_OPTIONS = {
+    "gradient_accumulation": 1,
+    "activation_checkpointing": False,
+    "compile": False,
+    "cuda_graphs": False,
+    "cudnn_benchmark": False,
+}
 
 
 def _flat(options: msgspec.Struct) -> dict[str, Scalar]:

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB
 from ddp_perf.errors import ConfigError
 
 Kind = Literal[
@@ -30,6 +31,8 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap")
+# What the host does in the midst of a step; a CUDA graph is replayed without it.
+_OF_THE_HOST: tuple[Kind, ...] = ("straggler", "no-overlap", "sync-each-step", "data")
 _FLOAT32 = 4
 
 _NUMBER = r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)"
@@ -75,10 +78,14 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
 
     def applies_to(self, case: Case) -> bool:
         """Whether the case has what this injection changes."""
+        if case.cuda_graphs and self.kind in _OF_THE_HOST:
+            return False
         if self.rank is not None:
             return self.rank < case.world_size
         if self.kind == "no-overlap" and case.comm_hook is not None:
             return False  # it is a communication hook itself, and DDP takes one
+        if self.kind == "small-buckets" and case.compile:
+            return case.ddp is not None and self.amount >= LEAST_COMPILED_BUCKET_MB * 2**20
         return case.ddp is not None or self.kind not in _NEEDS_DDP
 
 
@@ -117,4 +124,8 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
             )
             if injection.kind == "no-overlap":
                 lacking += " and its own all-reduce"
+            if injection.kind == "small-buckets":
+                lacking += (
+                    f" (a compiled one takes buckets of {LEAST_COMPILED_BUCKET_MB}MB and more)"
+                )
             raise ConfigError(f"--ddp-inject {injection.text}: no selected case {lacking}")

@@ -57,6 +57,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before -k and -m count what they deselect
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """A metric that no suite gates makes no item: pytest would show one that is skipped."""
+    if config.stash[PARAMETERS]:
+        items[:] = [item for item in items if not _has_no_case(item)]
+
+
+def _has_no_case(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    parameters = callspec.params if callspec else {}
+    return "ddp_case" in parameters and not isinstance(parameters["ddp_case"], Case)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Plan what the selected items need.
 

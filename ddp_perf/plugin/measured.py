@@ -156,6 +156,8 @@ def measured_case(
     utilisation = utilisation_of(measurement, result.environment.accelerator_key)
     if utilisation is not None and utilisation.mfu is not None:
         node.user_properties.append(("mfu", utilisation.mfu))
+    if figures.energy_j is not None:
+        node.user_properties.append(("energy_j_per_sample", figures.energy_j))
     block = summary_block(measurement, result.summaries[case.id], utilisation)
     advice = advice_lines(result, case.id)
     node.add_report_section(phase, "ddp", "\n".join([*placements, "", block, *advice]))

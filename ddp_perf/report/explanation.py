@@ -47,6 +47,20 @@ def _row(found: Decomposition, step_s: float) -> list[str]:
     ]
 
 
+def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
+    """What each rank does of a step, and how often the others wait for it; none of one rank."""
+    rows = result.summaries[case_id]
+    found = typical([row.decomposition for row in rows if row.decomposition is not None])
+    if found is None or len(found.ranks) == 1:
+        return []
+    places = [rank.placement for rank in result.measurements[case_id].launches[-1].ranks]
+    return [
+        f"rank {place.rank} ({place.device}, {place.device_id}): works {share.own_s * 1e3:.2f} ms,"
+        f" waits {share.waits_s * 1e3:.2f} ms, last in {share.last_share:.0%} of the steps"
+        for place, share in zip(places, found.ranks, strict=True)
+    ]
+
+
 def explanation_lines(explanation: Explanation) -> list[str]:
     """The causes, one a line, the largest first."""
     change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"

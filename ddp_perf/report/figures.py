@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.metric import ENERGY, STEP_TIME
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.scaling.weak import Scaling, weak_scaling
 
@@ -20,6 +20,7 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     p95_step_s: float
     throughput: float  # of ``unit``, per second, over all ranks
     unit: str
+    energy_j: float | None  # per sample, of all GPUs; None: no launch has a reading
     scaling: Scaling | None  # None: one rank, or no one-rank leg was measured
 
 
@@ -46,6 +47,7 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
         p95_step_s=statistics.median(row.p95_step_s for row in rows),
         throughput=throughput,
         unit=result.measurements[case_id].launches[0].unit.name,
+        energy_j=_energy_j(rows),
         scaling=scaling,
     )
 
@@ -54,3 +56,8 @@ def _typical(rows: Sequence[LaunchSummary]) -> tuple[float, float]:
     """Step time in seconds and throughput per second: medians over the launches."""
     step_s = statistics.median(row.values[STEP_TIME.name] for row in rows)
     return step_s, statistics.median(row.throughput for row in rows)
+
+
+def _energy_j(rows: Sequence[LaunchSummary]) -> float | None:
+    readings = [row.values[ENERGY.name] for row in rows if ENERGY.name in row.values]
+    return statistics.median(readings) if readings else None

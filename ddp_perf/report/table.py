@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.metric import ENERGY, STEP_TIME
 from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.explanation import explanation_lines
-from ddp_perf.report.figures import case_figures
+from ddp_perf.report.figures import CaseFigures, case_figures
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.text import describe_finding, metric_title
 from ddp_perf.session.result import SuiteResult
@@ -50,11 +50,16 @@ def suite_table(result: SuiteResult, width: int) -> str:
         *("speed\nup", "effi-\ncy", "exp.\ncomm"),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
+    with_energy = any(
+        ENERGY.name in row.values for rows in result.summaries.values() for row in rows
+    )
+    if with_energy:
+        table.add_column("J a\nsample", justify="right", no_wrap=True)
     table.add_column("verdict", max_width=len(Outcome.INCONCLUSIVE.value))
     table.add_column("min.\ndet.", justify="right", no_wrap=True)
     names = short_names(list(result.measurements))
     for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
-        table.add_row(name, *_row(result, case_id, measurement))
+        table.add_row(name, *_row(result, case_id, measurement, with_energy=with_energy))
     width = max(width, NARROWEST)
     return "\n".join([*rendered(table, width), *wrapped(_notes(result), width)])
 
@@ -65,10 +70,12 @@ def _unit(result: SuiteResult) -> str:
     return launches[0].unit.name if launches else Unit().name
 
 
-def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[str]:
+def _row(
+    result: SuiteResult, case_id: str, measurement: Measurement, *, with_energy: bool
+) -> list[str]:
     figures = case_figures(result, case_id)
     if figures is None or measurement.failures:
-        return [*["–"] * 6, "FAILED", "–"]
+        return [*["–"] * (7 if with_energy else 6), "FAILED", "–"]
     scaling = figures.scaling
     findings = [finding for finding in result.findings if finding.case_id == case_id]
     step = result.finding(case_id, STEP_TIME.name)
@@ -80,9 +87,14 @@ def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[st
         f"{scaling.speedup:.2f}" if scaling else "–",
         f"{scaling.efficiency:.0%}" if scaling else "–",
         f"{scaling.exposed_fraction:.0%}" if scaling else "–",
+        *([_energy(figures)] if with_energy else []),
         _worst(findings).value if findings else "–",
         f"{detectable:.1%}" if detectable is not None else "–",
     ]
+
+
+def _energy(figures: CaseFigures) -> str:
+    return "–" if figures.energy_j is None else f"{figures.energy_j:.3g}"
 
 
 def _notes(result: SuiteResult) -> list[str]:

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from ddp_perf.core.measurement import Finding, LaunchSummary, Look, Measurement
-from ddp_perf.core.metric import METRICS
-from ddp_perf.core.result import LaunchFailure, Placement
+from ddp_perf.core.metric import ENERGY, METRICS
+from ddp_perf.core.result import LaunchFailure, Numerics, Placement
 from ddp_perf.session.utilisation import Utilisation
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
@@ -48,6 +48,7 @@ def describe_launch_failure(failure: LaunchFailure) -> str:
     if failure.traceback:
         parts.append(failure.traceback.rstrip())
     parts += [f"{who}:\n{stack.rstrip()}" for who, stack in failure.stacks.items()]
+    parts += [f"last collectives of {who}:\n{lines}" for who, lines in failure.collectives.items()]
     if failure.output:
         parts.append(f"last output:\n{failure.output}")
     return "\n".join(parts)
@@ -85,12 +86,43 @@ def summary_block(
         f"World size       : {case.world_size}",
         f"Device           : {measurement.launches[0].ranks[0].placement.device}",
         f"Config           : {config}",
-        f"Warmup steps     : {schedule.warmup}",
+        f"Warmup steps     : {schedule.warmup}{_extra_warmups(measurement)}",
         f"Measured steps   : {schedule.measured} / {schedule.steps} in each of {launches}",
         f"Avg step time    : {mean_ms:.2f} ms",
         f"Throughput       : {throughput:,.0f} {unit}/s",
         f"Measured samples : {samples:,}",
     ]
+    numerics = measurement.launches[0].ranks[0].numerics
+    if numerics is not None:
+        lines.append(f"Numerics         : {_describe_numerics(numerics)}")
     if utilisation is not None:
         lines.append(f"MFU              : {utilisation}")
+    readings = [row.values[ENERGY.name] for row in summaries if ENERGY.name in row.values]
+    if readings:
+        lines.append(f"Energy           : {statistics.median(readings):.3g} J a sample, all GPUs")
     return "\n".join(lines)
+
+
+def _extra_warmups(measurement: Measurement) -> str:
+    """What came before them, in the launch that took most; nothing on the CPU tier."""
+    taken = [
+        rank.extra_warmup
+        for launch in measurement.launches
+        for rank in launch.ranks
+        if rank.extra_warmup is not None
+    ]
+    if not taken:
+        return ""
+    most = max(warm_up.steps for warm_up in taken)
+    if all(warm_up.steady for warm_up in taken):
+        return f", after up to {most} until the step time was steady"
+    return f", after up to {most}, and the step time was not steady then"
+
+
+def _describe_numerics(numerics: Numerics) -> str:
+    products = "off" if numerics.matmul_precision == "highest" else numerics.matmul_precision
+    return (
+        f"TF32 {products} in products, {'on' if numerics.convolution_tf32 else 'off'} in"
+        f" convolutions; cudnn.benchmark {'on' if numerics.cudnn_benchmark else 'off'};"
+        f" allocator {numerics.allocator}"
+    )

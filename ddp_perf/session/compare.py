@@ -14,6 +14,7 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
+from ddp_perf.session.comparability import differences
 from ddp_perf.session.conditions import qualified
 from ddp_perf.session.explain import explain_case, slower_cases
 from ddp_perf.session.gate import Bar, Remedies, judge_suite
@@ -189,10 +190,9 @@ def _gaps(old: Side, new: Side) -> tuple[Gap, ...]:
 def _changes(old: Side, new: Side) -> tuple[str, ...]:
     """What differs between the conditions: often it is the very thing under test."""
     changes = [
-        f"{name} {_or_none(getattr(before, name))} → {_or_none(getattr(after, name))}"
+        change
         for before, after in _same_accelerator(old, new)
-        for name in Environment.__struct_fields__
-        if getattr(before, name) != getattr(after, name)
+        for change in differences(before, after, {**before.conditions(), **after.conditions()})
     ]
     return tuple(dict.fromkeys(changes))
 
@@ -204,7 +204,3 @@ def _same_accelerator(old: Side, new: Side) -> list[tuple[Environment, Environme
         for after in new.suites
         if before.environment.accelerator_key == after.environment.accelerator_key
     ]
-
-
-def _or_none(value: object) -> object:
-    return "none" if value is None else value

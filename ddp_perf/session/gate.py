@@ -18,7 +18,7 @@ from ddp_perf.core.baseline import (
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
+from ddp_perf.core.metric import EFFICIENCY, MISSING_READINGS, STEP_TIME, STRUCTURE, gated_metrics
 from ddp_perf.core.result import Structure
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.session.comparability import changes, other_machine
@@ -197,8 +197,10 @@ def _judge_metric(
     bar: Bar,
     prior: NightPrior | None,
 ) -> Finding:
-    nights = nights_of(stored, metric)
-    if nights:
+    nights, current = nights_of(stored, metric), session.values(metric)
+    if not current and (missing := MISSING_READINGS.get(metric)) is not None:
+        verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
+    elif nights:
         verdict = judge_night(
             *(metric, session, nights),
             tolerance=tolerance_of(case, metric),
@@ -210,7 +212,6 @@ def _judge_metric(
         reason = f"the baseline of this case holds no {metric}; --save-baseline=append adds it"
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
     levels = [statistics.median(night.values(metric)) for night in nights[:REFERENCE_SESSIONS]]
-    current = session.values(metric)
     return Finding(
         case_id=case.id,
         metric=metric,

@@ -13,6 +13,15 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
+from ddp_perf.traces.analysis import TraceAnalysis
+
+
+class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """Some steps of a case under torch.profiler, in a launch of their own."""
+
+    directory: str  # of rank0.json.gz, …, and of merged.json.gz with all ranks
+    analysis: TraceAnalysis | None = None
+    problem: str | None = None  # why there is none
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +41,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[str, Cost] = {}  # by case id, where the suite states a price
     explanations: dict[str, Explanation] = {}  # by case id: why it got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # launches for that alone, never judged
+    profiles: dict[str, CaseProfile] = {}  # by case id
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 

@@ -18,16 +18,21 @@ from torch.distributed.tensor import DTensor
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
+from ddp_perf.torch_compat import numerics
 from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.flops import FlopCounter
+from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.probe import probe
+from ddp_perf.worker.profile import profile_steps
 from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.worker.trainer import Trainer
+from ddp_perf.worker.warm_up import warm_up
 
 
 def measure(
@@ -38,6 +43,7 @@ def measure(
     heartbeats: Heartbeats,
     injections: Sequence[Injection],
     probe_steps: int,
+    profiling: Profiling | None,
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
     control_s = control_times_s(device)
@@ -46,21 +52,30 @@ def measure(
     injected = Injected(injections, rank, device)
     trainer = Trainer(injected.case(case), rank, device, heartbeats)
     injected.into(trainer)
+    on_gpu = case.tier == "gpu"
+    if is_captured(case, device):
+        trainer.capture()
     with injected.beside():
+        # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
+        extra_warmup = warm_up(trainer, device) if on_gpu else None
         watch = RankWatch(
             placement.cores,
-            pinned=case.tier == "cpu",
-            gpu=placement.device_id if case.tier == "gpu" else None,
+            pinned=not on_gpu,
+            gpu=placement.device_id if on_gpu else None,
         )
         step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
-        conditions = watch.conditions()
+        watched = watch.watched()
         peak_memory = _peak_memory(device)  # before anything else can raise it
+        trainer.release()  # what a graph replays, nothing else sees
         trainer.settle(SETTLED_AFTER)
         with FlopCounter() as counter:
             structure = count_structure(trainer.module, trainer.step)  # the ranks are in step
         digest = parameter_digest(trainer.module)
-        probed = probe(case, trainer, structure.collectives, device, probe_steps)
+        probed = None  # a replayed step is one whole, and an eager one is not where its time goes
+        if not is_captured(case, device):
+            probed = probe(case, trainer, structure.collectives, device, probe_steps)
     control_s += control_times_s(device)
+    profile_steps(trainer, profiling, rank, device)  # after everything that is timed
     warmup = case.schedule.warmup
     return RankResult(
         placement=placement,
@@ -74,7 +89,10 @@ def measure(
         ddp_logging=_finite(ddp_logging(trainer.module)),
         flops=counter.flops,
         unit=trainer.unit,
-        conditions=conditions,
+        conditions=watched.conditions,
+        extra_warmup=extra_warmup,
+        numerics=numerics() if on_gpu else None,
+        energy_j=watched.energy_j,
         probe=probed,
     )
 

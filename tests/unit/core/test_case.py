@@ -32,6 +32,8 @@ from tests.builders import make_case, make_cases, make_failure
         pytest.param({"gradient_accumulation": 2}, id="accumulation"),
         pytest.param({"activation_checkpointing": True}, id="checkpointing"),
         pytest.param({"compile": True}, id="compile"),
+        pytest.param({"cuda_graphs": True}, id="CUDA graphs"),
+        pytest.param({"cudnn_benchmark": True}, id="cuDNN's search"),
         pytest.param({"world_size": 4}, id="world size"),
         pytest.param({"batch_size": 65}, id="batch size"),
         pytest.param({"data": DataOptions(num_workers=0)}, id="loader"),

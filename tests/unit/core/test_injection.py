@@ -138,3 +138,36 @@ def test_no_overlap_is_a_hook_itself_and_there_can_be_one():
     assert not injection.applies_to(hooked)
     with pytest.raises(ConfigError, match="trains with DDP and its own all-reduce"):
         check_applicable([injection], [hooked])
+
+
+@pytest.mark.parametrize(("size", "fits"), [("1MB", True), ("1023KB", False), ("512B", False)])
+def test_a_compiled_model_is_not_split_at_buckets_too_small_for_it(size, fits):
+    one, two = make_cases(compile=True)
+    injection = parse_injection(f"small-buckets:{size}")
+
+    assert (injection.applies_to(one), injection.applies_to(two)) == (False, fits)
+
+
+def test_buckets_too_small_for_every_case_are_refused_with_the_least_size():
+    with pytest.raises(ConfigError, match="a compiled one takes buckets of 1MB and more"):
+        check_applicable([parse_injection("small-buckets:1KB")], make_cases(compile=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("compute:5%", True),
+        ("extra-allreduce:4", True),
+        ("small-buckets:1KB", True),
+        ("memory:1MB", True),
+        ("cpu-hog:1", True),
+        ("straggler:1:5ms", False),
+        ("data:5ms", False),
+        ("sync-each-step", False),
+        ("no-overlap", False),
+    ],
+)
+def test_what_the_host_does_in_a_step_is_not_replayed_by_a_graph(text, fits):
+    _, two = make_cases(tier="gpu", cuda_graphs=True)
+
+    assert parse_injection(text).applies_to(two) == fits

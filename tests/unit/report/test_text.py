@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.result import Unit
+from ddp_perf.core.result import Numerics, Unit, WarmUp
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.text import (
     describe_finding,
@@ -131,3 +131,42 @@ def test_the_summary_block_counts_throughput_in_the_workloads_unit():
     rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
 
     assert "Throughput       : 12,800 images/s" in summary_block(measurement, rows)
+
+
+def block_of(**rank):
+    """The lines of a case of GPUs whose ranks had these results beside their steps."""
+    measurement = make_measurement(make_case(tier="gpu"), [0.010, 0.010], **rank)
+    rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
+    return summary_block(measurement, rows).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("steady", "said"),
+    [
+        (True, "2, after up to 40 until the step time was steady"),
+        (False, "2, after up to 40, and the step time was not steady then"),
+    ],
+)
+def test_the_summary_block_tells_what_a_gpu_took_to_be_steady(steady, said):
+    block = block_of(extra_warmup=WarmUp(steps=40, steady=steady))
+
+    assert f"Warmup steps     : {said}" in block
+
+
+def test_the_summary_block_tells_what_torch_computed_by():
+    numerics = Numerics(
+        matmul_precision="highest",
+        convolution_tf32=True,
+        cudnn_benchmark=False,
+        allocator="native",
+    )
+
+    assert (
+        "Numerics         : TF32 off in products, on in convolutions; cudnn.benchmark off;"
+        " allocator native" in block_of(numerics=numerics)
+    )
+
+
+def test_the_summary_block_tells_the_energy_of_a_sample_where_it_was_read():
+    assert "Energy           : 0.013 J a sample, all GPUs" in block_of(energy_j=10.0)
+    assert not any(line.startswith("Energy") for line in block_of())
