@@ -134,28 +134,30 @@ def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> Fit:
 
 
 def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
-    """Terms (3, n) of a step of about one second, and the log of each one's weight."""
+    """Terms (3, n) of a step of about one second, and the log of each one's weight.
+
+    The grid is of what grows with the ranks: its share of the largest step, even in log odds so
+    that both ends are resolved, and the first term's part of it.
+    """
     largest = max(point.world_size for point in points)
     first, second = law.rows(largest)[0, :2]
-    odds = np.array([-_MOST_ODDS, _MOST_ODDS])
-    split = np.array([0.0, 1.0]) if first and second else np.array([1.0, 1.0])
+    box = [(-_MOST_ODDS, _MOST_ODDS), (0.0, 1.0) if first and second else (1.0, 1.0)]
     for count in _GRIDS:
-        axes = [np.linspace(*ends, count if np.ptp(ends) else 1) for ends in (odds, split)]
-        log_odds, of_first = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
-        share = special.expit(log_odds)
+        axes = [np.linspace(low, high, count if high > low else 1) for low, high in box]
+        nodes = [axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")]
+        share, part = special.expit(nodes[0]), nodes[1]
         terms = np.array(
-            [1 - share, share * of_first / (first or 1), share * (1 - of_first) / (second or 1)]
+            [1 - share, share * part / (first or 1), share * (1 - part) / (second or 1)]
         )
         _, variance, freedom = _residuals(law, terms, points)
         near = variance < _FAR**2 * variance.min()
-        steps = [np.ptp(axis) / (count - 1) for axis in axes]
-        odds, split = (
-            np.clip([values[near].min() - step, values[near].max() + step], axis[0], axis[-1])
-            for values, axis, step in zip((log_odds, of_first), axes, steps, strict=True)
-        )
-        cell = math.prod(step for step in steps if step)
-    measure = cell * share * (1 - share)  # of the share, where the grid is even in its odds
-    return terms, np.log(measure) - freedom / 2 * np.log(variance)
+        steps = [(high - low) / (count - 1) for low, high in box]
+        box = [
+            (max(low, values[near].min() - step), min(high, values[near].max() + step))
+            for values, (low, high), step in zip(nodes, box, steps, strict=True)
+        ]
+    cell = math.prod(step for step in steps if step) * share * (1 - share)  # of even shares
+    return terms, np.log(cell) - freedom / 2 * np.log(variance)
 
 
 def _residuals(
