@@ -26,7 +26,11 @@ _MOST_RANKS = 2**20
 
 def predict(
     file: Annotated[
-        Path, typer.Argument(help="Results of pytest --ddp-json, or a baseline, or published.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Results of pytest --ddp-json; or a baseline, with the tables in it.",
+        ),
     ],
     world_sizes: Annotated[
         str, typer.Option(metavar="N,N,…", help="Numbers of ranks to predict.")

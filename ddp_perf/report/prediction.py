@@ -141,10 +141,10 @@ def _cross_check_line(check: CrossCheck) -> str:
 
 def _limit_text(what: str, limit: Band) -> str:
     if math.isinf(limit.value):
-        least = "" if math.isinf(limit.low) else f" (or, at worst, {what} {limit.low:,.0f})"
+        least = "" if math.isinf(limit.low) else f" (or, at worst, {what} {_short(limit.low)})"
         return f"none{least}"
-    high = "none" if math.isinf(limit.high) else f"{limit.high:,.0f}"
-    return f"{what} {limit.value:,.0f} ({limit.low:,.0f} to {high})"
+    high = "none" if math.isinf(limit.high) else _short(limit.high)
+    return f"{what} {_short(limit.value)} ({_short(limit.low)} to {high})"
 
 
 def _gains_table(prediction: Prediction) -> rich.table.Table:
@@ -189,14 +189,17 @@ def best_text(best: Configuration) -> str:
 
 
 def _band(band: Band, factor: float, unit: str) -> str:
-    value, low, high = (factor * end for end in (band.value, band.low, band.high))
-    return f"{value:.3g} {unit} ({low:.3g} to {high:.3g})"
+    value, low, high = (_short(factor * end) for end in (band.value, band.low, band.high))
+    return f"{value} {unit} ({low} to {high})"
 
 
 def _ms(seconds: float) -> str:
-    """To three digits."""
-    milliseconds = 1e3 * seconds
-    return f"{milliseconds:.0f}" if milliseconds >= 1000 else f"{milliseconds:.3g}"
+    return _short(1e3 * seconds)
+
+
+def _short(value: float) -> str:
+    """To three digits, and never as a power of ten."""
+    return f"{value:.0f}" if 1000 <= value < math.inf else f"{value:.3g}"
 
 
 def _sentence(note: str) -> str:
