@@ -23,7 +23,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
     case: Case
     session: Session
-    structure: Structure
+    structure: Structure | None  # None: the case does not train
     flops: int | None = None
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ddp_perf.core.collective import CollectiveStep
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precision, Strategy
 
@@ -53,12 +54,17 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """Workload × strategy × precision × (world size, batch size per rank) × options."""
+    """Workload × strategy × precision × (world size, batch size per rank) × options.
+
+    Or a collective by itself: its workload then bears the collective's name, its strategy is
+    none, and it has no samples.
+    """
 
     id: str
     suite: str
     tier: Tier
     workload: str
+    collective: CollectiveStep | None = None  # None: the case trains
     model: dict[str, Scalar]
     data: DataOptions = DataOptions()
     strategy: Strategy
@@ -72,7 +78,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cuda_graphs: bool = False
     cudnn_benchmark: bool = False
     world_size: int
-    batch_size: int  # per rank and micro-step
+    batch_size: int | None  # per rank and micro-step; None: of a collective
     env: dict[str, str]
     schedule: Schedule
     tolerances: Tolerances
@@ -81,13 +87,21 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     epoch_samples: int | None = None
 
     @property
+    def trains(self) -> bool:
+        """Whether there is a model: its structure, its scaling, samples."""
+        return self.collective is None
+
+    @property
     def threads_per_rank(self) -> int:
         """One, unless OMP_NUM_THREADS says: two threads on one core are three times slower."""
         return int(self.env.get("OMP_NUM_THREADS", "1"))
 
     @property
     def samples_per_step(self) -> int:
-        """Over all ranks."""
+        """Over all ranks. A call of a collective is what a sample is to training."""
+        if self.collective is not None:
+            return self.collective.calls
+        assert self.batch_size is not None  # it trains
         return self.world_size * self.batch_size * self.gradient_accumulation
 
     def work(self) -> dict[str, Scalar]:
@@ -97,23 +111,30 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         measured, not what it is. An option that was added later is named only where it is
         used, so that older fingerprints stay as they are.
         """
+        work: dict[str, Scalar] = {"tier": self.tier, "world_size": self.world_size}
+        if self.collective is not None:
+            work |= _flat("collective", self.collective)
+        else:
+            work |= self._training()
+        work |= {f"env.{name}": value for name, value in self.env.items()}
+        return work
+
+    def _training(self) -> dict[str, Scalar]:
+        assert self.batch_size is not None  # it trains
         work: dict[str, Scalar] = {
-            "tier": self.tier,
             "workload": self.workload,
             "strategy": self.strategy,
             "precision": self.precision,
-            "world_size": self.world_size,
             "batch_size": self.batch_size,
         }
         work |= {f"model.{name}": value for name, value in self.model.items()}
         work |= {f"data.{name}": value for name, value in self.data.chosen().items()}
         for name in ("ddp", "fsdp", "comm_hook"):
             if (options := getattr(self, name)) is not None:
-                work |= {f"{name}.{field}": value for field, value in _flat(options).items()}
+                work |= _flat(name, options)
         for name, default in _ADDED_OPTIONS.items():
             if getattr(self, name) != default:
                 work[name] = getattr(self, name)
-        work |= {f"env.{name}": value for name, value in self.env.items()}
         return work
 
 
@@ -126,7 +147,7 @@ _ADDED_OPTIONS = {
 }
 
 
-def _flat(options: msgspec.Struct) -> dict[str, Scalar]:
+def _flat(name: str, options: msgspec.Struct) -> dict[str, Scalar]:
     """A hook says its kind, too."""
     fields: dict[str, Scalar] = msgspec.to_builtins(options)
-    return {name: value for name, value in fields.items() if value is not None}
+    return {f"{name}.{field}": value for field, value in fields.items() if value is not None}

@@ -31,6 +31,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap")
+_BESIDE_STEPS: tuple[Kind, ...] = ("memory", "cpu-hog")  # the others change a training step
 # What the host does in the midst of a step; a CUDA graph is replayed without it.
 _OF_THE_HOST: tuple[Kind, ...] = ("straggler", "no-overlap", "sync-each-step", "data")
 _FLOAT32 = 4
@@ -78,6 +79,8 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
 
     def applies_to(self, case: Case) -> bool:
         """Whether the case has what this injection changes."""
+        if not case.trains and self.kind not in _BESIDE_STEPS:
+            return False
         if case.cuda_graphs and self.kind in _OF_THE_HOST:
             return False
         if self.rank is not None:
@@ -119,9 +122,9 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
         if targets.count(target) > 1:
             raise ConfigError(f"--ddp-inject {injection.text}: {injection.kind} is given twice")
         if cases and not any(injection.applies_to(case) for case in cases):
-            lacking = (
-                "trains with DDP" if injection.rank is None else f"has a rank {injection.rank}"
-            )
+            lacking = "trains with DDP" if injection.kind in _NEEDS_DDP else "trains"
+            if injection.rank is not None:
+                lacking = f"trains with a rank {injection.rank}"
             if injection.kind == "no-overlap":
                 lacking += " and its own all-reduce"
             if injection.kind == "small-buckets":

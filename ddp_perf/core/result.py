@@ -70,8 +70,8 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: tuple[float, ...]  # CPU time of the main thread, per measured step
     control_s: tuple[float, ...]  # the frozen reference operation, before and after the steps
     peak_memory: int  # bytes: allocator's peak on a GPU, peak resident set on a CPU
-    digest: int  # of the parameters after the last step: equal on all ranks
-    structure: Structure
+    digest: int | None  # of the parameters after the last step: equal on all ranks
+    structure: Structure | None  # as the digest, of training alone
     ddp_logging: dict[str, int | float | str]  # DDP's own, empty for a plain module
     flops: int | None = None  # of one step: matrix products, convolutions, attention
     unit: Unit = Unit()

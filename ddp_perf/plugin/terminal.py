@@ -21,7 +21,7 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     # Here, since they need rich: collection need not pay for it.
-    from ddp_perf.report.explanation import decomposition_table
+    from ddp_perf.report.decomposition import decomposition_table
     from ddp_perf.report.profiles import profiles_text
     from ddp_perf.report.table import headline, suite_table
 

@@ -6,11 +6,11 @@ import os
 import statistics
 from collections.abc import Sequence
 
+from ddp_perf.core.trace import TraceAnalysis
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.traces import comparison_lines, ms, percent
 from ddp_perf.session.profiling import MERGED
 from ddp_perf.session.result import CaseProfile, SuiteResult
-from ddp_perf.traces.analysis import TraceAnalysis
 
 
 def profiles_text(result: SuiteResult, width: int) -> str:

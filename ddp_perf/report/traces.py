@@ -8,11 +8,8 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.core.trace import CollectiveTotal, RankComparison, RankTrace, StepSplit, TraceAnalysis
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, wrapped
-from ddp_perf.traces.analysis import RankTrace, TraceAnalysis
-from ddp_perf.traces.skew import RankComparison
-from ddp_perf.traces.steps import StepSplit
-from ddp_perf.traces.top import CollectiveTotal
 
 _FIGURES = 30  # columns that the figures of a kernel take
 _SHOWN = 10  # rows of a table; the JSON holds more

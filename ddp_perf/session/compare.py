@@ -18,6 +18,7 @@ from ddp_perf.session.comparability import differences
 from ddp_perf.session.conditions import qualified
 from ddp_perf.session.explain import explain_case, slower_cases
 from ddp_perf.session.gate import Bar, Remedies, judge_suite
+from ddp_perf.session.links import find_links
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.saving import new_sessions
 from ddp_perf.stats.budget import alpha_per_metric
@@ -166,6 +167,7 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         baseline_path=old.name,
         alpha=alpha,
         findings=tuple(findings),
+        links=find_links(suite.measurements, suite.summaries, bar.baseline, bar.environment),
         explanations={case_id: why for case_id, why in explanations.items() if why is not None},
         saved={},
     )

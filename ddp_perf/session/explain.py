@@ -44,6 +44,7 @@ def explain_case(
     if attribution is None:
         return None
     structure = launches[0].ranks[0].structure
+    assert structure is not None  # as all that have terms
     step = typical([row.decomposition for row in summaries if row.decomposition is not None])
     assert step is not None  # the terms above are of these
     before = stored.structure

@@ -149,6 +149,8 @@ def _refused(
     case, verdict = measurement.case, Verdict(outcome=outcome, reason=reason)
     for metric in gated_metrics(case):
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
+    if not case.trains:
+        return
     known = _known_structure(case, bar)
     if known is not None:
         verdict = compare_structure(measurement.launches, known)
@@ -179,14 +181,11 @@ def _judge_case(
         elif metric == EFFICIENCY.name and step_time is not None:
             finding = _only_if_slower_itself(finding, step_time)
         yield finding
-    yield Finding(
-        case_id=case.id,
-        metric=STRUCTURE,
-        verdict=compare_structure(
-            measurement.launches, stored.structure or _known_structure(case, bar)
-        ),
-        launches=len(measurement.launches),
-    )
+    if case.trains:
+        known = stored.structure or _known_structure(case, bar)
+        verdict = compare_structure(measurement.launches, known)
+        launches = len(measurement.launches)
+        yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
 
 
 def _judge_metric(

@@ -10,11 +10,11 @@ import msgspec
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.result import Structure, Unit
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.alpha_beta import CollectiveKind
 from ddp_perf.stats.audit import audit_table
 from ddp_perf.stats.scaling.changes import Exchanging, StepWork
 from ddp_perf.stats.scaling.points import ScalingPoint, point_of
@@ -74,7 +74,7 @@ def measured_series(result: SuiteResult) -> list[Series]:
             epoch_samples=measurement.case.epoch_samples,
         )
         for case_id, measurement in result.measurements.items()
-        if measurement.launches
+        if measurement.launches and measurement.case.trains
     ]
     return [
         msgspec.structs.replace(series, injections=result.injections)

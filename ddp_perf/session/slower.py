@@ -9,9 +9,10 @@ import msgspec
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.result import LaunchFailure, LaunchResult
-from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.explain import explain_case, slower_cases
 from ddp_perf.session.plan import interleave
 from ddp_perf.session.result import SuiteResult
@@ -37,8 +38,9 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         on, because of what they show would cost the gate its error rate.
         """
         for case_id in slower_cases(result.findings):
-            if case_id in case_ids:
-                result = self._with_explanation(result, result.measurements[case_id])
+            measurement = result.measurements[case_id]
+            if case_id in case_ids and measurement.case.trains:
+                result = self._with_explanation(result, measurement)
         return result
 
     def _with_explanation(self, result: SuiteResult, measurement: Measurement) -> SuiteResult:

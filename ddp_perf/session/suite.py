@@ -13,12 +13,14 @@ from ddp_perf.baselines.save import SaveMode
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
+from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.session.costs import costs_of
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.links import find_links
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
 from ddp_perf.session.plan import estimate_s, interleave
 from ddp_perf.session.profiling import profile_cases
@@ -151,6 +153,7 @@ def _measured_and_judged(
         if plan:
             progress.extend(len(plan), describe_more(more, bar.looks))
     result = _grown(before, measured, confirm_suspects(findings, own, bar))
+    links = find_links(result.measurements, result.summaries, bar.baseline, bar.environment)
     explainer = Explainer(
         baseline=bar.baseline,
         launcher=launcher,
@@ -159,7 +162,7 @@ def _measured_and_judged(
         import_paths=request.import_paths,
         injections=request.injections,
     )
-    return explainer.explained(result, list(own))
+    return explainer.explained(msgspec.structs.replace(result, links=links), list(own))
 
 
 def _profiled(

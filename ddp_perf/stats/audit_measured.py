@@ -78,7 +78,7 @@ def audit_cases(baseline: Baseline) -> list[CaseContradiction]:
     nights: dict[str, list[_Leg]] = {}
     found: list[CaseContradiction] = []
     for case_id, case in baseline.cases.items():
-        if case.source != "measured":
+        if case.source != "measured" or "collective.kind" in case.work:  # no batch, no scaling
             continue
         for session in case.sessions:
             steps = session.values(STEP_TIME.name)

@@ -9,11 +9,7 @@ from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.stats.decomposition import decompose
-
-
-def group_steps(launch: LaunchResult) -> list[float]:
-    """Seconds of each measured step: the slowest rank decides, step by step."""
-    return [max(steps) for steps in zip(*(rank.step_s for rank in launch.ranks), strict=True)]
+from ddp_perf.stats.group_steps import group_steps
 
 
 def summarise(

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ddp_perf.stats.alpha_beta import CollectiveKind, Link, ring_s, tree_s
+from ddp_perf.core.collective import CollectiveKind
+from ddp_perf.stats.alpha_beta import Link, ring_s, tree_s
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
 

@@ -6,44 +6,21 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from ddp_perf.core.trace import (
+    RankTrace,
+    TraceAnalysis,
+)
 from ddp_perf.errors import TraceError
 from ddp_perf.traces.chrome import ChromeTrace, read_chrome_trace
-from ddp_perf.traces.skew import RankComparison, compare_ranks
-from ddp_perf.traces.split import HtaSplit, TimeSplit, hta_split_of, split_of
-from ddp_perf.traces.steps import StepSplit, steps_of
+from ddp_perf.traces.skew import compare_ranks
+from ddp_perf.traces.split import hta_split_of, split_of
+from ddp_perf.traces.steps import steps_of
 from ddp_perf.traces.timeline import Timeline, timeline_of
-from ddp_perf.traces.top import CollectiveTotal, KernelTotal, top_collectives, top_kernels
+from ddp_perf.traces.top import top_collectives, top_kernels
 
 SCHEMA_VERSION = 1
 _REMEDY = "profile with torch.profiler's activities CPU and CUDA"
 _RANK_IN_NAME = re.compile(r"rank[-_.=]?(\d+)", re.IGNORECASE)
-
-
-class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's file, analysed."""
-
-    file: str
-    rank: int
-    world_size: int | None  # None: the trace does not say
-    backend: str | None
-    host: str | None
-    device: str | None  # the GPU's name, or "CPU": computation is then the host's
-    split: TimeSplit
-    hta: HtaSplit | None  # None without a GPU
-    steps: tuple[StepSplit, ...]
-    dropped: int  # entries that could not be used
-
-
-class TraceAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """All files of one command. Shares and times are defined in `split`, `steps` and `skew`."""
-
-    schema_version: int = SCHEMA_VERSION
-    ranks: tuple[RankTrace, ...]  # by rank
-    kernels: tuple[KernelTotal, ...]
-    collectives: tuple[CollectiveTotal, ...]
-    comparison: RankComparison | None  # None: one rank
 
 
 def analyse_traces(paths: Sequence[Path]) -> TraceAnalysis:

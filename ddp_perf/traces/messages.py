@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ddp_perf.core.trace import Message
 from ddp_perf.traces.chrome import TraceEvent, decode_args
 
 _BYTES = {
@@ -33,17 +34,6 @@ _KERNEL_KIND = re.compile(r"Kernel_([A-Za-z]+)_")
 _RANGE = re.compile(r"(?:nccl|gloo|mpi|ucc):_?(\w+)|record_param_comms")
 
 T = TypeVar("T")
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """Of one collective. None, or empty: the trace does not say."""
-
-    kind: str  # "all_reduce", "broadcast", …; a kernel's name where nothing else is known
-    dtype: str | None = None
-    bytes: int | None = None  # of the larger of input and output, on this rank
-    group: str | None = None  # its description, or its name
-    group_ranks: str | None = None  # "[0, 1]", as the trace has it
-    group_size: int | None = None
 
 
 class _Args(msgspec.Struct, frozen=True, gc=False):

@@ -13,29 +13,9 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from ddp_perf.core.trace import RankComparison, RankSkew
 from ddp_perf.traces.split import US
 from ddp_perf.traces.timeline import Timeline
-
-
-class RankSkew(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank in the collectives that it shares with others."""
-
-    rank: int
-    collectives: int
-    last: int  # in how many of them it was the last
-    behind_s: float  # how long after the first rank it came, median
-
-
-class RankComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Over the collectives that could be matched between ranks."""
-
-    matched: int
-    unmatched: int  # calls of one rank whose counterpart is not known
-    one_clock: bool  # False: the files' clocks differ, and lengths were compared
-    median_skew_s: float | None  # last start − first start; None: nothing matched
-    largest_skew_s: float | None
-    slowest: int | None  # the rank that was last into most of them; None: no rank was
-    ranks: tuple[RankSkew, ...]
 
 
 class _Call(msgspec.Struct, frozen=True):

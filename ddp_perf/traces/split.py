@@ -11,35 +11,13 @@ from __future__ import annotations
 import functools
 import re
 
-import msgspec
 import numpy as np
 
+from ddp_perf.core.trace import HtaSplit, TimeSplit
 from ddp_perf.traces.intervals import Intervals, covered, merged, union
 from ddp_perf.traces.timeline import Timeline
 
 US = 1e-6  # seconds
-
-
-class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of one rank."""
-
-    window_s: float  # computation + exposed communication + exposed memory + idle
-    computation_s: float
-    communication_s: float  # all of it, hidden or not
-    exposed_communication_s: float
-    memory_s: float
-    exposed_memory_s: float
-    idle_s: float
-    overlap: float | None  # share of the communication that computation hides; None: none ran
-
-
-class HtaSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """What HolisticTraceAnalysis 0.5 reports of the same trace, from the events that it selects."""
-
-    computation_s: float
-    idle_s: float
-    other_s: float  # busy, and not computing
-    overlap: float | None
 
 
 def split_of(timeline: Timeline) -> TimeSplit:

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from ddp_perf.core.trace import StepSplit
 from ddp_perf.traces.intervals import covered, merged
 from ddp_perf.traces.split import US
 from ddp_perf.traces.timeline import Timeline
-
-
-class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """One annotated step of one rank. What it launched is its own, whenever it ran."""
-
-    number: int
-    step_s: float  # by the host's annotation
-    computation_s: float
-    communication_s: float
-    exposed_communication_s: float
 
 
 def steps_of(timeline: Timeline) -> tuple[StepSplit, ...]:

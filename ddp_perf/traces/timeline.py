@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ddp_perf.core.trace import Message
 from ddp_perf.traces.chrome import ChromeTrace, TraceEvent, decode_args
 from ddp_perf.traces.intervals import Floats, Intervals
 from ddp_perf.traces.kinds import (
@@ -25,7 +26,7 @@ from ddp_perf.traces.kinds import (
     is_mark,
     step_number,
 )
-from ddp_perf.traces.messages import Message, messages_of
+from ddp_perf.traces.messages import messages_of
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):

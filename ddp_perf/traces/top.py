@@ -6,32 +6,14 @@ import collections
 import heapq
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
+from ddp_perf.core.trace import CollectiveTotal, KernelTotal, Message
 from ddp_perf.traces.intervals import covered, merged
-from ddp_perf.traces.messages import Message
 from ddp_perf.traces.split import US
 from ddp_perf.traces.timeline import Timeline
 
 TOP = 20
-
-
-class KernelTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one name, over all ranks."""
-
-    name: str
-    calls: int
-    total_s: float  # of an operator: without those that it calls
-
-
-class CollectiveTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one kind, type, size and group, over all ranks."""
-
-    message: Message
-    calls: int
-    total_s: float
-    exposed_s: float  # while that rank did not compute
 
 
 def top_kernels(timelines: Sequence[Timeline]) -> tuple[KernelTotal, ...]:

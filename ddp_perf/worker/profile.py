@@ -9,11 +9,11 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from ddp_perf.core.profiling import Profiling
-from ddp_perf.worker.trainer import Trainer
+from ddp_perf.worker.steps import Steps
 
 
 def profile_steps(
-    trainer: Trainer, profiling: Profiling | None, rank: int, device: torch.device
+    steps: Steps, profiling: Profiling | None, rank: int, device: torch.device
 ) -> None:
     """Export a trace of so many steps, where one is wanted. Last of all: it slows them down.
 
@@ -29,11 +29,11 @@ def profile_steps(
     dist.barrier()
     with profile(activities=activities, schedule=plan, record_shapes=True) as profiler:
         for left in reversed(range(1 + profiling.steps)):
-            trainer.step()
+            steps.step()
             if left == 0 and device.type == "cuda":
                 torch.cuda.synchronize(device)  # or the last kernels would be cut off
             profiler.step()
     path = Path(profiling.file(rank))
     path.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(path))
-    trainer.beat()
+    steps.beat()

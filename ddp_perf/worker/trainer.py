@@ -27,6 +27,7 @@ class Trainer:
     def __init__(self, case: Case, rank: int, device: torch.device, heartbeats: Heartbeats) -> None:
         torch.manual_seed(_SEED)
         set_tf32(case.precision == "tf32")
+        assert case.batch_size is not None  # it trains
         torch.backends.cudnn.benchmark = case.cudnn_benchmark
         context = BuildContext(
             device=device,

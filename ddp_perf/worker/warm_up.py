@@ -15,7 +15,7 @@ import torch.distributed as dist
 from ddp_perf.core.case import MOST_EXTRA_WARMUPS
 from ddp_perf.core.result import WarmUp
 from ddp_perf.worker.clock import step_clock
-from ddp_perf.worker.trainer import Trainer
+from ddp_perf.worker.steps import Steps
 
 _WINDOW = 10  # steps that have one median
 _ALIKE = 3  # windows in a row that must agree: two do by chance while the time still falls
@@ -23,12 +23,12 @@ _SHARE = 0.01  # their largest median ÷ their smallest - 1: no tolerance that s
 _LONGEST_S = 20.0
 
 
-def warm_up(trainer: Trainer, device: torch.device) -> WarmUp:
-    """Train until the step time is steady, or for so many steps or seconds at most.
+def warm_up(steps: Steps, device: torch.device) -> WarmUp:
+    """Run steps until the step time is steady, or for so many steps or seconds at most.
 
     Collective: what is decided by is the same on every rank, so all take as many steps.
     """
-    return until_steady(lambda: slowest(_window_s(trainer, device), device))
+    return until_steady(lambda: slowest(_window_s(steps, device), device))
 
 
 def until_steady(window: Callable[[], tuple[float, float]]) -> WarmUp:
@@ -45,13 +45,13 @@ def until_steady(window: Callable[[], tuple[float, float]]) -> WarmUp:
     return WarmUp(steps=len(medians) * _WINDOW, steady=False)
 
 
-def _window_s(trainer: Trainer, device: torch.device) -> list[float]:
+def _window_s(steps: Steps, device: torch.device) -> list[float]:
     clock = step_clock(device, _WINDOW)
     clock.mark()
     for _ in range(_WINDOW):
-        trainer.step()
+        steps.step()
         clock.mark()
-    return clock.intervals_s(trainer.beat)
+    return clock.intervals_s(steps.beat)
 
 
 def slowest(step_s: list[float], device: torch.device) -> tuple[float, float]:

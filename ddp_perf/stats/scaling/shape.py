@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.stats.alpha_beta import CollectiveKind
+from ddp_perf.core.collective import CollectiveKind
 
 # A backward multiplies twice as many matrices as its forward.
 BACKWARD_SHARE = 2 / 3

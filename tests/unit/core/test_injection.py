@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.injection import KINDS, Injection, check_applicable, parse_injection
 from ddp_perf.errors import ConfigError
-from tests.builders import make_cases
+from tests.builders import make_cases, make_collectives
 
 ONE, TWO = make_cases()
 
@@ -110,7 +110,7 @@ def test_what_a_case_must_have(text, one, two):
 @pytest.mark.parametrize(
     ("texts", "cases", "said"),
     [
-        (["straggler:2:5ms"], [ONE, TWO], "--ddp-inject straggler:2:5ms: .* has a rank 2"),
+        (["straggler:2:5ms"], [ONE, TWO], "--ddp-inject straggler:2:5ms: .* trains with a rank 2"),
         (["data:1s", "no-overlap"], [ONE], "--ddp-inject no-overlap: .* trains with DDP"),
         (["data:1ms", "data:2ms"], [ONE], "--ddp-inject data:1ms: data is given twice"),
         (["straggler:0:1ms", "straggler:0:2ms"], [ONE], "straggler is given twice"),
@@ -138,6 +138,17 @@ def test_no_overlap_is_a_hook_itself_and_there_can_be_one():
     assert not injection.applies_to(hooked)
     with pytest.raises(ConfigError, match="trains with DDP and its own all-reduce"):
         check_applicable([injection], [hooked])
+
+
+def test_a_collective_has_nothing_that_changes_a_training_step():
+    case = make_collectives()[0]
+    texts = ["compute:5%", "straggler:1:5ms", "no-overlap", "data:1ms", "memory:1MB", "cpu-hog:1"]
+
+    applicable = [text for text in texts if parse_injection(text).applies_to(case)]
+
+    assert applicable == ["memory:1MB", "cpu-hog:1"]
+    with pytest.raises(ConfigError, match=r"compute:5%: no selected case trains$"):
+        check_applicable([parse_injection("compute:5%")], [case])
 
 
 @pytest.mark.parametrize(("size", "fits"), [("1MB", True), ("1023KB", False), ("512B", False)])

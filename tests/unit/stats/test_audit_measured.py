@@ -13,6 +13,7 @@ from tests.builders import (
     make_baseline,
     make_case_baseline,
     make_cases,
+    make_collectives,
     make_environment,
     make_session,
     make_structure,
@@ -167,3 +168,10 @@ def test_true_figures_are_clean_and_a_wrong_ratio_is_found(single, costs, wrong)
     assert found(one=one, two=stored(TWO, steps, efficiency=costs)) == []
     spoilt = [costs[0] * (wrong * spread if wrong > 1 else wrong / spread), *costs[1:]]
     assert (TWO.id, "step N ÷ step 1") in found(one=one, two=stored(TWO, steps, efficiency=spoilt))
+
+
+def test_collectives_have_no_batch_and_no_scaling_to_contradict():
+    cases = make_collectives()
+    by_id = {case.id: make_case_baseline(case, structure=None) for case in cases}
+
+    assert audit_cases(make_baseline(by_id)) == []

@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddp_perf.stats.summary import group_steps, summarise, summarise_all
+from ddp_perf.stats.group_steps import group_steps
+from ddp_perf.stats.summary import summarise, summarise_all
 from tests.builders import make_case, make_cases, make_launch, make_rank_result
 
 ONE, TWO = make_cases()

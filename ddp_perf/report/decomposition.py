@@ -1,9 +1,8 @@
-"""Where the time of a step goes, as a table; and why it got longer, in lines."""
+"""Where the time of a step goes: by case as a table, by rank in lines."""
 
 from __future__ import annotations
 
 from ddp_perf.core.decomposition import Decomposition
-from ddp_perf.core.explanation import Cause, Explanation
 from ddp_perf.report.figures import case_figures
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names
 from ddp_perf.session.result import SuiteResult
@@ -59,18 +58,3 @@ def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
         f" waits {share.waits_s * 1e3:.2f} ms, last in {share.last_share:.0%} of the steps"
         for place, share in zip(places, found.ranks, strict=True)
     ]
-
-
-def explanation_lines(explanation: Explanation) -> list[str]:
-    """The causes, one a line, the largest first."""
-    change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"
-    if not explanation.causes:
-        return [f"why: unexplained ({change}): no term of the step certainly changed"]
-    return [f"why ({change}):", *(_cause_line(cause) for cause in explanation.causes)]
-
-
-def _cause_line(cause: Cause) -> str:
-    return (
-        f"  {cause.kind} {cause.change_s * 1e3:+.2f} ms ({cause.share:.0%}):"
-        f" {'; '.join(cause.evidence)}"
-    )
