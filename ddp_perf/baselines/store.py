@@ -24,6 +24,7 @@ from ddp_perf.core.baseline import (
     StructureBaseline,
 )
 from ddp_perf.core.metric import METRICS
+from ddp_perf.core.result import Structure
 from ddp_perf.errors import BaselineError
 from ddp_perf.system.files import replace_file
 
@@ -54,6 +55,12 @@ class BaselineStore:
         path = self.structure_path(suite)
         raw = _read(path)
         return _decoded(path, raw, _STRUCTURES).cases if raw is not None else {}
+
+    def structures_by_case(self) -> dict[str, Structure]:
+        """Of every suite's cases. Raises BaselineError for a broken file."""
+        files = sorted((self.directory / "structure").glob("*.json"))
+        cases = [self.load_structures(file.stem).items() for file in files]
+        return {case_id: stored.structure for of_suite in cases for case_id, stored in of_suite}
 
     def load(self, accelerator: str) -> Baseline:
         """The stored baseline, or an empty one. Raises BaselineError for a broken file."""

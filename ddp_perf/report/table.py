@@ -90,11 +90,24 @@ def _notes(result: SuiteResult) -> list[str]:
     if unknown:
         noun = "case" if len(unknown) == 1 else "cases"
         notes.append(f"{len(unknown)} {noun} without a baseline in {result.baseline_path}")
+    if result.costs:
+        notes.append(_costs(result))
     saving = {**result.saved, **result.not_saved}
     for note in dict.fromkeys(saving.values()):
         cases = [case_id for case_id in saving if saving[case_id] == note]
         notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
     return notes
+
+
+def _costs(result: SuiteResult) -> str:
+    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    first = result.measurements[next(iter(result.costs))]
+    price, unit = first.case.price_per_gpu_hour, first.launches[0].unit.name
+    shown = []
+    for case_id, cost in result.costs.items():
+        epoch = f" (an epoch {cost.per_epoch:.4g})" if cost.per_epoch is not None else ""
+        shown.append(f"{names[case_id]} {cost.per_million:.4g}{epoch}")
+    return f"cost of a million {unit} at {price:g} a GPU-hour: {', '.join(shown)}"
 
 
 def _disturbances(findings: Sequence[Finding]) -> list[str]:

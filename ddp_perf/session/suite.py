@@ -18,6 +18,7 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.session.acknowledging import with_known
+from ddp_perf.session.costs import costs_of
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.links import find_links
@@ -218,5 +219,6 @@ def _grown(
         before,
         measurements=measurements,
         summaries=summaries,
+        costs=costs_of(measurements, summaries),
         findings=(*before.findings, *findings),
     )

@@ -10,6 +10,8 @@ from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.layout import short_names
 from ddp_perf.report.table import headline, suite_table
+from ddp_perf.session.costs import costs_of
+from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
     make_acknowledgement,
     make_cases,
@@ -84,6 +86,21 @@ def test_the_quick_suite_fits_a_terminal_of_80_columns(quick, width):
     assert table.count("INCONCLUSIVE") == 4
     assert table.count("12.3%") == 4
     assert "…" not in table
+
+
+def test_where_a_price_was_stated_the_cost_is_told_in_a_line_below():
+    cases = make_cases(price_per_gpu_hour=3.6, epoch_samples=32_000)
+    measurements = {case.id: make_measurement(case, [0.01] * 3) for case in cases}
+    costs = costs_of(measurements, summaries_of(measurements))
+    result = make_result(list(measurements.values()), costs=costs)
+
+    shown = " ".join(suite_table(result, 80).split())
+
+    assert (
+        "cost of a million samples at 3.6 a GPU-hour: none-ws1 0.1562 (an epoch 0.005),"
+        " ddp-ws2 0.1562 (an epoch 0.005)"
+    ) in shown
+    assert "cost" not in suite_table(make_result(list(measurements.values())), 80)
 
 
 def test_names_are_shown_whole(quick):
