@@ -147,7 +147,8 @@ def make_decomposition(**terms: float) -> Decomposition:
         "step_s": sum(values.values()),
         "communication_s": 0.005,
         "host_reads": 0,
-        "allocator_retries": 0,
+        "allocator_retries": 0.0,
+        "sees_communication": True,
         "ranks": (RankShare(own_s=0.006, waits_s=0.001, last_share=0.5),) * 2,
     }
     return Decomposition(terms=values, **{**fields, **terms})

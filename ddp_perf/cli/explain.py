@@ -10,10 +10,10 @@ import typer
 
 from ddp_perf.report.advice import advice_lines
 from ddp_perf.report.decomposition import decomposition_table, rank_lines
+from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.layout import wrapped
 from ddp_perf.report.results import read_results
 from ddp_perf.report.table import headline
-from ddp_perf.report.text import explanation_lines
 from ddp_perf.session.result import SuiteResult
 
 

@@ -23,7 +23,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     date: str  # ISO 8601, UTC
     environment: Environment
     launches: tuple[dict[str, float], ...]
-    terms: tuple[dict[str, float], ...] = ()  # where the time of a step went, launch by launch
+    terms: tuple[dict[str, float], ...] = ()  # of each launch, where the time of a step went
 
     def values(self, metric: str) -> list[float]:
         """The metric of each launch that has it."""

@@ -42,7 +42,8 @@ class RankProbe(msgspec.Struct, frozen=True, kw_only=True):
     unsynchronised_backward: PerStep = ()  # of DDP's steps when gradients stay where they are
     communication: PerStep = ()  # the collectives of a step, alone; empty: cannot be repeated
     host_reads: int = 0  # values of a step that the host waited for, as by .item()
-    allocator_retries: int = 0  # times a GPU's memory was full and its cache was given back
+    allocator_retries: float = 0.0  # a step: a GPU's memory was full, its cache was given back
+    sees_communication: bool = True  # False: its wait is hidden in the phases (FSDP on a GPU)
 
 
 class RankShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +61,8 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float  # of the steps looked at: what the terms must add up to
     communication_s: float | None  # all collectives of a step, nothing beside them
     host_reads: int  # values of a step that a host waited for
-    allocator_retries: int
+    allocator_retries: float  # a step
+    sees_communication: bool  # False: what is exposed is within forward and backward
     ranks: tuple[RankShare, ...]
 
     @property
@@ -92,6 +94,6 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
         """Of all communication, how much costs the step nothing: it went on beside computation.
         Below 0 where it costs more than it takes alone. None: not known, or nothing to hide.
         """
-        if not self.communication_s:
+        if not self.communication_s or not self.sees_communication:
             return None
         return 1 - (self.terms["exposed"] + self.terms["interference"]) / self.communication_s

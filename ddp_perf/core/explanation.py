@@ -11,6 +11,7 @@ CauseKind = Literal[
     "communication",
     "more communication",
     "smaller buckets",
+    "other collectives",
     "lost overlap",
     "straggler",
     "data",
@@ -21,6 +22,8 @@ CauseKind = Literal[
     "unexplained",
 ]
 
+_ERRORS = 2.64  # standard errors: 5 % shared by six groups, both sides (Bonferroni)
+
 
 class TermChange(msgspec.Struct, frozen=True, kw_only=True):
     """One term of the step, or a group of them, against the baseline. Seconds."""
@@ -28,7 +31,7 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     before_s: float
     after_s: float
-    error_s: float  # standard error of the change; infinite where nothing tells it
+    error_s: float  # standard error of the change
 
     @property
     def change_s(self) -> float:
@@ -36,8 +39,8 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_certain(self) -> bool:
-        """Beyond two standard errors."""
-        return abs(self.change_s) > 2 * self.error_s
+        """Beyond what one in twenty cases shows by chance in any of its groups of terms."""
+        return abs(self.change_s) > _ERRORS * self.error_s
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,4 +60,4 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     step_change_s: float
     causes: tuple[Cause, ...]  # the largest first
     terms: tuple[TermChange, ...]
-    launches: int  # of this session that it rests on, those run only to explain among them
+    launches: int  # of this session that it rests on

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ddp_perf.core.decomposition import Decomposition
+from ddp_perf.core.strategy import Strategy
 
 EXCELLENT, GOOD, FAIR = 0.85, 0.70, 0.50  # scaling efficiency from which on a label holds
 _MATTERS = 0.10  # of the step: a term below it is not worth anybody's work
@@ -24,6 +25,9 @@ _TIMES = 4  # batch size, or micro-steps, in the promise of a rule
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules look at, of one case. Seconds and bytes."""
 
+    strategy: Strategy
+    hook: str | None  # kind of DDP's communication hook
+    accumulation: int  # micro-steps of a step
     ranks: int
     efficiency: float | None  # None: no one-rank leg
     step: Decomposition
@@ -96,7 +100,14 @@ def _with_larger_batch(m: Measured) -> float:
 
 
 def _costly(m: Measured) -> bool:
-    return m.ranks > 1 and m.share(m.communication_cost_s) > _MATTERS
+    """Where it is not seen, nothing is known of it."""
+    seen = m.ranks > 1 and m.step.sees_communication
+    return seen and m.share(m.communication_cost_s) > _MATTERS
+
+
+def _costly_buckets(m: Measured) -> bool:
+    """DDP's own all-reduce of its buckets."""
+    return _costly(m) and m.strategy == "ddp" and m.hook is None
 
 
 def _mean_message(m: Measured) -> float:
@@ -134,7 +145,7 @@ _RULES = (
         factor=_with_larger_batch,
     ),
     _Rule(
-        applies=lambda m: _costly(m) and _mean_message(m) >= _SMALL_MESSAGE,
+        applies=lambda m: _costly_buckets(m) and _mean_message(m) >= _SMALL_MESSAGE,
         finding=lambda m: (
             f"bandwidth-bound: {_ms(m.communication_cost_s)} for"
             f" {sum(m.message_bytes) / 1e6:,.0f} MB"
@@ -143,7 +154,7 @@ _RULES = (
         factor=_without(lambda m: m.communication_cost_s / 2),
     ),
     _Rule(
-        applies=_costly,
+        applies=lambda m: _costly(m) and m.accumulation == 1,
         finding=lambda m: (
             f"{m.share(m.communication_cost_s):.0%} of the step is communication that nothing hides"
         ),
@@ -152,7 +163,7 @@ _RULES = (
     ),
     _Rule(
         applies=lambda m: (
-            _costly(m) and len(m.message_bytes) > 1 and _mean_message(m) < _SMALL_MESSAGE
+            _costly_buckets(m) and len(m.message_bytes) > 1 and _mean_message(m) < _SMALL_MESSAGE
         ),
         finding=lambda m: (
             f"latency-bound: {len(m.message_bytes)} collectives a step, of"
@@ -162,7 +173,7 @@ _RULES = (
         factor=lambda m: None,
     ),
     _Rule(
-        applies=lambda m: _costly(m) and len(m.message_bytes) == 1,
+        applies=lambda m: _costly_buckets(m) and len(m.message_bytes) == 1,
         finding=lambda m: "one bucket holds all gradients: nothing is sent before the last of them",
         recommendation="a smaller ddp: {bucket_cap_mb: …}, so that the first is sent earlier",
         factor=lambda m: None,

@@ -7,7 +7,7 @@ collectives alone; the control.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -16,9 +16,6 @@ from ddp_perf.core.result import Collective
 from ddp_perf.stats.attribution import GROUPS, UNEXPLAINED, Attribution
 
 _MACHINE_MOVED = 0.02  # of the control: less is its own noise
-_OF_STRUCTURE: frozenset[CauseKind] = frozenset(
-    {"more communication", "smaller buckets", "host sync"}
-)
 _STANDS_OUT = 0.15  # of the steps: how much more often than by chance a straggler comes last
 _HALF = 0.5  # of a term's change: a cause that makes up as much takes it
 
@@ -34,6 +31,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     allocator_retries: TermChange | None  # a count
     control: TermChange | None
     ranks: int
+    on_gpu: bool
+    sees_communication: bool  # False: it is part of forward and backward
     slowest_rank: int
     slowest_share: float  # of the steps
     slowest_where: str  # its device and host
@@ -44,22 +43,24 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def explain(
     case_id: str, attribution: Attribution, evidence: Evidence, launches: int
 ) -> Explanation:
-    """The causes of a case's change, the largest first."""
-    causes = [
-        cause for group in attribution.groups for cause in _RULES[group.name](group, evidence)
-    ]
-    told = {cause.kind for cause in causes}
-    if evidence.structure_changes and not told & _OF_STRUCTURE:
-        causes += _other_work(evidence)
-    step = attribution.step.change_s
+    """The causes of a case's change, the largest first; none where it did not get slower."""
+    step = attribution.step
+    causes: list[_Found] = []
+    if step.is_certain and step.change_s > 0:
+        causes = [
+            cause for group in attribution.groups for cause in _RULES[group.name](group, evidence)
+        ]
+    told = {line for cause in causes for line in cause.evidence}
+    if not told.issuperset(evidence.structure_changes):
+        causes.append(_other_work(0.0, evidence))  # no term shows what it takes: it is hidden
     return Explanation(
         case_id=case_id,
-        step_change_s=step,
+        step_change_s=step.change_s,
         causes=tuple(
             Cause(
                 kind=found.kind,
                 change_s=found.change_s,
-                share=found.change_s / step if step else 0.0,
+                share=found.change_s / step.change_s if step.change_s else 0.0,
                 evidence=(*_terms_of(found, attribution), *found.evidence),
                 rank=found.rank,
             )
@@ -90,34 +91,37 @@ def _compute(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
             yield _Found(kind="machine", change_s=by_machine, evidence=(what, *evidence.changed))
     left = change.change_s - by_machine
     if abs(left) > 2 * change.error_s:
-        retries = _increase(evidence.allocator_retries)
-        if retries:
-            what = (
-                f"the GPU's memory was full {retries} more times: blocks were freed and taken anew"
-            )
-            yield _Found(kind="memory", change_s=left, evidence=(what,), group=change.name)
-        else:
-            yield _Found(
-                kind="compute", change_s=left, evidence=evidence.changed, group=change.name
-            )
+        yield _of_computation(left, change, evidence)
+
+
+def _of_computation(change_s: float, change: TermChange, evidence: Evidence) -> _Found:
+    """On a GPU what the host waits for is in these phases too, and of FSDP all communication."""
+    kind: CauseKind = "compute"
+    told = evidence.changed
+    if _increase(evidence.allocator_retries):
+        kind = "memory"
+        told = ("the GPU's memory was full, and its cache was given back, in the steps looked at",)
+    elif evidence.on_gpu and _increase(evidence.host_reads):
+        kind, told = "host sync", (_reads(evidence), *evidence.structure_changes)
+    elif not evidence.sees_communication and _alone_s(evidence) >= _HALF * change_s > 0:
+        kind, told = "communication", (*_alone(evidence), *evidence.changed)
+    return _Found(kind=kind, change_s=change_s, evidence=told, group=change.name)
 
 
 def _communication(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
     """Other collectives; the same ones, slower; or the same, as fast, and less of it hidden."""
-    alone = evidence.communication
-    alone_s = alone.change_s if alone is not None and alone.is_certain else 0.0
-    if reads := _increase(evidence.host_reads):
-        what = f"the host waits for {reads} more value{'s' if reads > 1 else ''} a step (.item())"
-        told = (what, *evidence.structure_changes)
+    alone_s = _alone_s(evidence)
+    if _increase(evidence.host_reads):
+        told = (_reads(evidence), *evidence.structure_changes)
         yield _Found(kind="host sync", change_s=change.change_s, evidence=told, group=change.name)
-    elif evidence.structure_changes:
+    elif _does_more(evidence):
         left = change.change_s - alone_s if alone_s > 0 else 0.0
         left = left if left >= _HALF * change.change_s else 0.0  # else it is one cause's
-        yield from _other_work(evidence, change.change_s - left)
+        yield _other_work(change.change_s - left, evidence)
         if left:
             yield _lost_overlap(left, change, evidence)
     elif alone_s / change.change_s >= _HALF:
-        told = (*_alone(evidence), *evidence.changed)
+        told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
         yield _Found(
             kind="communication", change_s=change.change_s, evidence=told, group=change.name
         )
@@ -126,22 +130,31 @@ def _communication(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
 
 
 def _lost_overlap(change_s: float, change: TermChange, evidence: Evidence) -> _Found:
-    told = ("less of it goes on beside the backward", *_alone(evidence))
+    less = "less of it goes on beside the backward"
+    told = (less, *evidence.structure_changes, *_alone(evidence))
     return _Found(kind="lost overlap", change_s=change_s, evidence=told, group=change.name)
 
 
-def _other_work(evidence: Evidence, change_s: float | None = None) -> Iterator[_Found]:
-    """By default as long as the collectives alone take more: nothing else shows it."""
+def _does_more(evidence: Evidence) -> bool:
+    """More calls, or more bytes; a bucket instead of two is neither."""
+    before, after = evidence.collectives_before, evidence.collectives_after
+    if before is None:
+        return False
+    return len(after) > len(before) or _bytes(after) > _bytes(before)
+
+
+def _other_work(change_s: float, evidence: Evidence) -> _Found:
     before, after = evidence.collectives_before or (), evidence.collectives_after
-    same_bytes = sum(c.bytes for c in before) == sum(c.bytes for c in after)
-    kind: CauseKind = "more communication"
-    if same_bytes and len(after) > len(before):
-        kind = "smaller buckets"
-    if change_s is None:
-        change_s = evidence.communication.change_s if evidence.communication else 0.0
-    yield _Found(
-        kind=kind, change_s=change_s, evidence=(*evidence.structure_changes, *_alone(evidence))
-    )
+    kind: CauseKind = "other collectives"
+    if _does_more(evidence):
+        more = _bytes(after) > _bytes(before)
+        kind = "more communication" if more else "smaller buckets"
+    told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
+    return _Found(kind=kind, change_s=change_s, evidence=told)
+
+
+def _bytes(collectives: Sequence[Collective]) -> int:
+    return sum(collective.bytes for collective in collectives)
 
 
 def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
@@ -204,8 +217,19 @@ def _alone(evidence: Evidence) -> tuple[str, ...]:
     return (f"all collectives of a step alone: {_ms(change.before_s)} → {_ms(change.after_s)}",)
 
 
-def _increase(count: TermChange | None) -> int:
-    return max(0, round(count.change_s)) if count is not None else 0
+def _alone_s(evidence: Evidence) -> float:
+    """How much longer all collectives take alone; 0 where that is not certain."""
+    change = evidence.communication
+    return change.change_s if change is not None and change.is_certain else 0.0
+
+
+def _reads(evidence: Evidence) -> str:
+    more = _increase(evidence.host_reads)
+    return f"the host waits for {more:g} more value{'s' if more > 1 else ''} a step (.item())"
+
+
+def _increase(count: TermChange | None) -> float:
+    return max(0.0, count.change_s) if count is not None else 0.0
 
 
 def _ms(seconds: float) -> str:

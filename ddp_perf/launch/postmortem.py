@@ -42,17 +42,18 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
         (rank for rank in ranks if rank.running),
         key=lambda rank: (states[rank.rank] != "T", rank.beats, rank.rank),
     )
+    steps = request.case.schedule.steps
     # On a GPU the host queues ahead, and beats again as the device gets there.
-    step = min(hung.beats // 2 + 1, request.case.schedule.steps)
+    step = min(hung.beats // 2 + 1, steps)
+    where = f"in step {step} of {steps}"
+    if request.case.tier == "cpu" and hung.beats // 2 >= steps:
+        where = "after the timed steps, while it looked into some more"
     return LaunchFailure(
         case_id=request.case.id,
         round=request.round,
         kind="hang",
         rank=hung.rank,
-        detail=(
-            f"hung in step {step} of {request.case.schedule.steps}:"
-            f" the process is {describe_state(states[hung.rank])}"
-        ),
+        detail=(f"hung {where}: the process is {describe_state(states[hung.rank])}"),
         output=_output(hung),
         stacks=_stacks(ranks, states),
         collectives=flight_records(_able(ranks, states), request.records),

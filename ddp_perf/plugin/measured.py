@@ -13,11 +13,11 @@ from ddp_perf.core.metric import EFFICIENCY, is_explained
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.session import DdpSession
+from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.figures import CaseFigures, case_figures, properties
 from ddp_perf.report.text import (
     describe_finding,
     describe_launch_failure,
-    explanation_lines,
     placement_lines,
     summary_block,
 )

@@ -32,14 +32,18 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
     measurement = result.measurements[case_id]
     structure = measurement.launches[0].ranks[0].structure
     assert structure is not None  # as all whose steps were looked into
+    case = measurement.case
     return Measured(
-        ranks=measurement.case.world_size,
+        strategy=case.strategy,
+        hook=case.comm_hook.kind if case.comm_hook else None,
+        accumulation=case.gradient_accumulation,
+        ranks=case.world_size,
         efficiency=figures.scaling.efficiency if figures.scaling else None,
         step=step,
         message_bytes=[collective.bytes for collective in structure.collectives],
         peak_memory=statistics.median(row.values[PEAK_MEMORY.name] for row in rows),
         gpu_memory=result.environment.gpu_memory,
-        loads_data=measurement.case.data.num_workers is not None,
+        loads_data=case.data.num_workers is not None,
     )
 
 

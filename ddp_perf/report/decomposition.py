@@ -38,12 +38,15 @@ def decomposition_table(result: SuiteResult, width: int) -> str | None:
 
 
 def _row(found: Decomposition, step_s: float) -> list[str]:
-    values = [sum(found.terms[term] for term in terms) for terms in _COLUMNS.values()]
+    values = {
+        heading: f"{sum(found.terms[term] for term in terms) * 1e3:.2f}"
+        for heading, terms in _COLUMNS.items()
+    }
+    if not found.sees_communication:
+        values["comm."] = "–"
     hidden = found.hidden_share
-    return [
-        *(f"{value * 1e3:.2f}" for value in (*values, step_s - found.explained_s)),
-        "–" if hidden is None else f"{hidden:.0%}",
-    ]
+    rest = f"{(step_s - found.explained_s) * 1e3:.2f}"
+    return [*values.values(), rest, "–" if hidden is None else f"{hidden:.0%}"]
 
 
 def rank_lines(result: SuiteResult, case_id: str) -> list[str]:

@@ -10,9 +10,10 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.columns import figure_cells, figure_headings
+from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.links import link_lines, link_notes
-from ddp_perf.report.text import describe_finding, explanation_lines, metric_title
+from ddp_perf.report.text import describe_finding, metric_title
 from ddp_perf.session.result import SuiteResult
 
 # The worst verdict of a case stands for it.

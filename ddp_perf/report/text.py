@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Sequence
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.explanation import Cause, Explanation
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import LaunchFailure, Numerics, Placement
@@ -156,19 +155,4 @@ def _describe_numerics(numerics: Numerics) -> str:
         f"TF32 {products} in products, {'on' if numerics.convolution_tf32 else 'off'} in"
         f" convolutions; cudnn.benchmark {'on' if numerics.cudnn_benchmark else 'off'};"
         f" allocator {numerics.allocator}"
-    )
-
-
-def explanation_lines(explanation: Explanation) -> list[str]:
-    """The causes, one a line, the largest first."""
-    change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"
-    if not explanation.causes:
-        return [f"why: unexplained ({change}): no term of the step certainly changed"]
-    return [f"why ({change}):", *(_cause_line(cause) for cause in explanation.causes)]
-
-
-def _cause_line(cause: Cause) -> str:
-    return (
-        f"  {cause.kind} {cause.change_s * 1e3:+.2f} ms ({cause.share:.0%}):"
-        f" {'; '.join(cause.evidence)}"
     )

@@ -8,6 +8,7 @@ from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.environment import Environment
 
 _SAME = 0.05  # memory and power limits that differ by less are of one class
+_SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
 # Shown beside a verdict, and no obstacle: that change is often what is being tested.
 _INFORMATIVE = (
     *("driver", "cuda", "nccl", "torch", "cudnn", "blas", "python", "os", "host"),
@@ -35,6 +36,13 @@ def mismatches(stored: Environment, now: Environment, *, world_size: int) -> lis
         for name, before, after in _checked(stored, now, world_size)
         if before != after
     ]
+
+
+def same_software(stored: Environment, now: Environment) -> bool:
+    """Whether the control may speak for the machine: an upgrade that slows a matrix product must
+    not be excused as "the machine moved".
+    """
+    return all(getattr(stored, name) == getattr(now, name) for name in _SOFTWARE)
 
 
 def changes(stored: Environment, now: Environment) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_perf.core.baseline import CONTROL, CaseBaseline, Session
-from ddp_perf.core.decomposition import COMMUNICATION
+from ddp_perf.core.baseline import CONTROL, REFERENCE_SESSIONS, CaseBaseline, Session
+from ddp_perf.core.decomposition import COMMUNICATION, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.measurement import Finding, Measurement
@@ -13,7 +13,7 @@ from ddp_perf.core.metric import STEP_TIME, is_explained
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.causes import Evidence, explain
-from ddp_perf.session.comparability import changes
+from ddp_perf.session.comparability import changes, same_software
 from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.structure import structure_changes
 from ddp_perf.session.summaries import as_session
@@ -39,41 +39,53 @@ def explain_case(
     case, launches = measurement.case, measurement.launches
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
-    nights = [_rows(night) for night in stored.sessions]
-    attribution = attribute(now, nights)
+    nights = _reference(stored)
+    attribution = attribute(now, before := [_rows(night) for night in nights])
     if attribution is None:
         return None
     structure = launches[0].ranks[0].structure
     assert structure is not None  # as all that have terms
     step = typical([row.decomposition for row in summaries if row.decomposition is not None])
     assert step is not None  # the terms above are of these
-    before = stored.structure
+    known = stored.structure
     disturbance = find_disturbance(case.id, {case.id: measurement}, with_single=False)
+    unchanged = all(same_software(night.environment, environment) for night in nights)
     evidence = Evidence(
-        collectives_before=before.collectives if before else None,
+        collectives_before=known.collectives if known else None,
         collectives_after=structure.collectives,
-        structure_changes=tuple(structure_changes(before, structure)) if before else (),
-        communication=change_of(COMMUNICATION, now, nights),
-        host_reads=change_of("host_reads", now, nights),
-        allocator_retries=change_of("allocator_retries", now, nights),
-        control=change_of(CONTROL, now, nights),
+        structure_changes=tuple(structure_changes(known, structure)) if known else (),
+        communication=change_of(COMMUNICATION, now, before),
+        host_reads=change_of("host_reads", now, before),
+        allocator_retries=change_of("allocator_retries", now, before),
+        control=change_of(CONTROL, now, before) if unchanged else None,
         ranks=case.world_size,
+        on_gpu=case.tier == "gpu",
+        sees_communication=step.sees_communication,
         slowest_rank=step.slowest_rank,
         slowest_share=step.slowest_share,
         slowest_where=_where(launches, step.slowest_rank, environment),
-        changed=tuple(changes(stored.sessions[0].environment, environment)),
+        changed=tuple(changes(nights[0].environment, environment)),
         disturbance=str(disturbance) if disturbance else None,
     )
     return explain(case.id, attribution, evidence, len(now))
 
 
+def has_terms(stored: CaseBaseline) -> bool:
+    """Whether launches could be held against it."""
+    return bool(_reference(stored))
+
+
+def _reference(stored: CaseBaseline) -> list[Session]:
+    """The nights that set the level, as for the verdict; of those that have terms."""
+    return [night for night in stored.sessions if _rows(night)][:REFERENCE_SESSIONS]
+
+
 def _rows(session: Session) -> list[Row]:
-    """A launch's terms, with its timed step and its control. Empty without terms of each."""
-    if len(session.terms) != len(session.launches):
-        return []
+    """A launch's terms, with its timed step and its control; without launches that lack any."""
     return [
         {**terms, "step": values[STEP_TIME.name], CONTROL: values[CONTROL]}
-        for values, terms in zip(session.launches, session.terms, strict=True)
+        for values, terms in zip(session.launches, session.terms, strict=False)
+        if terms.keys() >= set(TERMS)
     ]
 
 

@@ -16,10 +16,9 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import is_controlled
 from ddp_perf.core.verdict import NightPrior, Verdict
+from ddp_perf.session.comparability import same_software
 from ddp_perf.stats.judge import judge_launches
 from ddp_perf.stats.machine_prior import CaseNights, machine_prior
-
-_SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
 
 
 def judge_night(
@@ -83,15 +82,13 @@ def _is_measured(case: CaseBaseline) -> bool:
 def _controls(
     nights: Sequence[Session], metric: str, now: Environment
 ) -> list[list[list[float]]] | None:
-    """The control of each night; None where it may not speak for the machine: an upgrade that
-    slows a matrix product must not be excused as "the machine moved". Nor before there are
-    nights enough to show whether the case follows it: until then it would add noise alone.
+    """The control of each night; None where it may not speak for the machine. Nor before there
+    are nights enough to show whether the case follows it: until then it would add noise alone.
     """
     if not is_controlled(metric) or len(nights) < LEAST_NIGHTS:
         return None
-    for night in nights:
-        if any(getattr(night.environment, name) != getattr(now, name) for name in _SOFTWARE):
-            return None
+    if not all(same_software(night.environment, now) for night in nights):
+        return None
     return [_one_value_each(night.values(CONTROL)) for night in nights]
 
 

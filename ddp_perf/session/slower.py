@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.session.explain import explain_case, slower_cases
+from ddp_perf.session.explain import explain_case, has_terms
 from ddp_perf.session.plan import interleave
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress
 
+_ENOUGH = 3  # launches, to explain a case by them alone
 _PROBE_STEPS = 32  # a probe's own noise is then small beside that between launches
 
 
@@ -29,44 +29,48 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress
     budget_s: float  # of further launches, for each case
     import_paths: tuple[str, ...]
+    root: Path  # under whose artifacts/ ranks that hang leave their flight records
     injections: tuple[Injection, ...]
 
-    def explained(self, result: SuiteResult, case_ids: Sequence[str]) -> SuiteResult:
-        """With an explanation of each of these cases that got slower.
+    def explained(self, result: SuiteResult, case_id: str) -> SuiteResult:
+        """With an explanation of this case, where its baseline holds terms to compare with.
 
         Further launches are kept beside the others, and never judged: to stop early, or to go
-        on, because of what they show would cost the gate its error rate.
+        on, because of what they show would cost the gate its error rate. The explanation rests
+        on them alone where there are enough: the judged ones were chosen for being slow.
         """
-        for case_id in slower_cases(result.findings):
-            measurement = result.measurements[case_id]
-            if case_id in case_ids and measurement.case.trains:
-                result = self._with_explanation(result, measurement)
-        return result
-
-    def _with_explanation(self, result: SuiteResult, measurement: Measurement) -> SuiteResult:
-        case = measurement.case
-        more = self._launch(case, start=1 + measurement.launches[-1].round)
-        whole = msgspec.structs.replace(measurement, launches=(*measurement.launches, *more))
-        found = explain_case(whole, self.baseline.cases[case.id], result.environment)
-        if found is None:
+        measurement, stored = result.measurements[case_id], self.baseline.cases[case_id]
+        if not has_terms(stored):
             return result
-        return msgspec.structs.replace(
-            result,
-            explanations={**result.explanations, case.id: found},
-            explaining={**result.explaining, case.id: tuple(more)},
+        more = self._launch(measurement)
+        looked_at = more if len(more) >= _ENOUGH else [*measurement.launches, *more]
+        found = explain_case(
+            msgspec.structs.replace(measurement, launches=tuple(looked_at)),
+            stored,
+            result.environment,
         )
+        explaining = {**result.explaining, case_id: tuple(more)}
+        explanations = (
+            result.explanations if found is None else {**result.explanations, case_id: found}
+        )
+        return msgspec.structs.replace(result, explaining=explaining, explanations=explanations)
 
-    def _launch(self, case: Case, start: int) -> list[LaunchResult]:
-        """As many as the judged ones, or fewer: what fails or takes too long ends it."""
+    def _launch(self, measurement: Measurement) -> list[LaunchResult]:
+        """As many as the judged ones, or as the budget has room for; a failure ends them."""
+        case, judged = measurement.case, measurement.launches
+        longest_s = max(launch.wall_s for launch in judged)
+        count = min(len(judged), int(self.budget_s / longest_s))
         plan = interleave(
-            [(case, case.schedule.launches)], self.import_paths, self.injections, start=start
+            [(case, count)],
+            self.import_paths,
+            self.injections,
+            start=1 + judged[-1].round,
+            root=self.root,
         )
+        if plan:
+            self.progress.extend(count, f"looking into {case.id}: {count} more launches")
         done: list[LaunchResult] = []
-        if self.budget_s > 0:
-            self.progress.extend(len(plan), f"looking into {case.id}: {len(plan)} more launches")
         for request in plan:
-            if sum(launch.wall_s for launch in done) >= self.budget_s:
-                break
             outcome = self.launcher.launch(_looking_longer(request))
             self.progress.launched(request, outcome, None)
             if isinstance(outcome, LaunchFailure):

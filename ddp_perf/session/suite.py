@@ -11,6 +11,7 @@ import msgspec
 
 from ddp_perf.baselines.save import SaveMode
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch_request import LaunchRequest
@@ -20,6 +21,7 @@ from ddp_perf.launch.launcher import Launcher, Runtime
 from ddp_perf.session.acknowledging import with_known
 from ddp_perf.session.costs import costs_of
 from ddp_perf.session.environment import describe_environment
+from ddp_perf.session.explain import slower_cases
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.links import find_links
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
@@ -103,16 +105,20 @@ def run_suite(
         result = _measured_and_judged(
             result, plan, request, bar, launcher=launcher, progress=progress, on_partial=on_partial
         )
+        on_partial(result)
+        # Before what is no part of the verdicts: who is interrupted there has lost no night.
+        if request.save_mode is not None:
+            result = _saved(result, request, baseline, store)
+            on_partial(result)
+        for case_id in _to_explain(result, request):
+            explainer = _explainer(request, baseline, launcher, progress)
+            result = explainer.explained(result, case_id)
+            on_partial(result)
         if request.profile_steps is not None:
             result = _profiled(result, request, request.profile_steps, launcher, progress)
     finally:
         progress.end()
-    known = with_known(result.findings, baseline, result.date)
-    result = msgspec.structs.replace(result, findings=known)
-    if request.save_mode is None:
-        return result
-    ids = [case.id for case in request.cases]
-    return save(result, ids, baseline, store, mode=request.save_mode, reason=request.reason)
+    return result
 
 
 def _check_runtime(tier: Tier, runtime: Runtime) -> None:
@@ -155,17 +161,43 @@ def _measured_and_judged(
         plan = _plan(request, more, start=1 + plan[-1].round)
         if plan:
             progress.extend(len(plan), describe_more(more, bar.looks))
-    result = _grown(before, measured, confirm_suspects(findings, own, bar))
+    findings = confirm_suspects(findings, own, bar)
+    result = _grown(before, measured, with_known(findings, bar.baseline, before.date))
     links = find_links(result.measurements, result.summaries, bar.baseline, bar.environment)
-    explainer = Explainer(
-        baseline=bar.baseline,
+    return msgspec.structs.replace(result, links=links)
+
+
+def _saved(
+    result: SuiteResult, request: SuiteRequest, baseline: Baseline, store: BaselineStore
+) -> SuiteResult:
+    assert request.save_mode is not None
+    ids = [case.id for case in request.cases]
+    return save(result, ids, baseline, store, mode=request.save_mode, reason=request.reason)
+
+
+def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
+    """Cases of this request that got slower, and that nobody knew of."""
+    own = {case.id for case in request.cases}
+    news = [
+        found
+        for found in result.findings
+        if found.case_id in own and (found.known is None or found.known.state != "expected")
+    ]
+    return slower_cases(news)
+
+
+def _explainer(
+    request: SuiteRequest, baseline: Baseline, launcher: Launcher, progress: Progress
+) -> Explainer:
+    return Explainer(
+        baseline=baseline,
         launcher=launcher,
         progress=progress,
         budget_s=request.explain_budget_s,
         import_paths=request.import_paths,
+        root=request.root,
         injections=request.injections,
     )
-    return explainer.explained(msgspec.structs.replace(result, links=links), list(own))
 
 
 def _profiled(

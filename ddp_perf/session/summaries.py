@@ -27,12 +27,12 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
 def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
     """A case's launches of this session, in the form that baselines are stored in."""
     figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
-    terms = [s.decomposition.figures() for s in summaries if s.decomposition is not None]
+    terms = [s.decomposition.figures() if s.decomposition else {} for s in summaries]
     return Session(
         date=date,
         environment=environment,
         launches=tuple(_rounded(row, 7) for row in figures),
-        terms=tuple(_rounded(row, 4) for row in terms),
+        terms=tuple(_rounded(row, 4) for row in terms) if any(terms) else (),
     )
 
 

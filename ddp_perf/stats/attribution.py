@@ -30,6 +30,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 UNEXPLAINED = "unexplained"  # of the timed steps: what the probe of the same launch did not see
 _SD_PER_MAD = 1.4826
 _ERROR_OF_MEDIAN = 1.2533  # ÷ that of the mean, of a normal law: √(π ÷ 2)
+_LEAST = 2  # launches, of which a spread can be told
 _SHARE = 0.1  # of the step's change: less is no cause of it
 
 
@@ -44,8 +45,10 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 def attribute(now: Sequence[Row], nights: Sequence[Sequence[Row]]) -> Attribution | None:
     """``now``, and each of ``nights``: a row for each launch, with ``step`` beside the terms.
 
-    None where either holds nothing.
+    None with fewer than two rows now, or none before: nothing would tell how rows differ.
     """
+    if len(now) < _LEAST:
+        return None
     step = change_of("step", now, nights)
     if step is None:
         return None
@@ -90,8 +93,6 @@ def _error_s(
     centred = [
         value - statistics.median(launches) for launches in (tonight, *before) for value in launches
     ]
-    if len(tonight) < 2:
-        return math.inf
     launch_sd = _SD_PER_MAD * statistics.median(map(abs, centred))
     launches = sum(map(len, before))
     variance = (_ERROR_OF_MEDIAN * launch_sd) ** 2 * (1 / len(tonight) + 1 / launches)

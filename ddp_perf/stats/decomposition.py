@@ -56,6 +56,7 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
         communication_s=_communication_s(probes),
         host_reads=max(probe.host_reads for probe in probes),
         allocator_retries=max(probe.allocator_retries for probe in probes),
+        sees_communication=all(probe.sees_communication for probe in probes),
         ranks=tuple(
             RankShare(
                 own_s=float(own[rank][middle].mean()),
@@ -118,7 +119,8 @@ def typical(launches: Sequence[Decomposition]) -> Decomposition | None:
         step_s=statistics.median(one.step_s for one in launches),
         communication_s=statistics.median(alone) if alone else None,
         host_reads=statistics.median_low(one.host_reads for one in launches),
-        allocator_retries=statistics.median_low(one.allocator_retries for one in launches),
+        allocator_retries=statistics.median(one.allocator_retries for one in launches),
+        sees_communication=all(one.sees_communication for one in launches),
         ranks=tuple(
             RankShare(
                 own_s=statistics.median(one.own_s for one in of_rank),

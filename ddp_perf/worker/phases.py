@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import torch
-from torch._C._distributed_c10d import Work
+from torch import nn
 
 from ddp_perf.worker.clock import step_clock
+from ddp_perf.worker.waits import waits_noted
 
 BETWEEN = "between"  # not part of any step
 WAITING = "waiting"
@@ -42,25 +42,9 @@ class PhaseClock:
         self._note(phase)
         self._phases = [phase if of is None else of for of in self._phases]
 
-    @contextlib.contextmanager
-    def waits_apart(self) -> Iterator[None]:
-        """Until the end, a collective that Python code waits for is a phase of its own.
-
-        DDP waits for its buckets in C++: those are not seen here.
-        """
-        wait = Work.wait
-
-        def noted(work: Any, *args: Any, **kwargs: Any) -> Any:
-            self._note(None)
-            done = wait(work, *args, **kwargs)
-            self._note(WAITING)
-            return done
-
-        Work.wait = noted  # type: ignore[method-assign, assignment]
-        try:
-            yield
-        finally:
-            Work.wait = wait  # type: ignore[method-assign]
+    def waits_apart(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Until its end, what Python code waits for communication is a phase of its own."""
+        return waits_noted(module, lambda waited: self._note(WAITING if waited else None))
 
     def intervals(self) -> list[Interval]:
         """All that was marked, in order. Waits for the device."""

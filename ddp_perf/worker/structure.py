@@ -94,7 +94,7 @@ class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             collective = Collective(
                 kind=_kind(func._schema.name.removeprefix("c10d::")),
                 dtype=str(largest.dtype).removeprefix("torch."),
-                bytes=largest.nbytes,
+                bytes=max(largest.nbytes, *map(_whole_bytes, args)),
             )
             self.seen.append(Seen(collective, {tensor.nbytes for tensor in tensors}))
         return func(*args, **(kwargs or {}))
@@ -106,6 +106,14 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _tensors(item)
+
+
+def _whole_bytes(value: Any) -> int:
+    """Of the ranks' tensors, where they are given one by one: a list for each device."""
+    if not isinstance(value, list | tuple):
+        return 0
+    lists = [item for item in value if isinstance(item, list | tuple)]
+    return max((sum(tensor.nbytes for tensor in _tensors(each)) for each in lists), default=0)
 
 
 def _kind(operator: str) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
-from ddp_perf.core.result import Collective
+from ddp_perf.core.result import Structure
 from ddp_perf.worker.digest import parameter_digest
 from ddp_perf.worker.flops import FlopCounter
 from ddp_perf.worker.graph import is_captured
@@ -46,13 +44,13 @@ class TrainingSteps(Trainer):
             digest=parameter_digest(self.module),
             structure=structure,
             ddp_logging=ddp_logging(self.module),
-            probe=self._probed(structure.collectives),  # after which ranks go their own ways
+            probe=self._probed(structure),  # after which ranks go their own ways
             flops=counter.flops,
             unit=self.unit,
         )
 
-    def _probed(self, collectives: Sequence[Collective]) -> RankProbe | None:
+    def _probed(self, structure: Structure) -> RankProbe | None:
         """None of a captured step: it is one whole, and an eager one is not where its time goes."""
         if is_captured(self._case, self._device):
             return None
-        return probe(self._case, self, collectives, self._device, self._probe_steps)
+        return probe(self._case, self, structure, self._device, self._probe_steps)

@@ -33,7 +33,7 @@ from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.lease import machine_lease
 
-NIGHTS, LAUNCHES, STEPS = 3, 5, 25
+NIGHTS, LAUNCHES, STEPS = 3, 5, 20
 WORKLOADS = Path(__file__).parent / "workloads"
 UNKNOWN = "(no rule knows it)"
 # What is injected, and what must be named: first, or where there are two, both in any order.
@@ -55,7 +55,6 @@ def main(runs: int = 10) -> int:
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         capacity = find_capacity()
-        stack.enter_context(machine_lease(patience_s=600, on_wait=print, gpus=()))
         machine = Machine(directory, stack.enter_context(contextlib.closing(ForkserverLauncher())))
         machine.environment = describe_environment(
             capacity, "cpu", machine.launcher.runtime(machine.case), directory
@@ -103,7 +102,8 @@ class Machine:
     def session(self, injected: tuple[str, ...]) -> SuiteResult:
         if UNKNOWN in injected:
             self.trouble.touch()
-        launches = tuple(self._launch(round_, injected) for round_ in range(LAUNCHES))
+        with machine_lease(patience_s=600, on_wait=lambda message: None, gpus=()):
+            launches = tuple(self._launch(round_, injected) for round_ in range(LAUNCHES))
         self.trouble.unlink(missing_ok=True)
         measured = {self.case.id: Measurement(case=self.case, launches=launches, failures=())}
         summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measured).items()}

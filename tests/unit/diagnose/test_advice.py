@@ -16,8 +16,12 @@ def measured(*, ranks=2, efficiency=0.9, message_bytes=(25 * MB, 25 * MB), **cha
     terms = dict.fromkeys(TERMS, 0.0) | {"forward": 30.0, "backward": 60.0, "optimizer": 10.0}
     terms |= {term: changes.pop(term) for term in TERMS if term in changes}
     step = {term: value / 1e3 for term, value in terms.items()}
-    beside = {name: changes.pop(name) for name in ("host_reads",) if name in changes}
+    names = ("host_reads", "sees_communication")
+    beside = {name: changes.pop(name) for name in names if name in changes}
     fields = {
+        "strategy": "ddp",
+        "hook": None,
+        "accumulation": 1,
         "ranks": ranks,
         "efficiency": efficiency,
         "step": make_decomposition(**step, **beside),
@@ -127,3 +131,27 @@ def test_free_memory_is_told_where_a_larger_batch_would_help():
 def test_the_largest_promise_comes_first():
     factors = [one.factor or 1.0 for one in advise(measured(exposed=100, imbalance=30, idle=40))]
     assert factors == sorted(factors, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told_not"),
+    [
+        ({"hook": "bf16"}, "bandwidth-bound"),
+        ({"strategy": "fsdp"}, "bandwidth-bound"),
+        ({"strategy": "fsdp", "message_bytes": (4096,) * 200}, "latency-bound"),
+        ({"strategy": "fsdp", "message_bytes": (MB,)}, "one bucket"),
+        ({"accumulation": 8}, "of the step is communication"),
+    ],
+    ids=["has a hook", "FSDP has none", "FSDP has no buckets", "nor one", "accumulates already"],
+)
+def test_nobody_is_told_what_they_do_already_or_cannot(changes, told_not):
+    assert any(told_not in finding for finding in told(exposed=100, **_without_the_option(changes)))
+    assert not any(told_not in finding for finding in told(exposed=100, **changes))
+
+
+def _without_the_option(changes):
+    return {name: value for name, value in changes.items() if name == "message_bytes"}
+
+
+def test_communication_that_is_not_seen_supports_no_advice():
+    assert advise(measured(exposed=0, sees_communication=False)) == []

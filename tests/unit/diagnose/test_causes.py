@@ -35,6 +35,8 @@ def evidence(**changes):
         "allocator_retries": change("allocator_retries", 0, 0),
         "control": change("control", 0.002, 0.002),
         "ranks": 2,
+        "on_gpu": False,
+        "sees_communication": True,
         "slowest_rank": 1,
         "slowest_share": 0.97,
         "slowest_where": "cpu, cores 1, on host",
@@ -76,7 +78,7 @@ def test_of_both_each_has_its_part():
 
 
 def test_a_full_gpu_memory_is_told_from_slow_computation():
-    kinds, _ = causes({"backward": 0.004}, allocator_retries=change("allocator_retries", 0, 3))
+    kinds, _ = causes({"backward": 0.004}, allocator_retries=change("allocator_retries", 0, 0.25))
     assert kinds == ["memory"]
 
 
@@ -117,6 +119,42 @@ def test_a_further_collective_that_explains_little_leaves_lost_overlap():
 def test_a_further_collective_is_told_where_no_term_shows_it():
     kinds, _ = causes({"data": 0.004}, **ONE_MORE)
     assert kinds == ["data", "more communication"]
+
+
+def test_a_collective_that_is_hidden_takes_no_part_of_the_change():
+    """It may take long alone; of the step it takes nothing that any term shows."""
+    alone = change("communication", 0.005, 0.010)
+    kinds, found = causes({"forward": 0.004}, **ONE_MORE, communication=alone)
+    assert kinds == ["compute", "more communication"]
+    assert found.causes[1].change_s == 0
+
+
+def test_a_bucket_fewer_is_lost_overlap_not_more_communication():
+    kinds, found = causes(
+        {"exposed": 0.004},
+        collectives_before=(HALF, HALF),
+        structure_changes=("buckets [2,000,000, 2,000,000] → [4,000,000] bytes",),
+    )
+    assert kinds == ["lost overlap"]
+    assert "buckets [2,000,000, 2,000,000] → [4,000,000] bytes" in found.causes[0].evidence
+
+
+def test_a_value_read_on_a_gpu_shows_in_its_phases():
+    read = change("host_reads", 0, 1)
+    assert causes({"forward": 0.004}, on_gpu=True, host_reads=read)[0] == ["host sync"]
+    assert causes({"forward": 0.004}, host_reads=read)[0] == ["compute"]
+
+
+def test_communication_within_the_phases_is_told_by_the_collectives_alone():
+    """FSDP on a GPU waits where no phase ends."""
+    alone = change("communication", 0.005, 0.008)
+    unseen = {"sees_communication": False, "communication": alone}
+    assert causes({"backward": 0.004}, **unseen)[0] == ["communication"]
+    assert causes({"backward": 0.004}, sees_communication=False)[0] == ["compute"]
+
+
+def test_a_case_that_is_not_slower_has_no_cause():
+    assert causes({"exposed": 0.0001, "data": 0.0015})[0] == []
 
 
 def test_a_value_that_the_host_reads_is_a_sync():

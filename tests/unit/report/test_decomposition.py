@@ -8,8 +8,8 @@ from ddp_perf.core.explanation import Cause, Explanation
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.advice import advice_lines
 from ddp_perf.report.decomposition import decomposition_table
+from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.table import suite_table
-from ddp_perf.report.text import explanation_lines
 from tests.builders import make_cases, make_finding, make_measurement, make_probe, make_result
 
 ONE, TWO = make_cases()
@@ -48,6 +48,12 @@ def test_each_case_has_a_row_and_what_the_terms_leave():
     ]
 
 
+def test_communication_that_is_not_seen_is_no_figure():
+    *_, two = decomposition_table(result_of(make_probe(sees_communication=False)), 80).splitlines()
+    assert two.split()[5] == "–"
+    assert two.split()[-1] == "–"
+
+
 def test_the_table_fits_a_narrow_terminal():
     probe = make_probe(**dict.fromkeys(("data", "forward", "backward", "exposed"), 12.345))
     assert max(map(len, decomposition_table(result_of(probe), 80).splitlines())) <= 80
@@ -69,7 +75,10 @@ def test_each_cause_has_its_line_with_size_share_and_evidence():
 def test_no_cause_is_said_to_be_none():
     nothing = Explanation(case_id=TWO.id, step_change_s=0.001, causes=(), terms=(), launches=5)
     (line,) = explanation_lines(nothing)
-    assert line == "why: unexplained (+1.00 ms a step): no term of the step certainly changed"
+    assert line == (
+        "why: not told (+1.00 ms a step in the 5 launches looked into):"
+        " no term of the step certainly got longer"
+    )
 
 
 def test_the_summary_says_why_below_the_verdict():

@@ -1,0 +1,71 @@
+"""Whether the terms of a step add up to the timed step, for every case of the CPU suites.
+
+The terms come from steps that run after the timed ones, so nothing makes them agree but that
+both are the same step. Ratios within one launch; the median of five.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ddp_perf.config.loading import load_cases
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.result import LaunchResult
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.stats.decomposition import decompose
+from ddp_perf.stats.group_steps import group_steps
+from ddp_perf.system.lease import machine_lease
+
+LAUNCHES, STEPS, WARMUP = 5, 20, 4
+TOLERANCE = 0.05
+SUITES = Path(__file__).parents[2] / "bench_configs"
+
+
+def main() -> int:
+    ratios = {}
+    with contextlib.closing(ForkserverLauncher()) as launcher:
+        for case in _cases():
+            with machine_lease(patience_s=600, on_wait=lambda message: None, gpus=()):
+                ratios[case.id] = [_ratio(launcher, case, round_) for round_ in range(LAUNCHES)]
+            median = statistics.median(ratios[case.id])
+            low, high = min(ratios[case.id]), max(ratios[case.id])
+            print(f"{case.id:70} {median:.3f} ({low:.3f} to {high:.3f})", flush=True)
+    medians = [statistics.median(each) for each in ratios.values()]
+    far = [median for median in medians if abs(median - 1) > TOLERANCE]
+    print(
+        f"terms ÷ timed step: {statistics.median(medians):.3f} (median of {len(medians)} cases,"
+        f" {min(medians):.3f} to {max(medians):.3f}; target: 1.00 ± {TOLERANCE});"
+        f" {len(far)} cases are further off"
+    )
+    return int(bool(far))
+
+
+def _cases() -> list[Case]:
+    paths = [SUITES / "cpu_quick.yaml", *sorted((SUITES / "cpu").glob("*.yaml"))]
+    cases = [case for case in load_cases(paths, Overrides()) if case.trains]
+    return [_shortened(case) for case in cases]
+
+
+def _shortened(case: Case) -> Case:
+    schedule = msgspec.structs.replace(case.schedule, steps=STEPS, warmup=WARMUP)
+    return msgspec.structs.replace(case, schedule=schedule)
+
+
+def _ratio(launcher: ForkserverLauncher, case: Case, round_: int) -> float:
+    outcome = launcher.launch(LaunchRequest(case=case, round=round_))
+    if not isinstance(outcome, LaunchResult):
+        raise SystemExit(str(outcome))
+    found = decompose(outcome)
+    assert found is not None  # every case here trains
+    return found.explained_s / statistics.median(group_steps(outcome))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
