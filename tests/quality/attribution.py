@@ -45,6 +45,7 @@ EXPECTED = {
     ("small-buckets:64KB",): {"smaller buckets"},
     ("no-overlap",): {"lost overlap"},
     ("data:5ms",): {"data"},
+    ("sync-each-step",): {"host sync"},
     ("straggler:1:5ms", "data:5ms"): {"straggler of rank 1", "data"},
     ("compute:20%", "extra-allreduce:4MB"): {"compute", "more communication"},
     (UNKNOWN,): {"unexplained"},
