@@ -9,6 +9,7 @@ from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
+from ddp_perf.cli.report import report
 from ddp_perf.cli.selftest import selftest
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
 app.command()(explain)
+app.command()(report)
 app.command()(selftest)
 
 

@@ -31,6 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     save_mode: SaveMode | None
     reason: str | None
     json_path: Path | None
+    report: Path | None  # directory
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
@@ -117,6 +118,13 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         "--ddp-json", type=Path, metavar="FILE", help="write everything measured to FILE"
     )
     group.addoption(
+        "--ddp-report",
+        type=Path,
+        metavar="DIR",
+        help="write an HTML report and its figures in other tools' formats to DIR, with everything"
+        " measured in DIR/results.json unless --ddp-json names another file",
+    )
+    group.addoption(
         "--ddp-strict",
         action="store_true",
         help="fail a suite that measured nothing, or left over a fifth of its cases undecided",
@@ -164,7 +172,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
 def read_options(config: pytest.Config) -> Options:
     """The options of this run, checked against each other. Raises UsageError."""
     value = config.getoption
-    save_mode, reason, json_path = value("save_baseline"), value("reason"), value("ddp_json")
+    save_mode, reason = value("save_baseline"), value("reason")
+    json_path, report = value("ddp_json"), value("ddp_report")
     if save_mode == "accept" and not reason:
         raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
     if reason and save_mode != "accept":
@@ -175,6 +184,9 @@ def read_options(config: pytest.Config) -> Options:
         )
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise pytest.UsageError(f"--ddp-json: there is no directory {json_path.parent}")
+    if report is not None:
+        _make_directory(report)
+        json_path = json_path or report / "results.json"
     return Options(
         configs=tuple(value("ddp_config")),
         config_directory=config.rootpath / config.getini("ddp_configs"),
@@ -195,6 +207,7 @@ def read_options(config: pytest.Config) -> Options:
         save_mode=save_mode,
         reason=reason,
         json_path=json_path,
+        report=report,
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
@@ -202,6 +215,14 @@ def read_options(config: pytest.Config) -> Options:
         explain_budget_s=value("ddp_explain_budget"),
         injections=tuple(value("ddp_inject")),
     )
+
+
+def _make_directory(path: Path) -> None:
+    """Before anything is measured for it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(f"--ddp-report: {path}: {error.strerror}") from None
 
 
 def _import_paths(config: pytest.Config) -> tuple[str, ...]:

@@ -12,8 +12,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ddp = session.config.stash.get(SESSION, None)
     if ddp is None or hasattr(session.config, "workerinput"):
         return  # under xdist only the controller writes files
+    if session.config.option.collectonly:
+        return  # nothing was to be measured: what an earlier session wrote still holds
     ddp.close()
-    if ddp.write_error and session.exitstatus == pytest.ExitCode.OK:
+    if (ddp.write_error or ddp.report.errors) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -40,8 +42,10 @@ def pytest_terminal_summary(
         )
     if not ddp.results and (reason := _why_nothing(terminalreporter)):
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
-    if ddp.write_error:
-        terminalreporter.write_line(ddp.write_error, red=True)
+    for line in ddp.report.lines:
+        terminalreporter.write_line(line)
+    for problem in filter(None, (ddp.write_error, *ddp.report.errors)):
+        terminalreporter.write_line(problem, red=True)
 
 
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:

@@ -52,11 +52,12 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"
     if not explanation.causes:
         return [f"why: unexplained ({change}): no term of the step certainly changed"]
-    return [f"why ({change}):", *(_cause_line(cause) for cause in explanation.causes)]
+    return [f"why ({change}):", *(f"  {cause_line(cause)}" for cause in explanation.causes)]
 
 
-def _cause_line(cause: Cause) -> str:
+def cause_line(cause: Cause) -> str:
+    """By how much, how large a part of it, and what shows it."""
     return (
-        f"  {cause.kind} {cause.change_s * 1e3:+.2f} ms ({cause.share:.0%}):"
+        f"{cause.kind} {cause.change_s * 1e3:+.2f} ms ({cause.share:.0%}):"
         f" {'; '.join(cause.evidence)}"
     )

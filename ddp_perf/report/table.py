@@ -14,21 +14,9 @@ from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.figures import case_figures
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.text import describe_finding, metric_title
+from ddp_perf.report.verdicts import worst
 from ddp_perf.session.result import SuiteResult
 
-# The worst verdict of a case stands for it.
-_SEVERITY = [
-    Outcome.REGRESSION,
-    Outcome.INCOMPARABLE,
-    Outcome.BELOW_PUBLISHED,
-    Outcome.NO_BASELINE,
-    Outcome.INVALID,
-    Outcome.SUSPECT,
-    Outcome.INCONCLUSIVE,
-    Outcome.MEETS_PUBLISHED,
-    Outcome.PASS,
-    Outcome.IMPROVEMENT,
-]
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to say
 
 
@@ -80,7 +68,7 @@ def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[st
         f"{scaling.speedup:.2f}" if scaling else "–",
         f"{scaling.efficiency:.0%}" if scaling else "–",
         f"{scaling.exposed_fraction:.0%}" if scaling else "–",
-        _worst(findings).value if findings else "–",
+        worst(findings).verdict.outcome.value if findings else "–",
         f"{detectable:.1%}" if detectable is not None else "–",
     ]
 
@@ -121,7 +109,3 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
         metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
         notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
     return notes
-
-
-def _worst(findings: Sequence[Finding]) -> Outcome:
-    return min((finding.verdict.outcome for finding in findings), key=_SEVERITY.index)
