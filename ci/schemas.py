@@ -9,6 +9,7 @@ from pathlib import Path
 from ddp_perf.baselines.store import baseline_schema, structure_schema
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.report.results import results_schema
+from ddp_perf.report.traces import trace_schema
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = {
@@ -16,6 +17,7 @@ SCHEMAS = {
     "baselines/schema/baseline.schema.json": baseline_schema,
     "baselines/schema/structure.schema.json": structure_schema,
     "docs/results.schema.json": results_schema,
+    "docs/trace.schema.json": trace_schema,
 }
 
 

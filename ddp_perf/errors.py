@@ -21,6 +21,14 @@ class ResultsError(DdpPerfError):
     """A results file that cannot be read, or not be compared with another."""
 
 
+class CollectiveError(DdpPerfError):
+    """A collective that gave another result than arithmetic does."""
+
+
+class TraceError(DdpPerfError):
+    """A profiler's trace that cannot be read, or holds nothing that can be analysed."""
+
+
 class LaunchError(DdpPerfError):
     """The machinery that starts ranks failed, before any rank of the case ran."""
 

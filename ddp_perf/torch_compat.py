@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_perf.core.result import Numerics
+
 _DDP_PARAMETERS = inspect.signature(DistributedDataParallel.__init__).parameters
 # 2.13 deprecates the older names.
 _ALL_GATHER: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -50,6 +52,21 @@ def set_tf32(allowed: bool) -> None:
         convolution.fp32_precision = "tf32" if allowed else "ieee"
     else:
         torch.backends.cudnn.allow_tf32 = allowed
+
+
+def numerics() -> Numerics:
+    """What this process computes by on its GPU."""
+    convolution: Any = getattr(torch.backends.cudnn, "conv", None)
+    if hasattr(convolution, "fp32_precision"):
+        tf32 = convolution.fp32_precision == "tf32"
+    else:
+        tf32 = torch.backends.cudnn.allow_tf32
+    return Numerics(
+        matmul_precision=torch.get_float32_matmul_precision(),
+        convolution_tf32=tf32,
+        cudnn_benchmark=torch.backends.cudnn.benchmark,
+        allocator=torch.cuda.get_allocator_backend(),
+    )
 
 
 def all_gather(output: torch.Tensor, own: torch.Tensor, group: Any) -> None:

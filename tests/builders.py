@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.conditions import LaunchConditions, RankConditions
-from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe
+from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
 from ddp_perf.core.measurement import Finding, Measurement
@@ -24,6 +25,7 @@ from ddp_perf.core.result import (
     Placement,
     RankResult,
     Structure,
+    Unit,
 )
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import LaunchRequest, Runtime
@@ -57,6 +59,25 @@ def make_cases(**changes: Any) -> list[Case]:
 def make_case(**changes: Any) -> Case:
     """Two ranks of DDP over gloo."""
     return msgspec.structs.replace(make_cases()[1], **changes)
+
+
+COLLECTIVES = {
+    "suite": "links",
+    "tier": "cpu",
+    "collectives": ["all_reduce", "broadcast"],
+    "sizes": ["1KiB", "64KiB", "1MiB", "16MiB"],
+    "world_sizes": [2],
+    "steps": 12,
+    "warmup": 2,
+    "launches": 3,
+    "tolerances": {"step_time": 0.1, "tail": None},
+}
+
+
+def make_collectives(**changes: Any) -> list[Case]:
+    """The cases of a suite of collectives; by default two of them over four sizes, two ranks."""
+    suite = msgspec.convert({**COLLECTIVES, **changes}, CollectivesSuite)
+    return cases_of(Variant(suite=suite))
 
 
 def make_structure(**changes: Any) -> Structure:
@@ -119,15 +140,14 @@ def make_probe(*, steps: int = 8, **changes: Any) -> RankProbe:
 
 
 def make_decomposition(**terms: float) -> Decomposition:
-    """Two ranks; a term is 1 ms where it is not given."""
+    """Two ranks alike; a term is 1 ms where it is not given."""
     values = {term: terms.pop(term, 0.001) for term in TERMS}
     fields = {
         "step_s": sum(values.values()),
         "communication_s": 0.005,
         "host_reads": 0,
         "allocator_retries": 0,
-        "slowest_rank": 0,
-        "slowest_share": 0.5,
+        "ranks": (RankShare(own_s=0.006, waits_s=0.001, last_share=0.5),) * 2,
     }
     return Decomposition(terms=values, **{**fields, **terms})
 
@@ -137,6 +157,9 @@ def make_launch(
 ) -> LaunchResult:
     """A launch whose ranks all took ``step_s`` a step. ``rank``: changes of every rank's result."""
     steps = step_s if isinstance(step_s, tuple) else (step_s,) * case.schedule.measured
+    if case.collective is not None:
+        unit = Unit(name="bytes", per_sample=case.collective.payload)
+        rank = {"digest": None, "structure": None, "unit": unit, **rank}
     return LaunchResult(
         case_id=case.id,
         round=round_,

@@ -23,7 +23,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
     case: Case
     session: Session
-    structure: Structure
+    structure: Structure | None  # None: the case does not train
+    flops: int | None = None
 
 
 def refusal(new: NewSession) -> str | None:
@@ -84,6 +85,7 @@ def _first(new: NewSession) -> CaseBaseline:
     return CaseBaseline(
         work=new.case.work(),
         structure=new.structure,
+        flops=new.flops,
         sessions=(new.session,),
         first=_medians(new.session),
     )
@@ -101,6 +103,7 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
     return CaseBaseline(
         work=new.case.work(),
         structure=new.structure,
+        flops=new.flops,
         sessions=(new.session,),
         first=first,
         log=(*old.log, entry),

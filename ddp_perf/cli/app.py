@@ -11,6 +11,7 @@ from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.report import report
 from ddp_perf.cli.selftest import selftest
+from ddp_perf.cli.trace import trace
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -24,6 +25,7 @@ app.command()(doctor)
 app.command()(explain)
 app.command()(report)
 app.command()(selftest)
+app.command()(trace)
 
 
 @app.callback()

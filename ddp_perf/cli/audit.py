@@ -1,4 +1,4 @@
-"""``ddp-perf audit [FILE…]``: do the published figures of a baseline file agree?"""
+"""``ddp-perf audit [FILE…]``: can the figures of a baseline file be true?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import typer
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.errors import BaselineError
-from ddp_perf.report.audit import audit_json, audit_text
+from ddp_perf.report.audit import Audit, audit_json, audit_text
 from ddp_perf.stats.audit import TableAudit, audit_table
+from ddp_perf.stats.audit_measured import CasesAudit, audit_cases
 
 
 def audit(
@@ -21,10 +22,10 @@ def audit(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Check the arithmetic of every published figure, and report each contradiction.
+    """Check every figure by arithmetic, and report each contradiction.
 
-    A figure that contradicts another of its table cannot gate. Measured baselines are made by
-    the suite itself; reading the file checks them.
+    A published figure that contradicts another of its table cannot gate. Measured ones are held
+    against each other and against what the GPU can compute and its link can carry.
 
     \b
     Exit code:
@@ -35,15 +36,20 @@ def audit(
     paths = files or sorted(Path("baselines").glob("*.json"))
     if not paths:
         raise BaselineError("baselines: no baseline file here; name one")
-    audits = []
+    tables: list[TableAudit] = []
+    measured: list[CasesAudit] = []
     for path in paths:
         if not path.is_file():
             raise BaselineError(f"{path}: no such file")
         baseline = BaselineStore(path.parent).load(path.stem)
-        audits += [
+        tables += [
             TableAudit(file=str(path), table=table, contradictions=tuple(audit_table(table)))
             for table in baseline.published
         ]
-    typer.echo(audit_json(audits) if as_json else audit_text(audits))
-    wrong = any(audit.contradictions for audit in audits)
-    raise typer.Exit(ExitCode.REGRESSION if wrong else ExitCode.PASS)
+        if baseline.cases:
+            found = tuple(audit_cases(baseline))
+            cases = len(baseline.cases)
+            measured.append(CasesAudit(file=str(path), cases=cases, contradictions=found))
+    audit = Audit(tables=tuple(tables), measured=tuple(measured))
+    typer.echo(audit_json(audit) if as_json else audit_text(audit))
+    raise typer.Exit(ExitCode.REGRESSION if audit.contradictions else ExitCode.PASS)

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.explanation import decomposition_table, explanation_lines
+from ddp_perf.report.decomposition import decomposition_table, rank_lines
 from ddp_perf.report.layout import wrapped
 from ddp_perf.report.results import read_results
 from ddp_perf.report.table import headline
+from ddp_perf.report.text import explanation_lines
 from ddp_perf.session.result import SuiteResult
 
 
@@ -31,12 +32,18 @@ def explain(
 
 
 def _lines(suite: SuiteResult, width: int) -> list[str]:
+    if not suite.trains:
+        return ["collectives by themselves: their steps have no parts"]
     table = decomposition_table(suite, width)
     if table is None:
         return ["no launch looked into its steps: measure again with this ddp-perf"]
     lines = [table]
     for case_id in suite.summaries:
         why = suite.explanations.get(case_id)
-        told = [*(explanation_lines(why) if why else ()), *advice_lines(suite, case_id)]
+        told = [
+            *(explanation_lines(why) if why else ()),
+            *rank_lines(suite, case_id),
+            *advice_lines(suite, case_id),
+        ]
         lines += ["", case_id, *wrapped(told, width)] if told else []
     return lines

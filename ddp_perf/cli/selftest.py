@@ -83,7 +83,7 @@ def selftest(
     budget_s = _seconds(budget)
     capacity = find_capacity()
     cases = _suite(config, capacity)
-    case = min(cases, key=lambda case: (case.world_size == 1, case.world_size, case.batch_size))
+    case = min(cases, key=lambda c: (c.world_size == 1, c.world_size, c.samples_per_step))
     request = SelftestRequest(
         case=case,
         launches=launches or case.schedule.launches,
@@ -126,7 +126,9 @@ def _suite(config: Path | None, capacity: Capacity) -> list[Case]:
     paths = [config] if config else find_suites(_CONFIGS)
     if not paths:
         raise ConfigError(f"{_CONFIGS}: there is no suite file; name one with --config")
-    cases = load_cases(paths, Overrides())
+    cases = [case for case in load_cases(paths, Overrides()) if case.trains]
+    if not cases:
+        raise ConfigError(f"{paths[0]}: only a step that trains can be slowed; name another suite")
     runnable = [case for case in cases if capacity.obstacle(case) is None]
     if not runnable:
         raise ConfigError(f"{paths[0]}: {cases[0].id} {capacity.obstacle(cases[0])}")

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import yaml
 
+from ddp_perf.config.collectives import CollectivesSuite, check_collectives
 from ddp_perf.config.messages import did_you_mean, explain
 from ddp_perf.config.overrides import Overrides, apply_overrides
 from ddp_perf.config.refusals import check_options
-from ddp_perf.config.suite import Suite, cases_of
+from ddp_perf.config.suite import AnySuite, Suite, cases_of
 from ddp_perf.config.target import check_target
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
@@ -61,11 +62,19 @@ def load_cases(
     return cases
 
 
-def _check_overridden(path: Path, suite: Suite) -> None:
+def _check_overridden(path: Path, suite: AnySuite) -> None:
     try:
-        check_options(suite)
+        _check(suite)
     except ConfigError as error:
         raise ConfigError(f"{path}, with what the command line changes: {error}") from None
+
+
+def _check(suite: AnySuite) -> None:
+    """Raise ConfigError for what does not go together."""
+    if isinstance(suite, CollectivesSuite):
+        check_collectives(suite)
+    else:
+        check_options(suite)
 
 
 def _check_environment(path: Path, case: Case) -> None:
@@ -76,7 +85,7 @@ def _check_environment(path: Path, case: Case) -> None:
         raise ConfigError(f"{path}: env.{DATA_FOLDER}: set it in the environment of pytest itself")
 
 
-def _check_names(suites: Sequence[tuple[Path, Suite]]) -> None:
+def _check_names(suites: Sequence[tuple[Path, AnySuite]]) -> None:
     """Results are told apart by the suite's name."""
     origin: dict[str, Path] = {}
     for path, suite in suites:
@@ -93,40 +102,46 @@ def find_suites(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*.y*ml") if path.suffix in {".yaml", ".yml"})
 
 
-def load_suite(path: Path, import_paths: Sequence[str] = ()) -> Suite:
+def load_suite(path: Path, import_paths: Sequence[str] = ()) -> AnySuite:
     """Read and validate one suite file. Raises ConfigError."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such suite file{_nearest_file(path)}")
+    schema: type[AnySuite] = Suite
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
-        suite = msgspec.convert(data, Suite)
-        return _validated(suite, import_paths)
+        if isinstance(data, dict) and "collectives" in data:
+            schema = CollectivesSuite
+        return _validated(msgspec.convert(data, schema), import_paths)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {explain(error, Suite, data)}") from None
+        raise ConfigError(f"{path}: {explain(error, schema, data)}") from None
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _validated(suite: Suite, import_paths: Sequence[str]) -> Suite:
+def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
     """What the types alone cannot say. Fills the model's defaults in."""
     if suite.warmup >= suite.steps:
         raise ConfigError(
             f"warmup: {suite.warmup} warm-ups leave nothing to measure of {suite.steps} steps;"
             " steps counts the warm-ups too"
         )
-    for field in ("world_sizes", "batch_sizes", "comm_hooks"):
-        values = getattr(suite, field)
+    for field in ("world_sizes", "batch_sizes", "comm_hooks", "collectives"):
+        values = getattr(suite, field, ())
         twice = [value for value in values if values.count(value) > 1]
         if twice:
             raise ConfigError(f"{field}: {twice[0]} is listed twice, so two cases have one id")
+    _check(suite)
+    return suite if isinstance(suite, CollectivesSuite) else _with_workload(suite, import_paths)
+
+
+def _with_workload(suite: Suite, import_paths: Sequence[str]) -> Suite:
     if suite.data.source == "files" and not has_texts(suite.workload):
         readers = ", ".join(filter(has_texts, MODELS))
         raise ConfigError(f"data.source: only {readers} read files; make it synthetic")
-    check_options(suite)
     if suite.workload in MODELS:
         return msgspec.structs.replace(suite, model=_validated_model(suite))
     if ":" not in suite.workload:

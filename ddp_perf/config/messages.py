@@ -12,6 +12,7 @@ import msgspec
 _REMEDIES = {
     "workload": "write one of the suite's own, or module:function",
     "suite": "use letters, digits, dot, dash and underscore",
+    "sizes": "write whole KiB, MiB or GiB, as in 64KiB",
 }
 
 
@@ -37,7 +38,7 @@ def explain(error: msgspec.ValidationError, schema: Any, data: Any, prefix: str 
         given = re.sub(r"^Invalid (?:enum )?value '(.*)'$", r"\1", message)
         message = f"{given!r} is none of {', '.join(choices)}{did_you_mean(given.lower(), choices)}"
     elif "matching regex" in message:
-        message = _REMEDIES.get(field, message)
+        message = _REMEDIES.get(_without_index(field), message)
     elif field.endswith("[...]"):
         field, message = _first_wrong_text(field.removesuffix("[...]"), data, message)
     full = ".".join(part for part in (prefix, field) if part) or "the file"
@@ -59,10 +60,15 @@ def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:
     return field, message
 
 
+def _without_index(path: str) -> str:
+    """``sizes[0]`` → ``sizes``."""
+    return re.sub(r"\[.*?\]", "", path)
+
+
 def _structs_at(schema: Any, path: str) -> list[Any]:
     """The struct at a dotted path; every one that it may be, where it is a choice."""
     found = [schema]
-    for part in filter(None, re.sub(r"\[.*?\]", "", path).split(".")):
+    for part in filter(None, _without_index(path).split(".")):
         fields = [field for struct in found for field in msgspec.structs.fields(struct)]
         found = [s for field in fields if field.name == part for s in _structs_in(field.type)]
     return found
@@ -82,7 +88,7 @@ def _field_names(schema: Any, path: str) -> list[str]:
 
 def _choices(schema: Any, path: str) -> tuple[Any, ...]:
     """The values that a field takes: of a Literal, or the tags of a choice of structs."""
-    parent, _, name = path.rpartition(".")
+    parent, _, name = _without_index(path).rpartition(".")
     structs = _structs_at(schema, parent)
     fields = {field.name: field.type for s in structs for field in msgspec.structs.fields(s)}
     if name not in fields:

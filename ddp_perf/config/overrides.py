@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.config.suite import Suite, Variant
+from ddp_perf.config.collectives import CollectivesSuite
+from ddp_perf.config.suite import AnySuite, Suite, Variant
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.data import has_texts
 from ddp_perf.core.models import MODELS
@@ -37,16 +38,19 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply_overrides(
-    suites: Sequence[tuple[Path, Suite]], overrides: Overrides
+    suites: Sequence[tuple[Path, AnySuite]], overrides: Overrides
 ) -> list[tuple[Path, Variant]]:
     """Each suite as the overrides make it, once per combination of swept environment values.
 
     Raises ConfigError for an override that fits no suite, or leaves nothing to measure.
     """
-    if overrides.bucket_cap_mb is not None and not any(_has_ddp(s, overrides) for _, s in suites):
+    training = [suite for _, suite in suites if isinstance(suite, Suite)]
+    if overrides.bucket_cap_mb is not None and not any(_has_ddp(s, overrides) for s in training):
         raise ConfigError("--ddp-bucket-cap-mb: no selected suite has a case with DDP")
+    if overrides.batch_sizes and suites and not training:
+        raise ConfigError("--ddp-batch-sizes: no selected suite trains")
     for name in overrides.model:
-        if suites and not any(_has_argument(suite, name) for _, suite in suites):
+        if suites and not any(_has_argument(suite, name) for suite in training):
             option = f"--ddp-{name.replace('_', '-')}"
             raise ConfigError(f"{option}: no selected suite has a model with {name}")
     return [
@@ -54,8 +58,11 @@ def apply_overrides(
     ]
 
 
-def _variants(path: Path, suite: Suite, overrides: Overrides) -> list[Variant]:
-    changed = _override(suite, overrides)
+def _variants(path: Path, suite: AnySuite, overrides: Overrides) -> list[Variant]:
+    if isinstance(suite, Suite):
+        changed = _override_training(suite, overrides)
+    else:
+        changed = _override_collectives(suite, overrides)
     warmup, steps = changed.suite.warmup, changed.suite.steps
     if warmup >= steps:
         raise ConfigError(
@@ -68,7 +75,7 @@ def _variants(path: Path, suite: Suite, overrides: Overrides) -> list[Variant]:
     ]
 
 
-def _override(suite: Suite, overrides: Overrides) -> Variant:
+def _override_training(suite: Suite, overrides: Overrides) -> Variant:
     """The suite with the overrides in place, but for the environment."""
     model: dict[str, Scalar] = {
         name: value for name, value in overrides.model.items() if _has_argument(suite, name)
@@ -86,14 +93,25 @@ def _override(suite: Suite, overrides: Overrides) -> Variant:
     for field in ("world_sizes", "batch_sizes"):
         if getattr(overrides, field):
             changes[field] = list(getattr(overrides, field))
-    for field in ("steps", "warmup", "launches"):
-        if getattr(overrides, field) is not None:
-            changes[field] = getattr(overrides, field)
+    changes |= _schedule(overrides)
     return Variant(
         suite=msgspec.structs.replace(suite, **changes),
         suffix=_suffix(model, suite.model) + data_suffix,
         ddp_suffix=ddp_suffix,
     )
+
+
+def _override_collectives(suite: CollectivesSuite, overrides: Overrides) -> Variant:
+    """One rank among the world sizes is meant for suites that train, beside this one."""
+    changes: dict[str, Any] = _schedule(overrides)
+    if overrides.world_sizes:
+        changes["world_sizes"] = [size for size in overrides.world_sizes if size > 1]
+    return Variant(suite=msgspec.structs.replace(suite, **changes))
+
+
+def _schedule(overrides: Overrides) -> dict[str, int]:
+    given = {name: getattr(overrides, name) for name in ("steps", "warmup", "launches")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _has_ddp(suite: Suite, overrides: Overrides) -> bool:

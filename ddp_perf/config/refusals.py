@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ddp_perf.config.suite import Suite
-from ddp_perf.core.strategy import DdpOptions, FsdpOptions
+from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB, DdpOptions, FsdpOptions
 from ddp_perf.errors import ConfigError
-
-_COMPILED_BUCKET_MB = 1  # torch._dynamo's DDPOptimizer: its first bucket, and the least of all
 
 
 def check_options(suite: Suite) -> None:
@@ -42,17 +40,39 @@ def _alone(suite: Suite) -> Iterator[str]:
         )
 
 
-def _tf32(suite: Suite) -> Iterator[str]:
-    if suite.precision == "tf32" and suite.tier == "cpu":
+def _of_gpus(suite: Suite) -> Iterator[str]:
+    if suite.tier == "gpu":
+        return
+    if suite.precision == "tf32":
         yield "precision: tf32 is a format of GPUs; tier cpu has fp32, bf16 and fp16"
+    if suite.tolerances.energy is not None:
+        yield "tolerances.energy: only GPUs count their energy; tier cpu has none to gate"
+    for name in ("cuda_graphs", "cudnn_benchmark"):
+        if getattr(suite, name):
+            yield f"{name}: an option of GPUs; leave it out, or make it tier: gpu"
+
+
+def _captured(suite: Suite) -> Iterator[str]:
+    """A graph replays what was captured, and nothing that the host would do or decide anew."""
+    clashes = {
+        "strategy: fsdp": suite.strategy == "fsdp",
+        "comm_hooks": any(suite.comm_hooks),
+        "data.num_workers": suite.data.num_workers is not None,
+        "ddp.find_unused_parameters": suite.ddp.find_unused_parameters,
+        "activation_checkpointing": suite.activation_checkpointing,
+        "compile": suite.compile,
+    }
+    for name, is_given in clashes.items():
+        if suite.cuda_graphs and is_given:
+            yield f"cuda_graphs: a step with {name} is not captured here; leave one of them out"
 
 
 def _compiled_buckets(suite: Suite) -> Iterator[str]:
     cap = suite.ddp.bucket_cap_mb
-    if suite.compile and suite.strategy == "ddp" and cap < _COMPILED_BUCKET_MB:
+    if suite.compile and suite.strategy == "ddp" and cap < LEAST_COMPILED_BUCKET_MB:
         yield (
             "ddp.bucket_cap_mb: torch.compile cannot split a model at buckets under"
-            f" {_COMPILED_BUCKET_MB} MiB (got {cap:g}); make them larger, or compile: false"
+            f" {LEAST_COMPILED_BUCKET_MB} MiB (got {cap:g}); make them larger, or compile: false"
         )
 
 
@@ -81,7 +101,8 @@ def _mixed_steps(suite: Suite) -> Iterator[str]:
 _RULES: tuple[Callable[[Suite], Iterator[str]], ...] = (
     _of_another_strategy,
     _alone,
-    _tf32,
+    _of_gpus,
+    _captured,
     _compiled_buckets,
     _groups,
     _mixed_steps,

@@ -6,19 +6,24 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.models import MODELS
 
 
 def suite_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a suite file, with each workload's own model arguments."""
-    _, components = msgspec.json.schema_components([Suite], ref_template="#/$defs/{name}")
+    """JSON Schema (2020-12) of a suite file, with each workload's own model arguments.
+
+    A file that names collectives is a suite of those; any other trains.
+    """
+    (training, collectives), components = msgspec.json.schema_components(
+        [Suite, CollectivesSuite], ref_template="#/$defs/{name}"
+    )
     models, model_components = msgspec.json.schema_components(
         MODELS.values(), ref_template="#/$defs/{name}"
     )
     definitions = {**components, **model_components}
-    suite = definitions.pop("Suite")
-    suite["allOf"] = [
+    definitions["Suite"]["allOf"] = [
         {
             "if": {"properties": {"workload": {"const": name}}},
             "then": {"properties": {"model": model}},
@@ -28,6 +33,8 @@ def suite_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "ddp-perf suite",
-        **suite,
+        "if": {"required": ["collectives"]},
+        "then": collectives,
+        "else": training,
         "$defs": definitions,
     }

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ddp_perf.core.case import Case, Scalar, Schedule, Tier, Tolerances
+from ddp_perf.config.collectives import CollectivesSuite, collective_cases
+from ddp_perf.config.experiment import Count, Experiment
+from ddp_perf.core.case import Case, Scalar, Tolerances
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import (
     AnyCommHook,
@@ -19,26 +21,10 @@ from ddp_perf.core.strategy import (
     differences,
 )
 
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]+$")]
 
+class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Training: a workload over a matrix of world sizes and batch sizes."""
 
-class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One experiment: a workload over a matrix of world sizes and batch sizes."""
-
-    suite: Annotated[Name, Meta(description="Name of the suite, shown in reports.")]
-    variant: Annotated[
-        str,
-        Meta(
-            pattern=r"^[A-Za-z0-9_.]*$",
-            description="Added to the ids of the cases: tells two suites of one workload apart.",
-        ),
-    ] = ""
-    description: Annotated[str, Meta(description="What it measures, and whose experiment.")] = ""
-    tier: Annotated[
-        Tier, Meta(description="gpu: CUDA and NCCL, one GPU a rank. cpu: gloo, one core a rank.")
-    ]
     workload: Annotated[
         str,
         Meta(
@@ -49,7 +35,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ]
     model: Annotated[
         dict[str, Scalar], Meta(description="Arguments of the workload: sizes of the model.")
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     data: Annotated[DataOptions, Meta(description="Where batches come from.")] = DataOptions()
     strategy: Annotated[
         Strategy,
@@ -95,9 +81,20 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     compile: Annotated[
         bool, Meta(description="torch.compile the model; with FSDP, each part that it gathers.")
     ] = False
-    world_sizes: Annotated[
-        list[Count], Meta(min_length=1, description="Numbers of ranks to run with.")
-    ]
+    cuda_graphs: Annotated[
+        bool,
+        Meta(
+            description="Capture forward, loss, backward and gradient sync as one CUDA graph, and"
+            " replay it in each step; the optimizer's step is not in it. Tier gpu only."
+        ),
+    ] = False
+    cudnn_benchmark: Annotated[
+        bool,
+        Meta(
+            description="Let cuDNN try its algorithms for each size of convolution, and keep the"
+            " fastest (torch.backends.cudnn.benchmark). Tier gpu only."
+        ),
+    ] = False
     batch_sizes: Annotated[
         list[Count], Meta(min_length=1, description="Batch sizes per rank (weak scaling).")
     ]
@@ -108,29 +105,18 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             " (no-ddp), or the module as the strategy wraps it (ddp-1)."
         ),
     ] = "no-ddp"
-    steps: Annotated[Count, Meta(description="Steps of a launch, warm-ups included.")] = 60
-    warmup: Annotated[int, Meta(ge=0, description="First steps of a launch, kept apart.")] = 5
-    launches: Annotated[
-        Count, Meta(description="Fresh process groups per case: the sample size.")
-    ] = 5
-    start_deadline_s: Annotated[
-        Seconds, Meta(description="Seconds until the first step must be done.")
-    ] = 120
-    step_deadline_s: Annotated[
-        Seconds, Meta(description="Seconds a rank may go without progress after that.")
-    ] = 60
     tolerances: Annotated[
         Tolerances, Meta(description="How much worse each metric may get before it matters.")
     ] = Tolerances()
-    env: Annotated[
-        dict[str, str], Meta(description="Environment of the ranks, read before torch is imported.")
-    ] = {}
+
+
+AnySuite = Suite | CollectivesSuite
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """A suite after the overrides of the command line, and how it differs from its file."""
 
-    suite: Suite
+    suite: AnySuite
     env: dict[str, str] = {}
     suffix: str = ""  # what the overrides changed, as in "-hidden_dim=512"
     ddp_suffix: str = ""  # likewise, of the cases with DDP alone
@@ -139,20 +125,23 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 def cases_of(variant: Variant) -> list[Case]:
     """Every case of the matrix, batch size by batch size, one-rank cases first."""
     suite = variant.suite
+    if isinstance(suite, CollectivesSuite):
+        return collective_cases(suite, {**suite.env, **variant.env}, variant.suffix)
     world_sizes = sorted(suite.world_sizes)
     return [
-        _case(variant, world_size, batch_size, hook)
+        _case(suite, variant, world_size, batch_size, hook)
         for batch_size, world_size in itertools.product(suite.batch_sizes, world_sizes)
         for hook in (suite.comm_hooks if _strategy(suite, world_size) == "ddp" else [None])
     ]
 
 
-def _case(variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook | None) -> Case:
-    suite = variant.suite
+def _case(
+    suite: Suite, variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook | None
+) -> Case:
     strategy = _strategy(suite, world_size)
     has_single = world_size > 1 and 1 in suite.world_sizes
     return Case(
-        id=_case_id(variant, world_size, batch_size, hook),
+        id=_case_id(suite, variant, world_size, batch_size, hook),
         suite=suite.suite,
         tier=suite.tier,
         workload=suite.workload,
@@ -166,23 +155,20 @@ def _case(variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook 
         gradient_accumulation=suite.gradient_accumulation,
         activation_checkpointing=suite.activation_checkpointing,
         compile=suite.compile,
+        cuda_graphs=suite.cuda_graphs,
+        cudnn_benchmark=suite.cudnn_benchmark,
         world_size=world_size,
         batch_size=batch_size,
         env={**suite.env, **variant.env},
-        schedule=Schedule(
-            steps=suite.steps,
-            warmup=suite.warmup,
-            launches=suite.launches,
-            start_deadline_s=suite.start_deadline_s,
-            step_deadline_s=suite.step_deadline_s,
-        ),
+        schedule=suite.schedule(),
         tolerances=suite.tolerances,
-        single=_case_id(variant, 1, batch_size, hook) if has_single else None,
+        single=_case_id(suite, variant, 1, batch_size, hook) if has_single else None,
     )
 
 
-def _case_id(variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook | None) -> str:
-    suite = variant.suite
+def _case_id(
+    suite: Suite, variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook | None
+) -> str:
     strategy = _strategy(suite, world_size)
     parts = [
         *(suite.workload.replace(":", "."), strategy, suite.precision),
@@ -205,8 +191,9 @@ def _option_names(suite: Suite, strategy: Strategy, hook: AnyCommHook | None) ->
         names.append(f"accumulate{suite.gradient_accumulation}")
     if suite.activation_checkpointing:
         names.append("checkpoint")
-    if suite.compile:
-        names.append("compile")
+    names += [
+        name for name in ("compile", "cuda_graphs", "cudnn_benchmark") if getattr(suite, name)
+    ]
     return names
 
 

@@ -46,6 +46,7 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     source: Literal["measured", "published", "modelled"] = "measured"
     document: str | None = None  # of a published or modelled figure
     structure: Structure | None = None
+    flops: int | None = None  # of a rank's step, counted
     sessions: tuple[Session, ...]
     first: dict[str, float]  # medians of the first session ever saved: what drift is told from
     log: tuple[Rebaseline, ...] = ()

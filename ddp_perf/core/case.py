@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ddp_perf.core.collective import CollectiveStep
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precision, Strategy
 
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
+MOST_EXTRA_WARMUPS = 200  # steps of a GPU, beyond the suite's warm-ups, until its pace is steady
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,9 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Fraction | None, Meta(description="Step time of N ranks ÷ that of one.")
     ] = 0.05
     peak_memory: Annotated[Fraction | None, Meta(description="Largest memory of a rank.")] = 0.05
+    energy: Annotated[
+        Fraction | None, Meta(description="Joules per sample, of all GPUs; tier gpu only.")
+    ] = None
 
     def of(self, metric: str) -> float | None:
         tolerance: float | None = getattr(self, metric)
@@ -49,12 +54,17 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """Workload × strategy × precision × (world size, batch size per rank) × options."""
+    """Workload × strategy × precision × (world size, batch size per rank) × options.
+
+    Or a collective by itself: its workload then bears the collective's name, its strategy is
+    none, and it has no samples.
+    """
 
     id: str
     suite: str
     tier: Tier
     workload: str
+    collective: CollectiveStep | None = None  # None: the case trains
     model: dict[str, Scalar]
     data: DataOptions = DataOptions()
     strategy: Strategy
@@ -65,12 +75,19 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     gradient_accumulation: int = 1  # micro-steps of a step
     activation_checkpointing: bool = False
     compile: bool = False
+    cuda_graphs: bool = False
+    cudnn_benchmark: bool = False
     world_size: int
-    batch_size: int  # per rank and micro-step
+    batch_size: int | None  # per rank and micro-step; None: of a collective
     env: dict[str, str]
     schedule: Schedule
     tolerances: Tolerances
     single: str | None  # id of the one-rank case that scaling is measured against
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a model: its structure, its scaling, samples."""
+        return self.collective is None
 
     @property
     def threads_per_rank(self) -> int:
@@ -79,7 +96,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def samples_per_step(self) -> int:
-        """Over all ranks."""
+        """Over all ranks. A call of a collective is what a sample is to training."""
+        if self.collective is not None:
+            return self.collective.calls
+        assert self.batch_size is not None  # it trains
         return self.world_size * self.batch_size * self.gradient_accumulation
 
     def work(self) -> dict[str, Scalar]:
@@ -89,30 +109,43 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         measured, not what it is. An option that was added later is named only where it is
         used, so that older fingerprints stay as they are.
         """
+        work: dict[str, Scalar] = {"tier": self.tier, "world_size": self.world_size}
+        if self.collective is not None:
+            work |= _flat("collective", self.collective)
+        else:
+            work |= self._training()
+        work |= {f"env.{name}": value for name, value in self.env.items()}
+        return work
+
+    def _training(self) -> dict[str, Scalar]:
+        assert self.batch_size is not None  # it trains
         work: dict[str, Scalar] = {
-            "tier": self.tier,
             "workload": self.workload,
             "strategy": self.strategy,
             "precision": self.precision,
-            "world_size": self.world_size,
             "batch_size": self.batch_size,
         }
         work |= {f"model.{name}": value for name, value in self.model.items()}
         work |= {f"data.{name}": value for name, value in self.data.chosen().items()}
         for name in ("ddp", "fsdp", "comm_hook"):
             if (options := getattr(self, name)) is not None:
-                work |= {f"{name}.{field}": value for field, value in _flat(options).items()}
+                work |= _flat(name, options)
         for name, default in _ADDED_OPTIONS.items():
             if getattr(self, name) != default:
                 work[name] = getattr(self, name)
-        work |= {f"env.{name}": value for name, value in self.env.items()}
         return work
 
 
-_ADDED_OPTIONS = {"gradient_accumulation": 1, "activation_checkpointing": False, "compile": False}
+_ADDED_OPTIONS = {
+    "gradient_accumulation": 1,
+    "activation_checkpointing": False,
+    "compile": False,
+    "cuda_graphs": False,
+    "cudnn_benchmark": False,
+}
 
 
-def _flat(options: msgspec.Struct) -> dict[str, Scalar]:
+def _flat(name: str, options: msgspec.Struct) -> dict[str, Scalar]:
     """A hook says its kind, too."""
     fields: dict[str, Scalar] = msgspec.to_builtins(options)
-    return {name: value for name, value in fields.items() if value is not None}
+    return {f"{name}.{field}": value for field, value in fields.items() if value is not None}

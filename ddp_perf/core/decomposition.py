@@ -45,16 +45,33 @@ class RankProbe(msgspec.Struct, frozen=True, kw_only=True):
     allocator_retries: int = 0  # times a GPU's memory was full and its cache was given back
 
 
+class RankShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's part in a step. Before the collective ranks differ; after it all look alike."""
+
+    own_s: float  # its work, from the batch to the optimizer
+    waits_s: float  # for communication, and for the ranks that come later
+    last_share: float  # of the steps: how often its work took longest
+
+
 class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
     """A launch's typical step. Seconds."""
 
     terms: dict[str, float]  # by the names of TERMS
     step_s: float  # of the steps looked at: what the terms must add up to
     communication_s: float | None  # all collectives of a step, nothing beside them
-    host_reads: int  # values of a step that the slowest host waited for
+    host_reads: int  # values of a step that a host waited for
     allocator_retries: int
-    slowest_rank: int
-    slowest_share: float  # of the steps: how often it was that rank
+    ranks: tuple[RankShare, ...]
+
+    @property
+    def slowest_rank(self) -> int:
+        """The one that comes last most often."""
+        return max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].last_share)
+
+    @property
+    def slowest_share(self) -> float:
+        """Of the steps: how often that rank comes last."""
+        return self.ranks[self.slowest_rank].last_share
 
     @property
     def explained_s(self) -> float:

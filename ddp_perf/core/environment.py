@@ -21,6 +21,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     persistence: bool | None = None  # on all GPUs
     ecc: bool | None = None  # on any
     cuda_visible_devices: str | None = None
+    variables: dict[str, str] = {}  # of NCCL, the allocator and TF32, as the process had them
     host: str
     os: str
     python: str
@@ -31,6 +32,12 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     driver: str | None
     blas: str | None
     commit: str | None
+
+    def conditions(self) -> dict[str, str | int | float | None]:
+        """Every field by its name, and every variable by its own."""
+        fields = msgspec.structs.asdict(self)
+        del fields["variables"]
+        return {**fields, **self.variables}
 
     def link_of(self, world_size: int) -> str | None:
         """The slowest link among so many ranks, which take the GPUs in order; None: not known."""

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB
 from ddp_perf.errors import ConfigError
 
 Kind = Literal[
@@ -30,6 +31,9 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap")
+_BESIDE_STEPS: tuple[Kind, ...] = ("memory", "cpu-hog")  # the others change a training step
+# What the host does in the midst of a step; a CUDA graph is replayed without it.
+_OF_THE_HOST: tuple[Kind, ...] = ("straggler", "no-overlap", "sync-each-step", "data")
 _FLOAT32 = 4
 
 _NUMBER = r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)"
@@ -75,10 +79,16 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
 
     def applies_to(self, case: Case) -> bool:
         """Whether the case has what this injection changes."""
+        if not case.trains and self.kind not in _BESIDE_STEPS:
+            return False
+        if case.cuda_graphs and self.kind in _OF_THE_HOST:
+            return False
         if self.rank is not None:
             return self.rank < case.world_size
         if self.kind == "no-overlap" and case.comm_hook is not None:
             return False  # it is a communication hook itself, and DDP takes one
+        if self.kind == "small-buckets" and case.compile:
+            return case.ddp is not None and self.amount >= LEAST_COMPILED_BUCKET_MB * 2**20
         return case.ddp is not None or self.kind not in _NEEDS_DDP
 
 
@@ -112,9 +122,13 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
         if targets.count(target) > 1:
             raise ConfigError(f"--ddp-inject {injection.text}: {injection.kind} is given twice")
         if cases and not any(injection.applies_to(case) for case in cases):
-            lacking = (
-                "trains with DDP" if injection.rank is None else f"has a rank {injection.rank}"
-            )
+            lacking = "trains with DDP" if injection.kind in _NEEDS_DDP else "trains"
+            if injection.rank is not None:
+                lacking = f"trains with a rank {injection.rank}"
             if injection.kind == "no-overlap":
                 lacking += " and its own all-reduce"
+            if injection.kind == "small-buckets":
+                lacking += (
+                    f" (a compiled one takes buckets of {LEAST_COMPILED_BUCKET_MB}MB and more)"
+                )
             raise ConfigError(f"--ddp-inject {injection.text}: no selected case {lacking}")

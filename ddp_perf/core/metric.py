@@ -6,6 +6,10 @@ import msgspec
 
 from ddp_perf.core.case import Case
 
+# NVML's energy counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter): in less
+# time, what it has not counted yet would be more than some per cent.
+SHORTEST_ENERGY_S = 2.5
+
 
 class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One figure a launch; the tolerance that goes with it is the case's own."""
@@ -15,6 +19,7 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     follows_machine: bool = False  # whether a slower machine shows in it: what the control tells
     timed: bool = True  # whether what disturbs a launch shows in it
+    missing: str | None = None  # why a launch may have none, and the remedy; None: each has one
 
 
 STEP_TIME = MetricSpec(name="step_time", title="step time", unit="s", follows_machine=True)
@@ -23,9 +28,19 @@ EFFICIENCY = MetricSpec(name="efficiency", title="scaling cost (step N ÷ step 1
 PEAK_MEMORY = MetricSpec(
     name="peak_memory", title="peak memory of a rank", unit="bytes", timed=False
 )
+ENERGY = MetricSpec(
+    name="energy",
+    title="energy per sample",
+    unit="J",
+    missing=(
+        "it takes GPUs with NVML's energy counter (from Volta on, no MIG slices), and launches of"
+        f" {SHORTEST_ENERGY_S:g} s and more; raise steps, or set tolerances.energy: null"
+    ),
+)
 
-METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, PEAK_MEMORY)
+METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, PEAK_MEMORY, ENERGY)
 STRUCTURE = "structure"
+MISSING_READINGS = {metric.name: metric.missing for metric in METRICS if metric.missing}
 _CONTROLLED = frozenset(metric.name for metric in METRICS if metric.follows_machine)
 _TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
 

@@ -27,6 +27,7 @@ class PublishedRow(
     batch_size: Annotated[int, Meta(ge=1)] | None = None  # per rank
     step_ms: Figure | None = None
     throughput: Figure | None = None  # of the unit of the table, over all ranks
+    bus_gb_per_s: Figure | None = None  # of a collective, as nccl-tests defines it; 10⁹ bytes
     speedup: Figure | None = None
     efficiency: Figure | None = None  # a fraction
     epochs: Annotated[int, Meta(ge=1)] | None = None

@@ -45,6 +45,22 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     per_sample: int = 1
 
 
+class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What a GPU's step time took to stand still, before the suite's own warm-ups."""
+
+    steps: int
+    steady: bool  # False: it still moved when so many steps, or their seconds, were spent
+
+
+class Numerics(msgspec.Struct, frozen=True, kw_only=True):
+    """What torch computed by on a GPU, read back from it: a workload may have changed it."""
+
+    matmul_precision: str  # of fp32: "highest" is IEEE's, "high" and "medium" may be TF32
+    convolution_tf32: bool
+    cudnn_benchmark: bool
+    allocator: str  # "native" or "cudaMallocAsync"
+
+
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     """All that one rank measured. Times in seconds."""
 
@@ -54,13 +70,16 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: tuple[float, ...]  # CPU time of the main thread, per measured step
     control_s: tuple[float, ...]  # the frozen reference operation, before and after the steps
     peak_memory: int  # bytes: allocator's peak on a GPU, peak resident set on a CPU
-    digest: int  # of the parameters after the last step: equal on all ranks
-    structure: Structure
+    digest: int | None  # of the parameters after the last step: equal on all ranks
+    structure: Structure | None  # as the digest, of training alone
     ddp_logging: dict[str, int | float | str]  # DDP's own, empty for a plain module
     flops: int | None = None  # of one step: matrix products, convolutions, attention
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
-    probe: RankProbe | None = None  # None: of a file that is older than probes
+    extra_warmup: WarmUp | None = None  # None: on the CPU tier
+    numerics: Numerics | None = None  # None: on the CPU tier
+    energy_j: float | None = None  # of its GPU, over warm-ups and measured steps; None: not known
+    probe: RankProbe | None = None  # None: an older file, or a step replayed by a CUDA graph
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
@@ -93,6 +112,7 @@ class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     traceback: str = ""
     output: str = ""  # the rank's last lines on stdout and stderr
     stacks: dict[str, str] = {}  # "rank 0": faulthandler's dump, or the state of the process
+    collectives: dict[str, str] = {}  # "rank 0": the last ones it began, of a launch that hung
 
     def __str__(self) -> str:
         who = "launch" if self.rank is None else f"rank {self.rank}"

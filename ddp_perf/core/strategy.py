@@ -10,6 +10,8 @@ from msgspec import Meta
 Strategy = Literal["none", "ddp", "fsdp"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 Ratio = Annotated[float, Meta(gt=0, le=1)]
+# torch._dynamo's DDPOptimizer: its first bucket, and the least of all.
+LEAST_COMPILED_BUCKET_MB = 1
 
 _GroupSize = Annotated[
     int, Meta(ge=2, description="Neighbouring ranks that form a group: the GPUs of a node.")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 import ddp_perf
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import MOST_EXTRA_WARMUPS, Case
 from ddp_perf.core.models import PACKAGES
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
@@ -180,7 +180,9 @@ class _Server:
 def _longest_s(request: LaunchRequest) -> float:
     """What the supervisor's own deadlines can add up to, and then a minute."""
     schedule = request.case.schedule
-    total = schedule.start_deadline_s + (schedule.steps + 10) * schedule.step_deadline_s + 60
+    extra = MOST_EXTRA_WARMUPS if request.case.tier == "gpu" else 0
+    steps = schedule.steps + extra + 10
+    total = schedule.start_deadline_s + steps * schedule.step_deadline_s + 60
     return min(total, _LONGEST_S)
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 from ddp_perf.core.result import FailureKind, LaunchFailure
+from ddp_perf.launch.flight_records import flight_records
 from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.launch.rank_process import RankProcess
 from ddp_perf.system.processes import describe_state, state_of
@@ -54,6 +55,7 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
         ),
         output=_output(hung),
         stacks=_stacks(ranks, states),
+        collectives=flight_records(_able(ranks, states), request.records),
     )
 
 
@@ -110,9 +112,14 @@ def _output(rank: RankProcess) -> str:
     return ""
 
 
+def _able(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> list[RankProcess]:
+    """Those that run, and are not stopped: they can still say something."""
+    return [rank for rank in ranks if rank.running and states[rank.rank] != "T"]
+
+
 def _stacks(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> dict[str, str]:
     """Every running rank's Python stacks; a stopped process cannot show any."""
-    asked = [rank for rank in ranks if rank.running and states[rank.rank] != "T"]
+    asked = _able(ranks, states)
     for rank in asked:
         with contextlib.suppress(ProcessLookupError):
             os.kill(rank.pid, STACK_SIGNAL)

@@ -42,12 +42,17 @@ class RankProcess:
         self.ended_at: float | None = None
         self.beats = 0
         self.reports, sender = context.Pipe(duplex=False)
+        self.recorder, questions = context.Pipe()
         self._process = context.Process(
             target=_enter_rank,
-            args=(driver, self.reports, request, rank, directory, heartbeats, sender, os.getpid()),
+            args=(
+                *((driver, self.reports, self.recorder), request, rank, directory, heartbeats),
+                *(sender, questions, os.getpid()),
+            ),
         )
         self._process.start()
         sender.close()
+        questions.close()
         self.exit_code: int | None = None
         self._last_progress = time.monotonic()
 
@@ -115,6 +120,7 @@ class RankProcess:
             self._process.join(_KILLED_S)
             self.ended_at = time.monotonic()
         self.reports.close()
+        self.recorder.close()
         if self._process.exitcode is not None:  # else the kernel cannot end it: a lost GPU
             self._process.close()
 
@@ -124,20 +130,28 @@ class RankProcess:
 
 
 def _enter_rank(
-    driver: Connection,
-    reader: Connection,
+    supervisors: tuple[Connection, ...],
     request: LaunchRequest,
     rank: int,
     directory: Path,
     heartbeats: Heartbeats,
     sender: Connection,
+    questions: Connection,
     parent: int,
 ) -> None:
     """In the child: let go of the supervisor's ends, or their closing would not be seen."""
-    driver.close()
-    reader.close()
+    for end in supervisors:
+        end.close()
     run_rank(
-        *(request.case, rank, directory, request.import_paths, request.injections),
+        request.case,
+        rank,
+        directory,
+        request.import_paths,
+        request.injections,
         request.probe_steps,
-        *(heartbeats, sender, parent),
+        request.profiling,
+        heartbeats,
+        sender,
+        questions,
+        parent,
     )

@@ -3,6 +3,7 @@
 from ddp_perf.plugin.collection import (
     pytest_collection,
     pytest_collection_finish,
+    pytest_collection_modifyitems,
     pytest_configure,
     pytest_generate_tests,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "pytest_addoption",
     "pytest_collection",
     "pytest_collection_finish",
+    "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_generate_tests",
     "pytest_sessionfinish",

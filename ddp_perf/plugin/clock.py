@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddp_perf.core.result import LaunchResult
-from ddp_perf.stats.summary import group_steps
+from ddp_perf.stats.group_steps import group_steps
 
 
 class WorkerClock:

@@ -58,6 +58,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before -k and -m count what they deselect
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """A metric that no suite gates makes no item: pytest would show one that is skipped."""
+    if config.stash[PARAMETERS]:
+        items[:] = [item for item in items if not _has_no_case(item)]
+
+
+def _has_no_case(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    parameters = callspec.params if callspec else {}
+    return "ddp_case" in parameters and not isinstance(parameters["ddp_case"], Case)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Plan what the selected items need.
 
@@ -96,9 +111,11 @@ def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[C
 
 
 def _asserts_something(case: Case, metric: str) -> bool:
-    """Whether the case is gated in this metric; scaling takes more than one rank."""
+    """Whether the case is gated in this metric; structure is training's, and scaling takes more
+    than one rank.
+    """
     if metric == STRUCTURE:
-        return True
+        return case.trains
     if metric == EFFICIENCY.name and case.world_size == 1:
         return False
     return case.tolerances.of(metric) is not None

@@ -13,12 +13,11 @@ from ddp_perf.core.metric import EFFICIENCY, is_explained
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.explanation import explanation_lines
-from ddp_perf.report.figures import CaseFigures, case_figures
+from ddp_perf.report.figures import CaseFigures, case_figures, properties
 from ddp_perf.report.text import (
     describe_finding,
     describe_launch_failure,
+    explanation_lines,
     placement_lines,
     summary_block,
 )
@@ -50,6 +49,11 @@ class MeasuredCase:
     @property
     def measurement(self) -> Measurement:
         return self.result.measurements[self.case.id]
+
+    @property
+    def properties(self) -> dict[str, float]:
+        """Figures of a step, or of a call of a collective, by name and unit: for `record`."""
+        return properties(self.figures, self.case)
 
     def record(self, **properties: object) -> None:
         """Figures for JUnit, beside the verdict."""
@@ -142,7 +146,11 @@ def measured_case(
     utilisation = utilisation_of(measurement, result.environment.accelerator_key)
     if utilisation is not None and utilisation.mfu is not None:
         node.user_properties.append(("mfu", utilisation.mfu))
-    block = summary_block(measurement, result.summaries[case.id], utilisation)
+    if figures.energy_j is not None:
+        node.user_properties.append(("energy_j_per_sample", figures.energy_j))
+    block = summary_block(measurement, result.summaries[case.id], figures, utilisation)
+    from ddp_perf.report.advice import advice_lines  # numpy, which collection need not pay for
+
     advice = advice_lines(result, case.id)
     node.add_report_section(phase, "ddp", "\n".join([*placements, "", block, *advice]))
     return MeasuredCase(case, result, figures, ddp, node)

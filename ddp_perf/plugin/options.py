@@ -38,6 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     budget_s: float
     explain_budget_s: float
     injections: tuple[Injection, ...]
+    profile_steps: int | None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -151,6 +152,14 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " ones left open (default: 60; 0: never more than the suite's launches)",
     )
     group.addoption(
+        "--ddp-profile",
+        nargs="?",
+        const=3,
+        type=parse_count,
+        metavar="STEPS",
+        help="trace so many steps (default: 3) of one more launch of each case",
+    )
+    group.addoption(
         "--ddp-explain-budget",
         type=parse_seconds,
         default=30.0,
@@ -214,6 +223,7 @@ def read_options(config: pytest.Config) -> Options:
         budget_s=value("ddp_budget"),
         explain_budget_s=value("ddp_explain_budget"),
         injections=tuple(value("ddp_inject")),
+        profile_steps=value("ddp_profile"),
     )
 
 

@@ -13,7 +13,7 @@ from ddp_perf.core.duration import describe_duration
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.session.run import LaunchOutcome
-from ddp_perf.stats.summary import group_steps
+from ddp_perf.stats.group_steps import group_steps
 
 if TYPE_CHECKING:
     import rich.progress

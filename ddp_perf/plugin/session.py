@@ -151,6 +151,7 @@ class DdpSession:
                 injections=self.options.injections,
                 root=self._root,
                 import_paths=self.options.import_paths,
+                profile_steps=self.options.profile_steps,
             ),
             capacity=self.capacity,
             launcher=self._launcher,

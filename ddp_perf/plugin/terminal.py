@@ -23,7 +23,8 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     # Here, since they need rich: collection need not pay for it.
-    from ddp_perf.report.explanation import decomposition_table
+    from ddp_perf.report.decomposition import decomposition_table
+    from ddp_perf.report.profiles import profiles_text
     from ddp_perf.report.table import headline, suite_table
 
     ddp = config.stash.get(SESSION, None)
@@ -36,6 +37,8 @@ def pytest_terminal_summary(
         terminalreporter.write_line(suite_table(result, terminalreporter._tw.fullwidth))
         if (table := decomposition_table(result, terminalreporter._tw.fullwidth)) is not None:
             terminalreporter.write_line(f"\n{table}\n")
+        if result.profiles:
+            terminalreporter.write_line(profiles_text(result, terminalreporter._tw.fullwidth))
         terminalreporter.write_line(
             f"chance of any false REGRESSION in this session:"
             f" {ddp.options.false_alarm_rate:.1%} (each verdict {result.alpha:.2%})"

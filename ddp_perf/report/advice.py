@@ -31,6 +31,7 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
         return None
     measurement = result.measurements[case_id]
     structure = measurement.launches[0].ranks[0].structure
+    assert structure is not None  # as all whose steps were looked into
     return Measured(
         ranks=measurement.case.world_size,
         efficiency=figures.scaling.efficiency if figures.scaling else None,

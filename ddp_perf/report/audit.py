@@ -1,28 +1,57 @@
-"""What an audit of published figures found, for a person and for a program."""
+"""What an audit of baseline files found, for a person and for a program."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import msgspec
 
 from ddp_perf.stats.audit import TableAudit
+from ddp_perf.stats.audit_measured import CasesAudit
 
 
-def audit_text(audits: Sequence[TableAudit]) -> str:
-    """Table by table: its source, then every contradiction with both figures."""
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all files: their published tables, and their measured cases."""
+
+    tables: tuple[TableAudit, ...]
+    measured: tuple[CasesAudit, ...]
+
+    @property
+    def contradictions(self) -> int:
+        of_tables = sum(len(audit.contradictions) for audit in self.tables)
+        return of_tables + sum(len(audit.contradictions) for audit in self.measured)
+
+
+def audit_text(audit: Audit) -> str:
+    """Table by table: its source, then every contradiction with both figures. Then the measured
+    cases of each file.
+    """
+    lines = _of_tables(audit.tables)
+    for measured in audit.measured:
+        lines.append(f"{measured.file}: {_count(measured.cases, 'measured case')}")
+        lines += [f"  {found}" for found in measured.contradictions]
+    rows = sum(len(table.table.rows) for table in audit.tables)
+    cases = sum(measured.cases for measured in audit.measured)
+    counts = [(len(audit.tables), "table"), (rows, "row"), (cases, "measured case")]
+    counted = ", ".join(itertools.starmap(_count, counts))
+    return "\n".join([*lines, f"{counted}: {_count(audit.contradictions, 'contradiction')}"])
+
+
+def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
     lines = []
     for audit in audits:
         table = audit.table
         kind = "modelled" if table.modelled else "published"
         lines.append(f"{audit.file}: {table.name} ({kind}: {table.document}; {table.where})")
         lines += [f"  {found}" for found in audit.contradictions]
-    rows = sum(len(audit.table.rows) for audit in audits)
-    found = sum(len(audit.contradictions) for audit in audits)
-    count = f"{found} contradiction{'s' if found != 1 else ''}"
-    return "\n".join([*lines, f"{len(audits)} tables, {rows} rows: {count}"])
+    return lines
 
 
-def audit_json(audits: Sequence[TableAudit]) -> str:
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def audit_json(audit: Audit) -> str:
     """The same, field by field."""
-    return msgspec.json.format(msgspec.json.encode(audits), indent=1).decode()
+    return msgspec.json.format(msgspec.json.encode(audit), indent=1).decode()

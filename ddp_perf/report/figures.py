@@ -7,10 +7,20 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.metric import ENERGY, STEP_TIME
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.alpha_beta import bus_factor
 from ddp_perf.stats.scaling import Scaling, weak_scaling
+
+
+class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a collective; bandwidths as nccl-tests' PERFORMANCE.md defines them."""
+
+    call_s: float  # of the typical step
+    algorithm_bytes_per_s: float  # algbw: payload ÷ mean time
+    bus_bytes_per_s: float  # busbw: comparable over world sizes, and with the link's peak
 
 
 class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +30,9 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     p95_step_s: float
     throughput: float  # of ``unit``, per second, over all ranks
     unit: str
+    energy_j: float | None  # per sample, of all GPUs; None: no launch has a reading
     scaling: Scaling | None  # None: one rank, or no one-rank leg was measured
+    call: CallFigures | None = None  # of a collective
 
 
 def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
@@ -46,7 +58,35 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
         p95_step_s=statistics.median(row.p95_step_s for row in rows),
         throughput=throughput,
         unit=result.measurements[case_id].launches[0].unit.name,
+        energy_j=_energy_j(rows) if case.trains else None,
         scaling=scaling,
+        call=_of_call(case, step_s, throughput),
+    )
+
+
+def properties(figures: CaseFigures, case: Case) -> dict[str, float]:
+    """The figures of a step for JUnit, by names that say what they are."""
+    if (call := figures.call) is not None:
+        return {
+            "call_us": call.call_s * 1e6,
+            "algbw_gb_per_s": call.algorithm_bytes_per_s / 1e9,
+            "busbw_gb_per_s": call.bus_bytes_per_s / 1e9,
+        }
+    return {
+        "step_time_ms": figures.step_s * 1e3,
+        f"throughput_{figures.unit}_per_s": figures.throughput,
+        f"throughput_per_rank_{figures.unit}_per_s": figures.throughput / case.world_size,
+    }
+
+
+def _of_call(case: Case, step_s: float, throughput: float) -> CallFigures | None:
+    """``throughput``: of its unit, bytes."""
+    if case.collective is None:
+        return None
+    return CallFigures(
+        call_s=step_s / case.collective.calls,
+        algorithm_bytes_per_s=throughput,
+        bus_bytes_per_s=throughput * bus_factor(case.collective.kind, case.world_size),
     )
 
 
@@ -54,3 +94,8 @@ def _typical(rows: Sequence[LaunchSummary]) -> tuple[float, float]:
     """Step time in seconds and throughput per second: medians over the launches."""
     step_s = statistics.median(row.values[STEP_TIME.name] for row in rows)
     return step_s, statistics.median(row.throughput for row in rows)
+
+
+def _energy_j(rows: Sequence[LaunchSummary]) -> float | None:
+    readings = [row.values[ENERGY.name] for row in rows if ENERGY.name in row.values]
+    return statistics.median(readings) if readings else None

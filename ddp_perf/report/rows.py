@@ -13,8 +13,8 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
-from ddp_perf.report.explanation import cause_line
 from ddp_perf.report.figures import CaseFigures, case_figures
+from ddp_perf.report.text import cause_line
 from ddp_perf.report.verdicts import Standing, standing_of, worst
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.workloads.corpus import SAMPLES
@@ -60,6 +60,10 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     exposed_s: float | None  # step of N ranks − step of one
     epoch_s: float | None  # computed: samples of the data set ÷ throughput
     peak_memory: float | None  # bytes, of a rank
+    energy_j: float | None  # per sample, of all GPUs
+    call_s: float | None  # of a collective, as are its two bandwidths, in bytes
+    algorithm_bytes_per_s: float | None
+    bus_bytes_per_s: float | None
     reason: str
     cause: str | None  # the largest, with its evidence, of a case that got slower
 
@@ -164,7 +168,7 @@ def _cause(why: Explanation | None) -> str | None:
 def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
     figures, rows = case_figures(result, case.id), result.summaries.get(case.id, ())
     step = result.finding(case.id, STEP_TIME.name)
-    scaling = figures and figures.scaling
+    scaling, call = figures and figures.scaling, figures and figures.call
     steps = [row.values[STEP_TIME.name] for row in rows]
     return {
         "step_s": figures and figures.step_s,
@@ -179,6 +183,10 @@ def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
         "exposed_s": scaling and scaling.exposed_s,
         "epoch_s": _epoch_s(case, figures),
         "peak_memory": _peak_memory(rows),
+        "energy_j": figures and figures.energy_j,
+        "call_s": call and call.call_s,
+        "algorithm_bytes_per_s": call and call.algorithm_bytes_per_s,
+        "bus_bytes_per_s": call and call.bus_bytes_per_s,
     }
 
 

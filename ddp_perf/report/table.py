@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.explanation import explanation_lines
-from ddp_perf.report.figures import case_figures
+from ddp_perf.report.columns import figure_cells, figure_headings
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.report.text import describe_finding, metric_title
+from ddp_perf.report.links import link_lines, link_notes
+from ddp_perf.report.text import describe_finding, explanation_lines, metric_title
 from ddp_perf.report.verdicts import worst
 from ddp_perf.session.result import SuiteResult
 
@@ -31,43 +30,30 @@ def headline(result: SuiteResult) -> str:
 def suite_table(result: SuiteResult, width: int) -> str:
     """The table and the verdicts that need reading, as plain text of at most ``width``."""
     table = plain_table()
-    device = "GPU" if result.tier == "gpu" else "rank"
+    headings = figure_headings(result)
     table.add_column("case", overflow="fold")
-    for heading in (
-        *("step\nms", f"{_unit(result)}\n/s", f"a {device}\n/s"),
-        *("speed\nup", "effi-\ncy", "exp.\ncomm"),
-    ):
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", max_width=len(Outcome.INCONCLUSIVE.value))
     table.add_column("min.\ndet.", justify="right", no_wrap=True)
     names = short_names(list(result.measurements))
     for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
-        table.add_row(name, *_row(result, case_id, measurement))
+        if measurement.failures or not measurement.launches:
+            table.add_row(name, *["–"] * len(headings), "FAILED", "–")
+        else:
+            cells = figure_cells(result, measurement.case)
+            table.add_row(name, *cells, *_verdict_cells(result, case_id))
     width = max(width, NARROWEST)
-    return "\n".join([*rendered(table, width), *wrapped(_notes(result), width)])
+    lines = [*rendered(table, width), *link_lines(result, width)]
+    return "\n".join([*lines, *wrapped(_notes(result), width)])
 
 
-def _unit(result: SuiteResult) -> str:
-    """What the suite's workload counts; a launch tells, where there was one."""
-    launches = [m.launches[0] for m in result.measurements.values() if m.launches]
-    return launches[0].unit.name if launches else Unit().name
-
-
-def _row(result: SuiteResult, case_id: str, measurement: Measurement) -> list[str]:
-    figures = case_figures(result, case_id)
-    if figures is None or measurement.failures:
-        return [*["–"] * 6, "FAILED", "–"]
-    scaling = figures.scaling
+def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
+    """The worst verdict, and the minimum detectable regression of the step time."""
     findings = [finding for finding in result.findings if finding.case_id == case_id]
     step = result.finding(case_id, STEP_TIME.name)
     detectable = step.verdict.minimum_detectable if step else None
     return [
-        f"{figures.step_s * 1e3:.2f}",
-        f"{figures.throughput:,.0f}",
-        f"{figures.throughput / measurement.case.world_size:,.0f}",
-        f"{scaling.speedup:.2f}" if scaling else "–",
-        f"{scaling.efficiency:.0%}" if scaling else "–",
-        f"{scaling.exposed_fraction:.0%}" if scaling else "–",
         worst(findings).verdict.outcome.value if findings else "–",
         f"{detectable:.1%}" if detectable is not None else "–",
     ]
@@ -84,6 +70,7 @@ def _notes(result: SuiteResult) -> list[str]:
     for explanation in result.explanations.values():
         notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
     notes += _disturbances(result.findings)
+    notes += link_notes(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
         notes.append(f"changed since the baseline: {', '.join(changes)}")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from ddp_perf.core.case import Case
+from ddp_perf.core.explanation import Cause, Explanation
 from ddp_perf.core.measurement import Finding, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import METRICS
-from ddp_perf.core.result import LaunchFailure, Placement
+from ddp_perf.core.result import LaunchFailure, Numerics, Placement
+from ddp_perf.report.figures import CallFigures, CaseFigures
 from ddp_perf.session.utilisation import Utilisation
 
 _TITLES = {metric.name: metric.title for metric in METRICS}
@@ -48,6 +51,7 @@ def describe_launch_failure(failure: LaunchFailure) -> str:
     if failure.traceback:
         parts.append(failure.traceback.rstrip())
     parts += [f"{who}:\n{stack.rstrip()}" for who, stack in failure.stacks.items()]
+    parts += [f"last collectives of {who}:\n{lines}" for who, lines in failure.collectives.items()]
     if failure.output:
         parts.append(f"last output:\n{failure.output}")
     return "\n".join(parts)
@@ -70,27 +74,89 @@ def _or_unset(value: str | None) -> str:
 def summary_block(
     measurement: Measurement,
     summaries: Sequence[LaunchSummary],
+    figures: CaseFigures,
     utilisation: Utilisation | None = None,
 ) -> str:
     """The block that rank 0 of a benchmark prints, over all launches of the case."""
     case, schedule = measurement.case, measurement.case.schedule
-    mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
-    throughput = statistics.median(summary.throughput for summary in summaries)
-    samples = case.samples_per_step * schedule.measured * len(summaries)
     config = ", ".join(f"{name}={value}" for name, value in case.work().items())
     launches = f"{len(summaries)} launch" + ("es" if len(summaries) > 1 else "")
-    unit = measurement.launches[0].unit.name
     lines = [
-        "=== DDP Scaling Benchmark ===",
+        f"=== {'DDP Scaling' if case.trains else 'Collective'} Benchmark ===",
         f"World size       : {case.world_size}",
         f"Device           : {measurement.launches[0].ranks[0].placement.device}",
         f"Config           : {config}",
-        f"Warmup steps     : {schedule.warmup}",
+        f"Warmup steps     : {schedule.warmup}{_extra_warmups(measurement)}",
         f"Measured steps   : {schedule.measured} / {schedule.steps} in each of {launches}",
-        f"Avg step time    : {mean_ms:.2f} ms",
-        f"Throughput       : {throughput:,.0f} {unit}/s",
-        f"Measured samples : {samples:,}",
     ]
+    if figures.call is not None:
+        lines += _of_call(figures.call)
+    else:
+        lines += _of_training(case, summaries, figures)
+    numerics = measurement.launches[0].ranks[0].numerics
+    if numerics is not None:
+        lines.append(f"Numerics         : {_describe_numerics(numerics)}")
     if utilisation is not None:
         lines.append(f"MFU              : {utilisation}")
+    if figures.energy_j is not None:
+        lines.append(f"Energy           : {figures.energy_j:.3g} J a sample, all GPUs")
     return "\n".join(lines)
+
+
+def _of_training(case: Case, summaries: Sequence[LaunchSummary], figures: CaseFigures) -> list[str]:
+    mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
+    samples = case.samples_per_step * case.schedule.measured * len(summaries)
+    return [
+        f"Avg step time    : {mean_ms:.2f} ms",
+        f"Throughput       : {figures.throughput:,.0f} {figures.unit}/s",
+        f"Measured samples : {samples:,}",
+    ]
+
+
+def _of_call(call: CallFigures) -> list[str]:
+    return [
+        f"Typical call     : {call.call_s * 1e6:.1f} µs",
+        f"Algorithm bandw. : {call.algorithm_bytes_per_s / 1e9:.3f} GB/s",
+        f"Bus bandwidth    : {call.bus_bytes_per_s / 1e9:.3f} GB/s",
+    ]
+
+
+def _extra_warmups(measurement: Measurement) -> str:
+    """What came before them, in the launch that took most; nothing on the CPU tier."""
+    taken = [
+        rank.extra_warmup
+        for launch in measurement.launches
+        for rank in launch.ranks
+        if rank.extra_warmup is not None
+    ]
+    if not taken:
+        return ""
+    most = max(warm_up.steps for warm_up in taken)
+    if all(warm_up.steady for warm_up in taken):
+        return f", after up to {most} until the step time was steady"
+    return f", after up to {most}, and the step time was not steady then"
+
+
+def _describe_numerics(numerics: Numerics) -> str:
+    products = "off" if numerics.matmul_precision == "highest" else numerics.matmul_precision
+    return (
+        f"TF32 {products} in products, {'on' if numerics.convolution_tf32 else 'off'} in"
+        f" convolutions; cudnn.benchmark {'on' if numerics.cudnn_benchmark else 'off'};"
+        f" allocator {numerics.allocator}"
+    )
+
+
+def explanation_lines(explanation: Explanation) -> list[str]:
+    """The causes, one a line, the largest first."""
+    change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"
+    if not explanation.causes:
+        return [f"why: unexplained ({change}): no term of the step certainly changed"]
+    return [f"why ({change}):", *(f"  {cause_line(cause)}" for cause in explanation.causes)]
+
+
+def cause_line(cause: Cause) -> str:
+    """By how much, how large a part of it, and what shows it."""
+    return (
+        f"{cause.kind} {cause.change_s * 1e3:+.2f} ms ({cause.share:.0%}):"
+        f" {'; '.join(cause.evidence)}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.environment import Environment
@@ -39,10 +39,17 @@ def mismatches(stored: Environment, now: Environment, *, world_size: int) -> lis
 
 def changes(stored: Environment, now: Environment) -> list[str]:
     """What else differs, as ``torch 2.12.0 → 2.13.0``."""
+    variables = sorted(stored.variables.keys() | now.variables.keys())
+    return differences(stored, now, (*_INFORMATIVE, *variables))
+
+
+def differences(before: Environment, after: Environment, names: Iterable[str]) -> list[str]:
+    """Of these conditions, with both values."""
+    old, new = before.conditions(), after.conditions()
     return [
-        f"{name} {_or_none(getattr(stored, name))} → {_or_none(getattr(now, name))}"
-        for name in _INFORMATIVE
-        if getattr(stored, name) != getattr(now, name)
+        f"{name} {_or_none(old.get(name))} → {_or_none(new.get(name))}"
+        for name in names
+        if old.get(name) != new.get(name)
     ]
 
 

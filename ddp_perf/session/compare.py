@@ -14,9 +14,11 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
+from ddp_perf.session.comparability import differences
 from ddp_perf.session.conditions import qualified
 from ddp_perf.session.explain import explain_case, slower_cases
 from ddp_perf.session.gate import Bar, Remedies, judge_suite
+from ddp_perf.session.links import find_links
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.saving import new_sessions
 from ddp_perf.stats.budget import alpha_per_metric
@@ -165,6 +167,7 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         baseline_path=old.name,
         alpha=alpha,
         findings=tuple(findings),
+        links=find_links(suite.measurements, suite.summaries, bar.baseline, bar.environment),
         explanations={case_id: why for case_id, why in explanations.items() if why is not None},
         saved={},
     )
@@ -189,10 +192,9 @@ def _gaps(old: Side, new: Side) -> tuple[Gap, ...]:
 def _changes(old: Side, new: Side) -> tuple[str, ...]:
     """What differs between the conditions: often it is the very thing under test."""
     changes = [
-        f"{name} {_or_none(getattr(before, name))} → {_or_none(getattr(after, name))}"
+        change
         for before, after in _same_accelerator(old, new)
-        for name in Environment.__struct_fields__
-        if getattr(before, name) != getattr(after, name)
+        for change in differences(before, after, {**before.conditions(), **after.conditions()})
     ]
     return tuple(dict.fromkeys(changes))
 
@@ -204,7 +206,3 @@ def _same_accelerator(old: Side, new: Side) -> list[tuple[Environment, Environme
         for after in new.suites
         if before.environment.accelerator_key == after.environment.accelerator_key
     ]
-
-
-def _or_none(value: object) -> object:
-    return "none" if value is None else value

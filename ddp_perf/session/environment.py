@@ -15,6 +15,12 @@ from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpus import NO_GPUS
 from ddp_perf.system.host import current_commit, host_name
 
+# What changes how GPUs train, set from outside. Those that a suite sets are part of its cases.
+_VARIABLES = (
+    *("NCCL_", "TORCH_NCCL_", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+)
+
 
 def describe_environment(
     capacity: Capacity, tier: str, runtime: Runtime, directory: Path
@@ -52,6 +58,11 @@ def _of_gpus(machine: GpuMachine) -> dict[str, Any]:
         "persistence": all(persistence) if persistence else None,
         "ecc": any(ecc) if ecc else None,
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES") if gpus else None,
+        "variables": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if gpus and name.startswith(_VARIABLES)
+        },
     }
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 
 from ddp_perf.core.baseline import CONTROL, CaseBaseline, Session
 from ddp_perf.core.decomposition import COMMUNICATION
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
-from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.verdict import Outcome
@@ -19,6 +18,7 @@ from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.structure import structure_changes
 from ddp_perf.session.summaries import as_session
 from ddp_perf.stats.attribution import Row, attribute, change_of
+from ddp_perf.stats.decomposition import typical
 from ddp_perf.stats.summary import summarise_all
 
 
@@ -44,7 +44,9 @@ def explain_case(
     if attribution is None:
         return None
     structure = launches[0].ranks[0].structure
-    slowest, share = _slowest(summaries)
+    assert structure is not None  # as all that have terms
+    step = typical([row.decomposition for row in summaries if row.decomposition is not None])
+    assert step is not None  # the terms above are of these
     before = stored.structure
     disturbance = find_disturbance(case.id, {case.id: measurement}, with_single=False)
     evidence = Evidence(
@@ -56,9 +58,9 @@ def explain_case(
         allocator_retries=change_of("allocator_retries", now, nights),
         control=change_of(CONTROL, now, nights),
         ranks=case.world_size,
-        slowest_rank=slowest,
-        slowest_share=share,
-        slowest_where=_where(launches, slowest, environment),
+        slowest_rank=step.slowest_rank,
+        slowest_share=step.slowest_share,
+        slowest_where=_where(launches, step.slowest_rank, environment),
         changed=tuple(changes(stored.sessions[0].environment, environment)),
         disturbance=str(disturbance) if disturbance else None,
     )
@@ -73,14 +75,6 @@ def _rows(session: Session) -> list[Row]:
         {**terms, "step": values[STEP_TIME.name], CONTROL: values[CONTROL]}
         for values, terms in zip(session.launches, session.terms, strict=True)
     ]
-
-
-def _slowest(summaries: Sequence[LaunchSummary]) -> tuple[int, float]:
-    """The rank that most launches name, and how often it came last in those."""
-    seen = [row.decomposition for row in summaries if row.decomposition is not None]
-    rank = statistics.mode(one.slowest_rank for one in seen)
-    shares = [one.slowest_share for one in seen if one.slowest_rank == rank]
-    return rank, statistics.median(shares) * len(shares) / len(seen)
 
 
 def _where(launches: Sequence[LaunchResult], rank: int, environment: Environment) -> str:

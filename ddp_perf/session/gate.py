@@ -18,7 +18,7 @@ from ddp_perf.core.baseline import (
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE, gated_metrics
+from ddp_perf.core.metric import EFFICIENCY, MISSING_READINGS, STEP_TIME, STRUCTURE, gated_metrics
 from ddp_perf.core.result import Structure
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.session.comparability import changes, other_machine
@@ -149,6 +149,8 @@ def _refused(
     case, verdict = measurement.case, Verdict(outcome=outcome, reason=reason)
     for metric in gated_metrics(case):
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
+    if not case.trains:
+        return
     known = _known_structure(case, bar)
     if known is not None:
         verdict = compare_structure(measurement.launches, known)
@@ -179,14 +181,11 @@ def _judge_case(
         elif metric == EFFICIENCY.name and step_time is not None:
             finding = _only_if_slower_itself(finding, step_time)
         yield finding
-    yield Finding(
-        case_id=case.id,
-        metric=STRUCTURE,
-        verdict=compare_structure(
-            measurement.launches, stored.structure or _known_structure(case, bar)
-        ),
-        launches=len(measurement.launches),
-    )
+    if case.trains:
+        known = stored.structure or _known_structure(case, bar)
+        verdict = compare_structure(measurement.launches, known)
+        launches = len(measurement.launches)
+        yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
 
 
 def _judge_metric(
@@ -197,8 +196,10 @@ def _judge_metric(
     bar: Bar,
     prior: NightPrior | None,
 ) -> Finding:
-    nights = nights_of(stored, metric)
-    if nights:
+    nights, current = nights_of(stored, metric), session.values(metric)
+    if not current and (missing := MISSING_READINGS.get(metric)) is not None:
+        verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
+    elif nights:
         verdict = judge_night(
             *(metric, session, nights),
             tolerance=tolerance_of(case, metric),
@@ -210,7 +211,6 @@ def _judge_metric(
         reason = f"the baseline of this case holds no {metric}; --save-baseline=append adds it"
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
     levels = [statistics.median(night.values(metric)) for night in nights[:REFERENCE_SESSIONS]]
-    current = session.values(metric)
     return Finding(
         case_id=case.id,
         metric=metric,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.session.artifacts import hang_directory
 
 _LAUNCH_S = 0.3  # what a launch costs beyond its steps, roughly; only for the estimate
 
@@ -20,10 +22,12 @@ def interleave(
     injections: Sequence[Injection] = (),
     *,
     start: int = 0,
+    root: Path | None = None,
 ) -> list[LaunchRequest]:
     """A B C A B C …, each case as often as ``turns`` says, with the injections it can have.
 
-    ``start``: the number of the first round.
+    ``start``: the number of the first round. ``root``: under whose artifacts/ ranks that hang
+    leave their flight records; None: nowhere.
     """
     return [
         LaunchRequest(
@@ -31,6 +35,7 @@ def interleave(
             round=start + round_,
             import_paths=tuple(import_paths),
             injections=tuple(i for i in injections if i.applies_to(case)),
+            records=str(hang_directory(root, case)) if root is not None else None,
         )
         for round_ in range(max((launches for _, launches in turns), default=0))
         for case, launches in turns

@@ -12,6 +12,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.stats.alpha_beta import bus_factor
 from ddp_perf.stats.audit import audit_table
 
 
@@ -26,6 +27,10 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
         Published figures are means: of the steps, or samples ÷ time. So are those they meet here.
         """
+        if self.row.bus_gb_per_s is not None and case.collective is not None:
+            algorithm = statistics.median(row.throughput for row in summaries)  # bytes a second
+            bus = algorithm * bus_factor(case.collective.kind, case.world_size)
+            return self.row.bus_gb_per_s * 1e9 / bus
         if self.row.throughput is not None:
             return self.row.throughput / statistics.median(row.throughput for row in summaries)
         if self.row.step_ms is not None:

@@ -7,12 +7,36 @@ import msgspec
 from ddp_perf.baselines.save import SaveMode
 from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.core.case import Tier
+from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.trace import TraceAnalysis
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.link import LinkFit, LinkShift, Part
+
+
+class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One collective over so many ranks: the link that its undisturbed times fit."""
+
+    kind: CollectiveKind
+    ranks: int
+    env: dict[str, str]  # of the ranks: a swept NCCL_ALGO makes links of its own
+    fit: LinkFit | None  # None: the times do not tell a latency and a bandwidth
+    baseline_date: str | None = None  # of the first session that it is compared with
+    shift: LinkShift | None = None  # since the baseline; None: nothing to compare with
+    slower: tuple[Part, ...] = ()  # significantly, and by the suite's tolerance at least
+
+
+class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """Some steps of a case under torch.profiler, in a launch of their own."""
+
+    directory: str  # of rank0.json.gz, …, and of merged.json.gz with all ranks
+    analysis: TraceAnalysis | None = None
+    problem: str | None = None  # why there is none
+
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
 FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
@@ -32,12 +56,19 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
+    links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
     explanations: dict[str, Explanation] = {}  # by case id: why it got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # launches for that alone, never judged
+    profiles: dict[str, CaseProfile] = {}  # by case id
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
     save_mode: SaveMode | None = None  # of --save-baseline; None: nothing was to be stored
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
+
+    @property
+    def trains(self) -> bool:
+        """A suite either trains or calls collectives: all of its cases have the same figures."""
+        return all(measurement.case.trains for measurement in self.measurements.values())
 
     def finding(self, case_id: str, metric: str) -> Finding | None:
         """None when the case has no such gated metric, or was not measured whole."""

@@ -67,6 +67,7 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
             case=measurement.case,
             session=as_session(result.summaries[case_id], result.environment, result.date),
             structure=measurement.launches[0].ranks[0].structure,
+            flops=measurement.launches[0].ranks[0].flops,
         )
         for case_id, measurement in result.measurements.items()
         if measurement.launches and not measurement.failures

@@ -44,7 +44,7 @@ def conditions_of(case: Case, environment: Environment) -> Conditions:
         **case.work(),
         "steps": case.schedule.steps,
         "warmup": case.schedule.warmup,
-        **msgspec.structs.asdict(environment),
+        **environment.conditions(),
     }
 
 

@@ -37,8 +37,9 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         on, because of what they show would cost the gate its error rate.
         """
         for case_id in slower_cases(result.findings):
-            if case_id in case_ids:
-                result = self._with_explanation(result, result.measurements[case_id])
+            measurement = result.measurements[case_id]
+            if case_id in case_ids and measurement.case.trains:
+                result = self._with_explanation(result, measurement)
         return result
 
     def _with_explanation(self, result: SuiteResult, measurement: Measurement) -> SuiteResult:

@@ -14,8 +14,9 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None
     if stored is None:
         return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no structure")
     for launch in launches:
-        changes = structure_changes(stored, launch.ranks[0].structure)
-        if changes:
+        structure = launch.ranks[0].structure
+        assert structure is not None  # the case trains
+        if changes := structure_changes(stored, structure):
             return Verdict(
                 outcome=Outcome.REGRESSION,
                 reason=f"the step does other work than the baseline's: {'; '.join(changes)}",

@@ -18,8 +18,10 @@ from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.links import find_links
 from ddp_perf.session.looks import describe_more, looks_of, more_launches, settle
 from ddp_perf.session.plan import estimate_s, interleave
+from ddp_perf.session.profiling import profile_cases
 from ddp_perf.session.published import known_cases
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress, run_plan
@@ -44,6 +46,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     commands: dict[str, str] = {}  # by case id: what measures it again
     root: Path  # where the measured code is checked out
     import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
+    profile_steps: int | None = None  # of one more launch of each case; None: none is profiled
 
 
 def run_suite(
@@ -99,6 +102,8 @@ def run_suite(
         result = _measured_and_judged(
             result, plan, request, bar, launcher=launcher, progress=progress, on_partial=on_partial
         )
+        if request.profile_steps is not None:
+            result = _profiled(result, request, request.profile_steps, launcher, progress)
     finally:
         progress.end()
     if request.save_mode is None:
@@ -148,6 +153,7 @@ def _measured_and_judged(
         if plan:
             progress.extend(len(plan), describe_more(more, bar.looks))
     result = _grown(before, measured, confirm_suspects(findings, own, bar))
+    links = find_links(result.measurements, result.summaries, bar.baseline, bar.environment)
     explainer = Explainer(
         baseline=bar.baseline,
         launcher=launcher,
@@ -156,7 +162,27 @@ def _measured_and_judged(
         import_paths=request.import_paths,
         injections=request.injections,
     )
-    return explainer.explained(result, list(own))
+    return explainer.explained(msgspec.structs.replace(result, links=links), list(own))
+
+
+def _profiled(
+    result: SuiteResult,
+    request: SuiteRequest,
+    steps: int,
+    launcher: Launcher,
+    progress: Progress,
+) -> SuiteResult:
+    """Every case that did not fail, once more."""
+    profiles = profile_cases(
+        [case for case in request.cases if not result.measurements[case.id].failures],
+        steps,
+        root=request.root,
+        import_paths=request.import_paths,
+        injections=request.injections,
+        launcher=launcher,
+        progress=progress,
+    )
+    return msgspec.structs.replace(result, profiles={**result.profiles, **profiles})
 
 
 def _tell(
@@ -176,6 +202,7 @@ def _plan(
         request.import_paths,
         request.injections,
         start=start,
+        root=request.root,
     )
 
 

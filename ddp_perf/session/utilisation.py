@@ -7,8 +7,8 @@ import statistics
 import msgspec
 
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.stats.group_steps import group_steps
 from ddp_perf.stats.mfu import mfu, peak_flops
-from ddp_perf.stats.summary import group_steps
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,9 @@ reduce-scatter that of its input, for an all-gather that of its output.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
-CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+from ddp_perf.core.collective import CollectiveKind
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,23 +15,37 @@ import msgspec
 
 from ddp_perf.core.published import PublishedRow, PublishedTable
 
-_ROUNDING = 0.01  # what authors round without saying so
+ROUNDING = 0.01  # what authors round without saying so
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
     """Two figures for one thing."""
 
-    row: PublishedRow
     what: str  # "throughput"
     stated: float
     computed: float
     how: str  # "batch × GPUs ÷ step time"
 
+    @property
+    def label(self) -> str:
+        """Whose figures they are."""
+        raise NotImplementedError
+
     def __str__(self) -> str:
         return (
-            f"{self.row.label}: {self.what} {_shown(self.stated)} is stated,"
+            f"{self.label}: {self.what} {_shown(self.stated)} is stated,"
             f" {_shown(self.computed)} follows from {self.how}"
         )
+
+
+class RowContradiction(Contradiction, frozen=True, kw_only=True):
+    """Two figures for one thing, of one row of a table."""
+
+    row: PublishedRow
+
+    @property
+    def label(self) -> str:
+        return self.row.label
 
 
 class TableAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +53,7 @@ class TableAudit(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     table: PublishedTable
-    contradictions: tuple[Contradiction, ...]
+    contradictions: tuple[RowContradiction, ...]
 
 
 class _Value(msgspec.Struct, frozen=True):
@@ -55,7 +69,7 @@ class _Value(msgspec.Struct, frozen=True):
         return _Value(self.number / other.number, self.slack + other.slack)
 
 
-def audit_table(table: PublishedTable) -> list[Contradiction]:
+def audit_table(table: PublishedTable) -> list[RowContradiction]:
     """Every pair of figures that cannot both be right."""
     found = []
     for row in table.rows:
@@ -66,7 +80,7 @@ def audit_table(table: PublishedTable) -> list[Contradiction]:
     return [*found, *_rising(table.rows)]
 
 
-def _of_row(row: PublishedRow) -> Iterator[Contradiction | None]:
+def _of_row(row: PublishedRow) -> Iterator[RowContradiction | None]:
     ranks = _Value(row.world_size)
     if row.step_ms and row.throughput and (row.batch_size or row.measured_samples):
         step_s = _printed(row.step_ms) / _Value(1000)
@@ -89,7 +103,7 @@ def _of_row(row: PublishedRow) -> Iterator[Contradiction | None]:
 
 def _against_single(
     row: PublishedRow, single: PublishedRow | None
-) -> Iterator[Contradiction | None]:
+) -> Iterator[RowContradiction | None]:
     """Speedup and efficiency against the row of one GPU."""
     if single is None:
         return
@@ -113,7 +127,7 @@ def _against_single(
 _TIMES = {"epoch_s": "time of an epoch", "total_s": "total time", "hours": "hours"}
 
 
-def _of_cost(row: PublishedRow, table: PublishedTable) -> Iterator[Contradiction | None]:
+def _of_cost(row: PublishedRow, table: PublishedTable) -> Iterator[RowContradiction | None]:
     if row.cost and row.hours and table.price_per_gpu_hour:
         computed = _Value(row.world_size * table.price_per_gpu_hour) * _printed(row.hours)
         yield _check(row, "cost", row.cost, computed, "GPUs × hours × price")
@@ -121,22 +135,24 @@ def _of_cost(row: PublishedRow, table: PublishedTable) -> Iterator[Contradiction
 
 def _of_kind(
     row: PublishedRow, single: PublishedRow | None, table: PublishedTable
-) -> Iterator[Contradiction]:
+) -> Iterator[RowContradiction]:
     """Strong scaling keeps the global batch; over 100 % efficiency is a measurement error."""
     kept = single.batch_size if single is not None else None
     if table.scaling == "strong" and kept and row.batch_size:
         stated = row.batch_size * row.world_size
         if stated != kept:
             how = "strong scaling, which keeps that of 1 GPU (this is weak scaling)"
-            yield Contradiction(row=row, what="global batch", stated=stated, computed=kept, how=how)
-    if row.efficiency and row.efficiency > 1 + _ROUNDING:
+            yield RowContradiction(
+                row=row, what="global batch", stated=stated, computed=kept, how=how
+            )
+    if row.efficiency and row.efficiency > 1 + ROUNDING:
         how = "the best there can be"
-        yield Contradiction(
+        yield RowContradiction(
             row=row, what="efficiency", stated=row.efficiency, computed=1.0, how=how
         )
 
 
-def _rising(rows: Sequence[PublishedRow]) -> Iterator[Contradiction]:
+def _rising(rows: Sequence[PublishedRow]) -> Iterator[RowContradiction]:
     """More GPUs of one strategy and batch do not scale better than fewer."""
     series: dict[tuple[str | None, int | None], PublishedRow] = {}
     for row in sorted(rows, key=lambda row: row.world_size):
@@ -144,9 +160,9 @@ def _rising(rows: Sequence[PublishedRow]) -> Iterator[Contradiction]:
         if row.efficiency is None:
             continue
         if before is not None and before.efficiency is not None:
-            slack = _ROUNDING + _printed(row.efficiency).slack + _printed(before.efficiency).slack
+            slack = ROUNDING + _printed(row.efficiency).slack + _printed(before.efficiency).slack
             if row.efficiency > before.efficiency * (1 + slack):
-                yield Contradiction(
+                yield RowContradiction(
                     row=row,
                     what="efficiency",
                     stated=row.efficiency,
@@ -171,17 +187,17 @@ def _check(
     computed: _Value,
     how: str,
     slack: float | None = None,
-) -> Contradiction | None:
+) -> RowContradiction | None:
     allowed = _printed(stated).slack if slack is None else slack
     apart = abs(math.log(stated / computed.number))
-    if apart <= max(_ROUNDING, allowed + computed.slack):
+    if apart <= max(ROUNDING, allowed + computed.slack):
         return None
-    return Contradiction(row=row, what=what, stated=stated, computed=computed.number, how=how)
+    return RowContradiction(row=row, what=what, stated=stated, computed=computed.number, how=how)
 
 
 def _printed(number: float) -> _Value:
     """Half a unit of its last digit may be missing. Zeros at the end of an integer are read as
-    digits: `_ROUNDING` covers what they hide.
+    digits: `ROUNDING` covers what they hide.
     """
     exponent = Decimal(repr(number)).as_tuple().exponent
     assert isinstance(exponent, int)  # finite

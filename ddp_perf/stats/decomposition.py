@@ -8,7 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ddp_perf.core.decomposition import TERMS, Decomposition, PerStep, RankProbe
+from ddp_perf.core.decomposition import (
+    TERMS,
+    Decomposition,
+    PerStep,
+    RankProbe,
+    RankShare,
+)
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.stats.levels import Floats
 
@@ -44,15 +50,20 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
         terms |= {"backward": backward, "interference": terms["backward"] - backward}
     terms["imbalance"] = float((own.max(axis=0) - _of_rank(own, typical))[middle].mean())
     terms["exposed"] = float(waits.min(axis=0)[middle].mean())
-    slow = statistics.mode(slowest.tolist())
     return Decomposition(
         terms={term: terms[term] for term in TERMS},
         step_s=float(steps[middle].mean()),
         communication_s=_communication_s(probes),
         host_reads=max(probe.host_reads for probe in probes),
         allocator_retries=max(probe.allocator_retries for probe in probes),
-        slowest_rank=slow,
-        slowest_share=float((slowest == slow).mean()),
+        ranks=tuple(
+            RankShare(
+                own_s=float(own[rank][middle].mean()),
+                waits_s=float(waits[rank][middle].mean()),
+                last_share=float((slowest == rank).mean()),
+            )
+            for rank in range(len(probes))
+        ),
     )
 
 
@@ -102,15 +113,18 @@ def typical(launches: Sequence[Decomposition]) -> Decomposition | None:
     if not launches:
         return None
     alone = [one.communication_s for one in launches if one.communication_s is not None]
-    slow = statistics.mode(one.slowest_rank for one in launches)
     return Decomposition(
         terms={term: statistics.median(one.terms[term] for one in launches) for term in TERMS},
         step_s=statistics.median(one.step_s for one in launches),
         communication_s=statistics.median(alone) if alone else None,
         host_reads=statistics.median_low(one.host_reads for one in launches),
         allocator_retries=statistics.median_low(one.allocator_retries for one in launches),
-        slowest_rank=slow,
-        slowest_share=statistics.fmean(
-            one.slowest_share if one.slowest_rank == slow else 0.0 for one in launches
+        ranks=tuple(
+            RankShare(
+                own_s=statistics.median(one.own_s for one in of_rank),
+                waits_s=statistics.median(one.waits_s for one in of_rank),
+                last_share=statistics.fmean(one.last_share for one in of_rank),
+            )
+            for of_rank in zip(*(one.ranks for one in launches), strict=True)
         ),
     )

@@ -6,14 +6,10 @@ import statistics
 from collections.abc import Sequence
 
 from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME, TAIL
+from ddp_perf.core.metric import EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.stats.decomposition import decompose
-
-
-def group_steps(launch: LaunchResult) -> list[float]:
-    """Seconds of each measured step: the slowest rank decides, step by step."""
-    return [max(steps) for steps in zip(*(rank.step_s for rank in launch.ranks), strict=True)]
+from ddp_perf.stats.group_steps import group_steps
 
 
 def summarise(
@@ -34,6 +30,9 @@ def summarise(
     }
     if single is not None:
         values[EFFICIENCY.name] = median / statistics.median(group_steps(single))
+    if (energy_j := _energy_j(launch)) is not None:
+        trained = samples_per_step * sum(map(len, (launch.ranks[0].warmup_s, steps)))
+        values[ENERGY.name] = energy_j / trained
     wall = max(sum(rank.step_s) for rank in launch.ranks)
     return LaunchSummary(
         round=launch.round,
@@ -58,6 +57,14 @@ def summarise_all(
         summarise(launch, samples_per_step=samples_per_step, single=by_round.get(launch.round))
         for launch in launches
     ]
+
+
+def _energy_j(launch: LaunchResult) -> float | None:
+    """Of all GPUs, over warm-ups and measured steps; None where any of them does not say: the
+    others' would be a part of it.
+    """
+    joules = [rank.energy_j for rank in launch.ranks if rank.energy_j is not None]
+    return sum(joules) if len(joules) == len(launch.ranks) else None
 
 
 def _p95(values: Sequence[float]) -> float:

@@ -15,6 +15,7 @@ import msgspec
 
 from ddp_perf.core.conditions import RankConditions, share
 from ddp_perf.core.gpu import GpuHealth
+from ddp_perf.core.metric import SHORTEST_ENERGY_S
 from ddp_perf.system.core_clock import clock_ratio, heat_events
 from ddp_perf.system.core_times import TICKS_PER_S, CoreTimes, read_core_times
 from ddp_perf.system.nvml import read_health
@@ -33,6 +34,13 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     heat_events: int | None = None
     clock_ratio: float | None = None  # to the base frequency
     gpu: GpuHealth | None = None  # None: on the CPU tier
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank went through, and what its GPU took for it."""
+
+    conditions: RankConditions
+    energy_j: float | None  # None: not known, and on the CPU tier
 
 
 class RankWatch:
@@ -55,9 +63,13 @@ class RankWatch:
         self._read_gpu = read_gpu
         self._before = self._read()
 
-    def conditions(self) -> RankConditions:
+    def watched(self) -> Watched:
         """What happened since."""
-        return rank_conditions(self._before, self._read(), pinned=self._pinned)
+        after = self._read()
+        return Watched(
+            conditions=rank_conditions(self._before, after, pinned=self._pinned),
+            energy_j=energy_j(self._before, after),
+        )
 
     def _read(self) -> RankReading:
         times = read_core_times()
@@ -106,6 +118,14 @@ def _of_gpu(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any
         "gpu_shared": max(users) > 1 if users else None,
         "gpu_errors": None if errors is None else errors > 0,
     }
+
+
+def energy_j(before: RankReading, after: RankReading) -> float | None:
+    """Joules that the rank's GPU used between two readings; None: not counted, or too short."""
+    if before.gpu is None or after.gpu is None or after.at_s - before.at_s < SHORTEST_ENERGY_S:
+        return None
+    joules = _increase(before.gpu.energy_j, after.gpu.energy_j)
+    return joules if joules is not None and joules > 0 else None  # a driver's reload resets it
 
 
 def _increase(before: float | None, after: float | None) -> float | None:

@@ -1,33 +1,32 @@
-"""What one rank does: build, wrap, run the steps, count, and hand over what it measured."""
+"""What one rank does: build, run the steps, look at what they did, and hand over all of it."""
 
 from __future__ import annotations
 
 import gc
-import math
 import re
 import resource
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.tensor import DTensor
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
+from ddp_perf.torch_compat import numerics
 from ddp_perf.worker.clock import ThreadTimer, step_clock
+from ddp_perf.worker.collective import CollectiveSteps
 from ddp_perf.worker.control import control_times_s
-from ddp_perf.worker.flops import FlopCounter
+from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
-from ddp_perf.worker.probe import probe
-from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
-from ddp_perf.worker.trainer import Trainer
+from ddp_perf.worker.profile import profile_steps
+from ddp_perf.worker.steps import Steps
+from ddp_perf.worker.training import TrainingSteps
+from ddp_perf.worker.warm_up import warm_up
 
 
 def measure(
@@ -38,29 +37,29 @@ def measure(
     heartbeats: Heartbeats,
     injections: Sequence[Injection],
     probe_steps: int,
+    profiling: Profiling | None,
 ) -> RankResult:
     """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
     control_s = control_times_s(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
     injected = Injected(injections, rank, device)
-    trainer = Trainer(injected.case(case), rank, device, heartbeats)
-    injected.into(trainer)
+    steps = _steps(case, rank, device, heartbeats, injected, probe_steps)
+    on_gpu = case.tier == "gpu"
     with injected.beside():
+        # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
+        extra_warmup = warm_up(steps, device) if on_gpu else None
         watch = RankWatch(
             placement.cores,
-            pinned=case.tier == "cpu",
-            gpu=placement.device_id if case.tier == "gpu" else None,
+            pinned=not on_gpu,
+            gpu=placement.device_id if on_gpu else None,
         )
-        step_s, cpu_s = timed_steps(trainer, case.schedule.steps, device)
-        conditions = watch.conditions()
+        step_s, cpu_s = timed_steps(steps, case.schedule.steps, device)
+        watched = watch.watched()
         peak_memory = _peak_memory(device)  # before anything else can raise it
-        trainer.settle(SETTLED_AFTER)
-        with FlopCounter() as counter:
-            structure = count_structure(trainer.module, trainer.step)  # the ranks are in step
-        digest = parameter_digest(trainer.module)
-        probed = probe(case, trainer, structure.collectives, device, probe_steps)
+        facts = steps.facts()
     control_s += control_times_s(device)
+    profile_steps(steps, profiling, rank, device)  # after everything that is timed
     warmup = case.schedule.warmup
     return RankResult(
         placement=placement,
@@ -69,36 +68,55 @@ def measure(
         cpu_s=tuple(cpu_s[warmup:]),
         control_s=tuple(control_s),
         peak_memory=peak_memory,
-        digest=digest,
-        structure=structure,
-        ddp_logging=_finite(ddp_logging(trainer.module)),
-        flops=counter.flops,
-        unit=trainer.unit,
-        conditions=conditions,
-        probe=probed,
+        digest=facts.digest,
+        structure=facts.structure,
+        ddp_logging=facts.ddp_logging,
+        flops=facts.flops,
+        unit=facts.unit,
+        conditions=watched.conditions,
+        extra_warmup=extra_warmup,
+        numerics=numerics() if on_gpu and case.trains else None,
+        energy_j=watched.energy_j,
+        probe=facts.probe,
     )
 
 
-def timed_steps(
-    trainer: Trainer, steps: int, device: torch.device
-) -> tuple[list[float], list[float]]:
+def _steps(
+    case: Case,
+    rank: int,
+    device: torch.device,
+    heartbeats: Heartbeats,
+    injected: Injected,
+    probe_steps: int,
+) -> Steps:
+    """What the case repeats, ready for its first step."""
+    if case.collective is not None:
+        return CollectiveSteps(case.collective, rank, device, heartbeats)
+    training = TrainingSteps(injected.case(case), rank, device, heartbeats, probe_steps)
+    injected.into(training)
+    if is_captured(case, device):
+        training.capture()
+    return training
+
+
+def timed_steps(steps: Steps, count: int, device: torch.device) -> tuple[list[float], list[float]]:
     """Seconds of each step by the device's clock, and of the host thread's CPU time.
 
     Nothing in the loop waits for the device: that would hide the overlap of computation
     and communication that DDP exists for.
     """
-    clock, timer = step_clock(device, steps), ThreadTimer()
+    clock, timer = step_clock(device, count), ThreadTimer()
     gc.collect()
     gc.disable()
     dist.barrier()
     clock.mark()
     timer.mark()
-    for _ in range(steps):
-        trainer.step()
+    for _ in range(count):
+        steps.step()
         clock.mark()
         timer.mark()
     gc.enable()
-    return clock.intervals_s(trainer.beat), timer.intervals_s()
+    return clock.intervals_s(steps.beat), timer.intervals_s()
 
 
 def _peak_memory(device: torch.device) -> int:
@@ -111,27 +129,3 @@ def _peak_memory(device: torch.device) -> int:
         if match:
             return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def parameter_digest(module: nn.Module) -> int:
-    """A checksum of all parameters, bit by bit: equal on ranks that hold the same model.
-
-    Collective where they are sharded: each is put together, one at a time.
-    """
-    digest = 0
-    for parameter in module.parameters():
-        data = parameter.detach()
-        if isinstance(data, DTensor):
-            data = data.full_tensor()
-        data = data.cpu().contiguous().flatten().view(torch.uint8)
-        digest = zlib.crc32(data.numpy().data, digest)
-    return digest
-
-
-def _finite(data: dict[str, Any]) -> dict[str, int | float | str]:
-    """Without what JSON cannot hold."""
-    return {
-        name: value
-        for name, value in data.items()
-        if isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
-    }

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankPhases, RankProbe
 from ddp_perf.core.result import Collective
-from ddp_perf.torch_compat import all_gather, reduce_scatter
+from ddp_perf.worker.calls import CALLS
 from ddp_perf.worker.clock import step_clock
 from ddp_perf.worker.phases import BETWEEN, WAITING, Interval, PhaseClock
 from ddp_perf.worker.structure import ddp_logging
@@ -154,7 +154,7 @@ def _communication_s(
     """
     of_groups = getattr(case.comm_hook, "group_size", None) is not None
     offloaded = case.fsdp is not None and case.fsdp.cpu_offload
-    if of_groups or offloaded or not all(c.kind in _REPEATED for c in collectives):
+    if of_groups or offloaded or not all(c.kind in CALLS for c in collectives):
         return ()
     calls = _calls(collectives, device)
     for call in calls:
@@ -179,17 +179,8 @@ def _calls(collectives: Sequence[Collective], device: torch.device) -> list[Call
         dtype: torch.dtype = getattr(torch, collective.dtype)
         whole, own = memory[:, : collective.bytes].view(dtype)
         share = own[: len(own) // dist.get_world_size()]
-        calls.append(functools.partial(_REPEATED[collective.kind], whole, share))
+        calls.append(functools.partial(CALLS[collective.kind], whole, share))
     return calls
-
-
-# Each gets the whole, and one rank's share of it.
-_REPEATED: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
-    "all_reduce": lambda whole, share: dist.all_reduce(whole),
-    "broadcast": lambda whole, share: dist.broadcast(whole, 0),
-    "all_gather": lambda whole, share: all_gather(whole, share, None),
-    "reduce_scatter": lambda whole, share: reduce_scatter(share, whole, None),
-}
 
 
 class _ReadCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]

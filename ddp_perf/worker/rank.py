@@ -18,12 +18,15 @@ from torch._C._distributed_c10d import FileStore
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import RankResult
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.parent_death import die_with_parent
+from ddp_perf.worker.graph import graph_stream
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
 from ddp_perf.worker.placement import place
+from ddp_perf.worker.recorder import answer_questions
 
 STACK_SIGNAL = signal.SIGUSR1
 _RECORDED_COLLECTIVES = "2000"
@@ -70,8 +73,10 @@ def run_rank(
     import_paths: tuple[str, ...],
     injections: tuple[Injection, ...],
     probe_steps: int,
+    profiling: Profiling | None,
     heartbeats: Heartbeats,
     reports: Connection,
+    questions: Connection,
     parent: int,
 ) -> NoReturn:
     """Entry of a freshly forked rank. Sends one Report, then exits without unwinding.
@@ -84,10 +89,13 @@ def run_rank(
     _redirect_output(files.output)
     stacks = files.stacks.open("w")
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
+    answer_questions(questions)
     try:
         _set_environment(case, rank)
         sys.path[:0] = [path for path in import_paths if path not in sys.path]
-        result = _in_process_group(case, rank, directory, heartbeats, injections, probe_steps)
+        result = _in_process_group(
+            case, rank, directory, heartbeats, injections, probe_steps, profiling
+        )
         reports.send_bytes(msgspec.json.encode(RankDone(result=result)))
         code = 0
     except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
@@ -105,6 +113,7 @@ def _in_process_group(
     heartbeats: Heartbeats,
     injections: tuple[Injection, ...],
     probe_steps: int,
+    profiling: Profiling | None,
 ) -> RankResult:
     device, placement = place(case, rank)
     dist.init_process_group(
@@ -114,7 +123,10 @@ def _in_process_group(
         world_size=case.world_size,
         device_id=device if device.type == "cuda" else None,  # so that no barrier has to guess
     )
-    result = measure(case, rank, device, placement, heartbeats, injections, probe_steps)
+    with graph_stream(case, device):
+        result = measure(
+            *(case, rank, device, placement, heartbeats, injections, probe_steps, profiling)
+        )
     # measure's model and optimizer are gone by now: the last reference to DDP dying after
     # destroy_process_group deadlocks. No barrier after an error: the peers may be gone.
     dist.barrier()

@@ -52,11 +52,18 @@ def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
 
 
 def ddp_logging(module: nn.Module) -> dict[str, int | float | str]:
-    """DDP's own record of its settings and averages; its times are in nanoseconds."""
+    """DDP's own record of its settings and averages; its times are in nanoseconds.
+
+    Without what JSON cannot hold.
+    """
     if not isinstance(module, DistributedDataParallel):
         return {}
-    data: dict[str, int | float | str] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-    return data
+    data: dict[str, Any] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    return {
+        name: value
+        for name, value in data.items()
+        if isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
+    }
 
 
 def _bucket_bytes(module: nn.Module) -> tuple[int, ...]:

@@ -52,7 +52,10 @@ def project(pytester, monkeypatch):
             ["--ddp-inject=comput:5%"],
             "--ddp-inject: unknown kind 'comput' *did you mean 'compute'?",
         ),
-        (["--ddp-inject=straggler:2:5ms"], "straggler:2:5ms: no selected case has a rank 2"),
+        (
+            ["--ddp-inject=straggler:2:5ms"],
+            "straggler:2:5ms: no selected case trains with a rank 2",
+        ),
         (
             ["--ddp-inject=no-overlap", "-k", "ws1"],
             "--ddp-inject no-overlap: no selected case trains with DDP*",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ddp_perf.core.result import Collective, LaunchFailure, LaunchResult
@@ -140,6 +142,22 @@ def test_a_silent_rank_is_found_by_its_deadline(launcher, request_of, fault, sta
     assert state in outcome.detail
     assert stack in outcome.stacks["rank 1"]
     assert "backward" in outcome.stacks["rank 0"]  # where it waits for rank 1
+
+
+def test_ranks_that_hang_tell_the_collectives_they_came_to(launcher, request_of, tmp_path):
+    request = request_of("faulty:build", {"fault": "hang"}, step_deadline_s=1)
+    request = msgspec.structs.replace(request, records=str(tmp_path / "hangs"))
+
+    outcome = launcher.launch(request)
+
+    ahead, behind = (outcome.collectives[f"rank {rank}"].splitlines() for rank in (0, 1))
+    assert "all_reduce [340] Float: " in ahead[-1]
+    assert not ahead[-1].endswith("done")  # rank 1 never joins
+    assert behind[-1] == ahead[-2]  # the last that both came to
+    assert behind[-1].endswith("done")
+    for rank in (0, 1):
+        entries = json.loads((tmp_path / "hangs" / f"rank{rank}.json").read_text())
+        assert entries[-1]["profiling_name"] == "gloo:all_reduce"
 
 
 def test_a_rank_that_never_gets_to_its_first_step(launcher, request_of):

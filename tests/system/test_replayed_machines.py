@@ -17,10 +17,13 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture
 def session(pytester, monkeypatch):
-    """``session(machine, *arguments)`` runs test_throughput of two cases there."""
+    """``session(machine, *arguments)`` runs a test of two cases there, gated by ``gates`` too.
+    ``rank``: changes of every rank's result.
+    """
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
-    config = REPOSITORY / "bench_configs" / "mlp_scaling.yaml"
+    shipped = (REPOSITORY / "bench_configs" / "mlp_scaling.yaml").read_text()
+    config = pytester.path / "suite.yaml"
     pytester.makeini(
         """
         [pytest]
@@ -31,10 +34,12 @@ def session(pytester, monkeypatch):
         """
     )
 
-    def run(machine, *arguments, flops=None):
+    def run(machine, *arguments, test="test_throughput", gates="", **rank):
+        config.write_text(shipped.replace("tolerances: {", f"tolerances: {{{gates}"))
+
         def answer(request):
             step_s = (1, 1.004, 0.996, 1.002, 0.998)[request.round] / 10
-            return make_launch(request.case, request.round, step_s=step_s, flops=flops)
+            return make_launch(request.case, request.round, step_s=step_s, **rank)
 
         capacity = make_capacity(machine)
         monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: capacity)
@@ -42,7 +47,7 @@ def session(pytester, monkeypatch):
             "ddp_perf.plugin.session.ForkserverLauncher", lambda: FakeLauncher(answer)
         )
         return pytester.runpytest_inprocess(
-            *("-m", "gpu", "-k", "test_throughput", f"--ddp-config={config}", "-rA"),
+            *("-m", "gpu", "-k", test, f"--ddp-config={config}", "-rA"),
             *("--ddp-world-sizes", "1,2", "--ddp-batch-sizes", "256", "--ddp-budget", "0"),
             *arguments,
         )
@@ -99,3 +104,33 @@ def test_a_gpu_that_fell_off_is_red_with_its_reason_where_devices_are_expected(
     assert (
         "found 1 (GPU 1: GPU is lost; Xid 79 of 0000:86:00: fell off the bus)" in done.stdout.str()
     )
+
+
+ENERGY = {"test": "test_energy", "gates": "energy: 0.05, "}
+
+
+def test_energy_is_gated_where_the_suite_says_so_and_shown_wherever_it_was_read(session, pytester):
+    session(recorded("h200"), "--save-baseline", **ENERGY, energy_j=500.0)
+
+    done = session(recorded("h200"), "--junitxml", "junit.xml", **ENERGY, energy_j=800.0)
+
+    done.assert_outcomes(failed=2, deselected=10)
+    done.stdout.fnmatch_lines(["*REGRESSION: energy per sample of mlp-ddp-fp32-ws2-b256: 1.6*"])
+    assert "Energy           : 0.0548 J a sample, all GPUs" in done.stdout.str()
+    assert (
+        '<property name="energy_j_per_sample" value="0.054'
+        in (pytester.path / "junit.xml").read_text()
+    )
+
+
+def test_gated_energy_that_was_not_read_is_no_pass(session):
+    session(recorded("h200"), "--save-baseline", **ENERGY, energy_j=500.0)
+
+    done = session(recorded("h200"), **ENERGY)
+
+    done.assert_outcomes(skipped=2, deselected=10)
+    assert "INVALID: energy per sample" in done.stdout.str()
+
+
+def test_a_metric_that_no_suite_gates_makes_no_item(session):
+    session(recorded("h200"), test="test_energy").assert_outcomes(deselected=10)

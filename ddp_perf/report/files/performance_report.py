@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.explanation import decomposition_table, explanation_lines
+from ddp_perf.report.decomposition import decomposition_table
 from ddp_perf.report.layout import NARROWEST, wrapped
 from ddp_perf.report.rows import CaseRow, Night
 from ddp_perf.report.table import headline, suite_table
+from ddp_perf.report.text import explanation_lines
 from ddp_perf.session.result import SuiteResult
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import jinja2
 from markupsafe import Markup
 
 from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.report.html.columns import percent_text, ratio_text
 from ddp_perf.report.html.power_plot import legend, power_plot
 from ddp_perf.report.html.sections import suite_section
 from ddp_perf.report.html.term_plot import SHOWN
@@ -69,19 +69,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "ms": _or_dash(lambda seconds: f"{1e3 * seconds:#.4g}".rstrip(".")),
-        "percent": _or_dash(lambda fraction: f"{100 * fraction:.3g} %"),
-        "times": _or_dash(lambda ratio: f"{ratio:.3f} ×"),
-        "count": _or_dash(lambda value: f"{value:,.0f}"),
-        "mib": _or_dash(lambda size: f"{size / 2**20:,.0f}"),
-        "sorts": _sorts,
-    }
+    environment.filters |= {"percent": percent_text, "times": ratio_text, "sorts": _sorts}
     return environment
-
-
-def _or_dash(write: Callable[[float], str]) -> Callable[[float | None], str]:
-    return lambda value: "–" if value is None else write(value)
 
 
 def _sorts(value: object) -> Markup:

@@ -12,8 +12,9 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.report.advice import advice_lines
+from ddp_perf.report.decomposition import rank_lines
 from ddp_perf.report.doctor import topology_rows
-from ddp_perf.report.explanation import explanation_lines
+from ddp_perf.report.html.columns import Column, columns_of
 from ddp_perf.report.html.scaling_plots import (
     Series,
     efficiency_bars,
@@ -23,11 +24,14 @@ from ddp_perf.report.html.scaling_plots import (
 from ddp_perf.report.html.step_plots import launch_boxes, rank_boxes, step_plot
 from ddp_perf.report.html.term_plot import Stack, term_plot
 from ddp_perf.report.layout import short_names
+from ddp_perf.report.links import link_lines, link_notes
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.report.table import headline
-from ddp_perf.report.text import describe_finding, describe_launch_failure
+from ddp_perf.report.text import describe_finding, describe_launch_failure, explanation_lines
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.decomposition import typical
+
+_WIDTH = 100  # columns of a table that is shown as text
 
 
 class CaseSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +52,10 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     result: SuiteResult
+    columns: list[Column]  # of its table
+    unit: str | None  # of throughput; None: nothing was measured
+    has_epochs: bool
+    links: list[str]  # what was fitted of a suite of collectives, as the terminal shows it
     cases: tuple[CaseSection, ...]
     throughput: tuple[tuple[str, Markup], ...]  # each with the name of its series
     scaling: tuple[Markup, ...]
@@ -66,6 +74,10 @@ def suite_section(result: SuiteResult, rows: Sequence[CaseRow]) -> SuiteSection:
     return SuiteSection(
         title=headline(result),
         result=result,
+        columns=columns_of(rows),
+        unit=next((row.unit for row in rows if row.unit is not None), None),
+        has_epochs=any(row.epoch_s is not None for row in rows),
+        links=[*link_lines(result, _WIDTH), *link_notes(result)],
         cases=tuple(_case_section(result, row, names[row.case]) for row in rows),
         throughput=tuple((one.name, throughput_plot(one)) for one in series_of(result, rows)),
         scaling=(speedup_bars(scaled, of_scaled), efficiency_bars(scaled, of_scaled))
@@ -110,11 +122,16 @@ def _case_section(result: SuiteResult, row: CaseRow, name: str) -> CaseSection:
             describe_finding(finding) for finding in result.findings if finding.case_id == row.case
         ),
         why=tuple(explanation_lines(why)) if why else (),
-        advice=tuple(advice_lines(result, row.case)),
+        advice=(*advice_lines(result, row.case), *_ranks(result, row.case)),
         failures=tuple(map(describe_launch_failure, measurement.failures)),
         plots=_step_plots(result, row),
         command=result.commands.get(row.case),
     )
+
+
+def _ranks(result: SuiteResult, case_id: str) -> list[str]:
+    """None of a case of which no launch was finished."""
+    return rank_lines(result, case_id) if result.summaries.get(case_id) else []
 
 
 def _step_plots(result: SuiteResult, row: CaseRow) -> tuple[Markup, ...]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.report.html.scale import Scale, place
 from ddp_perf.report.html.svg import Frame, path, picture, text
-from ddp_perf.stats.summary import group_steps
+from ddp_perf.stats.group_steps import group_steps
 
 _WIDTH, _ROW, _TOP = 400.0, 14.0, 44.0
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

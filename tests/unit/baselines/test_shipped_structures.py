@@ -12,8 +12,10 @@ from ddp_perf.config.overrides import Overrides
 
 ROOT = Path(__file__).parents[3]
 SUITES = [
-    *find_suites(ROOT / "bench_configs"),
-    *find_suites(ROOT / "bench_configs" / "cpu"),
+    path
+    for folder in (ROOT / "bench_configs", ROOT / "bench_configs" / "cpu")
+    for path in find_suites(folder)
+    if path.stem != "collectives"  # they do not train
 ]
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from tests.builders import make_baseline
+from tests.builders import make_baseline, make_case_baseline, make_cases, make_session
 
 
 def run(*arguments):
@@ -41,7 +41,7 @@ def test_without_contradiction_the_code_is_0(write):
 
     assert done.exit_code == 0, done.output
     assert "A Report" in done.stdout
-    assert done.stdout.endswith("1 tables, 2 rows: 0 contradictions\n")
+    assert done.stdout.endswith("1 table, 2 rows, 0 measured cases: 0 contradictions\n")
 
 
 def test_a_wrong_efficiency_is_reported_with_both_figures(write):
@@ -54,9 +54,9 @@ def test_a_wrong_efficiency_is_reported_with_both_figures(write):
 
 
 def test_json_holds_the_same(write):
-    (audit,) = json.loads(run(write("x9", 0.9), "--json").stdout)
+    audit = json.loads(run(write("x9", 0.9), "--json").stdout)
 
-    (found,) = audit["contradictions"]
+    ((found,),) = [table["contradictions"] for table in audit["tables"]]
     assert (found["what"], found["stated"]) == ("efficiency", 0.9)
 
 
@@ -76,3 +76,22 @@ def test_nothing_to_audit_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     assert run().exit_code == 4
+
+
+def test_measured_figures_are_held_against_each_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one, two = make_cases()
+    cases = {
+        one.id: make_case_baseline(one, make_session([0.010] * 3)),
+        two.id: make_case_baseline(two, make_session([0.012] * 3, efficiency=1.5)),
+    }
+    baseline = make_baseline(cases, accelerator="x9")
+    BaselineStore(tmp_path / "baselines").update("x9", lambda _: baseline)
+
+    done = run()
+
+    assert done.exit_code == 1
+    assert "baselines/x9.json: 2 measured cases\n" in done.stdout
+    assert "step N ÷ step 1 1.5 is stated, 1.2 follows from step time" in done.stdout
+    (measured,) = json.loads(run("--json").stdout)["measured"]
+    assert {found["case_id"] for found in measured["contradictions"]} == {two.id}

@@ -6,7 +6,13 @@ from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
 from ddp_perf.report.results import write_results
-from tests.builders import make_cases, make_measurement, make_probe, make_result
+from tests.builders import (
+    make_cases,
+    make_collectives,
+    make_measurement,
+    make_probe,
+    make_result,
+)
 
 ONE, TWO = make_cases()
 
@@ -24,13 +30,24 @@ def test_terms_label_and_advice_of_each_case(tmp_path):
     )
     assert done.exit_code == 0
     assert "ms a step" in done.stdout
-    assert f"\n{TWO.id}\nFair: 64% efficiency on 2 ranks\n" in done.stdout
+    ranks = [line for line in done.stdout.splitlines() if line.startswith("rank ")]
+    assert (
+        ranks[1] == "rank 1 (cpu, cores 1): works 7.10 ms, waits 3.00 ms, last in 0% of the steps"
+    )
+    assert "\nFair: 64% efficiency on 2 ranks\n" in done.stdout
 
 
 def test_a_file_of_launches_without_a_probe_says_so(tmp_path):
     done = explain(tmp_path / "results.json", make_measurement(TWO, [0.0111]))
     assert done.exit_code == 0
     assert "no launch looked into its steps" in done.stdout
+
+
+def test_collectives_have_no_parts_to_explain(tmp_path):
+    case = make_collectives()[0]
+    done = explain(tmp_path / "results.json", make_measurement(case, [0.0111]))
+    assert done.exit_code == 0
+    assert "collectives by themselves: their steps have no parts" in done.stdout
 
 
 def test_a_file_that_is_none_is_told_in_one_line(tmp_path):

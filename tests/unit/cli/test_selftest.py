@@ -6,6 +6,7 @@ import contextlib
 import json
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from ddp_perf.baselines.save import NewSession, merge
@@ -14,6 +15,7 @@ from ddp_perf.cli.app import app
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from tests.builders import (
+    COLLECTIVES,
     FakeLauncher,
     make_capacity,
     make_failure,
@@ -276,6 +278,17 @@ def test_a_directory_without_suites_is_told_the_remedy(selftest):
     assert "bench_configs: there is no suite file; name one with --config" in refused(
         selftest(), selftest
     )
+
+
+def test_only_what_trains_is_slowed(selftest):
+    path = selftest.directory / "bench_configs" / "a_links.yaml"  # before the other, by name
+    path.write_text(yaml.safe_dump(COLLECTIVES))
+
+    assert refused(selftest("--config", path), selftest).endswith(
+        "only a step that trains can be slowed; name another suite"
+    )
+    selftest("--budget", "1m")
+    assert selftest.report()["curve"]["suite"] == "quick"
 
 
 def test_a_machine_that_can_run_no_case_is_told_why(selftest):

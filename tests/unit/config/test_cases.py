@@ -28,6 +28,14 @@ def test_scaling_is_measured_against_the_plain_module_at_the_same_batch():
         assert two.single == one.id
 
 
+def test_what_a_gpu_is_told_to_do_is_in_the_id_and_its_default_is_not():
+    plain, _ = make_cases(tier="gpu")
+    told, _ = make_cases(tier="gpu", cuda_graphs=True, cudnn_benchmark=True)
+
+    assert plain.id == "mlp-none-fp32-ws1-b64"
+    assert told.id == "mlp-none-fp32-ws1-b64-cuda_graphs-cudnn_benchmark"
+
+
 def test_scaling_can_be_measured_against_ddp_at_one_rank():
     one, two = make_cases(denominator="ddp-1")
 

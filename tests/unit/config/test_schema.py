@@ -8,6 +8,7 @@ from typing import get_args
 import msgspec
 import pytest
 
+from ddp_perf.config.collectives import CollectivesSuite, CollectiveTolerances
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.case import Tolerances
@@ -17,6 +18,9 @@ from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions
 
 HOOKS = get_args(AnyCommHook)
 TYPES = {
+    "Suite": Suite,
+    "CollectivesSuite": CollectivesSuite,
+    "CollectiveTolerances": CollectiveTolerances,
     "DdpOptions": DdpOptions,
     "FsdpOptions": FsdpOptions,
     "DataOptions": DataOptions,
@@ -26,15 +30,14 @@ TYPES = {
 
 
 def definition(name):
-    schema = suite_schema()
-    return schema if name == "Suite" else schema["$defs"][name]
+    return suite_schema()["$defs"][name]
 
 
-@pytest.mark.parametrize("name", ["Suite", *TYPES])
+@pytest.mark.parametrize("name", TYPES)
 def test_every_field_is_documented_and_no_other_is_allowed(name):
     schema = definition(name)
 
-    fields = {field.name for field in msgspec.structs.fields(TYPES.get(name, Suite))}
+    fields = {field.name for field in msgspec.structs.fields(TYPES[name])}
     assert schema["properties"].keys() == fields
     assert schema["additionalProperties"] is False
     assert [
@@ -54,9 +57,18 @@ def test_every_hook_and_its_arguments_are_documented(hook):
 
 
 def test_what_has_no_default_is_required():
-    required = {"suite", "tier", "workload", "world_sizes", "batch_sizes"}
+    common = {"suite", "tier", "world_sizes"}
 
-    assert set(suite_schema()["required"]) == required
+    assert set(definition("Suite")["required"]) == common | {"workload", "batch_sizes"}
+    assert set(definition("CollectivesSuite")["required"]) == common | {"collectives", "sizes"}
+
+
+def test_a_file_that_names_collectives_is_a_suite_of_those():
+    schema = suite_schema()
+
+    assert schema["if"] == {"required": ["collectives"]}
+    assert schema["then"] == {"$ref": "#/$defs/CollectivesSuite"}
+    assert schema["else"] == {"$ref": "#/$defs/Suite"}
 
 
 def test_every_reference_leads_to_a_definition():
@@ -70,7 +82,7 @@ def test_every_reference_leads_to_a_definition():
 def test_each_own_workload_brings_its_model_arguments():
     rules = {
         rule["if"]["properties"]["workload"]["const"]: rule["then"]["properties"]["model"]["$ref"]
-        for rule in suite_schema()["allOf"]
+        for rule in definition("Suite")["allOf"]
     }
 
     assert rules["mlp"] == "#/$defs/MlpModel"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from ddp_perf.config.loading import find_suites, load_cases, load_suite
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.config.schema import suite_schema
+from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions
 
@@ -103,7 +105,10 @@ def test_a_suite_is_its_documents_experiment(name, fields, model):
     assert suite.tier == "gpu"
 
 
-@pytest.mark.parametrize("path", find_suites(CONFIGS / "cpu"), ids=lambda path: path.stem)
+TRAINING_TWINS = [p for p in find_suites(CONFIGS / "cpu") if p.stem != "collectives"]
+
+
+@pytest.mark.parametrize("path", TRAINING_TWINS, ids=lambda path: path.stem)
 def test_a_twin_for_the_cpu_is_the_same_experiment_sized_for_a_core(path):
     twin, full = load_suite(path), load_suite(CONFIGS / path.name)
 
@@ -111,6 +116,27 @@ def test_a_twin_for_the_cpu_is_the_same_experiment_sized_for_a_core(path):
     assert (twin.workload, twin.variant, twin.ddp) == (full.workload, full.variant, full.ddp)
     assert (twin.data.num_workers is None) == (full.data.num_workers is None)
     assert twin.model.get("dataset") == full.model.get("dataset")
+    assert full.suite in twin.description
+    assert twin.tolerances.step_time >= 0.10  # less could not be held on a shared CPU
+
+
+def test_collectives_are_measured_over_the_sizes_of_gradients_and_parameters():
+    suite = load_suite(CONFIGS / "collectives.yaml")
+    sizes = [parse_size(size) for size in suite.sizes]
+
+    assert (min(sizes), max(sizes)) == (2**10, 2**30)
+    assert sizes == sorted(sizes)
+    assert tuple(suite.collectives) == get_args(CollectiveKind)
+    assert suite.world_sizes == [2, 4, 8]
+
+
+def test_the_collectives_twin_is_the_same_over_sizes_for_a_core():
+    twin, full = (load_suite(CONFIGS / folder / "collectives.yaml") for folder in ("cpu", ""))
+
+    assert (twin.tier, full.tier, twin.world_sizes) == ("cpu", "gpu", [2])
+    assert twin.collectives == full.collectives
+    assert len(twin.sizes) == len(full.sizes)
+    assert max(map(parse_size, twin.sizes)) == 16 * 2**20
     assert full.suite in twin.description
     assert twin.tolerances.step_time >= 0.10  # less could not be held on a shared CPU
 

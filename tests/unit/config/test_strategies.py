@@ -132,6 +132,28 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
             id="hooks of fsdp",
         ),
         pytest.param({"precision": "tf32"}, "precision: tf32 is a format of GPUs", id="tf32"),
+        pytest.param({"cuda_graphs": True}, "cuda_graphs: an option of GPUs", id="cuda graphs"),
+        pytest.param({"cudnn_benchmark": True}, "cudnn_benchmark: an option of GPUs", id="cudnn"),
+        *(
+            pytest.param(
+                {"tier": "gpu", "cuda_graphs": True, **changes},
+                f"cuda_graphs: a step with {name} is not captured here; leave one of them out",
+                id=f"captured {name}",
+            )
+            for name, changes in {
+                "strategy: fsdp": {"strategy": "fsdp"},
+                "comm_hooks": {"comm_hooks": [None, TOPK]},
+                "data.num_workers": {"data": {"num_workers": 0}},
+                "ddp.find_unused_parameters": {"ddp": {"find_unused_parameters": True}},
+                "activation_checkpointing": {"activation_checkpointing": True},
+                "compile": {"compile": True},
+            }.items()
+        ),
+        pytest.param(
+            {"tolerances": {"energy": 0.05}},
+            "tolerances.energy: only GPUs count their energy",
+            id="energy",
+        ),
         pytest.param(
             {"compile": True, "ddp": {"bucket_cap_mb": 0.5}},
             "ddp.bucket_cap_mb: torch.compile cannot split a model at buckets under 1 MiB"
@@ -206,6 +228,10 @@ def test_what_does_not_go_together_is_refused_with_field_and_reason(suite_file, 
     [
         pytest.param({"strategy": "none", "world_sizes": [1]}, id="none on one rank"),
         pytest.param({"precision": "tf32", "tier": "gpu"}, id="tf32 on GPUs"),
+        pytest.param(
+            {"tier": "gpu", "cuda_graphs": True, "cudnn_benchmark": True, "precision": "fp16"},
+            id="captured",
+        ),
         pytest.param({"compile": True, "ddp": {"bucket_cap_mb": 1}}, id="compiled buckets"),
         pytest.param(
             {"compile": True, "ddp": {"static_graph": True}, "gradient_accumulation": 2},

@@ -15,7 +15,7 @@ from ddp_perf.core.strategy import (
     PostLocalSgdHook,
     TopKHook,
 )
-from tests.builders import make_case, make_cases, make_failure
+from tests.builders import make_case, make_cases, make_collectives, make_failure
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,8 @@ from tests.builders import make_case, make_cases, make_failure
         pytest.param({"gradient_accumulation": 2}, id="accumulation"),
         pytest.param({"activation_checkpointing": True}, id="checkpointing"),
         pytest.param({"compile": True}, id="compile"),
+        pytest.param({"cuda_graphs": True}, id="CUDA graphs"),
+        pytest.param({"cudnn_benchmark": True}, id="cuDNN's search"),
         pytest.param({"world_size": 4}, id="world size"),
         pytest.param({"batch_size": 65}, id="batch size"),
         pytest.param({"data": DataOptions(num_workers=0)}, id="loader"),
@@ -130,3 +132,18 @@ def test_a_failure_names_case_launch_rank_and_cause():
 
 def test_a_failure_of_no_single_rank_blames_none():
     assert ": launch: " in str(make_failure(make_case(), rank=None))
+
+
+def test_the_work_of_a_collective_is_the_collective_and_nothing_of_training():
+    (case,) = make_collectives(collectives=["broadcast"], sizes=["64KiB"], env={"A": "1"})
+
+    assert case.work() == {
+        "tier": "cpu",
+        "world_size": 2,
+        "collective.kind": "broadcast",
+        "collective.payload": 65536,
+        "collective.calls": 20,
+        "env.A": "1",
+    }
+    assert case.samples_per_step == 20
+    assert not case.trains

@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.injection import KINDS, Injection, check_applicable, parse_injection
 from ddp_perf.errors import ConfigError
-from tests.builders import make_cases
+from tests.builders import make_cases, make_collectives
 
 ONE, TWO = make_cases()
 
@@ -110,7 +110,7 @@ def test_what_a_case_must_have(text, one, two):
 @pytest.mark.parametrize(
     ("texts", "cases", "said"),
     [
-        (["straggler:2:5ms"], [ONE, TWO], "--ddp-inject straggler:2:5ms: .* has a rank 2"),
+        (["straggler:2:5ms"], [ONE, TWO], "--ddp-inject straggler:2:5ms: .* trains with a rank 2"),
         (["data:1s", "no-overlap"], [ONE], "--ddp-inject no-overlap: .* trains with DDP"),
         (["data:1ms", "data:2ms"], [ONE], "--ddp-inject data:1ms: data is given twice"),
         (["straggler:0:1ms", "straggler:0:2ms"], [ONE], "straggler is given twice"),
@@ -138,3 +138,47 @@ def test_no_overlap_is_a_hook_itself_and_there_can_be_one():
     assert not injection.applies_to(hooked)
     with pytest.raises(ConfigError, match="trains with DDP and its own all-reduce"):
         check_applicable([injection], [hooked])
+
+
+def test_a_collective_has_nothing_that_changes_a_training_step():
+    case = make_collectives()[0]
+    texts = ["compute:5%", "straggler:1:5ms", "no-overlap", "data:1ms", "memory:1MB", "cpu-hog:1"]
+
+    applicable = [text for text in texts if parse_injection(text).applies_to(case)]
+
+    assert applicable == ["memory:1MB", "cpu-hog:1"]
+    with pytest.raises(ConfigError, match=r"compute:5%: no selected case trains$"):
+        check_applicable([parse_injection("compute:5%")], [case])
+
+
+@pytest.mark.parametrize(("size", "fits"), [("1MB", True), ("1023KB", False), ("512B", False)])
+def test_a_compiled_model_is_not_split_at_buckets_too_small_for_it(size, fits):
+    one, two = make_cases(compile=True)
+    injection = parse_injection(f"small-buckets:{size}")
+
+    assert (injection.applies_to(one), injection.applies_to(two)) == (False, fits)
+
+
+def test_buckets_too_small_for_every_case_are_refused_with_the_least_size():
+    with pytest.raises(ConfigError, match="a compiled one takes buckets of 1MB and more"):
+        check_applicable([parse_injection("small-buckets:1KB")], make_cases(compile=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("compute:5%", True),
+        ("extra-allreduce:4", True),
+        ("small-buckets:1KB", True),
+        ("memory:1MB", True),
+        ("cpu-hog:1", True),
+        ("straggler:1:5ms", False),
+        ("data:5ms", False),
+        ("sync-each-step", False),
+        ("no-overlap", False),
+    ],
+)
+def test_what_the_host_does_in_a_step_is_not_replayed_by_a_graph(text, fits):
+    _, two = make_cases(tier="gpu", cuda_graphs=True)
+
+    assert parse_injection(text).applies_to(two) == fits

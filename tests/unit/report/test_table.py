@@ -219,3 +219,15 @@ def test_what_changed_since_the_baseline_is_told_once_for_all(result):
     text = suite_table(noted, 120)
 
     assert text.count("changed since the baseline: torch 2.12.0 → 2.13.0") == 1
+
+
+def test_energy_has_a_column_where_any_launch_has_a_reading(result):
+    """10 J of each of two ranks over 12 steps of 128 samples; the other case has none."""
+    read = make_result(
+        [make_measurement(ONE, [0.01]), make_measurement(TWO, [0.0125], energy_j=10.0)]
+    )
+
+    assert "J a" not in suite_table(result, 80)
+    assert "J a" in suite_table(read, 80)
+    assert row_of(read, "none")[-3:] == [*"–––"]
+    assert row_of(read, "ddp")[-3:] == ["0.013", "–", "–"]

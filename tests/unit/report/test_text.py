@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.result import Unit
+from ddp_perf.core.result import Numerics, Unit, WarmUp
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.figures import case_figures
 from ddp_perf.report.text import (
     describe_finding,
     describe_launch_failure,
     placement_lines,
     summary_block,
 )
+from ddp_perf.session.summaries import summaries_of
 from ddp_perf.stats.summary import summarise_all
 from tests.builders import (
     make_case,
+    make_collectives,
     make_failure,
     make_finding,
     make_measurement,
     make_placement,
+    make_result,
 )
 
 
@@ -82,13 +86,19 @@ def test_an_unset_mask_is_said_to_be_unset():
     assert line.endswith(", cores 0")
 
 
+def figures_of(measurement):
+    figures = case_figures(make_result([measurement]), measurement.case.id)
+    assert figures is not None
+    return figures
+
+
 def test_the_summary_block_agrees_with_itself():
     """In the published sample time, throughput and sample count contradict one another."""
     case = make_case()
     measurement = make_measurement(case, [0.008, 0.010, 0.012])
     rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
 
-    title, *lines = summary_block(measurement, rows).splitlines()
+    title, *lines = summary_block(measurement, rows, figures_of(measurement)).splitlines()
 
     block = {name.strip(): value for name, _, value in (line.partition(": ") for line in lines)}
     config = block.pop("Config")
@@ -130,4 +140,58 @@ def test_the_summary_block_counts_throughput_in_the_workloads_unit():
     measurement = make_measurement(case, [0.010], unit=unit)
     rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
 
-    assert "Throughput       : 12,800 images/s" in summary_block(measurement, rows)
+    block = summary_block(measurement, rows, figures_of(measurement))
+    assert "Throughput       : 12,800 images/s" in block
+
+
+def test_the_summary_block_of_a_collective_speaks_of_calls_and_bandwidth():
+    case = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])[0]
+    measurement = make_measurement(case, [0.004])  # of four calls
+    rows = summaries_of({case.id: measurement})[case.id]
+
+    block = summary_block(measurement, rows, figures_of(measurement))
+
+    assert block.startswith("=== Collective Benchmark ===")
+    assert "Typical call     : 1000.0 µs" in block
+    assert "Algorithm bandw. : 1.049 GB/s" in block  # 2^20 bytes in 1 ms
+    assert "Bus bandwidth    : 1.573 GB/s" in block  # × 2·3/4
+    assert "amples" not in block
+
+
+def block_of(**rank):
+    """The lines of a case of GPUs whose ranks had these results beside their steps."""
+    measurement = make_measurement(make_case(tier="gpu"), [0.010, 0.010], **rank)
+    rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
+    return summary_block(measurement, rows, figures_of(measurement)).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("steady", "said"),
+    [
+        (True, "2, after up to 40 until the step time was steady"),
+        (False, "2, after up to 40, and the step time was not steady then"),
+    ],
+)
+def test_the_summary_block_tells_what_a_gpu_took_to_be_steady(steady, said):
+    block = block_of(extra_warmup=WarmUp(steps=40, steady=steady))
+
+    assert f"Warmup steps     : {said}" in block
+
+
+def test_the_summary_block_tells_what_torch_computed_by():
+    numerics = Numerics(
+        matmul_precision="highest",
+        convolution_tf32=True,
+        cudnn_benchmark=False,
+        allocator="native",
+    )
+
+    assert (
+        "Numerics         : TF32 off in products, on in convolutions; cudnn.benchmark off;"
+        " allocator native" in block_of(numerics=numerics)
+    )
+
+
+def test_the_summary_block_tells_the_energy_of_a_sample_where_it_was_read():
+    assert "Energy           : 0.013 J a sample, all GPUs" in block_of(energy_j=10.0)
+    assert not any(line.startswith("Energy") for line in block_of())

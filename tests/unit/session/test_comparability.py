@@ -135,3 +135,19 @@ def test_any_machine_is_comparable_with_itself(machine, tmp_path_factory):
         assert mismatches(environment, environment, world_size=ranks) == []
     assert changes(environment, environment) == []
     assert len((environment.links or "").split()) == max(len(machine.gpus) - 1, 0)
+
+
+def test_each_variable_that_changed_is_named_with_both_values_and_stands_in_no_way():
+    before = msgspec.structs.replace(H200, variables={"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN"})
+    after = msgspec.structs.replace(H200, variables={"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"})
+
+    assert changes(before, after) == [
+        "NCCL_ALGO Ring → Tree",
+        "NCCL_DEBUG WARN → none",
+        "NCCL_PROTO none → LL",
+    ]
+    assert mismatches(before, after, world_size=2) == []
+
+
+def test_no_variable_leaves_a_stored_environment_as_it_was():
+    assert b"variables" not in msgspec.json.encode(H200)

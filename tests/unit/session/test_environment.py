@@ -26,3 +26,18 @@ def test_a_cpu_session_on_the_same_machine_names_none_of_them(tmp_path):
     assert environment.blas == "mkl"
     gpu_only = ("interconnect", "driver", "cuda", "cudnn", "nccl")
     assert {getattr(environment, name) for name in gpu_only} == {None}
+
+
+def test_variables_that_change_how_gpus_train_are_conditions(tmp_path, monkeypatch):
+    variables = {
+        "NCCL_ALGO": "Ring",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        "TORCH_NCCL_BLOCKING_WAIT": "1",
+    }
+    for name, value in {**variables, "NCCLX": "no", "MY_NCCL_ALGO": "no"}.items():
+        monkeypatch.setenv(name, value)
+    capacity = make_capacity(MACHINE)
+
+    assert describe_environment(capacity, "gpu", RUNTIME, tmp_path).variables == variables
+    assert describe_environment(capacity, "cpu", RUNTIME, tmp_path).variables == {}

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.baseline import CaseStructure, Rebaseline
+from ddp_perf.core.case import Tolerances
 from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
@@ -352,3 +353,51 @@ def test_more_than_the_gpu_can_do_is_a_measurement_error_whatever_is_stored(base
 
     assert {finding.verdict.outcome for finding in found} == {Outcome.INVALID}
     assert "a measurement error: MFU 1492.5% of 67 TFLOP/s" in found[0].verdict.reason
+
+
+GATED = make_case(single=None, tier="gpu", tolerances=Tolerances(energy=0.05))
+
+
+def energy_findings(*, stored_j, joules):
+    """Of a case gated by energy: tonight's launches take ``joules`` each, or tell nothing."""
+    figures = {} if stored_j is None else {"energy": stored_j}
+    nights = [make_session(launches(0.01), day=day, **figures) for day in range(1, 7)]
+    baseline = make_baseline({GATED.id: make_case_baseline(GATED, *nights)})
+    measured = make_measurement(GATED, launches(0.01), energy_j=joules)
+    return findings([measured], baseline)[GATED.id, "energy"]
+
+
+# Two ranks; 12 steps of 128 samples, warm-ups included.
+@pytest.mark.parametrize(
+    ("joules", "outcome"), [(768.0, Outcome.PASS), (1000.0, Outcome.REGRESSION)]
+)
+def test_energy_is_judged_like_any_metric(joules, outcome):
+    found = energy_findings(stored_j=1.0, joules=joules)
+
+    assert found.value == pytest.approx(2 * joules / 1536)
+    assert found.verdict.outcome is outcome
+
+
+@pytest.mark.parametrize("stored_j", [1.0, None])
+def test_a_gated_energy_that_was_not_read_is_invalid_with_the_remedy(stored_j):
+    verdict = energy_findings(stored_j=stored_j, joules=None).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert "no launch has a reading: it takes GPUs with NVML's energy counter" in verdict.reason
+    assert "raise steps, or set tolerances.energy: null" in verdict.reason
+
+
+def test_energy_that_no_night_has_is_no_baseline():
+    assert energy_findings(stored_j=None, joules=768.0).verdict.outcome is Outcome.NO_BASELINE
+
+
+def test_energy_is_shown_and_stored_where_no_config_gates_it(baseline):
+    measured = make_measurement(ONE, launches(0.010), energy_j=10.0)
+
+    (night,) = [
+        as_session(rows, make_environment(), "d")
+        for rows in summaries_of({ONE.id: measured}).values()
+    ]
+
+    assert night.values("energy") == [pytest.approx(10 / 768, rel=1e-5)] * 5
+    assert "energy" not in outcomes(findings([measured], baseline), ONE.id)

@@ -13,6 +13,7 @@ from tests.builders import (
     make_baseline,
     make_case_baseline,
     make_cases,
+    make_collectives,
     make_environment,
     make_measurement,
     make_session,
@@ -87,6 +88,27 @@ def test_what_is_not_comparable_is_shown_and_does_not_gate(changes, why):
     assert finding.verdict.outcome is Outcome.NO_BASELINE
     assert "not comparable" in finding.published
     assert why in finding.published
+
+
+@pytest.mark.parametrize(
+    ("published", "outcome"),
+    [(1.0, Outcome.MEETS_PUBLISHED), (1.7, Outcome.BELOW_PUBLISHED)],
+)
+def test_the_bus_bandwidth_of_a_collective_is_compared_with_the_published_one(published, outcome):
+    (case,) = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])
+    row = {"case": case.id, "world_size": 4, "bus_gb_per_s": published}
+    measured = {case.id: make_measurement(case, [0.004] * 5)}  # four calls: 1.573 GB/s
+    bar = Bar(
+        baseline=make_baseline(published=(table(row, work={"collective.kind": "all_reduce"}),)),
+        baseline_path="baselines/x.json",
+        environment=make_environment(),
+        alpha=0.001,
+    )
+
+    (finding,) = judge_suite(measured, summaries_of(measured), bar)
+
+    assert finding.verdict.outcome is outcome
+    assert finding.verdict.ratio == pytest.approx(published / 1.572864)
 
 
 def test_what_was_measured_decides_and_the_published_figure_stands_beside_it():

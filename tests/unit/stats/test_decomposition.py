@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 
 from ddp_perf.core.decomposition import TERMS
 from ddp_perf.stats.decomposition import decompose, typical
-from tests.builders import make_case, make_decomposition, make_launch, make_probe
+from tests.builders import make_case, make_launch, make_probe
 from tests.strategies import synchronised_probes
 
 CASE = make_case()
@@ -127,12 +126,12 @@ def test_the_terms_are_the_step(probes):
 
 
 def test_launches_are_typical_by_their_medians():
-    launches = [
-        make_decomposition(forward=seconds, slowest_rank=rank, slowest_share=0.8)
-        for seconds, rank in ((0.001, 1), (0.002, 0), (0.009, 1))
+    probes = [
+        (make_probe(forward=own), make_probe(exposed=0.001 + own)) for own in (0.003, 0.004, 0.009)
     ]
-    found = typical(launches)
-    assert found.terms["forward"] == 0.002
-    assert found.slowest_rank == 1
-    assert found.slowest_share == pytest.approx(np.mean([0.8, 0, 0.8]))
+    found = typical([decompose(launch_of(*pair)) for pair in probes])
+    assert found.terms["imbalance"] == pytest.approx(0.002)
+    assert [share.own_s for share in found.ranks] == pytest.approx([0.0091, 0.0071])
+    assert [share.waits_s for share in found.ranks] == pytest.approx([0.003, 0.005])
+    assert (found.slowest_rank, found.slowest_share) == (0, 1.0)
     assert typical([]) is None

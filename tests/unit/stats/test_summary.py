@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddp_perf.stats.summary import group_steps, summarise, summarise_all
+from ddp_perf.stats.group_steps import group_steps
+from ddp_perf.stats.summary import summarise, summarise_all
 from tests.builders import make_case, make_cases, make_launch, make_rank_result
 
 ONE, TWO = make_cases()
@@ -86,3 +87,23 @@ def test_the_95th_percentile_is_numpys(steps):
     row = summarise(launch_of({"step_s": taken}), samples_per_step=1, single=None)
 
     assert row.p95_step_s == pytest.approx(float(np.percentile(taken, 95)))
+
+
+def test_energy_is_that_of_all_ranks_by_all_samples_that_took_it():
+    """Two warm-ups and three measured steps of 100 samples; 30 J and 20 J."""
+    steps = {"warmup_s": (0.2, 0.1), "step_s": (0.1,) * 3}
+
+    row = summarise(
+        launch_of({**steps, "energy_j": 30.0}, {**steps, "energy_j": 20.0}),
+        samples_per_step=100,
+        single=None,
+    )
+
+    assert row.values["energy"] == pytest.approx(50 / 500)
+
+
+@pytest.mark.parametrize("readings", [(None, None), (30.0, None), (None, 0.1)])
+def test_energy_is_absent_where_a_rank_has_none(readings):
+    ranks = [{"energy_j": joules} for joules in readings]
+
+    assert "energy" not in summarise(launch_of(*ranks), samples_per_step=1, single=None).values

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.gpu import GpuHealth, GpuProcess
 from ddp_perf.system.core_times import CoreTimes
-from ddp_perf.system.rank_watch import RankReading, RankWatch, rank_conditions
+from ddp_perf.system.rank_watch import RankReading, RankWatch, energy_j, rank_conditions
 from tests.strategies import rank_readings
 
 BEGIN = RankReading(
@@ -191,12 +191,12 @@ def test_more_work_of_its_own_never_makes_others_look_worse(before, after, pinne
 def test_a_watch_of_this_machine_gives_shares_or_nothing():
     watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=True)
 
-    for share in msgspec.structs.astuple(watch.conditions()):
+    for share in msgspec.structs.astuple(watch.watched().conditions):
         assert share is None or 0 <= share <= 1
 
 
 def test_cores_that_are_not_its_own_say_nothing_of_a_ranks_clock():
-    found = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False).conditions()
+    found = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False).watched().conditions
 
     assert (found.slow_clock, found.overheated) == (None, None)
 
@@ -254,5 +254,38 @@ def test_the_gpu_is_read_before_and_after():
 
     watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False, gpu="GPU-7", read_gpu=reader)
 
-    assert watch.conditions().gpu_errors
+    assert watch.watched().conditions.gpu_errors
     assert read == ["GPU-7", "GPU-7"]
+
+
+def energy(*, seconds=10.0, **counter):
+    """Joules between two readings so far apart, the counter at 100 J and 700 J."""
+    counters = {"before": 100.0, "after": 700.0, **counter}
+    begin = msgspec.structs.replace(BEGIN, gpu=GpuHealth(uuid="G", energy_j=counters["before"]))
+    end = msgspec.structs.replace(
+        BEGIN, at_s=BEGIN.at_s + seconds, gpu=GpuHealth(uuid="G", energy_j=counters["after"])
+    )
+    return energy_j(begin, end)
+
+
+def test_energy_is_what_the_counter_rose_by():
+    assert energy() == 600.0
+    assert energy(seconds=2.5) == 600.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"before": None, "after": None}, id="no counter"),
+        pytest.param({"after": None}, id="the GPU fell off"),
+        pytest.param({"after": 50.0}, id="counts anew"),
+        pytest.param({"after": 100.0}, id="stood still"),
+        pytest.param({"seconds": 2.4}, id="too short for its steps"),
+    ],
+)
+def test_energy_that_was_not_counted_is_absent_and_never_0(change):
+    assert energy(**change) is None
+
+
+def test_a_cpu_has_no_energy_to_tell():
+    assert energy_j(BEGIN, msgspec.structs.replace(BEGIN, at_s=BEGIN.at_s + 10)) is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddp_perf.worker.measure import parameter_digest
+from ddp_perf.worker.digest import parameter_digest
 
 
 def model(seed=0):

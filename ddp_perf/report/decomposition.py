@@ -1,9 +1,8 @@
-"""Where the time of a step goes, as a table; and why it got longer, in lines."""
+"""Where the time of a step goes: by case as a table, by rank in lines."""
 
 from __future__ import annotations
 
 from ddp_perf.core.decomposition import Decomposition
-from ddp_perf.core.explanation import Cause, Explanation
 from ddp_perf.report.figures import case_figures
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names
 from ddp_perf.session.result import SuiteResult
@@ -47,17 +46,15 @@ def _row(found: Decomposition, step_s: float) -> list[str]:
     ]
 
 
-def explanation_lines(explanation: Explanation) -> list[str]:
-    """The causes, one a line, the largest first."""
-    change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"
-    if not explanation.causes:
-        return [f"why: unexplained ({change}): no term of the step certainly changed"]
-    return [f"why ({change}):", *(f"  {cause_line(cause)}" for cause in explanation.causes)]
-
-
-def cause_line(cause: Cause) -> str:
-    """By how much, how large a part of it, and what shows it."""
-    return (
-        f"{cause.kind} {cause.change_s * 1e3:+.2f} ms ({cause.share:.0%}):"
-        f" {'; '.join(cause.evidence)}"
-    )
+def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
+    """What each rank does of a step, and how often the others wait for it; none of one rank."""
+    rows = result.summaries[case_id]
+    found = typical([row.decomposition for row in rows if row.decomposition is not None])
+    if found is None or len(found.ranks) == 1:
+        return []
+    places = [rank.placement for rank in result.measurements[case_id].launches[-1].ranks]
+    return [
+        f"rank {place.rank} ({place.device}, {place.device_id}): works {share.own_s * 1e3:.2f} ms,"
+        f" waits {share.waits_s * 1e3:.2f} ms, last in {share.last_share:.0%} of the steps"
+        for place, share in zip(places, found.ranks, strict=True)
+    ]

@@ -7,8 +7,9 @@ import pytest
 from ddp_perf.core.explanation import Cause, Explanation
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.explanation import decomposition_table, explanation_lines
+from ddp_perf.report.decomposition import decomposition_table
 from ddp_perf.report.table import suite_table
+from ddp_perf.report.text import explanation_lines
 from tests.builders import make_cases, make_finding, make_measurement, make_probe, make_result
 
 ONE, TWO = make_cases()

@@ -1,0 +1,119 @@
+"""A suite file of collectives: each by itself, over a matrix of sizes and world sizes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ddp_perf.config.experiment import Experiment
+from ddp_perf.core.case import Case, Fraction, Tolerances
+from ddp_perf.core.collective import (
+    FLOAT32,
+    CollectiveKind,
+    CollectiveStep,
+    calls_of,
+    parse_size,
+    size_text,
+)
+from ddp_perf.errors import ConfigError
+
+SizeText = Annotated[str, Meta(pattern="^[1-9][0-9]{0,3}(KiB|MiB|GiB)$")]
+
+
+class CollectiveTolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much worse a metric may get before it matters, as fractions; null: not gated."""
+
+    step_time: Annotated[
+        Fraction, Meta(description="Typical time of the calls of a step: median of a launch.")
+    ] = 0.05
+    tail: Annotated[
+        Fraction | None, Meta(description="Mean ÷ median step time: calls that stall.")
+    ] = 0.05
+
+
+class CollectivesSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Collectives: the link and its library by themselves, without a model."""
+
+    collectives: Annotated[
+        list[CollectiveKind], Meta(min_length=1, description="What is called, on float32 values.")
+    ]
+    sizes: Annotated[
+        list[SizeText],
+        Meta(
+            min_length=1,
+            description="Bytes of a call, as nccl-tests counts them: of the whole tensor (what a"
+            " reduce-scatter takes in, what an all-gather gives out). Whole KiB, MiB or GiB.",
+        ),
+    ]
+    tolerances: Annotated[
+        CollectiveTolerances,
+        Meta(description="How much worse each metric may get before it matters."),
+    ] = CollectiveTolerances()
+
+
+def collective_cases(suite: CollectivesSuite, env: Mapping[str, str], suffix: str) -> list[Case]:
+    """Collective by collective, size by size, few ranks first."""
+    sizes = sorted(map(parse_size, suite.sizes))
+    return [
+        _case(suite, kind, payload, world_size, dict(env), suffix)
+        for kind, payload, world_size in itertools.product(
+            suite.collectives, sizes, sorted(suite.world_sizes)
+        )
+    ]
+
+
+def _case(
+    suite: CollectivesSuite,
+    kind: CollectiveKind,
+    payload: int,
+    world_size: int,
+    env: dict[str, str],
+    suffix: str,
+) -> Case:
+    parts = [kind, f"ws{world_size}", size_text(payload), *filter(None, [suite.variant])]
+    return Case(
+        id="-".join(parts) + suffix,
+        suite=suite.suite,
+        tier=suite.tier,
+        workload=kind,
+        collective=CollectiveStep(kind=kind, payload=payload, calls=calls_of(payload)),
+        model={},
+        strategy="none",
+        ddp=None,
+        precision="fp32",
+        world_size=world_size,
+        batch_size=None,
+        env=env,
+        schedule=suite.schedule(),
+        tolerances=Tolerances(
+            step_time=suite.tolerances.step_time,
+            tail=suite.tolerances.tail,
+            efficiency=None,
+            peak_memory=None,
+        ),
+        single=None,
+    )
+
+
+def check_collectives(suite: CollectivesSuite) -> None:
+    """Raise ConfigError for the first thing that makes no sense, as field and remedy."""
+    for refusal in _refusals(suite):
+        raise ConfigError(refusal)
+
+
+def _refusals(suite: CollectivesSuite) -> Iterator[str]:
+    if 1 in suite.world_sizes:
+        yield "world_sizes: one rank has nobody to exchange anything with; take 2 or more"
+    sizes = list(map(parse_size, suite.sizes))
+    for size, world_size in itertools.product(sizes, suite.world_sizes):
+        if sizes.count(size) > 1:
+            yield f"sizes: {size_text(size)} is listed twice, so two cases have one id"
+        if size % (FLOAT32 * world_size):
+            yield (
+                f"sizes: {size_text(size)} of float32 cannot be dealt out to {world_size} ranks"
+                " evenly; choose another size or world size"
+            )

@@ -1,0 +1,66 @@
+"""Lengths of intervals of time that nest, overlap and come in any order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Intervals(NamedTuple):
+    """Start and end of each, in one unit; they may overlap."""
+
+    start: Floats
+    end: Floats
+
+    @property
+    def lengths(self) -> Floats:
+        return self.end - self.start
+
+    @property
+    def length(self) -> float:
+        """Of all together: what overlaps counts as often as it does, unless it was merged."""
+        return float(self.lengths.sum())
+
+    def where(self, chosen: NDArray[np.bool_]) -> Intervals:
+        return Intervals(self.start[chosen], self.end[chosen])
+
+
+def merged(intervals: Intervals) -> Intervals:
+    """Their union: disjoint, in order, with touching ones joined."""
+    if not len(intervals.start):
+        return intervals
+    order = np.argsort(intervals.start, kind="stable")
+    start, end = intervals.start[order], intervals.end[order]
+    reached = np.maximum.accumulate(end)
+    first = np.concatenate([[True], start[1:] > reached[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return Intervals(start[first], reached[last])
+
+
+def union(*several: Intervals) -> Intervals:
+    """All of them, merged."""
+    return merged(
+        Intervals(
+            np.concatenate([one.start for one in several]),
+            np.concatenate([one.end for one in several]),
+        )
+    )
+
+
+def covered(intervals: Intervals, by: Intervals) -> Floats:
+    """How much of each interval lies in ``by``, which must be merged.
+
+    By the length of ``by`` up to a time, a piecewise linear function of that time.
+    """
+    if not len(by.start):
+        return np.zeros(len(intervals.start))
+    times = np.stack([by.start, by.end], axis=1).ravel()
+    before = np.concatenate([[0.0], np.cumsum(by.lengths)])
+    lengths = np.stack([before[:-1], before[1:]], axis=1).ravel()
+    inside: Floats = np.interp(intervals.end, times, lengths)
+    inside -= np.interp(intervals.start, times, lengths)
+    return inside

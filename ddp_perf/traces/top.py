@@ -1,0 +1,60 @@
+"""What took most of the time: kernels (without a GPU: operators), and collectives."""
+
+from __future__ import annotations
+
+import collections
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddp_perf.core.trace import CollectiveTotal, KernelTotal, Message
+from ddp_perf.traces.intervals import covered, merged
+from ddp_perf.traces.split import US
+from ddp_perf.traces.timeline import Timeline
+
+TOP = 20
+
+
+def top_kernels(timelines: Sequence[Timeline]) -> tuple[KernelTotal, ...]:
+    """By total time, no more than TOP; computation and memory."""
+    calls: collections.Counter[str] = collections.Counter()
+    total: dict[str, float] = collections.defaultdict(float)
+    for timeline in timelines:
+        rows = np.flatnonzero(np.isin(timeline.kinds, ("computation", "memory")))
+        for row, own in zip(rows, timeline.own[rows].tolist(), strict=True):
+            name = timeline.names[row]
+            calls[name] += 1
+            total[name] += own
+    return tuple(
+        KernelTotal(name=name, calls=calls[name], total_s=us * US)
+        for name, us in heapq.nlargest(TOP, total.items(), key=_time)
+    )
+
+
+def top_collectives(timelines: Sequence[Timeline]) -> tuple[CollectiveTotal, ...]:
+    """By total time, no more than TOP."""
+    calls: collections.Counter[Message] = collections.Counter()
+    total: dict[Message, float] = collections.defaultdict(float)
+    exposed: dict[Message, float] = collections.defaultdict(float)
+    for timeline in timelines:
+        computation = merged(timeline.of("computation"))
+        lengths = timeline.intervals.lengths
+        hidden = covered(timeline.intervals, computation)
+        for row, message in timeline.messages.items():
+            calls[message] += 1
+            total[message] += float(lengths[row])
+            exposed[message] += float(lengths[row] - hidden[row])
+    return tuple(
+        CollectiveTotal(
+            message=message,
+            calls=calls[message],
+            total_s=us * US,
+            exposed_s=max(exposed[message], 0.0) * US,
+        )
+        for message, us in heapq.nlargest(TOP, total.items(), key=_time)
+    )
+
+
+def _time(item: tuple[object, float]) -> float:
+    return item[1]

@@ -1,0 +1,57 @@
+"""Steps that train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.decomposition import RankProbe
+from ddp_perf.core.result import Collective
+from ddp_perf.worker.digest import parameter_digest
+from ddp_perf.worker.flops import FlopCounter
+from ddp_perf.worker.graph import is_captured
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.probe import probe
+from ddp_perf.worker.steps import StepFacts
+from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
+from ddp_perf.worker.trainer import Trainer
+
+
+class TrainingSteps(Trainer):
+    """A trainer, and what can be told of its steps once they were timed."""
+
+    def __init__(
+        self,
+        case: Case,
+        rank: int,
+        device: torch.device,
+        heartbeats: Heartbeats,
+        probe_steps: int,
+    ) -> None:
+        super().__init__(case, rank, device, heartbeats)
+        self._case = case
+        self._device = device
+        self._probe_steps = probe_steps
+
+    def facts(self) -> StepFacts:
+        """Of one more step, once DDP and hooks have settled, and then of the probe's."""
+        self.release()  # what a graph replays, nothing else sees
+        self.settle(SETTLED_AFTER)
+        with FlopCounter() as counter:
+            structure = count_structure(self.module, self.step)  # the ranks are still in step
+        return StepFacts(
+            digest=parameter_digest(self.module),
+            structure=structure,
+            probe=self._probed(structure.collectives),
+            ddp_logging=ddp_logging(self.module),
+            flops=counter.flops,
+            unit=self.unit,
+        )
+
+    def _probed(self, collectives: Sequence[Collective]) -> RankProbe | None:
+        """None of a captured step: it is one whole, and an eager one is not where its time goes."""
+        if is_captured(self._case, self._device):
+            return None
+        return probe(self._case, self, collectives, self._device, self._probe_steps)

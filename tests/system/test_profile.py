@@ -1,0 +1,139 @@
+"""``--ddp-profile`` on real gloo ranks: traces that open, one of all ranks, and what they say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.cli.app import app
+from ddp_perf.core.profiling import Profiling
+from ddp_perf.core.result import LaunchResult
+from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.traces.analysis import analyse_traces
+from tests.builders import make_case
+
+REPOSITORY = Path(__file__).parents[2]
+STEPS = 2
+
+SUITE = """
+suite: tiny
+tier: cpu
+workload: mlp
+model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
+world_sizes: [2]
+batch_sizes: [16]
+steps: 8
+warmup: 2
+launches: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def profiled(launcher, tmp_path_factory):
+    """One launch of two ranks, profiled: its outcome, and its traces by rank."""
+    directory = tmp_path_factory.mktemp("profile") / "made" / "by the rank"
+    profiling = Profiling(steps=STEPS, directory=str(directory))
+    outcome = launcher.launch(LaunchRequest(case=make_case(), round=0, profiling=profiling))
+    return outcome, [Path(profiling.file(rank)) for rank in (0, 1)]
+
+
+def test_the_timed_steps_are_as_many_as_ever(profiled):
+    outcome, _ = profiled
+
+    assert isinstance(outcome, LaunchResult)
+    schedule = make_case().schedule
+    assert [len(rank.step_s) for rank in outcome.ranks] == [schedule.measured] * 2
+
+
+def test_every_rank_leaves_a_trace_of_the_steps_asked_for(profiled):
+    _, paths = profiled
+
+    analysis = analyse_traces(paths)
+
+    assert [(rank.rank, rank.world_size, rank.backend) for rank in analysis.ranks] == [
+        (0, 2, "gloo"),
+        (1, 2, "gloo"),
+    ]
+    for rank in analysis.ranks:
+        assert len(rank.steps) == STEPS
+        assert rank.device == "CPU"
+        assert rank.split.communication_s > 0
+        assert 0 <= rank.split.overlap <= 1
+        assert rank.dropped == 0
+
+
+def test_the_all_reduces_of_ddp_are_seen_with_their_bytes_and_matched(profiled):
+    outcome, paths = profiled
+
+    analysis = analyse_traces(paths)
+
+    (gradients,) = analysis.collectives
+    assert (gradients.message.kind, gradients.message.dtype) == ("all_reduce", "float32")
+    assert (gradients.message.bytes,) == outcome.ranks[0].structure.buckets
+    assert gradients.calls == 2 * STEPS
+    assert (analysis.comparison.matched, analysis.comparison.one_clock) == (STEPS, True)
+
+
+@pytest.fixture
+def session(pytester, monkeypatch):
+    """A session of pytest with one small suite, profiled."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
+    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    (pytester.path / "bench_configs").mkdir()
+    (pytester.path / "bench_configs" / "tiny.yaml").write_text(SUITE)
+    pytester.makeini(
+        """
+        [pytest]
+        addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
+        filterwarnings =
+            error
+            ignore::pytest.PytestAssertRewriteWarning
+        """
+    )
+    return pytester
+
+
+def test_a_session_ends_with_what_the_traces_say_and_where_they_are(session):
+    result = session.runpytest(
+        "-k", "structure", f"--ddp-profile={STEPS}", "--ddp-json=results.json", "--save-baseline"
+    )
+
+    result.stdout.fnmatch_lines(
+        [
+            "*profiled *longest kernel*longest collective*",
+            "mlp-ddp-fp32-ws2* *%*aten::*all_reduce*",
+            "artifacts/profile/tiny/mlp-ddp-fp32-ws2-b16/merged.json.gz; slowest rank: *",
+        ]
+    )
+    directory = session.path / "artifacts" / "profile" / "tiny" / "mlp-ddp-fp32-ws2-b16"
+    _check_merged(directory / "merged.json.gz")
+    (suite,) = json.loads((session.path / "results.json").read_text())["suites"]
+    (profile,) = suite["profiles"].values()
+    (measurement,) = suite["measurements"].values()
+    assert len(profile["analysis"]["ranks"]) == 2
+    assert len(measurement["launches"]) == 2  # the profiled one is not among them
+
+    done = CliRunner().invoke(app, ["trace", *map(str, directory.glob("rank*.json.gz"))])
+    assert done.exit_code == 0, done.output
+    assert "rank 1 of 2, CPU, gloo" in done.stdout
+
+
+def _check_merged(path):
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {name.partition(":")[0] for name in names} == {"rank 0", "rank 1"}
+    steps = [event for event in events if event["name"].startswith("ProfilerStep")]
+    assert len({event["pid"] for event in steps}) == 2
+    assert len(steps) == 2 * STEPS
+
+
+def test_steps_that_are_no_number_are_refused_before_anything_is_launched(session):
+    result = session.runpytest("--ddp-profile=many")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--ddp-profile: 'many' is no whole number"])

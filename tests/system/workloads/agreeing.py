@@ -1,0 +1,16 @@
+"""A workload whose ranks agree on how long a window of steps took, and write it down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ddp_perf.worker.warm_up import slowest
+from ddp_perf.workloads import mlp
+
+
+def build(context, *, told):
+    """Rank 0 stalled in one step, rank 1 is slow in each."""
+    step_s = [[1.0, 1.0, 9.0], [2.0, 2.0, 2.0]][context.rank]
+    Path(f"{told}.{context.rank}").write_text(json.dumps(slowest(step_s, context.device)))
+    return mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)

@@ -1,0 +1,113 @@
+"""A suite of collectives: its cases, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from ddp_perf.config.loading import load_cases, load_suite
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.metric import gated_metrics
+from ddp_perf.errors import ConfigError
+from tests.builders import COLLECTIVES, make_collectives
+
+
+@pytest.fixture
+def file(tmp_path):
+    """``file(sizes=["1KiB"])`` writes a suite of collectives; ... leaves a field out."""
+
+    def write(name="links.yaml", **changes):
+        fields = {**COLLECTIVES, **changes}
+        path = tmp_path / name
+        path.write_text(yaml.safe_dump({k: v for k, v in fields.items() if v is not ...}))
+        return path
+
+    return write
+
+
+def test_cases_are_named_by_collective_world_size_and_payload():
+    cases = make_collectives(sizes=["1MiB", "1KiB"], world_sizes=[4, 2])
+
+    assert [case.id for case in cases] == [
+        *("all_reduce-ws2-1KiB", "all_reduce-ws4-1KiB"),
+        *("all_reduce-ws2-1MiB", "all_reduce-ws4-1MiB"),
+        *("broadcast-ws2-1KiB", "broadcast-ws4-1KiB"),
+        *("broadcast-ws2-1MiB", "broadcast-ws4-1MiB"),
+    ]
+    assert [case.collective.payload for case in cases] == [2**10, 2**10, 2**20, 2**20] * 2
+
+
+def test_only_times_are_gated():
+    timed, tailed = (
+        make_collectives(tolerances={"step_time": 0.1, "tail": tail})[0] for tail in (None, 0.2)
+    )
+
+    assert gated_metrics(timed) == ["step_time"]
+    assert gated_metrics(tailed) == ["step_time", "tail"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"world_sizes": [1, 2]}, "world_sizes: one rank has nobody to exchange anything with"),
+        ({"world_sizes": [3]}, "sizes: 1KiB of float32 cannot be dealt out to 3 ranks evenly"),
+        ({"sizes": ["1MiB", "1024KiB"]}, "sizes: 1MiB is listed twice"),
+        ({"collectives": ["broadcast"] * 2}, "collectives: broadcast is listed twice"),
+        ({"sizes": ["1MB"]}, "sizes[0]: write whole KiB, MiB or GiB, as in 64KiB"),
+        ({"sizes": []}, "sizes: "),
+        ({"sizes": ...}, "sizes: required, but missing"),
+        ({"collectives": ["allreduce"]}, "'allreduce' is none of all_reduce, reduce_scatter"),
+        ({"batch_sizes": [1]}, "batch_sizes: unknown field"),
+        ({"tolerances": {"efficiency": 0.1}}, "tolerances.efficiency: unknown field"),
+        ({"warmup": 12}, "warmup: 12 warm-ups leave nothing to measure of 12 steps"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_field(file, change, said):
+    path = file(**change)
+
+    with pytest.raises(ConfigError) as caught:
+        load_suite(path)
+
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+
+
+def test_overrides_change_what_a_collective_has_and_leave_one_rank_to_training(file):
+    cases = load_cases([file(sizes=["1KiB"])], Overrides(world_sizes=(1, 4), steps=30))
+
+    assert [case.id for case in cases] == ["all_reduce-ws4-1KiB", "broadcast-ws4-1KiB"]
+    assert {case.schedule.steps for case in cases} == {30}
+
+
+def test_swept_environments_are_cases_of_their_own(file):
+    env = (("NCCL_ALGO", "Ring"), ("NCCL_ALGO", "Tree"))
+
+    cases = load_cases([file(sizes=["1KiB"], collectives=["all_reduce"])], Overrides(env=env))
+
+    assert [case.id for case in cases] == [
+        "all_reduce-ws2-1KiB-NCCL_ALGO=Ring",
+        "all_reduce-ws2-1KiB-NCCL_ALGO=Tree",
+    ]
+
+
+def test_world_sizes_that_only_training_has_leave_no_collective(file):
+    assert load_cases([file()], Overrides(world_sizes=(1,))) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (Overrides(batch_sizes=(8,)), "--ddp-batch-sizes: no selected suite trains"),
+        (Overrides(hidden_dim=8), "--ddp-hidden-dim: no selected suite has a model"),
+        (Overrides(bucket_cap_mb=8), "--ddp-bucket-cap-mb: no selected suite has a case with DDP"),
+        (Overrides(world_sizes=(3,)), "with what the command line changes: sizes: 1KiB"),
+        (Overrides(steps=2), "--ddp-steps counts the warm-ups too"),
+    ],
+)
+def test_overrides_that_fit_nothing_are_refused(file, overrides, said):
+    path = file()
+
+    with pytest.raises(ConfigError) as caught:
+        load_cases([path], overrides)
+
+    assert said in str(caught.value)

@@ -1,0 +1,68 @@
+"""All ranks in one file: nothing of two ranks shares an identity."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from ddp_perf.errors import TraceError
+from ddp_perf.traces.chrome import read_chrome_trace
+from ddp_perf.traces.merge import merge_traces
+from tests.unit.traces.kineto import file, kernel
+
+
+def rank_file(path, rank, base_ns):
+    named = {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}}
+    sorted_ = {"ph": "M", "name": "process_sort_index", "pid": 1, "args": {"sort_index": 5}}
+    flow = {"ph": "s", "id": 7, "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": 3}
+    span = {"ph": "X", "cat": "Trace", "name": "all", "pid": "Spans", "ts": 0, "dur": 9}
+    events = (named, sorted_, flow, span, kernel("gemm", 10, 5))
+    path.write_text(file(*events, rank=rank, baseTimeNanoseconds=base_ns))
+    return path
+
+
+@pytest.fixture
+def merged(tmp_path):
+    paths = {rank: rank_file(tmp_path / f"{rank}.json", rank, 1000 * rank) for rank in (0, 1)}
+    merge_traces(paths, tmp_path / "merged.json.gz")
+    return json.loads(gzip.decompress((tmp_path / "merged.json.gz").read_bytes()))
+
+
+def of(merged, name):
+    return [event for event in merged["traceEvents"] if event["name"] == name]
+
+
+def test_each_rank_has_processes_of_its_own_with_its_name(merged):
+    assert len({event["pid"] for event in merged["traceEvents"]}) == 4
+    assert [e["args"]["name"] for e in of(merged, "process_name")] == [
+        "rank 0: python",
+        "rank 1: python",
+    ]
+    assert [e["args"]["sort_index"] for e in of(merged, "process_sort_index")] == [0, 1]
+
+
+def test_flows_do_not_cross_from_rank_to_rank(merged):
+    first, second = of(merged, "ac2g")
+
+    assert first["id"] != second["id"]
+    assert second["id"] < 2**53  # JavaScript's numbers
+
+
+def test_times_are_on_the_first_ranks_base(merged):
+    assert [event["ts"] for event in of(merged, "gemm")] == [10, 11]
+
+
+def test_a_trace_that_was_cut_short_is_refused_and_nothing_written(tmp_path):
+    (tmp_path / "0.json").write_text(file(kernel("gemm", 10, 5))[:-9])
+
+    with pytest.raises(TraceError, match=r"0\.json: cut short, or no JSON"):
+        merge_traces({0: tmp_path / "0.json"}, tmp_path / "merged.json.gz")
+
+    assert not (tmp_path / "merged.json.gz").exists()
+
+
+def test_it_is_for_a_viewer_and_not_to_be_analysed_as_one_rank(merged, tmp_path):
+    with pytest.raises(TraceError, match="holds several ranks"):
+        read_chrome_trace(tmp_path / "merged.json.gz")

@@ -1,0 +1,106 @@
+"""Who comes last, on ranks whose lateness is made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.traces.skew import compare_ranks
+from tests.unit.traces.kineto import all_reduce, kernel, step
+
+US = 1e-6
+
+
+def rank_of(timeline, starts, ends, **header):
+    calls = zip(starts, ends, strict=True)
+    events = [all_reduce(start, end - start) for start, end in calls]
+    return timeline(kernel("gemm", 0, 1), *events, **header)
+
+
+def test_the_rank_that_starts_last_is_slow(timeline):
+    found = compare_ranks(
+        {
+            0: rank_of(timeline, [10, 100, 200], [50, 140, 240]),
+            3: rank_of(timeline, [40, 130, 195], [50, 140, 240]),
+        }
+    )
+
+    assert (found.matched, found.unmatched, found.one_clock) == (3, 0, True)
+    assert found.median_skew_s == pytest.approx(30 * US)
+    assert found.largest_skew_s == pytest.approx(30 * US)
+    assert found.slowest == 3
+    fast, slow = found.ranks
+    assert (slow.rank, slow.last, slow.collectives) == (3, 2, 3)
+    assert slow.behind_s == pytest.approx(30 * US)
+    assert (fast.last, fast.behind_s) == (1, 0)
+
+
+def test_files_that_count_from_different_times_are_put_on_one_clock(timeline):
+    early = rank_of(timeline, [10], [50], baseTimeNanoseconds=1_000_000)
+    late = rank_of(timeline, [10], [30], baseTimeNanoseconds=1_020_000)
+
+    found = compare_ranks({0: early, 1: late})
+
+    assert found.one_clock
+    assert found.median_skew_s == pytest.approx(20 * US)
+    assert found.slowest == 1
+
+
+def test_clocks_that_differ_are_seen_and_lengths_tell_instead(timeline):
+    found = compare_ranks(
+        {
+            0: rank_of(timeline, [10, 100], [50, 140]),
+            1: rank_of(timeline, [90_040, 90_130], [90_050, 90_140]),  # in for a short time
+        }
+    )
+
+    assert not found.one_clock
+    assert found.slowest == 1
+    assert found.median_skew_s == pytest.approx(30 * US)
+
+
+def test_nobody_is_slow_where_ranks_take_turns(timeline):
+    found = compare_ranks(
+        {
+            0: rank_of(timeline, [10, 105], [50, 140]),
+            1: rank_of(timeline, [15, 100], [50, 140]),
+        }
+    )
+
+    assert found.slowest is None
+
+
+def test_calls_are_matched_within_the_steps_that_all_ranks_traced(timeline):
+    steps = [step(1, 0, 100), step(2, 100, 100), step(3, 200, 100)]
+    found = compare_ranks(
+        {
+            0: timeline(*steps[:2], all_reduce(10, 40), all_reduce(110, 40)),
+            1: timeline(*steps[1:], all_reduce(130, 20), all_reduce(210, 20)),
+        }
+    )
+
+    assert found.matched == 1  # of step 2
+    assert found.median_skew_s == pytest.approx(20 * US)
+
+
+def test_calls_of_another_count_are_not_guessed_at(timeline):
+    found = compare_ranks(
+        {0: rank_of(timeline, [10, 60], [50, 90]), 1: rank_of(timeline, [10], [50])}
+    )
+
+    assert (found.matched, found.unmatched) == (0, 3)
+    assert (found.median_skew_s, found.slowest) == (None, None)
+
+
+def test_calls_of_different_groups_are_no_counterparts(timeline):
+    groups = [{"Process Group Ranks": ranks} for ranks in ("[0, 1]", "[2, 3]")]
+    found = compare_ranks(
+        {rank: timeline(all_reduce(10, 5, **group)) for rank, group in enumerate(groups)}
+    )
+
+    assert found.matched == 0
+
+
+def test_ranks_without_communication_have_nothing_to_compare(timeline):
+    found = compare_ranks({0: timeline(kernel("gemm", 0, 1)), 1: timeline(kernel("gemm", 0, 1))})
+
+    assert (found.matched, found.median_skew_s) == (0, None)
