@@ -13,11 +13,14 @@ from ddp_perf.session.result import SuiteResult
 class ReportWriter:
     """The report of one pytest session; does nothing where none was asked for.
 
+    ``results``: the file that holds what was measured, whatever becomes of the report.
+
     What draws and renders is imported where it is needed: collection need not pay for it.
     """
 
-    def __init__(self, directory: Path | None, root: Path) -> None:
+    def __init__(self, directory: Path | None, results: Path | None, root: Path) -> None:
         self._directory = directory
+        self._results = results
         self._root = root
         self.lines: list[str] = []  # for the terminal
         self.errors: list[str] = []  # what the session fails for
@@ -54,7 +57,10 @@ class ReportWriter:
         try:
             night = write_report(self._directory, source)
         except ResultsError as error:
-            self.errors.append(f"--ddp-report: {error}")
+            self.errors.append(
+                f"--ddp-report: {error}; what was measured is in {self._results}:"
+                f" ddp-perf report {self._results}"
+            )
             return
         if is_github(environ):
             self.lines += annotation_lines(night)

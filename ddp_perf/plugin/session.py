@@ -37,7 +37,7 @@ class DdpSession:
         self.capacity: Capacity = find_capacity()
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
-        self.report = ReportWriter(options.report, config.rootpath)
+        self.report = ReportWriter(options.report, options.json_path, config.rootpath)
         self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
         self._root: Path = config.rootpath
         self._planned: dict[str, list[Case]] = {}

@@ -27,7 +27,7 @@ def otava_csv(rows: Sequence[CaseRow]) -> str:
 
 
 def otava_yaml(rows: Sequence[CaseRow]) -> str:
-    """The configuration that goes with it: ``otava analyze ddp-perf --config otava.yaml``."""
+    """The configuration that goes with it: ``otava analyze ddp-perf --config-file otava.yaml``."""
     metrics = {name: {"column": name, "direction": -1, "scale": 1.0} for name in _measured(rows)}
     test = {
         "type": "csv",
