@@ -20,9 +20,9 @@ from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.core.case import Case, Schedule
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, Structure
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import LaunchRequest
 
 ROOT = Path(__file__).parents[1]
 PATIENT = Schedule(steps=1, warmup=0, launches=1, start_deadline_s=600, step_deadline_s=600)

@@ -21,6 +21,10 @@ class ResultsError(DdpPerfError):
     """A results file that cannot be read, or not be compared with another."""
 
 
+class HistoryError(DdpPerfError):
+    """A history that cannot be opened, read or written, or that lacks what was asked of it."""
+
+
 class CollectiveError(DdpPerfError):
     """A collective that gave another result than arithmetic does."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from ddp_perf.core.baseline import Baseline, CaseBaseline, Rebaseline, Session
-from ddp_perf.core.case import Case
+from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
+from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.result import Structure
 
@@ -51,7 +51,7 @@ def merge(
     baseline: Baseline, sessions: Sequence[NewSession], *, mode: SaveMode, reason: str | None
 ) -> Baseline:
     """The baseline with the sessions in it, as ``mode`` says. Nothing is ever dropped
-    but by ``accept``, which logs it.
+    but by ``accept``, which logs it and ends what was acknowledged of the case.
     """
     cases = dict(baseline.cases)
     for new in sessions:
@@ -63,7 +63,24 @@ def merge(
             cases[new.case.id] = msgspec.structs.replace(old, sessions=sessions_so_far)
         elif mode == "accept":
             cases[new.case.id] = _accepted(old, new, reason or "")
-    return msgspec.structs.replace(baseline, cases=cases)
+    accepted = {new.case.id for new in sessions} if mode == "accept" else set()
+    return msgspec.structs.replace(
+        baseline,
+        cases=cases,
+        acknowledged=tuple(a for a in baseline.acknowledged if a.case not in accepted),
+    )
+
+
+def acknowledge(baseline: Baseline, new: Acknowledgement) -> Baseline:
+    """The baseline with ``new`` in the place of what was said of that case and metric before."""
+    others = [a for a in baseline.acknowledged if (a.case, a.metric) != (new.case, new.metric)]
+    acknowledged = sorted([*others, new], key=lambda a: (a.case, a.metric))
+    return msgspec.structs.replace(baseline, acknowledged=tuple(acknowledged))
+
+
+def is_stored(stored: CaseBaseline, session: Session) -> bool:
+    """Whether the baseline has this very session already."""
+    return session in stored.sessions
 
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:
@@ -73,11 +90,15 @@ def is_comparable(stored: CaseBaseline, case: Case) -> bool:
 
 def differences(stored: CaseBaseline, case: Case) -> list[str]:
     """Each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
-    work = case.work()
+    return work_differences(stored.work, case.work())
+
+
+def work_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[str]:
+    """Of two fingerprints."""
     return [
-        f"{name} {stored.work.get(name, 'unset')} → {work.get(name, 'unset')}"
-        for name in sorted(stored.work.keys() | work.keys())
-        if stored.work.get(name) != work.get(name)
+        f"{name} {before.get(name, 'unset')} → {after.get(name, 'unset')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
     ]
 
 

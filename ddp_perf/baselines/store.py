@@ -24,6 +24,7 @@ from ddp_perf.core.baseline import (
     StructureBaseline,
 )
 from ddp_perf.core.metric import METRICS
+from ddp_perf.core.result import Structure
 from ddp_perf.errors import BaselineError
 from ddp_perf.system.files import replace_file
 
@@ -42,6 +43,10 @@ class BaselineStore:
     def path(self, accelerator: str) -> Path:
         return self.directory / f"{accelerator}.json"
 
+    def accelerators(self) -> list[str]:
+        """The keys that there are files of."""
+        return sorted(path.stem for path in self.directory.glob("*.json"))
+
     def structure_path(self, suite: str) -> Path:
         return self.directory / "structure" / f"{suite}.json"
 
@@ -50,6 +55,12 @@ class BaselineStore:
         path = self.structure_path(suite)
         raw = _read(path)
         return _decoded(path, raw, _STRUCTURES).cases if raw is not None else {}
+
+    def structures_by_case(self) -> dict[str, Structure]:
+        """Of every suite's cases. Raises BaselineError for a broken file."""
+        files = sorted((self.directory / "structure").glob("*.json"))
+        cases = [self.load_structures(file.stem).items() for file in files]
+        return {case_id: stored.structure for of_suite in cases for case_id, stored in of_suite}
 
     def load(self, accelerator: str) -> Baseline:
         """The stored baseline, or an empty one. Raises BaselineError for a broken file."""
@@ -96,6 +107,16 @@ class BaselineStore:
                 f"{path}: cannot be written ({error.strerror}); the old file is untouched"
             ) from None
         return path
+
+
+def read_baseline(path: Path) -> Baseline:
+    """A file by its path, whatever its name. Raises BaselineError where it is missing or broken."""
+    raw = _read(path)
+    if raw is None:
+        raise BaselineError(f"{path}: no such file")
+    baseline = _decoded(path, raw, _DECODER)
+    _check(path, baseline, baseline.accelerator)
+    return baseline
 
 
 def _shared(one: str, other: str) -> int:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import typer
 
 from ddp_perf.cli.audit import audit
+from ddp_perf.cli.baseline import app as baseline
 from ddp_perf.cli.compare import compare
 from ddp_perf.cli.doctor import doctor
 from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
+from ddp_perf.cli.history import app as history
+from ddp_perf.cli.history import bisect_range
+from ddp_perf.cli.predict import predict
 from ddp_perf.cli.report import report
 from ddp_perf.cli.selftest import selftest
 from ddp_perf.cli.trace import trace
@@ -25,7 +29,11 @@ app.command()(doctor)
 app.command()(explain)
 app.command()(report)
 app.command()(selftest)
+app.command()(predict)
 app.command()(trace)
+app.add_typer(baseline, name="baseline")
+app.add_typer(history, name="history")
+app.command()(bisect_range)
 
 
 @app.callback()

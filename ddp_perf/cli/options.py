@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.core.metric import METRICS
+
 
 def _checked(rate: float) -> float:
     if not 0 < rate < 0.5:
@@ -13,6 +15,17 @@ def _checked(rate: float) -> float:
     return rate
 
 
+def _gated(metric: str) -> str:
+    if metric not in _METRICS:
+        raise typer.BadParameter(f"{metric!r} is none of {', '.join(_METRICS)}")
+    return metric
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+_METRICS = [metric.name for metric in METRICS]
+Metric = Annotated[
+    str, typer.Option(metavar="NAME", callback=_gated, help=f"One of {', '.join(_METRICS)}.")
+]
 FalseAlarmRate = Annotated[
     float,
     typer.Option(

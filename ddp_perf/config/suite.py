@@ -108,6 +108,13 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tolerances: Annotated[
         Tolerances, Meta(description="How much worse each metric may get before it matters.")
     ] = Tolerances()
+    price_per_gpu_hour: Annotated[
+        Annotated[float, Meta(gt=0, le=1e6)] | None,
+        Meta(description="Price of a GPU (cpu tier: a rank) for an hour; reports then show cost."),
+    ] = None
+    epoch_samples: Annotated[
+        Count | None, Meta(description="Samples of an epoch; with a price, what an epoch costs.")
+    ] = None
 
 
 AnySuite = Suite | CollectivesSuite
@@ -163,6 +170,8 @@ def _case(
         schedule=suite.schedule(),
         tolerances=suite.tolerances,
         single=_case_id(suite, variant, 1, batch_size, hook) if has_single else None,
+        price_per_gpu_hour=suite.price_per_gpu_hour,
+        epoch_samples=suite.epoch_samples,
     )
 
 

@@ -52,6 +52,20 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     log: tuple[Rebaseline, ...] = ()
 
 
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A regression that is known: reported with its reason, and not failed, until a date."""
+
+    case: str
+    metric: str
+    reason: str
+    until: str  # the last day, ISO 8601
+    date: str  # when it was given, ISO 8601, UTC
+
+    def holds(self, date: str) -> bool:
+        """On that day; a session's is UTC."""
+        return date[: len(self.until)] <= self.until
+
+
 class CaseStructure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a step of one case does, on any machine."""
 
@@ -75,3 +89,11 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     units: dict[str, str]
     cases: dict[str, CaseBaseline] = {}
     published: tuple[PublishedTable, ...] = ()
+    acknowledged: tuple[Acknowledgement, ...] = ()
+
+    def acknowledgement(self, case_id: str, metric: str) -> Acknowledgement | None:
+        """There is at most one of each."""
+        for found in self.acknowledged:
+            if (found.case, found.metric) == (case_id, metric):
+                return found
+        return None

@@ -83,6 +83,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     tolerances: Tolerances
     single: str | None  # id of the one-rank case that scaling is measured against
+    price_per_gpu_hour: float | None = None  # what is not stated is not counted
+    epoch_samples: int | None = None
 
     @property
     def trains(self) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
+from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.result import LaunchFailure, LaunchResult
@@ -37,6 +40,13 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
 
 
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody said of a regression beforehand, and how that stands in this session."""
+
+    acknowledgement: Acknowledgement
+    state: Literal["expected", "expired", "over"]
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one metric of one case, with the figures it compared."""
 
@@ -52,4 +62,5 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     changed: tuple[str, ...] = ()  # of machine and software since then, each with both values
     published: str | None = None  # how a published figure of the same compares, in one line
     disturbance: str | None = None  # what made its launches worth nothing: it is INVALID then
+    known: Known | None = None  # None: nobody acknowledged it
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines

@@ -38,6 +38,7 @@ class PublishedRow(
     measured_samples: Annotated[int, Meta(ge=1)] | None = None
     hours: Figure | None = None
     cost: Figure | None = None  # at the table's price
+    cost_efficiency: Figure | None = None  # cost on 1 GPU ÷ this one
 
     @property
     def label(self) -> str:

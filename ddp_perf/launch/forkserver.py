@@ -18,10 +18,11 @@ import msgspec
 
 import ddp_perf
 from ddp_perf.core.case import MOST_EXTRA_WARMUPS, Case
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.models import PACKAGES
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.launcher import LaunchRequest, Runtime
+from ddp_perf.launch.launcher import Runtime
 
 _OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Decoder(
     LaunchResult | LaunchFailure

@@ -7,23 +7,8 @@ from typing import Protocol
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.injection import Injection
-from ddp_perf.core.profiling import Profiling
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult
-
-PROBE_STEPS = 8
-
-
-class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch: a case, and the session's round that it belongs to."""
-
-    case: Case
-    round: int
-    import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
-    injections: tuple[Injection, ...] = ()  # those that apply to the case
-    probe_steps: int = PROBE_STEPS  # looked at in each run of the probe, after the timed ones
-    profiling: Profiling | None = None
-    records: str | None = None  # directory for the ranks' flight records, should they hang
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

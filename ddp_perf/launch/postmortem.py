@@ -9,9 +9,9 @@ import signal
 import time
 from collections.abc import Sequence
 
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import FailureKind, LaunchFailure
 from ddp_perf.launch.flight_records import flight_records
-from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.launch.rank_process import RankProcess
 from ddp_perf.system.processes import describe_state, state_of
 from ddp_perf.worker.rank import STACK_SIGNAL, RankError

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 from ddp_perf.core.case import Schedule
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import RankResult
-from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.rank import RankDone, RankError, RankFiles, Report, run_rank
 
@@ -142,16 +142,4 @@ def _enter_rank(
     """In the child: let go of the supervisor's ends, or their closing would not be seen."""
     for end in supervisors:
         end.close()
-    run_rank(
-        request.case,
-        rank,
-        directory,
-        request.import_paths,
-        request.injections,
-        request.probe_steps,
-        request.profiling,
-        heartbeats,
-        sender,
-        questions,
-        parent,
-    )
+    run_rank(request, rank, directory, heartbeats, sender, questions, parent)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.launch.launcher import LaunchRequest, Runtime
+from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.parent_death import die_with_parent
 from ddp_perf.system.processes import thread_count
 

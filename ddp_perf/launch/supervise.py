@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch.multiprocessing as multiprocessing
 
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult
-from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.launch.postmortem import check_agreement, describe_failure, describe_hang
 from ddp_perf.launch.rank_process import RankProcess
 from ddp_perf.system.launch_watch import LaunchWatch

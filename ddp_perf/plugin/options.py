@@ -31,6 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     save_mode: SaveMode | None
     reason: str | None
     json_path: Path | None
+    history: str | None  # URL of the store that every session is appended to
     report: Path | None  # directory
     strict: bool
     expect_devices: int | None
@@ -117,6 +118,13 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
     group.addoption("--reason", metavar="TEXT", help="why --save-baseline=accept is right")
     group.addoption(
         "--ddp-json", type=Path, metavar="FILE", help="write everything measured to FILE"
+    )
+    group.addoption(
+        "--ddp-history",
+        type=parse_database,
+        metavar="URL",
+        help="append what was measured and judged to this history, as"
+        " sqlite:///artifacts/history.sqlite or postgresql://user@host/database",
     )
     group.addoption(
         "--ddp-report",
@@ -216,6 +224,7 @@ def read_options(config: pytest.Config) -> Options:
         save_mode=save_mode,
         reason=reason,
         json_path=json_path,
+        history=value("ddp_history"),
         report=report,
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
@@ -309,6 +318,15 @@ def parse_slow_down(text: str) -> Injection:
         return parse_injection(text)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_database(text: str) -> str:
+    if not text.startswith(("sqlite://", "postgresql://")):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no URL of a history, as sqlite:///artifacts/history.sqlite or"
+            " postgresql://user@host/database"
+        )
+    return text
 
 
 def parse_save_mode(text: str) -> str:

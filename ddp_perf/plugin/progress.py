@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ddp_perf.core.duration import describe_duration
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure
-from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.session.run import LaunchOutcome
 from ddp_perf.stats.group_steps import group_steps
 

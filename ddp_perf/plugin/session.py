@@ -15,6 +15,7 @@ from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.plugin.history import HistoryLog
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
 from ddp_perf.plugin.report import ReportWriter
@@ -39,6 +40,7 @@ class DdpSession:
         self.write_error: str | None = None
         self.report = ReportWriter(options.report, options.json_path, config.rootpath)
         self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
+        self.history = HistoryLog(options.history, config.rootpath)
         self._root: Path = config.rootpath
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
@@ -54,7 +56,8 @@ class DdpSession:
 
         ``and_any``: some of them may ask for any case of the suites while they run.
         Reads baselines and data, so that a broken file is refused before anything is launched.
-        Raises BaselineError, DataError, and ConfigError for an injection that none can have.
+        Raises BaselineError, DataError, HistoryError, and ConfigError for an injection that
+        none can have.
         """
         check_applicable(self.options.injections, self.cases if and_any else wanted)
         ids = {(case.suite, case.id) for case in wanted}
@@ -72,6 +75,14 @@ class DdpSession:
             self._store.load_structures(suite)
         for tier in {case.tier for case in possible}:
             self._store.load(self.capacity.accelerator_key(tier))
+        if possible:
+            self.history.check()
+
+    @property
+    def errors(self) -> list[str]:
+        """What could not be written: each fails the session."""
+        problems = [self.write_error, self.history.error, *self.report.errors]
+        return [problem for problem in problems if problem]
 
     def result(self, suite: str) -> SuiteResult:
         """The suite's result, with all that was planned of it; measured now if it was not yet.
@@ -105,6 +116,7 @@ class DdpSession:
             complete = self._judged == planned
             self._write(complete=complete)
             self.report.write(list(self.results.values()), complete=complete)
+        self.history.close()
 
     def _result(self, suite: str, wanted: Sequence[Case]) -> SuiteResult:
         if suite in self._errors:
@@ -114,6 +126,7 @@ class DdpSession:
             try:
                 self.results[suite] = self._measure(suite, missing)
                 self._judged |= {(suite, case.id) for case in missing}
+                self.history.append(self.results[suite])
             except DdpPerfError as error:
                 self._errors[suite] = str(error)
                 raise

@@ -12,7 +12,8 @@ from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import ENERGY, STEP_TIME
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.alpha_beta import bus_factor
-from ddp_perf.stats.scaling import Scaling, weak_scaling
+from ddp_perf.stats.cost import Cost
+from ddp_perf.stats.scaling.weak import Scaling, weak_scaling
 
 
 class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,7 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     energy_j: float | None  # per sample, of all GPUs; None: no launch has a reading
     scaling: Scaling | None  # None: one rank, or no one-rank leg was measured
     call: CallFigures | None = None  # of a collective
+    cost: Cost | None = None  # None: the suite states no price
 
 
 def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
@@ -61,6 +63,7 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
         energy_j=_energy_j(rows) if case.trains else None,
         scaling=scaling,
         call=_of_call(case, step_s, throughput),
+        cost=result.costs.get(case_id),
     )
 
 
@@ -76,7 +79,17 @@ def properties(figures: CaseFigures, case: Case) -> dict[str, float]:
         "step_time_ms": figures.step_s * 1e3,
         f"throughput_{figures.unit}_per_s": figures.throughput,
         f"throughput_per_rank_{figures.unit}_per_s": figures.throughput / case.world_size,
+        **(_cost_properties(figures.cost, figures.unit) if figures.cost is not None else {}),
     }
+
+
+def _cost_properties(cost: Cost, unit: str) -> dict[str, float]:
+    figures = {
+        f"cost_per_million_{unit}": cost.per_million,
+        "cost_per_epoch": cost.per_epoch,
+        "cost_efficiency": cost.efficiency,
+    }
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
 def _of_call(case: Case, step_s: float, throughput: float) -> CallFigures | None:

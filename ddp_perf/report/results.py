@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,15 @@ class ResultsFile(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[SuiteResult, ...]
 
 
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of any file before all else."""
+
+    schema_version: int
+
+
+_RESULTS, _VERSION = msgspec.json.Decoder(ResultsFile), msgspec.json.Decoder(_Version)
+
+
 def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) -> None:
     """Replace ``path`` by these results, or leave it as it is. Raises OSError."""
     results = ResultsFile(complete=complete, suites=tuple(suites))
@@ -36,25 +46,37 @@ def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) 
 def read_results(path: Path) -> ResultsFile:
     """What ``write_results`` wrote. Raises ResultsError naming the file, the field, the remedy."""
     try:
-        # NaN is no JSON. Left as text where a number belongs, it is refused by its field.
-        data = json.loads(path.read_bytes(), parse_constant=str)
+        raw = path.read_bytes()
     except OSError as error:
         raise ResultsError(
             f"{path}: cannot be read: {error.strerror}; pytest --ddp-json writes such a file"
         ) from None
-    except ValueError as error:
-        raise ResultsError(f"{path}: cut short, or no JSON ({error}); {_REMEDY}") from None
-    _check_version(path, data)
-    try:
-        results = msgspec.convert(data, ResultsFile)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        field = where.strip("`").removeprefix("$.") or "the file"
-        raise ResultsError(f"{path}: {field}: {message}; {_REMEDY}") from None
+    results = None
+    with contextlib.suppress(msgspec.DecodeError):
+        if _VERSION.decode(raw).schema_version == SCHEMA_VERSION:
+            results = _RESULTS.decode(raw)
+    if results is None:
+        results = _explained(path, raw)
     for number, suite in enumerate(results.suites):
         for problem in _problems(suite):
             raise ResultsError(f"{path}: suites[{number}].{problem}; {_REMEDY}")
     return results
+
+
+def _explained(path: Path, raw: bytes) -> ResultsFile:
+    """The slow way, which tells a version from a broken file, and names the field."""
+    try:
+        # NaN is no JSON. Left as text where a number belongs, it is refused by its field.
+        data = json.loads(raw, parse_constant=str)
+    except ValueError as error:
+        raise ResultsError(f"{path}: cut short, or no JSON ({error}); {_REMEDY}") from None
+    _check_version(path, data)
+    try:
+        return msgspec.convert(data, ResultsFile)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$.") or "the file"
+        raise ResultsError(f"{path}: {field}: {message}; {_REMEDY}") from None
 
 
 def _check_version(path: Path, data: object) -> None:

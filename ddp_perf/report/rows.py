@@ -14,8 +14,8 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
 from ddp_perf.report.figures import CaseFigures, case_figures
-from ddp_perf.report.text import cause_line
-from ddp_perf.report.verdicts import Standing, standing_of, worst
+from ddp_perf.report.text import cause_line, describe_known
+from ddp_perf.report.verdicts import Standing, is_expected, standing_of, worst
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.workloads.corpus import SAMPLES
 
@@ -146,6 +146,10 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         reason = finding.disturbance or finding.verdict.reason
         if result.is_settled(finding):
             reason = f"{reason}; {result.saved[case_id]}"
+        if is_expected(finding):
+            verdict += " (known)"
+        if finding.known is not None:
+            reason = f"{reason}; {describe_known(finding.known)}"
     found = finding.verdict if finding else None
     low, high = (found and found.interval) or (None, None)
     return {

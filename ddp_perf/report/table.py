@@ -13,7 +13,7 @@ from ddp_perf.report.columns import figure_cells, figure_headings
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.links import link_lines, link_notes
 from ddp_perf.report.text import describe_finding, explanation_lines, metric_title
-from ddp_perf.report.verdicts import worst
+from ddp_perf.report.verdicts import is_expected, worst
 from ddp_perf.session.result import SuiteResult
 
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to say
@@ -54,7 +54,7 @@ def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
     step = result.finding(case_id, STEP_TIME.name)
     detectable = step.verdict.minimum_detectable if step else None
     return [
-        worst(findings).verdict.outcome.value if findings else "–",
+        _verdict(findings),
         f"{detectable:.1%}" if detectable is not None else "–",
     ]
 
@@ -63,7 +63,7 @@ def _notes(result: SuiteResult) -> list[str]:
     notes = [
         line
         for finding in result.findings
-        if finding.verdict.outcome not in _QUIET or finding.drift is not None
+        if finding.verdict.outcome not in _QUIET or finding.drift is not None or finding.known
         if not finding.disturbance
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
@@ -78,11 +78,24 @@ def _notes(result: SuiteResult) -> list[str]:
     if unknown:
         noun = "case" if len(unknown) == 1 else "cases"
         notes.append(f"{len(unknown)} {noun} without a baseline in {result.baseline_path}")
+    if result.costs:
+        notes.append(_costs(result))
     saving = {**result.saved, **result.not_saved}
     for note in dict.fromkeys(saving.values()):
         cases = [case_id for case_id in saving if saving[case_id] == note]
         notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
     return notes
+
+
+def _costs(result: SuiteResult) -> str:
+    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    first = result.measurements[next(iter(result.costs))]
+    price, unit = first.case.price_per_gpu_hour, first.launches[0].unit.name
+    shown = []
+    for case_id, cost in result.costs.items():
+        epoch = f" (an epoch {cost.per_epoch:.4g})" if cost.per_epoch is not None else ""
+        shown.append(f"{names[case_id]} {cost.per_million:.4g}{epoch}")
+    return f"cost of a million {unit} at {price:g} a GPU-hour: {', '.join(shown)}"
 
 
 def _disturbances(findings: Sequence[Finding]) -> list[str]:
@@ -96,3 +109,12 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
         metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
         notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
     return notes
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    """The worst, where it is no surprise marked as such."""
+    if not findings:
+        return "–"
+    finding = worst(findings)
+    outcome = finding.verdict.outcome.value
+    return f"{outcome}\n(known)" if is_expected(finding) else outcome

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.explanation import Cause, Explanation
-from ddp_perf.core.measurement import Finding, LaunchSummary, Look, Measurement
+from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.result import LaunchFailure, Numerics, Placement
 from ddp_perf.report.figures import CallFigures, CaseFigures
@@ -34,9 +34,22 @@ def describe_finding(finding: Finding) -> str:
         lines.append(f"changed since the baseline: {', '.join(finding.changed)}")
     if finding.published is not None:
         lines.append(finding.published)
+    if finding.known is not None:
+        lines.append(describe_known(finding.known))
     if finding.drift is not None:
         lines.append(f"since its first baseline, over all re-baselines: {finding.drift:.3f} ×")
     return "\n".join(lines)
+
+
+def describe_known(known: Known) -> str:
+    """What was said of it beforehand, and what follows from that now."""
+    said = known.acknowledgement
+    text = f'acknowledged on {said.date[:10]}: "{said.reason}"'
+    if known.state == "expected":
+        return f"{text}; expected until {said.until}"
+    if known.state == "expired":
+        return f"{text}; that ended on {said.until}"
+    return f"{text} until {said.until}; it is over: ddp-perf baseline ack with a past date ends it"
 
 
 def _describe_look(look: Look) -> str:

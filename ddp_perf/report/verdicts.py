@@ -34,8 +34,17 @@ class Standing(str, enum.Enum):
 
 
 def worst(findings: Sequence[Finding]) -> Finding:
-    """The first of the worst. Raises ValueError where there is none."""
-    return min(findings, key=lambda finding: _SEVERITY.index(finding.verdict.outcome))
+    """The first of the worst; what was expected is the lesser of two. Raises ValueError where
+    there is none.
+    """
+    return min(
+        findings, key=lambda found: (_SEVERITY.index(found.verdict.outcome), is_expected(found))
+    )
+
+
+def is_expected(finding: Finding) -> bool:
+    """Whether somebody acknowledged it beforehand, until a date that is not yet over."""
+    return finding.known is not None and finding.known.state == "expected"
 
 
 def standing_of(result: SuiteResult, finding: Finding) -> Standing:
@@ -43,5 +52,5 @@ def standing_of(result: SuiteResult, finding: Finding) -> Standing:
     outcome = finding.verdict.outcome
     if outcome in FAILING and not result.is_settled(finding):
         refused = outcome is Outcome.NO_BASELINE and result.is_refused(finding)
-        return Standing.UNDECIDED if refused else Standing.RED
+        return Standing.UNDECIDED if refused or is_expected(finding) else Standing.RED
     return Standing.GREEN if outcome in _PASSING else Standing.UNDECIDED

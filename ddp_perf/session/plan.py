@@ -9,8 +9,8 @@ from pathlib import Path
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.session.artifacts import hang_directory
 
 _LAUNCH_S = 0.3  # what a launch costs beyond its steps, roughly; only for the estimate

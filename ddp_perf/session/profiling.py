@@ -12,10 +12,11 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.errors import TraceError
-from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.artifacts import profile_directory
 from ddp_perf.session.plan import interleave
 from ddp_perf.session.result import CaseProfile

@@ -15,6 +15,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.trace import TraceAnalysis
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.cost import Cost
 from ddp_perf.stats.link import LinkFit, LinkShift, Part
 
 
@@ -56,6 +57,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
+    costs: dict[str, Cost] = {}  # by case id, where the suite states a price
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
     explanations: dict[str, Explanation] = {}  # by case id: why it got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # launches for that alone, never judged

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.result import LaunchFailure, LaunchResult
-from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.launch.launcher import Launcher
 
 LaunchOutcome = LaunchResult | LaunchFailure
 

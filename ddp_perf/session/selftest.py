@@ -17,8 +17,9 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection, parse_injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure
-from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.selftest_log import SelftestLog, TimedLaunch
 from ddp_perf.stats.summary import summarise
 

@@ -9,9 +9,10 @@ import msgspec
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.result import LaunchFailure, LaunchResult
-from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.explain import explain_case, slower_cases
 from ddp_perf.session.plan import interleave
 from ddp_perf.session.result import SuiteResult

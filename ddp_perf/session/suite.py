@@ -13,9 +13,12 @@ from ddp_perf.baselines.save import SaveMode
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.errors import LaunchError
-from ddp_perf.launch.launcher import Launcher, LaunchRequest, Runtime
+from ddp_perf.launch.launcher import Launcher, Runtime
+from ddp_perf.session.acknowledging import with_known
+from ddp_perf.session.costs import costs_of
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.links import find_links
@@ -106,6 +109,8 @@ def run_suite(
             result = _profiled(result, request, request.profile_steps, launcher, progress)
     finally:
         progress.end()
+    known = with_known(result.findings, baseline, result.date)
+    result = msgspec.structs.replace(result, findings=known)
     if request.save_mode is None:
         return result
     ids = [case.id for case in request.cases]
@@ -216,5 +221,6 @@ def _grown(
         before,
         measurements=measurements,
         summaries=summaries,
+        costs=costs_of(measurements, summaries),
         findings=(*before.findings, *findings),
     )

@@ -120,6 +120,9 @@ def _against_single(
         if row.efficiency:
             computed = speedup / _Value(row.world_size)
             yield _check(row, "efficiency", row.efficiency, computed, f"{how} against 1 GPU")
+    if row.cost_efficiency and row.cost and single.cost:
+        computed = _printed(single.cost) / _printed(row.cost)
+        yield _check(row, "cost efficiency", row.cost_efficiency, computed, "cost against 1 GPU")
     for (how, speedup), (other_how, other) in itertools.pairwise(ways):
         yield _check(row, f"speedup by {how}", speedup.number, other, other_how, speedup.slack)
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import gc
 import re
 import resource
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.case import Case
-from ddp_perf.core.injection import Injection
-from ddp_perf.core.profiling import Profiling
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import Placement, RankResult
 from ddp_perf.system.rank_watch import RankWatch
 from ddp_perf.torch_compat import numerics
@@ -30,21 +27,19 @@ from ddp_perf.worker.warm_up import warm_up
 
 
 def measure(
-    case: Case,
+    request: LaunchRequest,
     rank: int,
     device: torch.device,
     placement: Placement,
     heartbeats: Heartbeats,
-    injections: Sequence[Injection],
-    probe_steps: int,
-    profiling: Profiling | None,
 ) -> RankResult:
-    """Run ``case`` as ``rank`` of an initialised process group, and return what was seen."""
+    """Run the case as ``rank`` of an initialised process group, and return what was seen."""
+    case = request.case
     control_s = control_times_s(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
-    injected = Injected(injections, rank, device)
-    steps = _steps(case, rank, device, heartbeats, injected, probe_steps)
+    injected = Injected(request.injections, rank, device)
+    steps = _steps(request, rank, device, heartbeats, injected)
     on_gpu = case.tier == "gpu"
     with injected.beside():
         # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
@@ -59,7 +54,7 @@ def measure(
         peak_memory = _peak_memory(device)  # before anything else can raise it
         facts = steps.facts()
     control_s += control_times_s(device)
-    profile_steps(steps, profiling, rank, device)  # after everything that is timed
+    profile_steps(steps, request.profiling, rank, device)  # after everything that is timed
     warmup = case.schedule.warmup
     return RankResult(
         placement=placement,
@@ -82,17 +77,19 @@ def measure(
 
 
 def _steps(
-    case: Case,
+    request: LaunchRequest,
     rank: int,
     device: torch.device,
     heartbeats: Heartbeats,
     injected: Injected,
-    probe_steps: int,
 ) -> Steps:
     """What the case repeats, ready for its first step."""
+    case = request.case
     if case.collective is not None:
         return CollectiveSteps(case.collective, rank, device, heartbeats)
-    training = TrainingSteps(injected.case(case), rank, device, heartbeats, probe_steps)
+    training = TrainingSteps(
+        injected.case(case), rank, device, heartbeats, probe_steps=request.probe_steps
+    )
     injected.into(training)
     if is_captured(case, device):
         training.capture()

@@ -17,8 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.injection import Injection
-from ddp_perf.core.profiling import Profiling
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import RankResult
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.parent_death import die_with_parent
@@ -67,13 +66,9 @@ class RankFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_rank(
-    case: Case,
+    request: LaunchRequest,
     rank: int,
     directory: Path,
-    import_paths: tuple[str, ...],
-    injections: tuple[Injection, ...],
-    probe_steps: int,
-    profiling: Profiling | None,
     heartbeats: Heartbeats,
     reports: Connection,
     questions: Connection,
@@ -91,11 +86,9 @@ def run_rank(
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
     answer_questions(questions)
     try:
-        _set_environment(case, rank)
-        sys.path[:0] = [path for path in import_paths if path not in sys.path]
-        result = _in_process_group(
-            case, rank, directory, heartbeats, injections, probe_steps, profiling
-        )
+        _set_environment(request.case, rank)
+        sys.path[:0] = [path for path in request.import_paths if path not in sys.path]
+        result = _in_process_group(request, rank, directory, heartbeats)
         reports.send_bytes(msgspec.json.encode(RankDone(result=result)))
         code = 0
     except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
@@ -107,14 +100,9 @@ def run_rank(
 
 
 def _in_process_group(
-    case: Case,
-    rank: int,
-    directory: Path,
-    heartbeats: Heartbeats,
-    injections: tuple[Injection, ...],
-    probe_steps: int,
-    profiling: Profiling | None,
+    request: LaunchRequest, rank: int, directory: Path, heartbeats: Heartbeats
 ) -> RankResult:
+    case = request.case
     device, placement = place(case, rank)
     dist.init_process_group(
         _backend(case),
@@ -124,9 +112,7 @@ def _in_process_group(
         device_id=device if device.type == "cuda" else None,  # so that no barrier has to guess
     )
     with graph_stream(case, device):
-        result = measure(
-            *(case, rank, device, placement, heartbeats, injections, probe_steps, profiling)
-        )
+        result = measure(request, rank, device, placement, heartbeats)
     # measure's model and optimizer are gone by now: the last reference to DDP dying after
     # destroy_process_group deadlocks. No barrier after an error: the peers may be gone.
     dist.barrier()

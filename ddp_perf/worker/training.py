@@ -28,6 +28,7 @@ class TrainingSteps(Trainer):
         rank: int,
         device: torch.device,
         heartbeats: Heartbeats,
+        *,
         probe_steps: int,
     ) -> None:
         super().__init__(case, rank, device, heartbeats)
@@ -44,8 +45,8 @@ class TrainingSteps(Trainer):
         return StepFacts(
             digest=parameter_digest(self.module),
             structure=structure,
-            probe=self._probed(structure.collectives),
             ddp_logging=ddp_logging(self.module),
+            probe=self._probed(structure.collectives),  # after which ranks go their own ways
             flops=counter.flops,
             unit=self.unit,
         )

@@ -12,9 +12,9 @@ import pytest
 
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.system.capacity import find_capacity
 from tests.correctness import training
 from tests.correctness.training import STEPS, Trained, make_case, train

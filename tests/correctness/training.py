@@ -13,8 +13,9 @@ import torch
 from ddp_perf.config.refusals import check_options
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult, Structure
-from ddp_perf.launch.launcher import Launcher, LaunchRequest
+from ddp_perf.launch.launcher import Launcher
 from ddp_perf.system.gpus import find_gpus
 from ddp_perf.system.lease import gpu_lease
 from tests.correctness.workloads.models import (

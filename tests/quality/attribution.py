@@ -20,10 +20,10 @@ from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.injection import parse_injection
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.report.results import read_results, write_results
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.explain import explain_case

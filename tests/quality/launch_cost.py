@@ -8,9 +8,9 @@ import sys
 import time
 
 from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.launcher import LaunchRequest
 
 SUITE = Suite(
     suite="launch_cost",

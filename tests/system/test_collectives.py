@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ddp_perf.core.collective import CollectiveKind
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult, Unit
-from ddp_perf.launch.launcher import LaunchRequest
 from tests.builders import make_collectives
 
 KINDS = get_args(CollectiveKind)

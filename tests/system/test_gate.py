@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.cli.app import app
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.history.store import HistoryStore
 
 REPOSITORY = Path(__file__).parents[2]
 WORKLOADS = Path(__file__).parent / "workloads"
@@ -74,6 +80,31 @@ def test_a_slower_step_is_red_in_junit_with_its_figures(slowed):
     assert "REGRESSION: step time" in message
     assert "× the baseline of 20" in message
     assert "interval" in message
+
+
+def test_a_known_regression_is_expected_and_goes_into_the_history(slowed, monkeypatch):
+    project, switch = slowed
+    monkeypatch.chdir(project.path)
+    case_id = "slowed.build-ddp-fp32-ws2-b128"
+    said = CliRunner().invoke(
+        app, ["baseline", "ack", case_id, "--reason", "see #12", "--until", "2999-12-31"]
+    )
+    assert said.exit_code == 0, said.output
+    switch.write_text("sleep")
+
+    result = project.runpytest("-k", "throughput and ws2", "--ddp-history=sqlite:///history.sqlite")
+
+    result.assert_outcomes(xfailed=1)
+    assert result.ret == pytest.ExitCode.OK
+    shown = " ".join(result.stdout.str().split())
+    assert "(known)" in shown
+    assert '"see #12"; expected until 2999-12-31' in shown
+    assert "appended to the history sqlite:///history.sqlite" in shown
+    with contextlib.closing(HistoryStore("sqlite:///history.sqlite", create=False)) as store:
+        (case,) = [case for case in store.cases() if case.case_id == case_id]
+        (night,) = store.series(case, "step_time").nights
+    assert night.figure.verdict is not None
+    assert night.figure.verdict.outcome is Outcome.REGRESSION
 
 
 def test_beside_busy_neighbours_times_are_invalid_and_nothing_is_saved(slowed):

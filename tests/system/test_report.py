@@ -35,7 +35,7 @@ launches: 2
 # They change what is done with the figures, not what is measured.
 OUTCOME = {
     *("--ddp-json", "--ddp-report", "--ddp-strict", "--ddp-expect-devices", "--ddp-profile"),
-    *("--ddp-false-alarm-rate", "--ddp-budget", "--ddp-explain-budget"),
+    *("--ddp-history", "--ddp-false-alarm-rate", "--ddp-budget", "--ddp-explain-budget"),
 }
 
 

@@ -25,6 +25,7 @@ from ddp_perf.report.html.step_plots import launch_boxes, rank_boxes, step_plot
 from ddp_perf.report.html.term_plot import Stack, term_plot
 from ddp_perf.report.layout import short_names
 from ddp_perf.report.links import link_lines, link_notes
+from ddp_perf.report.profiles import profiles_text
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.report.table import headline
 from ddp_perf.report.text import describe_finding, describe_launch_failure, explanation_lines
@@ -55,7 +56,7 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[Column]  # of its table
     unit: str | None  # of throughput; None: nothing was measured
     has_epochs: bool
-    links: list[str]  # what was fitted of a suite of collectives, as the terminal shows it
+    tables: list[str]  # of links and profiles, where there are any, as the terminal shows them
     cases: tuple[CaseSection, ...]
     throughput: tuple[tuple[str, Markup], ...]  # each with the name of its series
     scaling: tuple[Markup, ...]
@@ -77,7 +78,7 @@ def suite_section(result: SuiteResult, rows: Sequence[CaseRow]) -> SuiteSection:
         columns=columns_of(rows),
         unit=next((row.unit for row in rows if row.unit is not None), None),
         has_epochs=any(row.epoch_s is not None for row in rows),
-        links=[*link_lines(result, _WIDTH), *link_notes(result)],
+        tables=_tables(result),
         cases=tuple(_case_section(result, row, names[row.case]) for row in rows),
         throughput=tuple((one.name, throughput_plot(one)) for one in series_of(result, rows)),
         scaling=(speedup_bars(scaled, of_scaled), efficiency_bars(scaled, of_scaled))
@@ -127,6 +128,12 @@ def _case_section(result: SuiteResult, row: CaseRow, name: str) -> CaseSection:
         plots=_step_plots(result, row),
         command=result.commands.get(row.case),
     )
+
+
+def _tables(result: SuiteResult) -> list[str]:
+    links = [*link_lines(result, _WIDTH), *link_notes(result)]
+    profiles = [profiles_text(result, _WIDTH)] if result.profiles else []
+    return ["\n".join(links), *profiles] if links else profiles
 
 
 def _ranks(result: SuiteResult, case_id: str) -> list[str]:

@@ -188,6 +188,7 @@ def test_structures_of_a_suite_are_read_by_case(store):
 
     assert store.load_structures("quick") == {case.id: known}
     assert store.load_structures("other") == {}
+    assert store.structures_by_case() == {case.id: known.structure}
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ def test_a_wrong_type_says_which_is_wanted(suite_file, change, field, wanted):
         pytest.param({"start_deadline_s": float("nan")}, "start_deadline_s", "> 0", id="NaN"),
         pytest.param({"world_sizes": []}, "world_sizes", "length >= 1", id="empty matrix"),
         pytest.param({"batch_sizes": []}, "batch_sizes", "length >= 1", id="no batch size"),
+        pytest.param({"price_per_gpu_hour": 0}, "price_per_gpu_hour", "> 0", id="no price"),
+        pytest.param({"epoch_samples": 0}, "epoch_samples", ">= 1", id="empty epoch"),
         pytest.param({"tolerances": {"tail": 0}}, "tolerances.tail", "> 0", id="no tolerance"),
         pytest.param({"tolerances": {"tail": 1}}, "tolerances.tail", "< 1", id="all tolerated"),
     ],

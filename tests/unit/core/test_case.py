@@ -55,6 +55,7 @@ def test_what_changes_the_step_changes_the_work(change):
         pytest.param({"tolerances": {"step_time": 0.5}}, id="tolerance"),
         pytest.param({"suite": "other"}, id="name of the suite"),
         pytest.param({"description": "reworded"}, id="description"),
+        pytest.param({"price_per_gpu_hour": 3, "epoch_samples": 9}, id="price"),
     ],
 )
 def test_how_a_case_is_measured_is_no_part_of_its_work(change):

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.launch.postmortem import check_agreement, describe_failure
 from ddp_perf.worker.rank import RankError, RankFiles
 from tests.builders import make_case, make_placement, make_rank_result

@@ -5,10 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.rows import FAILED, NOT_JUDGED, night_of
 from ddp_perf.report.verdicts import Standing
-from tests.builders import make_case, make_finding, make_measurement, make_result
+from tests.builders import (
+    make_acknowledgement,
+    make_case,
+    make_finding,
+    make_measurement,
+    make_result,
+)
 from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_session
 
 
@@ -94,6 +101,39 @@ def test_a_case_that_was_refused_for_the_baseline_is_undecided():
     )
 
     assert night_of([result], complete=True).standing is Standing.UNDECIDED
+
+
+def known(state):
+    return Known(acknowledgement=make_acknowledgement(TWO), state=state)
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "standing"),
+    [
+        ("expected", "REGRESSION (known)", Standing.UNDECIDED),
+        ("expired", "REGRESSION", Standing.RED),
+    ],
+)
+def test_a_regression_that_somebody_expected_is_marked_and_not_red(state, verdict, standing):
+    finding = make_finding(TWO, Outcome.REGRESSION, known=known(state))
+    result = make_result([make_measurement(TWO, [0.01])], findings=(finding,))
+
+    (row,) = night_of([result], complete=True).rows
+
+    assert (row.verdict, row.standing) == (verdict, standing)
+    assert "new kernel, see #12" in row.reason
+
+
+def test_what_nobody_expected_stands_before_what_somebody_did():
+    findings = (
+        make_finding(TWO, Outcome.REGRESSION, known=known("expected")),
+        make_finding(TWO, Outcome.REGRESSION, metric="tail"),
+    )
+    result = make_result([make_measurement(TWO, [0.01])], findings=findings)
+
+    (row,) = night_of([result], complete=True).rows
+
+    assert (row.metric, row.standing) == ("tail", Standing.RED)
 
 
 def test_nothing_measured_is_no_green_night():

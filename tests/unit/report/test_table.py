@@ -5,11 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.measurement import Known
 from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.layout import short_names
 from ddp_perf.report.table import headline, suite_table
+from ddp_perf.session.costs import costs_of
+from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
+    make_acknowledgement,
     make_cases,
     make_failure,
     make_finding,
@@ -82,6 +86,21 @@ def test_the_quick_suite_fits_a_terminal_of_80_columns(quick, width):
     assert table.count("INCONCLUSIVE") == 4
     assert table.count("12.3%") == 4
     assert "…" not in table
+
+
+def test_where_a_price_was_stated_the_cost_is_told_in_a_line_below():
+    cases = make_cases(price_per_gpu_hour=3.6, epoch_samples=32_000)
+    measurements = {case.id: make_measurement(case, [0.01] * 3) for case in cases}
+    costs = costs_of(measurements, summaries_of(measurements))
+    result = make_result(list(measurements.values()), costs=costs)
+
+    shown = " ".join(suite_table(result, 80).split())
+
+    assert (
+        "cost of a million samples at 3.6 a GPU-hour: none-ws1 0.1562 (an epoch 0.005),"
+        " ddp-ws2 0.1562 (an epoch 0.005)"
+    ) in shown
+    assert "cost" not in suite_table(make_result(list(measurements.values())), 80)
 
 
 def test_names_are_shown_whole(quick):
@@ -219,6 +238,28 @@ def test_what_changed_since_the_baseline_is_told_once_for_all(result):
     text = suite_table(noted, 120)
 
     assert text.count("changed since the baseline: torch 2.12.0 → 2.13.0") == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "marked"), [(("expected",), True), (("expected", None), False), (("over",), False)]
+)
+def test_only_what_was_wholly_expected_is_marked_as_known(result, states, marked):
+    said = make_acknowledgement(TWO)
+    findings = [
+        make_finding(
+            TWO, Outcome.REGRESSION, known=state and Known(acknowledgement=said, state=state)
+        )
+        for state in states
+    ]
+
+    assert ("(known)" in suite_table(with_findings(result, *findings), 120)) == marked
+
+
+def test_that_a_known_regression_is_over_is_said_beside_a_pass(result):
+    known = Known(acknowledgement=make_acknowledgement(TWO), state="over")
+    finding = make_finding(TWO, Outcome.PASS, known=known)
+
+    assert "it is over" in suite_table(with_findings(result, finding), 120)
 
 
 def test_energy_has_a_column_where_any_launch_has_a_reading(result):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.core.measurement import Known
 from ddp_perf.core.result import Numerics, Unit, WarmUp
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.figures import case_figures
@@ -16,6 +17,7 @@ from ddp_perf.report.text import (
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.stats.summary import summarise_all
 from tests.builders import (
+    make_acknowledgement,
     make_case,
     make_collectives,
     make_failure,
@@ -195,3 +197,20 @@ def test_the_summary_block_tells_what_torch_computed_by():
 def test_the_summary_block_tells_the_energy_of_a_sample_where_it_was_read():
     assert "Energy           : 0.013 J a sample, all GPUs" in block_of(energy_j=10.0)
     assert not any(line.startswith("Energy") for line in block_of())
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("expected", '"new kernel, see #12"; expected until 2026-12-31'),
+        ("expired", '"new kernel, see #12"; that ended on 2026-12-31'),
+        ("over", "until 2026-12-31; it is over: ddp-perf baseline ack with a past date ends it"),
+    ],
+)
+def test_what_was_acknowledged_is_told_with_its_reason(state, said):
+    known = Known(acknowledgement=make_acknowledgement(make_case()), state=state)
+    finding = make_finding(make_case(), Outcome.REGRESSION, known=known)
+
+    last = describe_finding(finding).splitlines()[-1]
+    assert last.startswith("acknowledged on 2026-01-01: ")
+    assert said in last

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ddp_perf.core.case import Tolerances
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.launch.launcher import LaunchRequest
 from ddp_perf.session.selftest import SelftestRequest, percent_of
 from ddp_perf.session.selftest_log import TimedLaunch
 from tests.builders import make_case, make_launch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.launch.launcher import LaunchRequest
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.report.profiles import profiles_text
 from ddp_perf.session.artifacts import profile_directory
 from ddp_perf.session.profiling import profile_cases

@@ -110,6 +110,16 @@ def test_another_strategy_or_batch_is_another_series():
     assert found(*rows) == []
 
 
+def test_cost_efficiency_is_the_cost_of_one_gpu_over_that_of_all():
+    rows = [
+        {"world_size": 1, "cost": 2160, "cost_efficiency": 1.0},
+        {"world_size": 16, "cost": 2448, "cost_efficiency": 0.88},
+        {"world_size": 64, "cost": 3072, "cost_efficiency": 0.9},
+    ]
+
+    assert found(*rows) == [(64, "cost efficiency", 0.9, pytest.approx(0.703125))]
+
+
 def test_cost_is_gpus_times_hours_times_price():
     rows = (
         {"world_size": 8, "hours": 97, "cost": 2328},

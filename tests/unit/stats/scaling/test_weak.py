@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.stats.scaling import weak_scaling
+from ddp_perf.stats.scaling.weak import weak_scaling
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+# Sourced by ci/test. Starts a PostgreSQL of its own from Debian's package, where there is one:
+# on a socket in a new directory, with no port, and gone when the script ends. Sets
+# DDP_TEST_POSTGRESQL, which the tests of the history ask for.
+
+ddp_start_postgresql() {
+    local bin
+    bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
+    if [ -z "$bin" ]; then
+        echo "test: no PostgreSQL here (apt-get install postgresql); its tests are skipped" >&2
+        return 0
+    fi
+    postgresql=$(mktemp -d)
+    as_owner=()
+    if [ "$(id -u)" = 0 ]; then # which it refuses to run as
+        chown postgres "$postgresql"
+        as_owner=(runuser -u postgres --)
+    fi
+    (
+        cd "$postgresql"
+        "${as_owner[@]}" "$bin/initdb" --auth=trust --username=postgres -D data
+        "${as_owner[@]}" "$bin/pg_ctl" -D data -w -l log -o "-k $postgresql -h ''" start
+    ) >"$postgresql/start.log" 2>&1 || {
+        echo "test: PostgreSQL may not start here ($(tail -n 1 "$postgresql/start.log"));" \
+            "its tests are skipped" >&2
+        rm -rf "$postgresql"
+        return 0
+    }
+    trap 'cd /; "${as_owner[@]}" "'"$bin"'/pg_ctl" -D "$postgresql/data" -m immediate stop >/dev/null; rm -rf "$postgresql"' EXIT
+    export DDP_TEST_POSTGRESQL="postgresql://postgres@/postgres?host=$postgresql"
+}
+
+ddp_start_postgresql

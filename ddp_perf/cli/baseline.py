@@ -1,0 +1,207 @@
+"""``ddp-perf baseline …``: what is stored, what changed of it, and what is known to be slow."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ddp_perf.baselines.save import SaveMode, acknowledge
+from ddp_perf.baselines.store import BaselineStore, read_baseline
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson, Metric
+from ddp_perf.config.messages import did_you_mean
+from ddp_perf.core.baseline import Acknowledgement, Baseline
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.errors import BaselineError
+from ddp_perf.report.baseline import (
+    describe_acknowledgement,
+    diff_text,
+    list_text,
+    log_text,
+    show_text,
+)
+from ddp_perf.report.layout import wrapped
+from ddp_perf.report.results import read_results
+from ddp_perf.session.baseline_diff import diff_baselines
+from ddp_perf.session.promoting import promote as promote_suite
+
+Directory = Annotated[
+    Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
+]
+Accelerator = Annotated[
+    str | None,
+    typer.Option("--accelerator", metavar="KEY", help="Name of a file without .json."),
+]
+_BASELINES = Path("baselines")
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback()
+def baseline() -> None:
+    """Look at baseline files, store a session in them, acknowledge what is known."""
+
+
+@app.command("list")
+def list_(directory: Directory = _BASELINES, as_json: AsJson = False) -> None:
+    """List the files: their cases, sessions, published figures and acknowledgements."""
+    baselines = _all(directory)
+    _print(baselines, as_json, lambda width: list_text(baselines, width))
+
+
+@app.command()
+def show(
+    accelerator: Annotated[str, typer.Argument(metavar="KEY", help="Name without .json.")],
+    case: Annotated[str | None, typer.Argument(metavar="[CASE]", help="Only this one.")] = None,
+    directory: Directory = _BASELINES,
+    as_json: AsJson = False,
+) -> None:
+    """Show the cases of one file: their level, and how far it has moved since the first."""
+    found = read_baseline(BaselineStore(directory).path(accelerator))
+    cases = found.cases
+    if case is not None:
+        _check_case(case, [found])
+        cases = {case: found.cases[case]}
+    shown = msgspec.structs.replace(found, cases=cases)
+    _print(shown, as_json, lambda width: show_text(found, cases, width))
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(metavar="A", help="A baseline file, by any name.")],
+    new: Annotated[Path, typer.Argument(metavar="B", help="Another, or another version.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what B changes: levels, work, structure, sessions, machines, reasons.
+
+    \b
+    In review: ddp-perf baseline diff <(git show main:baselines/h200.json) baselines/h200.json
+    Exit code:
+      0  no difference
+      1  differences
+      4  usage: a file that cannot be read
+    """
+    found = diff_baselines(read_baseline(old), read_baseline(new))
+    _print(found, as_json, lambda width: diff_text(found, width))
+    differs = bool(found.cases or found.acknowledged or found.withdrawn)
+    raise typer.Exit(ExitCode.REGRESSION if differs else ExitCode.PASS)
+
+
+@app.command()
+def log(directory: Directory = _BASELINES, as_json: AsJson = False) -> None:
+    """List every level that was replaced: when, by how much, and why."""
+    baselines = _all(directory)
+    entries = {b.accelerator: {name: c.log for name, c in b.cases.items()} for b in baselines}
+    _print(entries, as_json, lambda width: log_text(baselines, width))
+
+
+@app.command()
+def promote(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Of pytest --ddp-json.")],
+    mode: Annotated[
+        str, typer.Option(metavar="MODE", help="As of --save-baseline: missing, append, accept.")
+    ] = "missing",
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why --mode accept is right.")
+    ] = None,
+    directory: Directory = _BASELINES,
+    as_json: AsJson = False,
+) -> None:
+    """Store a session after the fact; what pytest --save-baseline refuses is refused here.
+
+    \b
+    Exit code:
+      0  every case is stored
+      1  some are not, each with the reason
+      4  usage: an argument, or a file that cannot be read or written
+    """
+    file = read_results(results)
+    if not file.complete:
+        raise BaselineError(f"{results}: was written while its session was still running")
+    if (reason is not None) != (mode == "accept"):
+        raise typer.BadParameter("--reason: goes with --mode accept, which needs it")
+    store = BaselineStore(directory)
+    promoted = [
+        promote_suite(suite, store, mode=_mode(mode), reason=reason) for suite in file.suites
+    ]
+    notes = {
+        case_id: note
+        for suite in promoted
+        for case_id, note in {**suite.saved, **suite.not_saved}.items()
+    }
+    lines = [f"{case_id}: {note}" for case_id, note in notes.items()] or ["nothing was measured"]
+    _print(notes, as_json, lambda width: "\n".join(wrapped(lines, width)))
+    whole = notes and not any(suite.not_saved for suite in promoted)
+    raise typer.Exit(ExitCode.PASS if whole else ExitCode.REGRESSION)
+
+
+@app.command()
+def ack(
+    case: Annotated[str, typer.Argument(metavar="CASE", help="Its id.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it may be slow.")],
+    until: Annotated[str, typer.Option(metavar="DATE", help="The last day, as 2026-12-31.")],
+    metric: Metric = STEP_TIME.name,
+    accelerator: Accelerator = None,
+    directory: Directory = _BASELINES,
+) -> None:
+    """Acknowledge a known regression: xfail with the reason until that day, then failed again.
+
+    Given again it replaces what was said before; a past day ends it.
+    """
+    try:
+        day = datetime.date.fromisoformat(until)
+    except ValueError:
+        raise typer.BadParameter(f"--until: {until!r} is no date as 2026-12-31") from None
+    store = BaselineStore(directory)
+    said = Acknowledgement(
+        case=case,
+        metric=metric,
+        reason=reason,
+        until=day.isoformat(),
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    )
+    path = store.update(_owner(store, case, accelerator), lambda now: acknowledge(now, said))
+    typer.echo(f"{path}: acknowledged {describe_acknowledgement(said)}")
+
+
+def _owner(store: BaselineStore, case: str, accelerator: str | None) -> str:
+    """The one file that holds the case."""
+    keys = [accelerator] if accelerator else store.accelerators()
+    baselines = [read_baseline(store.path(key)) for key in keys]
+    _check_case(case, baselines)
+    owners = [found.accelerator for found in baselines if case in found.cases]
+    if len(owners) > 1:
+        raise BaselineError(f"{case} is stored for {', '.join(owners)}: name one, --accelerator")
+    return owners[0]
+
+
+def _check_case(case: str, baselines: list[Baseline]) -> None:
+    known = {name for found in baselines for name in found.cases}
+    if case not in known:
+        raise BaselineError(f"no baseline holds a case {case!r}{did_you_mean(case, known)}")
+
+
+def _mode(text: str) -> SaveMode:
+    for mode in ("missing", "append", "accept"):
+        if text == mode:
+            return mode
+    raise typer.BadParameter(f"--mode: {text!r} is none of missing, append, accept")
+
+
+def _all(directory: Path) -> list[Baseline]:
+    store = BaselineStore(directory)
+    if not store.accelerators():
+        raise BaselineError(f"{directory}: there is no baseline file here")
+    return [store.load(key) for key in store.accelerators()]
+
+
+def _print(value: Any, as_json: bool, text: Any) -> None:
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
+    else:
+        typer.echo(text(shutil.get_terminal_size().columns))

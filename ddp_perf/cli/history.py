@@ -1,0 +1,170 @@
+"""``ddp-perf history [CASE]`` and ``ddp-perf bisect-range CASE``: what the nights say."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import typer.core
+
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson, Metric
+from ddp_perf.config.messages import did_you_mean
+from ddp_perf.core.history import Series
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.errors import HistoryError
+from ddp_perf.report.history import case_text, history_json, overview_text, ranges_text
+from ddp_perf.report.results import read_results
+from ddp_perf.session.history import CaseHistory, case_history, newest_work
+from ddp_perf.session.recording import record_of
+
+
+class ShowByDefault(typer.core.TyperGroup):
+    """``history CASE`` is ``history show CASE``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+Url = Annotated[
+    str,
+    typer.Option("--history", metavar="URL", help="What pytest --ddp-history wrote."),
+]
+DEFAULT_URL = "sqlite:///artifacts/history.sqlite"  # what ci/bench and ci/nightly write
+
+app = typer.Typer(cls=ShowByDefault, rich_markup_mode=None)
+
+
+@app.callback()
+def history() -> None:
+    """Nights of the cases: steps, slow drifts, and where each case stands against its first nights.
+
+    Without a command: history show.
+    """
+
+
+@app.command()
+def show(
+    case: Annotated[
+        str | None, typer.Argument(metavar="[CASE]", help="Its id (default: all, a line each).")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    metric: Metric = STEP_TIME.name,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the nights of CASE as a PNG, too.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one case night by night, or all cases.
+
+    \b
+    Exit code:
+      0  shown; the gate is pytest's
+      4  usage: an argument, no such case, or a history that cannot be read
+    """
+    if plot is not None and case is None:
+        raise typer.BadParameter("--plot: draws one case; name it")
+    histories = _histories(url, case, metric)
+    width = shutil.get_terminal_size().columns
+    if as_json:
+        typer.echo(history_json(histories))
+    elif case is None:
+        typer.echo(overview_text(histories, width))
+    else:
+        typer.echo("\n\n".join(case_text(found, width) for found in histories))
+    if plot is not None:
+        _draw(histories, plot)
+
+
+@app.command("import")
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="RESULTS.json…", help="What pytest --ddp-json wrote.")
+    ],
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Append results files. What is there already is not stored twice.
+
+    \b
+    Exit code:
+      0  all of them are in the history
+      4  usage: a file or a history that cannot be read or written; the files before are in it
+    """
+    # Here, since SQLAlchemy takes a third of a second that no other command need pay.
+    from ddp_perf.history.store import TOGETHER, HistoryStore, batches
+
+    with contextlib.closing(HistoryStore(url)) as store:
+        new = sessions = 0
+        for batch in batches(files, TOGETHER):
+            records = [record_of(suite) for path in batch for suite in read_results(path).suites]
+            new += store.append(records)
+            sessions += len(records)
+        typer.echo(
+            f"{sessions} suites of {len(files)} files: {new} new in {store.name},"
+            f" {sessions - new} were there already"
+        )
+
+
+def bisect_range(
+    case: Annotated[str, typer.Argument(metavar="CASE", help="Its id.")],
+    url: Url = DEFAULT_URL,
+    metric: Metric = STEP_TIME.name,
+    as_json: AsJson = False,
+) -> None:
+    """Between which commits and versions did a case change?
+
+    \b
+    Exit code:
+      0  no change
+      1  changes, each with the sessions it came between
+      4  usage: no such case, or a history that cannot be read
+    """
+    histories = _histories(url, case, metric)
+    width = shutil.get_terminal_size().columns
+    if as_json:
+        typer.echo(history_json(histories))
+    else:
+        typer.echo("\n\n".join(ranges_text(found, width) for found in histories))
+    changed = any(found.ranges for found in histories)
+    raise typer.Exit(ExitCode.REGRESSION if changed else ExitCode.PASS)
+
+
+def _histories(url: str, case_id: str | None, metric: str) -> list[CaseHistory]:
+    """Of that case on each accelerator, or of all. Raises HistoryError where there is none."""
+    found = newest_work(_series(url, case_id, metric))
+    if not found:
+        what = case_id or "any case"
+        raise HistoryError(f"the history holds no night of {what} with {metric}")
+    return [case_history(series) for series in found]
+
+
+def _series(url: str, case_id: str | None, metric: str) -> Iterator[Series]:
+    from ddp_perf.history.store import HistoryStore
+
+    with contextlib.closing(HistoryStore(url, create=False)) as store:
+        cases = store.cases()
+        ids = {case.case_id for case in cases}
+        if case_id is not None and case_id not in ids:
+            raise HistoryError(f"{store.name}: no case {case_id!r}{did_you_mean(case_id, ids)}")
+        for case in cases:
+            if case_id in (None, case.case_id):
+                yield store.series(case, metric)
+
+
+def _draw(histories: list[CaseHistory], path: Path) -> None:
+    from ddp_perf.report.history_plot import write_history_plot
+
+    if len(histories) > 1:
+        names = ", ".join(found.series.case.accelerator for found in histories)
+        raise HistoryError(f"--plot: draws one machine, and the case was measured on {names}")
+    try:
+        write_history_plot(path, histories[0])
+    except OSError as error:
+        raise HistoryError(f"{path}: cannot be written: {error.strerror}") from None
+    typer.echo(f"written: {path}")

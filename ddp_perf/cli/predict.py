@@ -1,0 +1,199 @@
+"""``ddp-perf predict FILE``: what a scaling curve says of more ranks, and of changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.errors import ConfigError, ResultsError
+from ddp_perf.report.prediction import prediction_json, prediction_text
+from ddp_perf.report.results import read_results
+from ddp_perf.session.prediction import Prediction, PredictRequest, predict_all
+from ddp_perf.session.series import Series, measured_series, published_series, stored_series
+from ddp_perf.stats.alpha_beta import Link
+from ddp_perf.stats.scaling.changes import parse_change
+from ddp_perf.stats.topology import Topology, flat
+
+_GIGA, _MICRO = 1e9, 1e-6
+_MOST_RANKS = 2**20
+
+
+def predict(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Results of pytest --ddp-json; or a baseline, with the tables in it.",
+        ),
+    ],
+    world_sizes: Annotated[
+        str, typer.Option(metavar="N,N,…", help="Numbers of ranks to predict.")
+    ] = "16,32,256,1024,16384",
+    fit: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,…", help="Fit on these alone. [default: all there are]"),
+    ] = None,
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only curves that have this in their name.")
+    ] = "",
+    gpus_per_node: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="[default: one link for all]")
+    ] = None,
+    intra_bandwidth: Annotated[
+        float | None, typer.Option(metavar="GB/s", help="Between two GPUs of a node.")
+    ] = None,
+    inter_bandwidth: Annotated[
+        float | None, typer.Option(metavar="GB/s", help="Of a node, all adapters together.")
+    ] = None,
+    intra_latency: Annotated[
+        float, typer.Option(metavar="µs", help="Of a message; the default is NCCL's for PCIe.")
+    ] = 5.7,
+    inter_latency: Annotated[
+        float, typer.Option(metavar="µs", help="Likewise; the default is NCCL's for a network.")
+    ] = 14.0,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CHANGE",
+            help="What would it buy? batch:N, accumulate:N, bucket:MB, fp16, fsdp,"
+            " bandwidth:FACTOR or latency:FACTOR; may be repeated. [default: some of each]",
+        ),
+    ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option("--price-per-gpu-hour", metavar="PRICE", help="[default: the suite's]"),
+    ] = None,
+    samples: Annotated[
+        float | None, typer.Option(metavar="N", help="Of a whole training, to find the best size.")
+    ] = None,
+    deadline: Annotated[
+        float | None, typer.Option(metavar="HOURS", help="The cheapest size that meets it.")
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(metavar="COST", help="The fastest size that it pays for.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw the curves, too.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Fit scaling laws to a curve of step times, and predict more ranks with 90 % bands.
+
+    The α-β model of the step decides; Amdahl's law and the universal scalability law stand
+    beside it. A curve that contradicts another of the same work is told, not fitted.
+
+    \b
+    Exit code:
+      0  every curve was predicted
+      2  undecided: some were not, each with its reason
+      4  usage: an argument, or a file that cannot be read
+    """
+    request = PredictRequest(
+        world_sizes=_sizes("--world-sizes", world_sizes),
+        fit_world_sizes=_sizes("--fit", fit) if fit is not None else None,
+        topology=_topology(
+            gpus_per_node, (intra_bandwidth, inter_bandwidth), (intra_latency, inter_latency)
+        ),
+        changes=tuple(map(parse_change, change)) if change else None,
+        price_per_gpu_hour=_positive("--price-per-gpu-hour", price),
+        samples=_positive("--samples", samples),
+        deadline_h=_positive("--deadline", deadline),
+        budget=_positive("--budget", budget),
+    )
+    _check_cost(request)
+    # All of them, since one curve may contradict another; then those that were asked for.
+    predictions = [
+        one
+        for one in predict_all(_curves(file), request)
+        if only in f"{one.series.where} {one.series.label}"
+    ]
+    if not predictions:
+        raise ResultsError(
+            f"{file}: no curve{f' with {only!r}' if only else ''}: step times of several world"
+            " sizes at one batch are needed"
+        )
+    if as_json:
+        typer.echo(prediction_json(predictions))
+    else:
+        typer.echo(prediction_text(predictions, shutil.get_terminal_size().columns))
+    if plot is not None:
+        _draw(plot, predictions)
+    refused = any(one.refusal is not None for one in predictions)
+    raise typer.Exit(ExitCode.UNDECIDED if refused else ExitCode.PASS)
+
+
+def _curves(file: Path) -> list[Series]:
+    if not _is_baseline(file):
+        return [one for suite in read_results(file).suites for one in measured_series(suite)]
+    store = BaselineStore(file.parent)
+    baseline, structures = store.load(file.stem), store.structures_by_case()
+    published = [one for table in baseline.published for one in published_series(table, structures)]
+    return [*stored_series(baseline), *published]
+
+
+def _is_baseline(file: Path) -> bool:
+    """Whether to read it as one; what is wrong with the file, its reader says."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "accelerator" in content
+
+
+def _sizes(option: str, text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    sizes = [int(part) for part in parts if part.isdecimal() and 0 < int(part) <= _MOST_RANKS]
+    if len(sizes) < len(parts):
+        raise ConfigError(f"{option} {text}: is no list of ranks, as in 16,32,256")
+    return tuple(sorted(set(sizes)))
+
+
+def _positive(option: str, value: float | None) -> float | None:
+    if value is not None and not 0 < value < float("inf"):
+        raise ConfigError(f"{option} {value}: must be over 0")
+    return value
+
+
+def _topology(
+    gpus_per_node: int | None,
+    bandwidths: tuple[float | None, float | None],
+    latencies: tuple[float, float],
+) -> Topology:
+    intra, inter = bandwidths
+    if gpus_per_node is None:
+        if intra is not None or inter is not None:
+            raise ConfigError("--intra-bandwidth and --inter-bandwidth need --gpus-per-node")
+        return flat(Link(latency_s=1.0, bytes_per_s=1.0))  # one link: the fit finds what it is
+    if intra is None or inter is None:
+        raise ConfigError("--gpus-per-node needs --intra-bandwidth and --inter-bandwidth, GB/s")
+    names = ("--intra-bandwidth", "--inter-bandwidth", "--intra-latency", "--inter-latency")
+    for name, value in zip(names, (intra, inter, *latencies), strict=True):
+        _positive(name, value)
+    return Topology(
+        gpus_per_node=gpus_per_node,
+        intra=Link(latency_s=latencies[0] * _MICRO, bytes_per_s=intra * _GIGA),
+        inter=Link(latency_s=latencies[1] * _MICRO, bytes_per_s=inter * _GIGA),
+    )
+
+
+def _check_cost(request: PredictRequest) -> None:
+    limited = request.deadline_h is not None or request.budget is not None
+    if limited and request.samples is None:
+        raise ConfigError("--deadline and --budget need --samples, those of a whole training")
+
+
+def _draw(plot: Path, predictions: list[Prediction]) -> None:
+    # Here, since matplotlib takes half a second that no other command need pay.
+    from ddp_perf.report.prediction_plot import write_prediction_plot
+
+    try:
+        write_prediction_plot(plot, predictions)
+    except OSError as error:
+        raise ResultsError(f"{plot}: cannot be written: {error.strerror}") from None
+    typer.echo(f"written: {plot}", err=True)

@@ -1,0 +1,114 @@
+"""One database by its URL: SQLite or PostgreSQL, with errors that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+import sqlalchemy.event
+from sqlalchemy import Connection, Engine, exc
+
+from ddp_perf.errors import HistoryError
+
+_EXAMPLES = "sqlite:///artifacts/history.sqlite or postgresql://user@host/database"
+_ADVISORY_LOCK = 0x0DD9  # of PostgreSQL: who makes or upgrades the tables holds it
+# What the driver says → what it means, and the remedy.
+_MEANINGS = {
+    "is locked": "another process has been writing here for long; if none is, copy the file",
+    "readonly": "cannot be written: it is read-only; make it writable, or name another",
+    "is full": "cannot be written: the disk is full",
+    "malformed": "is corrupt; restore a copy, or move it away and import the results files anew",
+    "not a database": "is no SQLite database; name another file",
+    "unable to open": "cannot be opened; see that its directory exists and can be written",
+}
+
+
+class Database:
+    """Transactions on the engine of a URL."""
+
+    def __init__(self, url: str, *, patience_s: float) -> None:
+        """Raises HistoryError for a URL that names no such database."""
+        try:
+            parsed = sqlalchemy.make_url(url)
+        except exc.ArgumentError:
+            raise HistoryError(f"{url}: is no URL of a history, as {_EXAMPLES}") from None
+        self.name = parsed.render_as_string(hide_password=True)
+        backend = parsed.get_backend_name()
+        if backend not in ("sqlite", "postgresql"):
+            raise HistoryError(
+                f"{self.name}: a history is kept in SQLite or PostgreSQL: {_EXAMPLES}"
+            )
+        self.is_sqlite = backend == "sqlite"
+        self.path = Path(parsed.database) if self.is_sqlite and parsed.database else None
+        if self.is_sqlite:
+            self._engine = _sqlite(parsed, patience_s)
+        else:
+            self._engine = self._postgresql(parsed, patience_s)
+        self._writer = self._engine.execution_options(writes=True)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Raises HistoryError where the database cannot be read."""
+        with self._told(), self._engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """All of it or nothing; on disk when it ends. Raises HistoryError."""
+        with self._told(), self._writer.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def making_tables(self) -> Iterator[Connection]:
+        """As `writing`, one process at a time."""
+        with self.writing() as connection:
+            if not self.is_sqlite:  # there every writer is alone
+                lock = sqlalchemy.func.pg_advisory_xact_lock(_ADVISORY_LOCK)
+                connection.execute(sqlalchemy.select(lock))
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _postgresql(self, url: sqlalchemy.URL, patience_s: float) -> Engine:
+        try:
+            return sqlalchemy.create_engine(
+                url.set(drivername="postgresql+psycopg"),
+                connect_args={"connect_timeout": max(2, int(patience_s))},
+            )
+        except ImportError:
+            raise HistoryError(
+                f"{self.name}: needs psycopg: pip install 'ddp-perf[postgres]'"
+            ) from None
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """In one line, without the statement and its hundred parameters."""
+        try:
+            yield
+        except exc.DBAPIError as error:
+            said = " ".join(str(error.orig).split())
+            meanings = [meaning for part, meaning in _MEANINGS.items() if part in said]
+            raise HistoryError(f"{self.name}: {meanings[0] if meanings else said}") from None
+        except HistoryError as error:
+            raise HistoryError(f"{self.name}: {error}") from None
+
+
+def _sqlite(url: sqlalchemy.URL, patience_s: float) -> Engine:
+    engine = sqlalchemy.create_engine(url, connect_args={"timeout": patience_s})
+
+    # The driver begins a transaction late, and a reader that becomes a writer may find another
+    # in its way at once, without waiting: so we say when, and writers say so from the start.
+    @sqlalchemy.event.listens_for(engine, "connect")
+    def connect(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+
+    @sqlalchemy.event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine

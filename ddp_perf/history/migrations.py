@@ -1,0 +1,55 @@
+"""The version of a store's tables. A new store gets the newest; an older one is brought to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection, insert, inspect, select, update
+
+from ddp_perf.errors import HistoryError
+from ddp_perf.history.tables import METADATA, SCHEMA
+
+# From version 1 to 2, from 2 to 3, and so on. Each runs once, in the transaction that notes it.
+UPGRADES: tuple[Callable[[Connection], None], ...] = ()
+
+
+def is_current(connection: Connection) -> bool:
+    """Raises HistoryError for a store of a newer ddp-perf, or of another program."""
+    found = _version(connection)
+    if found is not None and found > _newest():
+        raise HistoryError(
+            f"its tables have version {found}, this ddp-perf knows {_newest()}; use the newer"
+            " ddp-perf that wrote it"
+        )
+    return found == _newest()
+
+
+def migrate(connection: Connection) -> None:
+    """Make the tables, or upgrade them. The caller's transaction excludes other writers."""
+    if is_current(connection):
+        return
+    found = _version(connection)
+    if found is None:
+        METADATA.create_all(connection)
+        connection.execute(insert(SCHEMA).values(version=_newest()))
+        return
+    for version, upgrade in enumerate(UPGRADES[found - 1 :], start=found + 1):
+        upgrade(connection)
+        connection.execute(update(SCHEMA).values(version=version))
+
+
+def _newest() -> int:
+    return 1 + len(UPGRADES)
+
+
+def _version(connection: Connection) -> int | None:
+    """None: an empty store."""
+    tables = set(inspect(connection).get_table_names())
+    if SCHEMA.name in tables:
+        return int(connection.execute(select(SCHEMA.c.version)).scalar_one())
+    if others := tables & set(METADATA.tables):
+        raise HistoryError(
+            f"it has a table {sorted(others)[0]!r} that is not of this program; name another"
+            " database"
+        )
+    return None

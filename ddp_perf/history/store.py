@@ -1,0 +1,256 @@
+"""Sessions in and series out. Whoever was told that a session is stored finds it again, once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, RowMapping, and_, or_, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ddp_perf.core.case import Scalar
+from ddp_perf.core.history import (
+    CaseRecord,
+    Figure,
+    Night,
+    Series,
+    SessionInfo,
+    SessionRecord,
+    StoredCase,
+)
+from ddp_perf.core.verdict import Verdict
+from ddp_perf.errors import HistoryError
+from ddp_perf.history.database import Database
+from ddp_perf.history.migrations import is_current, migrate
+from ddp_perf.history.tables import CASES, FIGURES, SESSIONS
+
+PATIENCE_S = 30.0
+TOGETHER = 20  # sessions of one transaction, where many are imported: their rows lie together
+_IDENTITY = (
+    SESSIONS.c.accelerator,
+    SESSIONS.c.host,
+    SESSIONS.c.suite,
+    SESSIONS.c.date,
+    SESSIONS.c.started,
+)
+_ASKED = 500  # rows of one query: databases bound the number of parameters
+T = TypeVar("T")
+_ENCODE = msgspec.json.Encoder(order="deterministic").encode
+_INFO = msgspec.json.Decoder(SessionInfo)
+_VERDICT = msgspec.json.Decoder(Verdict)
+_LAUNCHES = msgspec.json.Decoder(tuple[float, ...])
+_WORK = msgspec.json.Decoder(dict[str, Scalar])
+
+
+class HistoryStore:
+    """The history behind a URL, ``sqlite:///FILE`` or ``postgresql://…``."""
+
+    def __init__(self, url: str, *, create: bool = True, patience_s: float | None = None) -> None:
+        """``create``: begin one where there is none.
+
+        Raises HistoryError where it cannot be opened, is corrupt, or of a newer ddp-perf.
+        """
+        self._database = Database(url, patience_s=PATIENCE_S if patience_s is None else patience_s)
+        self.name = self._database.name
+        # Seen before, and never changed: most cases share their sessions, and most nights
+        # their cases.
+        self._sessions: dict[int, SessionInfo] = {}
+        self._cases: dict[tuple[str, ...], int] = {}
+        path = self._database.path
+        if path is not None and not create and not path.exists():
+            raise HistoryError(f"{self.name}: there is no such file; --ddp-history writes one")
+        if path is not None and create:
+            _make_directory(path)
+        try:
+            self._bring_up_to_date()
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, sessions: Iterable[SessionRecord]) -> int:
+        """Store them in one transaction; on disk when it returns. How many were new.
+
+        A session that is there already is not stored twice; what it had not told then (more
+        launches of a case, a verdict) is taken over. Raises HistoryError; nothing of them is
+        stored then.
+        """
+        records = list(sessions)
+        with self._database.writing() as connection:
+            keys, new = self._session_keys(connection, records)
+            cases = self._case_keys(connection, records)
+            rows = [
+                _figure_row(figure, cases[_case_identity(record, case)], key)
+                for key, record in zip(keys, records, strict=True)
+                for case in record.cases
+                for figure in case.figures
+            ]
+            if rows:
+                rows.sort(key=lambda row: (row["case_key"], row["metric"], row["session_key"]))
+                connection.execute(self._insert_figures(), rows)
+        self._cases |= cases  # only now they are sure to be there
+        return new
+
+    def cases(self) -> list[StoredCase]:
+        """Every case, its newest work last; by accelerator and id."""
+        query = select(CASES).order_by(CASES.c.accelerator, CASES.c.case_id, CASES.c.id)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [
+            StoredCase(
+                key=row["id"],
+                accelerator=row["accelerator"],
+                case_id=row["case_id"],
+                work=_WORK.decode(row["work"]),
+            )
+            for row in rows
+        ]
+
+    def series(self, case: StoredCase, metric: str) -> Series:
+        """The nights of one metric, oldest first; empty where it was never measured."""
+        wanted = and_(FIGURES.c.case_key == case.key, FIGURES.c.metric == metric)
+        with self._database.reading() as connection:
+            rows = connection.execute(select(FIGURES).where(wanted)).mappings().all()
+            if any(row["session_key"] not in self._sessions for row in rows):
+                keys = select(FIGURES.c.session_key).where(wanted)
+                query = select(SESSIONS.c.id, SESSIONS.c.info).where(SESSIONS.c.id.in_(keys))
+                self._sessions |= {
+                    key: _INFO.decode(info) for key, info in connection.execute(query)
+                }
+        nights = [
+            Night(session=self._sessions[row["session_key"]], figure=_figure(row)) for row in rows
+        ]
+        nights.sort(key=lambda night: (night.session.date, night.session.started))
+        return Series(case=case, metric=metric, nights=tuple(nights))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def _bring_up_to_date(self) -> None:
+        with self._database.reading() as connection:
+            current = is_current(connection)
+        if not current:
+            with self._database.making_tables() as connection:
+                migrate(connection)
+
+    def _session_keys(
+        self, connection: Connection, records: Sequence[SessionRecord]
+    ) -> tuple[list[int], int]:
+        """The key of each session, those that are new included, and how many those are."""
+        rows = {_session_identity(record.info): _session_row(record.info) for record in records}
+        known = self._find(connection, SESSIONS.c.id, _IDENTITY, rows)
+        new = [rows[identity] for identity in sorted(rows.keys() - known.keys())]
+        if new:
+            connection.execute(self._insert(SESSIONS).on_conflict_do_nothing(), new)
+            known = self._find(connection, SESSIONS.c.id, _IDENTITY, rows)
+        return [known[_session_identity(record.info)] for record in records], len(new)
+
+    def _case_keys(
+        self, connection: Connection, records: Sequence[SessionRecord]
+    ) -> dict[tuple[str, ...], int]:
+        columns = (CASES.c.accelerator, CASES.c.case_id, CASES.c.work)
+        wanted = {_case_identity(record, case) for record in records for case in record.cases}
+        if wanted <= self._cases.keys():
+            return self._cases
+        known = self._find(connection, CASES.c.id, columns, wanted)
+        new = sorted(wanted - known.keys())  # in one order, so that two writers wait, not clash
+        if new:
+            names = [column.name for column in columns]
+            rows = [dict(zip(names, identity, strict=True)) for identity in new]
+            connection.execute(self._insert(CASES).on_conflict_do_nothing(), rows)
+            known = self._find(connection, CASES.c.id, columns, wanted)
+        return known
+
+    def _find(
+        self,
+        connection: Connection,
+        key: Any,
+        columns: Sequence[Any],
+        wanted: Iterable[tuple[str, ...]],
+    ) -> dict[tuple[str, ...], int]:
+        """The keys of the rows that hold one of the wanted values."""
+        found: dict[tuple[str, ...], int] = {}
+        for batch in batches(wanted, _ASKED):
+            query = select(key, *columns).where(tuple_(*columns).in_(batch))
+            found |= {tuple(row[1:]): row[0] for row in connection.execute(query)}
+        return found
+
+    def _insert(self, table: Any) -> Any:
+        """Both know ON CONFLICT, each by its own name."""
+        return (sqlite if self._database.is_sqlite else postgresql).insert(table)
+
+    def _insert_figures(self) -> Any:
+        """What is there stays, but for what was cut short: by more launches, or its verdict."""
+        statement = self._insert(FIGURES)
+        new = statement.excluded
+        keys = [column.name for column in FIGURES.primary_key]
+        return statement.on_conflict_do_update(
+            index_elements=keys,
+            set_={c.name: new[c.name] for c in FIGURES.columns if c.name not in keys},
+            where=or_(
+                new["count"] > FIGURES.c["count"],
+                and_(new["count"] == FIGURES.c["count"], FIGURES.c.outcome.is_(None)),
+            ),
+        )
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """So many at a time, the last ones perhaps fewer."""
+    rest = iter(items)
+    while batch := list(itertools.islice(rest, size)):
+        yield batch
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HistoryError(f"{path.parent}: cannot be made: {error.strerror}") from None
+
+
+def _session_identity(info: SessionInfo) -> tuple[str, ...]:
+    where = info.environment
+    return where.accelerator_key, where.host, info.suite, info.date, info.started
+
+
+def _session_row(info: SessionInfo) -> dict[str, Any]:
+    names = [column.name for column in _IDENTITY]
+    return {
+        **dict(zip(names, _session_identity(info), strict=True)),
+        "commit": info.environment.commit,
+        "torch": info.environment.torch,
+        "info": _ENCODE(info).decode(),
+    }
+
+
+def _case_identity(record: SessionRecord, case: CaseRecord) -> tuple[str, ...]:
+    return record.info.environment.accelerator_key, case.case_id, _ENCODE(case.work).decode()
+
+
+def _figure_row(figure: Figure, case_key: int, session_key: int) -> dict[str, Any]:
+    verdict = figure.verdict
+    return {
+        "case_key": case_key,
+        "metric": figure.metric,
+        "session_key": session_key,
+        "value": figure.value,
+        "launches": _ENCODE(figure.launches).decode(),
+        "count": len(figure.launches),
+        "outcome": verdict and verdict.outcome.value,
+        "verdict": verdict and _ENCODE(verdict).decode(),
+        "baseline": figure.baseline,
+        "disturbance": figure.disturbance,
+    }
+
+
+def _figure(row: RowMapping) -> Figure:
+    return Figure(
+        metric=row["metric"],
+        value=row["value"],
+        launches=_LAUNCHES.decode(row["launches"]),
+        verdict=row["verdict"] and _VERDICT.decode(row["verdict"]),
+        baseline=row["baseline"],
+        disturbance=row["disturbance"],
+    )

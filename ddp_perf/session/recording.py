@@ -1,0 +1,64 @@
+"""A suite's result in the form that the history keeps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from ddp_perf.core.baseline import CONTROL, Session
+from ddp_perf.core.history import CaseRecord, Figure, SessionInfo, SessionRecord
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import METRICS, STRUCTURE
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.saving import new_sessions
+
+_KEPT = (*(metric.name for metric in METRICS), CONTROL)
+
+
+def record_of(result: SuiteResult) -> SessionRecord:
+    """Every case that was measured without a failed launch, whatever its verdicts."""
+    measured = new_sessions(result)
+    return SessionRecord(
+        info=SessionInfo(
+            suite=result.suite,
+            tier=result.tier,
+            date=result.date,
+            started=_first_launch(result),
+            environment=result.environment,
+            injections=result.injections,
+        ),
+        cases=tuple(
+            CaseRecord(
+                case_id=new.case.id,
+                work=new.case.work(),
+                figures=tuple(_figures(result, new.case.id, new.session)),
+            )
+            for new in measured
+        ),
+    )
+
+
+def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[Figure]:
+    for metric in _KEPT:
+        values, finding = session.values(metric), result.finding(case_id, metric)
+        if values:
+            yield _figure(metric, values, finding)
+    if (finding := result.finding(case_id, STRUCTURE)) is not None:
+        yield _figure(STRUCTURE, [], finding)
+
+
+def _figure(metric: str, values: list[float], finding: Finding | None) -> Figure:
+    return Figure(
+        metric=metric,
+        value=statistics.median(values) if values else None,
+        launches=tuple(values),
+        verdict=finding.verdict if finding else None,
+        baseline=finding.baseline if finding else None,
+        disturbance=finding.disturbance if finding else None,
+    )
+
+
+def _first_launch(result: SuiteResult) -> str:
+    """When it began; "" where none finished. It stays as it is while the session grows."""
+    started = [m.launches[0].started for m in result.measurements.values() if m.launches]
+    return started[0] if started else ""

@@ -1,0 +1,80 @@
+"""Histories of one case: nights by their number, and whole series."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.history import (
+    CaseRecord,
+    Figure,
+    Night,
+    Series,
+    SessionInfo,
+    SessionRecord,
+    StoredCase,
+)
+from ddp_perf.core.verdict import Outcome, Verdict
+from tests.builders import make_case, make_environment
+
+
+def make_night(
+    case: Case, number: int, step_s: float, *, outcome: Outcome = Outcome.PASS, **environment: Any
+) -> SessionRecord:
+    """Night ``number``, from 0, of a case; a commit and a date of its own."""
+    day = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
+    date = (day + datetime.timedelta(days=number)).isoformat(timespec="seconds")
+    launches = (step_s * 0.99, step_s, step_s * 1.01)
+    figure = Figure(
+        metric="step_time",
+        value=step_s,
+        launches=launches,
+        verdict=Verdict(outcome=outcome, reason="because"),
+    )
+    return SessionRecord(
+        info=SessionInfo(
+            suite=case.suite,
+            tier=case.tier,
+            date=date,
+            started=date,
+            environment=make_environment(**{"commit": f"{number:012x}", **environment}),
+        ),
+        cases=(CaseRecord(case_id=case.id, work=case.work(), figures=(figure,)),),
+    )
+
+
+def make_series(
+    values: Sequence[float],
+    *,
+    case: Case | None = None,
+    key: int = 1,
+    outcomes: Mapping[int, Outcome] | None = None,
+    injected: Collection[int] = (),
+    **environment: Callable[[int], Any],
+) -> Series:
+    """A night for each value; ``environment`` holds a function of the night's number each."""
+    case = case or make_case()
+    nights = []
+    for number, value in enumerate(values):
+        where = {name: of(number) for name, of in environment.items()}
+        outcome = (outcomes or {}).get(number, Outcome.PASS)
+        record = make_night(case, number, value, outcome=outcome, **where)
+        info = record.info
+        if number in injected:
+            info = msgspec.structs.replace(info, injections=("compute:5%",))
+        nights.append(Night(session=info, figure=record.cases[0].figures[0]))
+    stored = StoredCase(key=key, accelerator="cpu-some-2c-host", case_id=case.id, work=case.work())
+    return Series(case=stored, metric="step_time", nights=tuple(nights))
+
+
+def stepped(at: int = 20, nights: int = 40, ratio: float = 1.05) -> list[float]:
+    """Step times of 10 ms that differ by 0.2 %, and by ``ratio`` from night ``at`` on."""
+    values = 0.01 * np.exp(np.random.default_rng(1).normal(0, 0.002, nights))
+    values[at:] *= ratio
+    slower: list[float] = values.tolist()
+    return slower

@@ -1,0 +1,189 @@
+"""``ddp-perf baseline``: what is stored, what changed, what may be stored, what is known."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.app import app
+from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.report.results import write_results
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_measurement,
+    make_result,
+    make_session,
+)
+
+CASE = make_case()
+KEY = "cpu-some-2c-host"
+ENTRY = Rebaseline(date="2026-01-05", commit="abc", reason="larger buckets", ratio=1.2)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["baseline", *map(str, arguments)])
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return BaselineStore(tmp_path / "baselines")
+
+
+@pytest.fixture
+def stored(store):
+    """A file of one case that was re-baselined once."""
+    case = make_case_baseline(CASE, make_session([0.012]), log=(ENTRY,))
+    return store.update(KEY, lambda _: make_baseline({CASE.id: case}))
+
+
+@pytest.fixture
+def results(tmp_path):
+    """``results(**changes)`` writes a results file."""
+
+    def write(*, complete=True, step_s=(0.01, 0.0101), **changes):
+        path = tmp_path / "results.json"
+        result = make_result([make_measurement(CASE, step_s)], **changes)
+        write_results(path, [result], complete=complete)
+        return path
+
+    return write
+
+
+def test_list(stored):
+    done = run("list")
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1].split() == [KEY, "1", "1", "2026-01-01", "0", "0"]
+    assert json.loads(run("list", "--json").stdout)[0]["accelerator"] == KEY
+
+
+def test_show_tells_how_far_the_level_came_since_the_first(stored):
+    done = run("show", KEY)
+
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1].split()[1:] == ["1", "2026-01-01", "12.00", "+20.0", "%"]
+    assert json.loads(run("show", KEY, CASE.id, "--json").stdout)["cases"].keys() == {CASE.id}
+
+
+def test_log_tells_why_a_level_was_replaced(stored):
+    done = run("log")
+
+    assert done.exit_code == 0
+    assert f"2026-01-05 {CASE.id} on {KEY}: +20.0 % at commit abc:" in " ".join(done.stdout.split())
+    assert "larger buckets" in done.stdout
+    assert json.loads(run("log", "--json").stdout)[KEY][CASE.id][0]["ratio"] == 1.2
+
+
+def test_diff_of_two_files_by_any_name(stored, tmp_path):
+    old = tmp_path / "old"
+    slower = msgspec.json.decode(stored.read_bytes())
+    slower["cases"][CASE.id]["sessions"][0]["launches"][0]["step_time"] = 0.01
+    old.write_bytes(msgspec.json.encode(slower))
+
+    done = run("diff", old, stored)
+
+    assert done.exit_code == 1, done.output
+    assert f"{CASE.id}: changed" in done.stdout
+    assert "step time 0.01 → 0.012 (+20.0 %)" in done.stdout
+    level = json.loads(run("diff", old, stored, "--json").stdout)["cases"][0]["levels"][0]
+    assert (level["old"], level["new"]) == (0.01, 0.012)
+    same = run("diff", stored, stored)
+    assert (same.exit_code, same.stdout) == (0, "no difference\n")
+
+
+def test_promote_stores_a_session_once(results, store):
+    first, second = run("promote", results()), run("promote", results(), "--mode", "append")
+
+    assert first.exit_code == 0, first.output
+    assert "stored (missing)" in first.stdout
+    assert second.exit_code == 1
+    assert "this very session is stored already" in " ".join(second.stdout.split())
+    assert len(store.load(KEY).cases[CASE.id].sessions) == 1
+
+
+def test_promote_says_why_a_case_is_not_stored(results):
+    done = run("promote", results(step_s=(0.01, 0.03)), "--json")
+
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)[CASE.id].startswith("not stored: too noisy")
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "says"),
+    [
+        ({"complete": False}, [], "was written while its session was still running"),
+        ({"injections": ("compute:5%",)}, [], "what --ddp-inject slowed is no baseline"),
+        ({}, ["--mode", "accept"], "--reason: goes with --mode accept, which needs it"),
+        ({}, ["--reason", "x"], "--reason: goes with --mode accept, which needs it"),
+        ({}, ["--mode", "always"], "'always' is none of missing, append, accept"),
+    ],
+)
+def test_promote_refuses(results, store, changes, arguments, says):
+    done = run("promote", results(**changes), *arguments)
+
+    assert done.exit_code == 4
+    assert says in done.stderr
+    assert not store.path(KEY).exists()
+
+
+def test_ack_is_written_replaced_and_shown(stored, store):
+    arguments = ("ack", CASE.id, "--until", "2026-12-31", "--reason")
+
+    for reason in ("new kernel", "see #12"):
+        done = run(*arguments, reason)
+        assert done.exit_code == 0, done.output
+
+    (said,) = store.load(KEY).acknowledged
+    assert (said.case, said.metric, said.reason) == (CASE.id, "step_time", "see #12")
+    assert f'step time of {CASE.id} until 2026-12-31: "see #12"' in " ".join(
+        run("show", KEY).stdout.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["ack", CASE.id[:-1]], f"did you mean '{CASE.id}'?"),
+        (["ack", CASE.id, "--metric", "speed"], "'speed' is none of step_time"),
+        (["ack", CASE.id, "--accelerator", "t4"], "baselines/t4.json: no such file"),
+        (["ack", CASE.id, "--until", "soon"], "'soon' is no date as 2026-12-31"),
+    ],
+)
+def test_ack_refuses(stored, store, arguments, says):
+    before = store.path(KEY).read_bytes()
+
+    done = run(*arguments, "--reason", "r", *(() if "--until" in arguments else UNTIL))
+
+    assert done.exit_code == 4
+    assert says in done.stderr
+    assert store.path(KEY).read_bytes() == before
+
+
+UNTIL = ("--until", "2026-12-31")
+
+
+def test_a_case_of_two_machines_must_be_told_apart(stored, store):
+    case = make_case_baseline(CASE)
+    store.update("t4", lambda _: make_baseline({CASE.id: case}, accelerator="t4"))
+    arguments = ("ack", CASE.id, "--reason", "r", *UNTIL)
+
+    assert f"is stored for {KEY}, t4: name one, --accelerator" in run(*arguments).stderr
+    assert run(*arguments, "--accelerator", "t4").exit_code == 0
+    assert store.load(KEY).acknowledged == ()
+    assert len(store.load("t4").acknowledged) == 1
+
+
+@pytest.mark.parametrize("command", [("list",), ("log",), ("show", "h200"), ("diff", "a", "b")])
+def test_a_file_that_is_not_there(command):
+    done = run(*command)
+
+    assert done.exit_code == 4
+    assert "no such file" in done.stderr or "no baseline file here" in done.stderr

@@ -1,0 +1,171 @@
+"""``ddp-perf history`` and ``bisect-range``: shown, imported, or refused in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.cli.app import app
+from ddp_perf.history.store import HistoryStore
+from ddp_perf.report.results import write_results
+from tests.builders import make_case, make_measurement, make_result
+from tests.nights import make_night, stepped
+
+CASE = make_case()
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path
+
+
+@pytest.fixture
+def append(here):
+    """``append(values)`` writes a night for each to the default history."""
+
+    def write(values, case=CASE, **environment):
+        nights = [make_night(case, n, value, **environment) for n, value in enumerate(values)]
+        with contextlib.closing(HistoryStore("sqlite:///artifacts/history.sqlite")) as store:
+            store.append(nights)
+
+    return write
+
+
+@pytest.fixture
+def results(here):
+    """A results file of one session."""
+    path = here / "results.json"
+    write_results(path, [make_result([make_measurement(CASE, [0.01, 0.011])])], complete=True)
+    return path
+
+
+def test_without_a_case_all_are_shown(append):
+    append(stepped())
+    append(stepped(ratio=1.0), case=make_case(id="another"))
+
+    done = run("history")
+
+    assert done.exit_code == 0, done.output
+    assert [line.split()[0] for line in done.stdout.splitlines()[3:5]] == ["another", CASE.id]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("words", [("history",), ("history", "show")])
+def test_one_case_is_shown_and_drawn(append, here, words):
+    append(stepped())
+
+    done = run(*words, CASE.id, "--plot", "plot.png")
+
+    assert done.exit_code == 0, done.output
+    assert "between 2026-01-20 and 2026-01-21" in " ".join(done.stdout.split())
+    assert done.stdout.endswith("written: plot.png\n")
+    assert (here / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json(append):
+    append(stepped())
+
+    (data,) = json.loads(run("history", CASE.id, "--json").stdout)
+
+    assert data["series"]["case"]["case_id"] == CASE.id
+
+
+def test_a_case_of_two_machines_is_shown_on_both_and_not_drawn(append):
+    append(stepped())
+    append(stepped(), accelerator_key="h200", host="gpu")
+
+    assert run("history", CASE.id).stdout.count("step time") == 2
+    done = run("history", CASE.id, "--plot", "plot.png")
+    assert done.exit_code == 4
+    assert "measured on cpu-some-2c-host, h200" in done.stderr
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(1.05, 1), (1.0, 0)])
+def test_the_range_of_a_change_and_its_exit_code(append, ratio, code):
+    append(stepped(ratio=ratio))
+
+    done = run("bisect-range", CASE.id)
+
+    assert done.exit_code == code, done.output
+    assert ("git bisect start 000000000014 000000000013" in done.stdout) == (code == 1)
+
+
+def test_a_file_is_imported_once(results):
+    done = run("history", "import", results, results)
+    assert done.exit_code == 0, done.output
+    assert "2 suites of 2 files: 1 new in sqlite:///artifacts/history.sqlite" in done.stdout
+
+    again = run("history", "import", results)
+    assert "1 suites of 1 files: 0 new" in again.stdout
+    assert json.loads(run("history", "--json").stdout)[0]["series"]["nights"][0]["figure"][
+        "launches"
+    ] == [0.01, 0.011]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: text[: len(text) // 2], "cut short"),
+        (lambda text: text.replace('"schema_version":1', '"schema_version":9'), "is 9, this"),
+        (lambda text: text.replace('"wall_s":1.0', '"wall_s":NaN', 1), "wall_s: Expected `float`"),
+        (lambda text: text.replace('"step_time":0.01,', '"step_time":-1.0,'), "no measured figure"),
+    ],
+    ids=["truncated", "other version", "NaN", "negative"],
+)
+def test_a_bad_results_file_is_refused_by_name_and_nothing_is_stored(results, change, says):
+    text = results.read_text()
+    assert change(text) != text
+    results.write_text(change(text))
+
+    done = run("history", "import", results)
+
+    assert done.exit_code == 4
+    assert says in done.stderr
+    assert done.stderr.startswith(f"ddp-perf: {results}: ")
+    assert done.stderr.count("\n") == 1
+    assert run("history").exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["history"], "there is no such file; --ddp-history writes one"),
+        (["history", "--history", "nonsense"], "nonsense: is no URL of a history"),
+        (["bisect-range", "x", "--metric", "speed"], "'speed' is none of step_time, tail"),
+        (["bisect-range"], "Missing argument 'CASE'"),
+        (["history", "--plot", "a.png"], "draws one case; name it"),
+        (["history", "import"], "Missing argument"),
+    ],
+)
+def test_usage(arguments, says):
+    done = run(*arguments)
+
+    assert done.exit_code == 4
+    assert says in done.stderr
+
+
+def test_an_unknown_case_and_one_without_the_metric(append):
+    append(stepped())
+
+    assert f"did you mean '{CASE.id}'?" in run("history", CASE.id[:-1]).stderr
+    done = run("history", CASE.id, "--metric", "peak_memory")
+    assert done.exit_code == 4
+    assert f"holds no night of {CASE.id} with peak_memory" in done.stderr
+
+
+def test_a_plot_that_cannot_be_written(append):
+    append(stepped())
+
+    done = run("history", CASE.id, "--plot", "nowhere/plot.png")
+
+    assert done.exit_code == 4
+    assert "nowhere/plot.png: cannot be written: No such file" in done.stderr

@@ -1,0 +1,163 @@
+"""``ddp-perf predict``: what it reads, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.app import app
+from ddp_perf.report.results import write_results
+from tests.builders import (
+    make_baseline,
+    make_case_baseline,
+    make_cases,
+    make_measurement,
+    make_result,
+    make_session,
+)
+
+BASELINES = Path(__file__).parents[3] / "baselines"
+DOCUMENT_004 = BASELINES / "v100-infiniband-hdr.json"
+DOCUMENT_000 = BASELINES / "v100-pcie-16gb.json"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["predict", *map(str, arguments)])
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A results file of one, two and four ranks."""
+    steps = {1: [0.010, 0.0101, 0.0102], 2: [0.012, 0.0121, 0.0122], 4: [0.014, 0.0141, 0.0142]}
+    cases = make_cases(world_sizes=[1, 2, 4])
+    result = make_result([make_measurement(case, steps[case.world_size]) for case in cases])
+    write_results(tmp_path / "results.json", [result], complete=True)
+    return tmp_path / "results.json"
+
+
+def test_document_004_fitted_on_up_to_8_gpus_holds_16_and_32():
+    done = run(DOCUMENT_004, "--only", "ddp", "--fit", "1,2,4,8", "--json")
+
+    assert done.exit_code == 0, done.output
+    (prediction,) = json.loads(done.stdout)["predictions"]
+    steps = {step["world_size"]: step for step in prediction["steps"]}
+    assert prediction["fitted"] == [1, 2, 4, 8]
+    for ranks in (16, 32):
+        band = steps[ranks]["step_s"]
+        assert band["low"] < steps[ranks]["given_s"] < band["high"]
+        assert (band["high"] - band["low"]) / 2 < 0.1 * band["value"]
+    assert {16, 32, 256, 1024, 16384} <= steps.keys()
+
+
+def test_document_000_is_undecided_and_says_why():
+    done = run(DOCUMENT_000)
+
+    assert done.exit_code == 2
+    assert done.stdout.count("NOT PREDICTED: contradiction") == 2
+
+
+def test_a_contradiction_is_none_the_less_one_where_half_of_it_is_asked_for():
+    done = run(DOCUMENT_000, "--only", "batch 256")
+
+    assert done.exit_code == 2
+    assert done.stdout.count("NOT PREDICTED: contradiction") == 1
+
+
+def test_results_of_a_session_are_predicted_from(results):
+    done = run(results, "--world-sizes", "8")
+
+    assert done.exit_code == 0, done.output
+    assert "quick: mlp-ddp-fp32-b64 (measured)" in done.stdout
+    assert "fitted on 1, 2, 4 ranks" in done.stdout
+
+
+def test_a_baseline_of_measured_cases_too(tmp_path):
+    one, two = make_cases()
+    cases = {
+        one.id: make_case_baseline(one, make_session([0.010, 0.011, 0.012])),
+        two.id: make_case_baseline(two, make_session([0.012, 0.013, 0.014])),
+    }
+    path = BaselineStore(tmp_path).update("x9", lambda _: make_baseline(cases, accelerator="x9"))
+
+    done = run(path, "--world-sizes", "8")
+
+    assert done.exit_code == 0, done.output
+    assert "x9: mlp-ddp-fp32-b64 (measured)" in done.stdout
+
+
+def test_nodes_a_price_and_a_deadline(results):
+    done = run(
+        *(results, "--world-sizes", "8,16", "--gpus-per-node", 4, "--intra-bandwidth", 100),
+        *("--inter-bandwidth", 10, "--price-per-gpu-hour", 3, "--samples", 1e9, "--deadline", 40),
+    )
+
+    assert done.exit_code == 0, done.output
+    assert "hierarchical" in done.stdout
+    assert "best within what was asked for" in done.stdout
+
+
+def test_the_plot_is_written_and_said_on_stderr(results, tmp_path):
+    done = run(results, "--plot", tmp_path / "p.png", "--json")
+
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert "p.png" in done.stderr
+    json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--world-sizes", "16,x"], "--world-sizes 16,x: is no list", id="sizes"),
+        pytest.param(["--world-sizes", "0"], "--world-sizes 0: is no list", id="no rank"),
+        pytest.param(["--fit", ""], "--fit : is no list of ranks", id="fit"),
+        pytest.param(["--change", "magic"], "--change magic: no such change", id="change"),
+        pytest.param(["--deadline", "9"], "need --samples", id="deadline"),
+        pytest.param(["--samples", "-1"], "--samples -1.0: must be over 0", id="negative"),
+        pytest.param(["--samples", "nan"], "--samples nan: must be over 0", id="NaN"),
+        pytest.param(["--inter-bandwidth", "9"], "need --gpus-per-node", id="no node"),
+        pytest.param(["--gpus-per-node", "8"], "needs --intra-bandwidth and", id="no bandwidth"),
+        pytest.param(["--only", "nothing"], "no curve with 'nothing'", id="none"),
+        pytest.param(["--plot", "no/such/folder.png"], "cannot be written", id="plot"),
+    ],
+)
+def test_a_mistake_is_refused_in_one_line(results, arguments, said):
+    done = run(results, *arguments)
+
+    assert done.exit_code == 4
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(None, "cannot be read: No such file", id="missing"),
+        pytest.param("{", "cut short, or no JSON", id="cut short"),
+        pytest.param("[]", "so no results file", id="other JSON"),
+        pytest.param('{"accelerator": "x"}', "not a baseline file", id="broken baseline"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, said):
+    path = tmp_path / "file.json"
+    if content is not None:
+        path.write_text(content)
+
+    done = run(path)
+
+    assert done.exit_code == 4
+    assert said in done.stderr
+
+
+def test_without_the_structures_the_buckets_are_not_known(tmp_path):
+    """So document 000's two batches could be reconciled by overlap: no contradiction is shown."""
+    shutil.copy(DOCUMENT_000, tmp_path)
+
+    done = run(tmp_path / DOCUMENT_000.name)
+
+    assert done.exit_code == 0, done.output
+    assert "buckets are not stated" in done.stdout

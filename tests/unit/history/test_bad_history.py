@@ -1,0 +1,131 @@
+"""A store that cannot be used says which, why, and what to do, in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+
+import pytest
+
+from ddp_perf.errors import HistoryError
+from ddp_perf.history.store import HistoryStore
+from tests.builders import make_case
+from tests.nights import make_night
+
+RECORD = make_night(make_case(), 0, 0.01)
+
+
+def told(caught, path):
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A SQLite history of one night."""
+    path = tmp_path / "history.sqlite"
+    with contextlib.closing(HistoryStore(f"sqlite:///{path}")) as store:
+        store.append([RECORD])
+    return path
+
+
+def nights(path):
+    with contextlib.closing(HistoryStore(f"sqlite:///{path}", create=False)) as store:
+        return [n for case in store.cases() for n in store.series(case, "step_time").nights]
+
+
+def test_a_locked_file(path):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        store = HistoryStore(f"sqlite:///{path}", patience_s=0.01)
+        with pytest.raises(HistoryError) as caught:
+            store.append([make_night(make_case(), 1, 0.01)])
+        store.close()
+
+    assert "another process has been writing here for long" in told(caught, path)
+    assert len(nights(path)) == 1
+
+
+def test_a_read_only_file(path):
+    store = HistoryStore(f"sqlite:///file:{path}?mode=ro&uri=true")
+    with pytest.raises(HistoryError) as caught:
+        store.append([make_night(make_case(), 1, 0.01)])
+    store.close()
+
+    assert "it is read-only; make it writable" in told(caught, path)
+
+
+def test_a_full_disk(path):
+    store = HistoryStore(f"sqlite:///{path}")
+    with store._database.reading() as connection:  # as little room as the file takes now
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    many = [make_night(make_case(), number, 0.01) for number in range(1, 500)]
+    with pytest.raises(HistoryError) as caught:
+        store.append(many)
+    store.close()
+
+    assert "the disk is full" in told(caught, path)
+    assert len(nights(path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        pytest.param(b"no database at all\n" * 100, "is no SQLite database", id="text"),
+        pytest.param(None, "is corrupt; restore a copy", id="overwritten pages"),
+    ],
+)
+def test_a_corrupt_file(path, content, says):
+    data = path.read_bytes()
+    path.write_bytes(content or data[:100] + b"\xff" * (len(data) - 100))
+    broken = path.read_bytes()
+
+    with pytest.raises(HistoryError) as caught:
+        HistoryStore(f"sqlite:///{path}")
+
+    assert says in told(caught, path)
+    assert path.read_bytes() == broken
+
+
+def test_a_missing_file_is_not_made_by_reading(tmp_path):
+    path = tmp_path / "nowhere" / "history.sqlite"
+
+    with pytest.raises(HistoryError) as caught:
+        HistoryStore(f"sqlite:///{path}", create=False)
+
+    assert "there is no such file; --ddp-history writes one" in told(caught, path)
+    assert not path.parent.exists()
+
+
+def test_its_directory_is_made(tmp_path):
+    path = tmp_path / "new" / "history.sqlite"
+    HistoryStore(f"sqlite:///{path}").close()
+
+    assert path.exists()
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(HistoryError) as caught:
+        HistoryStore(f"sqlite:///{tmp_path}/file/deeper/history.sqlite")
+
+    assert "cannot be made: Not a directory" in told(caught, tmp_path / "file" / "deeper")
+
+
+@pytest.mark.parametrize("url", ["history.sqlite", "mysql://host/db", "sqlite"])
+def test_what_names_no_database(url):
+    with pytest.raises(HistoryError, match=r"sqlite:///artifacts/history\.sqlite"):
+        HistoryStore(url)
+
+
+def test_a_server_that_does_not_answer_and_no_password_is_told():
+    with pytest.raises(HistoryError) as caught:
+        HistoryStore("postgresql://me:secret@127.0.0.1:1/nothing", patience_s=2)
+
+    message = told(caught, "postgresql://me:***@127.0.0.1:1/nothing")
+    assert "refused" in message
+    assert "secret" not in message

@@ -1,0 +1,101 @@
+"""What a session appends, and what becomes of its results where the history takes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+
+import pytest
+
+from ddp_perf.errors import HistoryError
+from ddp_perf.history import store as store_module
+from ddp_perf.history.store import HistoryStore
+from ddp_perf.plugin.history import HistoryLog
+from ddp_perf.report.results import read_results
+from tests.builders import make_case, make_measurement, make_result
+
+RESULT = make_result([make_measurement(make_case(), [0.01, 0.011])])
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/history.sqlite"
+
+
+@pytest.fixture
+def locked(url, tmp_path, monkeypatch):
+    """A history that another process writes."""
+    monkeypatch.setattr(store_module, "PATIENCE_S", 0.01)
+    HistoryStore(url).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "history.sqlite")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def test_each_suite_is_there_as_soon_as_it_is_judged(url, tmp_path):
+    log = HistoryLog(url, tmp_path)
+    log.check()
+    log.append(RESULT)
+
+    with contextlib.closing(HistoryStore(url, create=False)) as store:
+        (case,) = store.cases()
+        assert len(store.series(case, "step_time").nights) == 1
+    log.close()
+    assert log.error is None
+    assert log.summary() == f"appended to the history {url}"
+
+
+def test_without_a_url_nothing_happens(tmp_path):
+    log = HistoryLog(None, tmp_path)
+    log.check()
+    log.append(RESULT)
+    log.close()
+
+    assert (log.error, log.summary()) == (None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_that_the_history_does_not_take_are_kept_beside(url, tmp_path, locked):
+    log = HistoryLog(url, tmp_path)
+    log.check()  # reading it is possible
+    log.append(RESULT)
+    log.close()
+
+    assert log.summary() is None
+    assert "another process has been writing here for long" in log.error
+    kept = tmp_path / "history-refused-20260102T030405.json"
+    assert f"ddp-perf history import {kept} --history {url} appends it" in log.error
+    assert "\n" not in log.error
+    assert read_results(kept).suites == (RESULT,)
+
+
+def test_what_could_be_kept_nowhere_is_said(url, tmp_path, locked):
+    log = HistoryLog(url, tmp_path / "gone")
+    log.append(RESULT)
+    log.close()
+
+    assert "what was measured is not kept either: " in log.error
+    assert "cannot be written: No such file" in log.error
+
+
+def test_a_suite_that_was_taken_later_is_not_kept_beside(url, tmp_path, monkeypatch):
+    log = HistoryLog(url, tmp_path)
+
+    def fail(self, sessions):
+        raise HistoryError("no")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(HistoryStore, "append", fail)
+        log.append(RESULT)
+    log.append(RESULT)
+    log.close()
+
+    assert log.error is None
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_a_history_that_cannot_be_opened_is_refused_before_anything_is_measured(tmp_path):
+    (tmp_path / "history.sqlite").write_bytes(b"no database\n" * 100)
+
+    with pytest.raises(HistoryError, match="is no SQLite database"):
+        HistoryLog(f"sqlite:///{tmp_path}/history.sqlite", tmp_path).check()

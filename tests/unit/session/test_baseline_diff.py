@@ -1,0 +1,87 @@
+"""A diff says what a reviewer must know: levels, work, structure, machines, reasons."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.session.baseline_diff import diff_baselines
+from tests.builders import (
+    make_acknowledgement,
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_environment,
+    make_session,
+    make_structure,
+)
+
+CASE = make_case()
+STORED = make_case_baseline(CASE, make_session([0.01, 0.01]))
+
+
+def diff(new, old=STORED):
+    return diff_baselines(make_baseline({CASE.id: old}), make_baseline({CASE.id: new})).cases
+
+
+def test_the_same_file_has_no_difference():
+    assert diff(STORED) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "sessions"),
+    [({}, {CASE.id: STORED}, "added", (0, 1)), ({CASE.id: STORED}, {}, "removed", (1, 0))],
+)
+def test_a_case_that_came_or_went(old, new, kind, sessions):
+    (found,) = diff_baselines(make_baseline(old), make_baseline(new)).cases
+
+    assert (found.case_id, found.kind, found.sessions) == (CASE.id, kind, sessions)
+
+
+def test_a_level_that_moved_with_its_reason():
+    entry = Rebaseline(date="2026-01-02", commit="abc", reason="larger buckets", ratio=1.2)
+    new = make_case_baseline(CASE, make_session([0.012], day=2), log=(entry,))
+    (found,) = diff(new)
+
+    (level,) = found.levels
+    assert (level.metric, level.old, level.new) == ("step_time", 0.01, 0.012)
+    assert level.ratio == pytest.approx(1.2)
+    assert found.log == (entry,)
+
+
+def test_sessions_beyond_the_reference_move_no_level():
+    nights = [make_session([0.01], day=day) for day in range(1, 6)]
+    old = make_case_baseline(CASE, *nights)
+    (found,) = diff(make_case_baseline(CASE, *nights, make_session([0.05], day=6)), old)
+
+    assert found.levels == ()
+    assert found.sessions == (5, 6)
+
+
+def test_other_work_and_another_structure_are_named():
+    new = make_case_baseline(
+        make_case(batch_size=128),
+        make_session([0.01, 0.01]),
+        structure=make_structure(gradient_bytes=1, buckets=(1, 2)),
+    )
+    (found,) = diff(new)
+
+    assert found.work == ("batch_size 64 → 128",)
+    assert found.structure == ("gradient_bytes 3232 → 1", "buckets 1 → 2")
+
+
+def test_another_version_in_the_newest_session_is_named():
+    session = msgspec.structs.replace(
+        make_session([0.01], day=2), environment=make_environment(torch="2.14.0")
+    )
+    (found,) = diff(make_case_baseline(CASE, *STORED.sessions, session))
+
+    assert found.environment == ("torch 2.13.0 → 2.14.0",)
+
+
+def test_what_was_acknowledged_and_what_no_longer_is():
+    one, two = make_acknowledgement(CASE), make_acknowledgement(CASE, metric="tail")
+    found = diff_baselines(make_baseline(acknowledged=(one,)), make_baseline(acknowledged=(two,)))
+
+    assert (found.acknowledged, found.withdrawn) == ((two,), (one,))

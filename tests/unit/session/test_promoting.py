@@ -1,0 +1,95 @@
+"""A results file becomes a baseline under the very rules of --save-baseline."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.errors import BaselineError
+from ddp_perf.session.promoting import promote
+from tests.builders import (
+    make_acknowledgement,
+    make_baseline,
+    make_case,
+    make_finding,
+    make_measurement,
+    make_result,
+)
+
+CASE = make_case()
+KEY = "cpu-some-2c-host"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return BaselineStore(tmp_path)
+
+
+def make_session(*step_s, date="2026-01-02T03:04:05+00:00", **changes):
+    return make_result([make_measurement(CASE, step_s or (0.01, 0.0101))], date=date, **changes)
+
+
+def stored(store):
+    return store.load(KEY).cases
+
+
+def test_a_case_without_a_baseline_gets_one(store):
+    promoted = promote(make_session(), store, mode="missing", reason=None)
+
+    assert promoted.saved == {CASE.id: f"stored (missing) in {store.path(KEY)}"}
+    assert len(stored(store)[CASE.id].sessions) == 1
+
+
+@pytest.mark.parametrize("mode", ["missing", "append", "accept"])
+def test_the_same_session_is_never_stored_twice(store, mode):
+    promote(make_session(), store, mode="missing", reason=None)
+    promoted = promote(make_session(), store, mode=mode, reason="again")
+
+    assert promoted.saved == {}
+    assert "this very session is stored already" in promoted.not_saved[CASE.id]
+    assert len(stored(store)[CASE.id].sessions) == 1
+    assert stored(store)[CASE.id].log == ()
+
+
+def test_another_session_is_appended(store):
+    promote(make_session(), store, mode="missing", reason=None)
+    promote(make_session(date="2026-01-03T00:00:00+00:00"), store, mode="append", reason=None)
+
+    assert len(stored(store)[CASE.id].sessions) == 2
+
+
+@pytest.mark.parametrize(
+    ("session", "why"),
+    [
+        (make_session(0.01), "one launch says nothing"),
+        (make_session(0.01, 0.03), "too noisy"),
+        (
+            make_session(findings=(make_finding(CASE, Outcome.INVALID),)),
+            "the measurement is INVALID",
+        ),
+    ],
+)
+def test_what_save_baseline_refuses_is_refused(store, session, why):
+    promoted = promote(session, store, mode="missing", reason=None)
+
+    assert why in promoted.not_saved[CASE.id]
+    assert stored(store) == {}
+
+
+def test_ranks_slowed_on_purpose_are_no_baseline(store):
+    with pytest.raises(BaselineError, match=r"what --ddp-inject slowed .* \(compute:5%\)"):
+        promote(make_session(injections=("compute:5%",)), store, mode="missing", reason=None)
+
+
+def test_accepting_ends_what_was_acknowledged_of_the_case(store):
+    promote(make_session(), store, mode="missing", reason=None)
+    said = (make_acknowledgement(CASE), make_acknowledgement(CASE, case="another"))
+    store.update(
+        KEY, lambda now: make_baseline(cases=now.cases, units=now.units, acknowledged=said)
+    )
+    later = make_session(0.012, 0.0121, date="2026-01-03T00:00:00+00:00")
+    promote(later, store, mode="accept", reason="known")
+
+    assert [a.case for a in store.load(KEY).acknowledged] == ["another"]
+    assert stored(store)[CASE.id].log[0].reason == "known"

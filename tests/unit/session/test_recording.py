@@ -1,0 +1,69 @@
+"""A result as the history keeps it: every figure of whole cases, with its verdict."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.recording import record_of
+from tests.builders import make_case, make_failure, make_finding, make_measurement, make_result
+
+
+def figures_of(result):
+    (case,) = record_of(result).cases
+    return {figure.metric: figure for figure in case.figures}
+
+
+def test_a_figure_is_the_median_of_its_launches_with_what_was_judged_of_it():
+    case = make_case()
+    finding = make_finding(case, Outcome.SUSPECT, ratio=1.1, baseline=0.01)
+    result = make_result([make_measurement(case, [0.011, 0.013, 0.012])], findings=(finding,))
+
+    step = figures_of(result)["step_time"]
+
+    assert (step.value, step.launches) == (0.012, (0.011, 0.013, 0.012))
+    assert (step.verdict, step.baseline) == (finding.verdict, 0.01)
+
+
+def test_what_is_not_gated_is_kept_without_a_verdict():
+    figures = figures_of(make_result([make_measurement(make_case(), [0.01])]))
+
+    assert figures.keys() == {"step_time", "tail", "peak_memory", "control"}
+    assert {figure.verdict for figure in figures.values()} == {None}
+
+
+def test_the_structure_has_a_verdict_and_no_value():
+    case = make_case()
+    finding = make_finding(case, Outcome.REGRESSION, metric="structure")
+    figures = figures_of(make_result([make_measurement(case, [0.01])], findings=(finding,)))
+
+    assert figures["structure"].value is None
+    assert figures["structure"].verdict == finding.verdict
+
+
+def test_a_case_with_a_failed_launch_is_left_out():
+    case = make_case()
+    measurement = msgspec.structs.replace(
+        make_measurement(case, [0.01]), failures=(make_failure(case),)
+    )
+
+    assert record_of(make_result([measurement])).cases == ()
+
+
+def test_where_and_when_go_along():
+    result = make_result([make_measurement(make_case(), [0.01])], injections=("compute:5%",))
+    info = record_of(result).info
+
+    assert (info.suite, info.date, info.environment) == (
+        result.suite,
+        result.date,
+        result.environment,
+    )
+    assert info.injections == ("compute:5%",)
+    assert info.started == "2026-01-02T03:04:05+00:00"
+
+
+def test_a_session_that_grew_is_the_same_session():
+    one, two = (make_measurement(make_case(id=name), [0.01]) for name in ("a", "b"))
+
+    assert record_of(make_result([one])).info == record_of(make_result([one, two])).info
