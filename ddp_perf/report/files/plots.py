@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,6 +15,7 @@ from ddp_perf.report.rows import CaseRow
 _FORMATS = ("png", "svg")
 _MOST = 40  # bars that can be told apart
 _BLUE = "#0072b2"
+_WIDTH, _LETTER = 7.0, 0.075  # inches: of a figure, and of a letter of a name
 
 
 def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
@@ -35,10 +37,20 @@ def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
 
 
 def _figure(rows: Sequence[CaseRow], columns: int) -> tuple[Figure, list[Axes]]:
-    """A line a case, named at the left."""
-    figure = Figure(figsize=(7.0, 0.9 + 0.28 * len(rows)), layout="constrained")
-    axes = list(figure.subplots(1, columns, sharey=True, squeeze=False)[0])
-    names = [name.replace("$", r"\$") for name in short_names([row.case for row in rows])]
+    """A line a case, named at the left. Margins by hand: matplotlib's layouts draw it twice."""
+    names = short_names([row.case for row in rows])
+    height = 0.9 + 0.28 * len(rows)
+    left = min(0.3 + _LETTER * max(map(len, names)), 0.6 * _WIDTH)
+    margins = {
+        "left": left / _WIDTH,
+        "right": 0.98,
+        "wspace": 0.08,
+        "bottom": 0.6 / height,
+        "top": 1 - 0.1 / height,
+    }
+    figure = Figure(figsize=(_WIDTH, height))
+    axes = list(figure.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=margins)[0])
+    names = [name.replace("$", r"\$") for name in names]
     axes[0].set_yticks(range(len(rows)), names, fontsize=8)
     axes[0].invert_yaxis()
     return figure, axes
@@ -55,5 +67,6 @@ def _bars(axes: Axes, values: Sequence[float], written: str, label: str) -> None
 def _files(name: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
     for kind in _FORMATS:
         data = io.BytesIO()
-        figure.savefig(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {})
+        with matplotlib.rc_context({"svg.fonttype": "none"}):  # text that can be searched
+            figure.savefig(data, format=kind, dpi=120)
         yield f"{name}.{kind}", data.getvalue()
