@@ -98,10 +98,12 @@ def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results
 
     monkeypatch.setattr("ddp_perf.report.directory.replace_file", full)
     done = project.runpytest(
-        "-m", "perf", "-k", "structure", "--save-baseline", "--ddp-report", "out"
+        *("-q", "-m", "perf", "-k", "structure", "--save-baseline", "--ddp-report", "out")
     )
 
     assert done.ret == pytest.ExitCode.TESTS_FAILED
+    assert "verdict" in done.stdout.str()
+    assert "ms a step" not in done.stdout.str()  # where the time goes: not with -q
     done.stdout.fnmatch_lines(
         [
             f"--ddp-report: out/{PAGE}: cannot be written: No space left on device; what was"
