@@ -13,6 +13,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
+from ddp_perf.core.result import Unit
 from ddp_perf.report.figures import CaseFigures, case_figures
 from ddp_perf.report.text import cause_line, describe_known
 from ddp_perf.report.verdicts import Standing, is_expected, standing_of, worst
@@ -58,7 +59,8 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     speedup: float | None
     efficiency: float | None  # a fraction
     exposed_s: float | None  # step of N ranks − step of one
-    epoch_s: float | None  # computed: samples of the data set ÷ throughput
+    epoch_s: float | None  # computed: samples of an epoch ÷ throughput
+    cost_per_million: float | None  # of ``unit``, in the currency of the suite's price
     peak_memory: float | None  # bytes, of a rank
     energy_j: float | None  # per sample, of all GPUs
     call_s: float | None  # of a collective, as are its two bandwidths, in bytes
@@ -171,7 +173,7 @@ def _cause(why: Explanation | None) -> str | None:
 
 def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
     figures, rows = case_figures(result, case.id), result.summaries.get(case.id, ())
-    step = result.finding(case.id, STEP_TIME.name)
+    step, launches = result.finding(case.id, STEP_TIME.name), result.measurements[case.id].launches
     scaling, call = figures and figures.scaling, figures and figures.call
     steps = [row.values[STEP_TIME.name] for row in rows]
     return {
@@ -185,7 +187,8 @@ def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
         "speedup": scaling and scaling.speedup,
         "efficiency": scaling and scaling.efficiency,
         "exposed_s": scaling and scaling.exposed_s,
-        "epoch_s": _epoch_s(case, figures),
+        "epoch_s": _epoch_s(case, figures, launches[0].unit) if launches else None,
+        "cost_per_million": figures and figures.cost and figures.cost.per_million,
         "peak_memory": _peak_memory(rows),
         "energy_j": figures and figures.energy_j,
         "call_s": call and call.call_s,
@@ -194,12 +197,12 @@ def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
     }
 
 
-def _epoch_s(case: Case, figures: CaseFigures | None) -> float | None:
-    """Of the workloads whose data set is known, by its published number of samples."""
-    samples = SAMPLES.get(case.model.get("dataset"))  # type: ignore[call-overload]  # any scalar
-    if samples is None or figures is None or figures.unit != "samples":
+def _epoch_s(case: Case, figures: CaseFigures | None, unit: Unit) -> float | None:
+    """By what the suite states, else by the published data set that the workload names."""
+    samples = case.epoch_samples or SAMPLES.get(case.model.get("dataset"))  # type: ignore[call-overload]  # any scalar
+    if samples is None or figures is None:
         return None
-    return float(samples / figures.throughput)
+    return float(samples * unit.per_sample / figures.throughput)
 
 
 def _peak_memory(rows: Sequence[LaunchSummary]) -> float | None:

@@ -57,4 +57,5 @@ _COLUMNS = (
     Column("memory, MiB", lambda row: row.peak_memory, lambda value: _whole(value / 2**20)),
     Column("energy, J a sample", lambda row: row.energy_j, lambda value: f"{value:.3g}"),
     Column("epoch, s (computed)", lambda row: row.epoch_s, _whole),
+    Column("cost a million", lambda row: row.cost_per_million, lambda value: f"{value:.3g}"),
 )

@@ -105,6 +105,16 @@ def speedup_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
     return picture(_WIDTH, _bars_height(len(rows)), "Speed-up against one rank", parts)
 
 
+def epoch_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
+    """Computed: how long the data set takes at the measured throughput."""
+    values = [row.epoch_s or 0.0 for row in rows]
+    frame = _bar_frame(len(rows), max(values))
+    parts = [frame.bottom_axis([(t, short(t)) for t in frame.x.ticks()], "seconds an epoch")]
+    for i, (value, name) in enumerate(zip(values, names, strict=True)):
+        parts += _bar(frame, i, name, value, f"{short(value)} s")
+    return picture(_WIDTH, _bars_height(len(rows)), "Time of an epoch", parts)
+
+
 def _bar_frame(count: int, high: float) -> Frame:
     bottom = _TOP + count * _ROW
     return Frame(

@@ -18,6 +18,7 @@ from ddp_perf.report.html.columns import Column, columns_of
 from ddp_perf.report.html.scaling_plots import (
     Series,
     efficiency_bars,
+    epoch_bars,
     speedup_bars,
     throughput_plot,
 )
@@ -69,8 +70,6 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
 def suite_section(result: SuiteResult, rows: Sequence[CaseRow]) -> SuiteSection:
     """``rows``: of this suite, one for each case in order."""
     names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
-    scaled = [row for row in rows if row.efficiency is not None]
-    of_scaled = [names[row.case] for row in scaled]
     stacks = _stacks(result, rows, names)
     return SuiteSection(
         title=headline(result),
@@ -81,14 +80,23 @@ def suite_section(result: SuiteResult, rows: Sequence[CaseRow]) -> SuiteSection:
         tables=_tables(result),
         cases=tuple(_case_section(result, row, names[row.case]) for row in rows),
         throughput=tuple((one.name, throughput_plot(one)) for one in series_of(result, rows)),
-        scaling=(speedup_bars(scaled, of_scaled), efficiency_bars(scaled, of_scaled))
-        if scaled
-        else (),
+        scaling=_bar_plots(rows, names),
         terms=term_plot(stacks) if stacks else None,
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
         machine=_known(result.environment),
         topology=topology_rows(result.machine) if result.machine else [],
     )
+
+
+def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Markup, ...]:
+    """Speed-up and efficiency of what scales, and epochs where one is known."""
+    plots = []
+    if scaled := [row for row in rows if row.efficiency is not None]:
+        shown = [names[row.case] for row in scaled]
+        plots += [speedup_bars(scaled, shown), efficiency_bars(scaled, shown)]
+    if timed := [row for row in rows if row.epoch_s is not None]:
+        plots.append(epoch_bars(timed, [names[row.case] for row in timed]))
+    return tuple(plots)
 
 
 def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Series]:

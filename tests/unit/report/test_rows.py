@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.measurement import Known
+from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.rows import FAILED, NOT_JUDGED, night_of
 from ddp_perf.report.verdicts import Standing
@@ -57,11 +58,18 @@ def test_what_has_no_single_rank_leg_has_no_scaling():
     assert (row.verdict, row.standing) == (NOT_JUDGED, Standing.UNDECIDED)
 
 
-def test_an_epoch_is_computed_where_the_data_set_is_known():
-    case = make_case(model={"dataset": "imdb"})
-    (row,) = night_of([make_result([make_measurement(case, [0.01])])], complete=True).rows
+@pytest.mark.parametrize(
+    ("changes", "samples"),
+    [({"model": {"dataset": "imdb"}}, 25_000), ({"epoch_samples": 640}, 640)],
+)
+def test_an_epoch_is_computed_where_its_samples_are_known(changes, samples):
+    measurement = make_measurement(
+        make_case(**changes), [0.01], unit=Unit(name="tokens", per_sample=512)
+    )
+    (row,) = night_of([make_result([measurement])], complete=True).rows
 
-    assert row.epoch_s == pytest.approx(25_000 / (128 / 0.01))
+    assert row.unit == "tokens"
+    assert row.epoch_s == pytest.approx(samples / (128 / 0.01))
 
 
 @pytest.mark.parametrize(

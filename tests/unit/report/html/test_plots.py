@@ -10,7 +10,12 @@ import pytest
 
 from ddp_perf.core.decomposition import TERMS
 from ddp_perf.report.html.power_plot import legend, power_plot
-from ddp_perf.report.html.scaling_plots import efficiency_bars, speedup_bars, throughput_plot
+from ddp_perf.report.html.scaling_plots import (
+    efficiency_bars,
+    epoch_bars,
+    speedup_bars,
+    throughput_plot,
+)
 from ddp_perf.report.html.sections import series_of
 from ddp_perf.report.html.step_plots import Box, launch_boxes, rank_boxes, step_plot
 from ddp_perf.report.html.term_plot import REST, Stack, term_plot
@@ -83,6 +88,14 @@ def test_bars_are_as_long_as_their_figures():
     short, long = bars(drawn(speedup_bars(wide, ["a", "b"])))
     assert float(long.get("width")) == pytest.approx(2 * float(short.get("width")), abs=0.1)
     assert {"80%", "90%"} <= set(texts(drawn(efficiency_bars(wide, ["a", "b"]))))
+
+
+def test_an_epoch_is_a_bar_with_its_seconds():
+    row = msgspec.structs.replace(rows_of(make_session())[0], epoch_s=1234.0)
+    root = drawn(epoch_bars([row], ["a"]))
+
+    assert len(bars(root)) == 1
+    assert {"a", "1,234 s", "seconds an epoch"} <= set(texts(root))
 
 
 def test_a_long_name_keeps_the_end_that_tells_cases_apart():
