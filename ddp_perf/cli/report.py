@@ -17,6 +17,10 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the files go.")
     ] = Path("artifacts/report"),
+    history: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Show each case's nights of this history, too."),
+    ] = None,
 ) -> None:
     """Write the HTML report of a session, and its figures in other tools' formats.
 
@@ -30,11 +34,14 @@ def report(
     """
     # Here, since drawing takes half a second that no other command need pay.
     from ddp_perf.report.directory import PAGE, write_report
-    from ddp_perf.report.source import SELFTEST, ReportSource, curve_for
+    from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, nights_for
 
     file = read_results(results)
     source = ReportSource(
-        suites=file.suites, complete=file.complete, curve=curve_for(file.suites, SELFTEST)
+        suites=file.suites,
+        complete=file.complete,
+        curve=curve_for(file.suites, SELFTEST),
+        nights=nights_for(file.suites, history) if history is not None else {},
     )
     night = write_report(output, source)
     typer.echo(f"{night.standing.value}: {night.headline}")

@@ -6,21 +6,25 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ddp_perf.errors import ResultsError
+from ddp_perf.errors import HistoryError, ResultsError
 from ddp_perf.session.result import SuiteResult
 
 
 class ReportWriter:
     """The report of one pytest session; does nothing where none was asked for.
 
-    ``results``: the file that holds what was measured, whatever becomes of the report.
+    ``results``: the file that holds what was measured, whatever becomes of the report;
+    ``history``: the URL of the nights before.
 
     What draws and renders is imported where it is needed: collection need not pay for it.
     """
 
-    def __init__(self, directory: Path | None, results: Path | None, root: Path) -> None:
+    def __init__(
+        self, directory: Path | None, results: Path | None, history: str | None, root: Path
+    ) -> None:
         self._directory = directory
         self._results = results
+        self._history = history
         self._root = root
         self.lines: list[str] = []  # for the terminal
         self.errors: list[str] = []  # what the session fails for
@@ -46,14 +50,20 @@ class ReportWriter:
             is_github,
         )
         from ddp_perf.report.files.markdown import summary_markdown
-        from ddp_perf.report.source import SELFTEST, ReportSource, curve_for
+        from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, nights_for
 
         curve = None
         try:
             curve = curve_for(suites, self._root / SELFTEST)
         except ResultsError as error:
             self.errors.append(f"--ddp-report: without the self-test: {error}")
-        source = ReportSource(suites=tuple(suites), complete=complete, curve=curve)
+        nights = {}
+        if self._history is not None and suites:
+            try:
+                nights = nights_for(suites, self._history)
+            except HistoryError as error:
+                self.errors.append(f"--ddp-report: without the history: {error}")
+        source = ReportSource(suites=tuple(suites), complete=complete, curve=curve, nights=nights)
         try:
             night = write_report(self._directory, source)
         except ResultsError as error:

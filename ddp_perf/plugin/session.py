@@ -38,7 +38,9 @@ class DdpSession:
         self.capacity: Capacity = find_capacity()
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
-        self.report = ReportWriter(options.report, options.json_path, config.rootpath)
+        self.report = ReportWriter(
+            options.report, options.json_path, options.history, config.rootpath
+        )
         self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
         self.history = HistoryLog(options.history, config.rootpath)
         self._root: Path = config.rootpath

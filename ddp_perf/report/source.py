@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from ddp_perf.core.history import Night
+from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ResultsError
+from ddp_perf.history.store import HistoryStore
 from ddp_perf.report.selftest import SelftestFile
+from ddp_perf.session.history import newest_work
 from ddp_perf.session.power_curve import PowerCurve
 from ddp_perf.session.result import SuiteResult
 
@@ -16,11 +21,31 @@ SELFTEST = Path("artifacts/selftest/selftest.json")  # where `ddp-perf selftest`
 
 
 class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, and the self-test of the machine that measured it."""
+    """A session, the self-test of the machine that measured it, and the nights before it."""
 
     suites: tuple[SuiteResult, ...]
     complete: bool  # False: the session did not measure all that was asked of it
     curve: PowerCurve | None = None
+    nights: dict[tuple[str, str], list[Night]] = {}  # of the step time, by accelerator and case id
+
+
+def nights_for(suites: Sequence[SuiteResult], url: str) -> dict[tuple[str, str], list[Night]]:
+    """The sound nights of these cases in this history, oldest first; of their newest work.
+
+    Raises HistoryError.
+    """
+    wanted = {
+        (suite.environment.accelerator_key, case_id)
+        for suite in suites
+        for case_id in suite.measurements
+    }
+    with contextlib.closing(HistoryStore(url, create=False)) as store:
+        found = newest_work(
+            store.series(case, STEP_TIME.name)
+            for case in store.cases()
+            if (case.accelerator, case.case_id) in wanted
+        )
+    return {(series.case.accelerator, series.case.case_id): series.sound() for series in found}
 
 
 def curve_for(suites: Sequence[SuiteResult], path: Path) -> PowerCurve | None:

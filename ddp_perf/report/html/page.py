@@ -23,7 +23,7 @@ def report_html(source: ReportSource, night: Night) -> bytes:
     """The whole page, UTF-8. ``night``: the rows of ``source``."""
     rows = iter(night.rows)
     sections = [
-        suite_section(suite, list(itertools.islice(rows, len(suite.measurements))))
+        suite_section(suite, list(itertools.islice(rows, len(suite.measurements))), source.nights)
         for suite in source.suites
     ]
     curve = source.curve

@@ -10,11 +10,13 @@ from markupsafe import Markup
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.history import Night
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.report.advice import advice_lines
 from ddp_perf.report.decomposition import rank_lines
 from ddp_perf.report.doctor import topology_rows
 from ddp_perf.report.html.columns import Column, columns_of
+from ddp_perf.report.html.night_plot import night_plot
 from ddp_perf.report.html.scaling_plots import (
     Series,
     efficiency_bars,
@@ -67,8 +69,11 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     topology: list[list[str]]
 
 
-def suite_section(result: SuiteResult, rows: Sequence[CaseRow]) -> SuiteSection:
-    """``rows``: of this suite, one for each case in order."""
+def suite_section(
+    result: SuiteResult, rows: Sequence[CaseRow], nights: Mapping[tuple[str, str], Sequence[Night]]
+) -> SuiteSection:
+    """``rows``: of this suite, one for each case in order; ``nights``: by accelerator and case."""
+    key = result.environment.accelerator_key
     names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
     stacks = _stacks(result, rows, names)
     return SuiteSection(
@@ -78,7 +83,10 @@ def suite_section(result: SuiteResult, rows: Sequence[CaseRow]) -> SuiteSection:
         unit=next((row.unit for row in rows if row.unit is not None), None),
         has_epochs=any(row.epoch_s is not None for row in rows),
         tables=_tables(result),
-        cases=tuple(_case_section(result, row, names[row.case]) for row in rows),
+        cases=tuple(
+            _case_section(result, row, names[row.case], nights.get((key, row.case), ()))
+            for row in rows
+        ),
         throughput=tuple((one.name, throughput_plot(one)) for one in series_of(result, rows)),
         scaling=_bar_plots(rows, names),
         terms=term_plot(stacks) if stacks else None,
@@ -122,7 +130,9 @@ def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Series]:
     return series
 
 
-def _case_section(result: SuiteResult, row: CaseRow, name: str) -> CaseSection:
+def _case_section(
+    result: SuiteResult, row: CaseRow, name: str, nights: Sequence[Night]
+) -> CaseSection:
     measurement, why = result.measurements[row.case], result.explanations.get(row.case)
     return CaseSection(
         row=row,
@@ -133,7 +143,7 @@ def _case_section(result: SuiteResult, row: CaseRow, name: str) -> CaseSection:
         why=tuple(explanation_lines(why)) if why else (),
         advice=(*advice_lines(result, row.case), *_ranks(result, row.case)),
         failures=tuple(map(describe_launch_failure, measurement.failures)),
-        plots=_step_plots(result, row),
+        plots=(*_step_plots(result, row), *([night_plot(nights)] if len(nights) > 1 else [])),
         command=result.commands.get(row.case),
     )
 
