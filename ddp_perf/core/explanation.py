@@ -28,7 +28,7 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     before_s: float
     after_s: float
-    error_s: float  # standard error of the change; infinite where nothing tells it
+    error_s: float | None  # standard error of the change; None: nothing tells it
 
     @property
     def change_s(self) -> float:
@@ -36,8 +36,11 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_certain(self) -> bool:
-        """Beyond two standard errors."""
-        return abs(self.change_s) > 2 * self.error_s
+        return self.is_beyond_error(self.change_s)
+
+    def is_beyond_error(self, change_s: float) -> bool:
+        """Whether so large a change is beyond two standard errors."""
+        return self.error_s is not None and abs(change_s) > 2 * self.error_s
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,13 +85,13 @@ def _with_groups(row: Row) -> Row:
 
 def _error_s(
     tonight: Sequence[float], before: Sequence[Sequence[float]], levels: Sequence[float]
-) -> float:
-    """Of the difference of the medians."""
+) -> float | None:
+    """Of the difference of the medians; None: one launch tells nothing of its spread."""
     centred = [
         value - statistics.median(launches) for launches in (tonight, *before) for value in launches
     ]
     if len(tonight) < 2:
-        return math.inf
+        return None
     launch_sd = _SD_PER_MAD * statistics.median(map(abs, centred))
     launches = sum(map(len, before))
     variance = (_ERROR_OF_MEDIAN * launch_sd) ** 2 * (1 / len(tonight) + 1 / launches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterator, Sequence
 
 import matplotlib
@@ -67,6 +68,7 @@ def _bars(axes: Axes, values: Sequence[float], written: str, label: str) -> None
 def _files(name: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
     for kind in _FORMATS:
         data = io.BytesIO()
-        with matplotlib.rc_context({"svg.fonttype": "none"}):  # text that can be searched
+        with matplotlib.rc_context({"svg.fonttype": "none"}), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in any script
             figure.savefig(data, format=kind, dpi=120)
         yield f"{name}.{kind}", data.getvalue()

@@ -110,16 +110,15 @@ def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Marku
 def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Series]:
     """Cases of the same work on more and more ranks, each with its one-rank leg before it."""
     by_id = {row.case: row for row in rows if row.throughput is not None}
-    grouped: dict[str, list[Case]] = collections.defaultdict(list)
+    grouped: dict[tuple[str, str], list[Case]] = collections.defaultdict(list)
     for case_id in by_id:
         case = result.measurements[case_id].case
         if case.single is not None and case.single in by_id:
             work = {name: value for name, value in case.work().items() if name != "world_size"}
-            grouped[repr(work)].append(case)
+            grouped[case.single, repr(work)].append(case)
     series = []
-    for cases in grouped.values():
-        ids = [cases[0].single or "", *(case.id for case in cases)]
-        members = [by_id[case_id] for case_id in ids]
+    for (single, _), cases in grouped.items():
+        members = [by_id[single], *(by_id[case.id] for case in cases)]
         series.append(
             Series(
                 name=cases[0].id.replace(f"-ws{cases[0].world_size}", ""),

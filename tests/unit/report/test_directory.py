@@ -15,6 +15,7 @@ from ddp_perf.report.source import curve_for
 from ddp_perf.report.verdicts import Standing
 from ddp_perf.session.selftest_trials import power_curve
 from tests.builders import (
+    make_case,
     make_collectives,
     make_environment,
     make_hostile_result,
@@ -60,6 +61,15 @@ def test_a_hostile_suite_name_stays_in_the_directory(tmp_path):
 
     assert names(tmp_path) == {"report"}
     assert len(names(directory) - TEXTS) == 2  # of throughput; there is no scaling
+
+
+def test_a_name_in_any_script_has_its_files(tmp_path):
+    case = make_case(id="模型-ddp-fp32-ws2-b64-😀")
+    write_report(tmp_path, make_source(make_result([make_measurement(case, [0.01])])))
+
+    assert "模型" in (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert "模型" in (tmp_path / "quick_throughput.svg").read_text(encoding="utf-8")
+    assert "U+6A21U+578B-ddp" in (tmp_path / "summary_table.tex").read_text(encoding="utf-8")
 
 
 def test_a_suite_of_collectives_has_a_report_too(tmp_path):
