@@ -7,6 +7,7 @@ import io
 import json
 import re
 
+import msgspec
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -30,7 +31,10 @@ STEPS_MS = {ONE.id: 10.0, TWO.id: 15.0, ONE_LARGE.id: 20.0, TWO_LARGE.id: 30.0}
 
 @pytest.fixture
 def night():
-    return night_of([make_session()], complete=True)
+    """Steps that never differ have a 95th percentile like the median: here it is told apart."""
+    night = night_of([make_session()], complete=True)
+    rows = tuple(msgspec.structs.replace(row, p95_step_s=0.099) for row in night.rows)
+    return msgspec.structs.replace(night, rows=rows)
 
 
 @pytest.fixture
