@@ -366,3 +366,25 @@ def make_acknowledgement(case: Case, /, **changes: Any) -> Acknowledgement:
         "date": "2026-01-01T00:00:00+00:00",
     }
     return Acknowledgement(**{**fields, **changes})
+
+
+HOSTILE = '</title><script>alert("&1")</script><svg onload=x> `|%_$ \\ é\n::error::'
+
+
+def make_hostile_result() -> SuiteResult:
+    """Every text that a report shows holds markup: of HTML, LaTeX, Markdown and GitHub."""
+    case = make_case(id=f"mlp-{HOSTILE}", suite=f"../{HOSTILE}")
+    measurement = make_measurement(case, [0.0111] * 3, probe=make_probe())
+    failure = make_failure(case, detail=HOSTILE, output=HOSTILE, stacks={HOSTILE: HOSTILE})
+    finding = make_finding(
+        case, Outcome.REGRESSION, ratio=1.1, interval=(1.0, 1.2), reason=HOSTILE, changed=(HOSTILE,)
+    )
+    return make_result(
+        [msgspec.structs.replace(measurement, failures=(failure,))],
+        suite=case.suite,
+        findings=(finding,),
+        environment=make_environment(accelerator=HOSTILE, commit=HOSTILE, os=HOSTILE),
+        injections=(HOSTILE,),
+        baseline_path=HOSTILE,
+        commands={case.id: HOSTILE},
+    )

@@ -13,6 +13,7 @@ from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.history import app as history
 from ddp_perf.cli.history import bisect_range
 from ddp_perf.cli.predict import predict
+from ddp_perf.cli.report import report
 from ddp_perf.cli.selftest import selftest
 from ddp_perf.cli.trace import trace
 
@@ -26,6 +27,7 @@ app.command()(compare)
 app.command()(audit)
 app.command()(doctor)
 app.command()(explain)
+app.command()(report)
 app.command()(selftest)
 app.command()(predict)
 app.command()(trace)

@@ -39,8 +39,11 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_certain(self) -> bool:
+        return self.is_beyond_error(self.change_s)
+
+    def is_beyond_error(self, change_s: float) -> bool:
         """Beyond what one in twenty cases shows by chance in any of its groups of terms."""
-        return abs(self.change_s) > _ERRORS * self.error_s
+        return abs(change_s) > _ERRORS * self.error_s
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,7 +90,7 @@ def _compute(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
             what = f"the control, the same matrix product every night, moved {ratio:+.1%}"
             yield _Found(kind="machine", change_s=by_machine, evidence=(what, *evidence.changed))
     left = change.change_s - by_machine
-    if abs(left) > 2 * change.error_s:
+    if change.is_beyond_error(left):
         yield _of_computation(left, change, evidence)
 
 

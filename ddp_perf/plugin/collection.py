@@ -12,6 +12,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.metric import EFFICIENCY, STRUCTURE
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.options import read_options
+from ddp_perf.plugin.reproduction import commands
 from ddp_perf.plugin.session import SESSION, DdpSession
 
 # One parameter a case, shared by all tests: making them anew for each is a third of the cost.
@@ -86,6 +87,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             [case for item in session.items for case in _needed(item, by_id)],
             and_any=any("ddp_measure" in _fixtures(item) for item in session.items),
         )
+        ddp.commands = commands(session.config, session.items)
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
 

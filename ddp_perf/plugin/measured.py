@@ -21,12 +21,10 @@ from ddp_perf.report.text import (
     placement_lines,
     summary_block,
 )
-from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.result import FAILING, SuiteResult
 from ddp_perf.session.utilisation import utilisation_of
 from ddp_perf.system.xid import find_xids
 
-_FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
-_FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
 _SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 _UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
 
@@ -78,7 +76,7 @@ class MeasuredCase:
         why = self.result.explanations.get(self.case.id)
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
             text = "\n".join([text, *explanation_lines(why)])
-        if self._is_settled_by_saving(outcome):
+        if self.result.is_settled(finding):
             pytest.skip(f"{text}\n{self.result.saved[self.case.id]}")
         if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):
             text = f"{text}\n{self.result.not_saved[self.case.id]}"
@@ -86,7 +84,7 @@ class MeasuredCase:
             pytest.skip(text)
         if finding.known is not None and finding.known.state == "expected":
             pytest.xfail(text)
-        if outcome in _FAILING:
+        if outcome in FAILING:
             pytest.fail(text, pytrace=False)
         if outcome in _SKIPPING:
             self._fail_if_strict(text)
@@ -106,12 +104,6 @@ class MeasuredCase:
             "minimum_detectable": verdict.minimum_detectable,
         }
         self.record(**{name: value for name, value in figures.items() if value is not None})
-
-    def _is_settled_by_saving(self, outcome: Outcome) -> bool:
-        """Whether --save-baseline answered what would fail: recorded, or knowingly replaced."""
-        accepted = self._ddp.options.save_mode == "accept" and outcome in _FAILING
-        stored = self.case.id in self.result.saved
-        return stored and (accepted or outcome in _FIRST_TIME)
 
     def _fail_if_strict(self, text: str) -> None:
         undecided, cases = self.result.undecided(), len(self.result.measurements)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import sysconfig
@@ -14,10 +13,19 @@ import pytest
 from ddp_perf.baselines.save import SaveMode
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
-from ddp_perf.core.injection import KINDS, Injection, parse_injection
-from ddp_perf.errors import ConfigError
-
-_SAVE_MODES: tuple[SaveMode, ...] = ("missing", "append", "accept")
+from ddp_perf.core.injection import KINDS, Injection
+from ddp_perf.plugin.values import (
+    parse_assignment,
+    parse_count,
+    parse_counts,
+    parse_database,
+    parse_rate,
+    parse_save_mode,
+    parse_seconds,
+    parse_size,
+    parse_slow_down,
+    parse_whole,
+)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     json_path: Path | None
     history: str | None  # URL of the store that every session is appended to
+    report: Path | None  # directory
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
@@ -126,6 +135,13 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " sqlite:///artifacts/history.sqlite or postgresql://user@host/database",
     )
     group.addoption(
+        "--ddp-report",
+        type=Path,
+        metavar="DIR",
+        help="write an HTML report and its figures in other tools' formats to DIR, with everything"
+        " measured in DIR/results.json unless --ddp-json names another file",
+    )
+    group.addoption(
         "--ddp-strict",
         action="store_true",
         help="fail a suite that measured nothing, or left over a fifth of its cases undecided",
@@ -181,7 +197,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
 def read_options(config: pytest.Config) -> Options:
     """The options of this run, checked against each other. Raises UsageError."""
     value = config.getoption
-    save_mode, reason, json_path = value("save_baseline"), value("reason"), value("ddp_json")
+    save_mode, reason = value("save_baseline"), value("reason")
+    json_path, report = value("ddp_json"), value("ddp_report")
     if save_mode == "accept" and not reason:
         raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
     if reason and save_mode != "accept":
@@ -192,6 +209,9 @@ def read_options(config: pytest.Config) -> Options:
         )
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise pytest.UsageError(f"--ddp-json: there is no directory {json_path.parent}")
+    if report is not None:
+        _make_directory(report)
+        json_path = json_path or report / "results.json"
     return Options(
         configs=tuple(value("ddp_config")),
         config_directory=config.rootpath / config.getini("ddp_configs"),
@@ -213,6 +233,7 @@ def read_options(config: pytest.Config) -> Options:
         reason=reason,
         json_path=json_path,
         history=value("ddp_history"),
+        report=report,
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
@@ -223,6 +244,14 @@ def read_options(config: pytest.Config) -> Options:
     )
 
 
+def _make_directory(path: Path) -> None:
+    """Before anything is measured for it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(f"--ddp-report: {path}: {error.strerror}") from None
+
+
 def _import_paths(config: pytest.Config) -> tuple[str, ...]:
     """The root, and what pytest and its conftest files have put on this process's path.
 
@@ -231,87 +260,3 @@ def _import_paths(config: pytest.Config) -> tuple[str, ...]:
     own = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     added = [path for path in sys.path if path and not path.startswith(own)]
     return tuple(dict.fromkeys([str(config.rootpath), *added]))
-
-
-def parse_whole(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
-    return number
-
-
-def parse_count(text: str) -> int:
-    number = parse_whole(text)
-    if number == 0:
-        raise argparse.ArgumentTypeError("0 leaves nothing to run; give 1 or more")
-    return number
-
-
-def parse_counts(text: str) -> tuple[int, ...]:
-    counts = tuple(parse_count(part.strip()) for part in text.split(",") if part.strip())
-    if not counts or len(set(counts)) < len(counts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of different counts, as in 1,2,4")
-    return counts
-
-
-def parse_size(text: str) -> float:
-    size = _number(text)
-    if not 0 < size < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size over 0")
-    return size
-
-
-def parse_seconds(text: str) -> float:
-    seconds = _number(text)
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0 or more")
-    return seconds
-
-
-def parse_rate(text: str) -> float:
-    rate = _number(text)
-    if not 0 < rate < 0.5:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate between 0 and 0.5")
-    return rate
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")  # in no range
-
-
-def parse_assignment(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    return name, value
-
-
-def parse_slow_down(text: str) -> Injection:
-    try:
-        return parse_injection(text)
-    except ConfigError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def parse_database(text: str) -> str:
-    if not text.startswith(("sqlite://", "postgresql://")):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no URL of a history, as sqlite:///artifacts/history.sqlite or"
-            " postgresql://user@host/database"
-        )
-    return text
-
-
-def parse_save_mode(text: str) -> str:
-    if text not in _SAVE_MODES:
-        modes = ", ".join(_SAVE_MODES)
-        raise argparse.ArgumentTypeError(
-            f"unknown mode {text!r} (one of {modes}); before a path write --save-baseline=missing"
-        )
-    return text

@@ -18,6 +18,7 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.plugin.history import HistoryLog
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.plugin.report import ReportWriter
 from ddp_perf.report.results import write_results
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -37,6 +38,10 @@ class DdpSession:
         self.capacity: Capacity = find_capacity()
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
+        self.report = ReportWriter(
+            options.report, options.json_path, options.history, config.rootpath
+        )
+        self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
         self.history = HistoryLog(options.history, config.rootpath)
         self._root: Path = config.rootpath
         self._planned: dict[str, list[Case]] = {}
@@ -75,6 +80,12 @@ class DdpSession:
         if possible:
             self.history.check()
 
+    @property
+    def errors(self) -> list[str]:
+        """What could not be written: each fails the session."""
+        problems = [self.write_error, self.history.error, *self.report.errors]
+        return [problem for problem in problems if problem]
+
     def result(self, suite: str) -> SuiteResult:
         """The suite's result, with all that was planned of it; measured now if it was not yet.
 
@@ -96,12 +107,17 @@ class DdpSession:
         return bool(self._planned.get(suite))
 
     def close(self) -> None:
-        """End the ranks, free the machine, and write what was measured."""
+        """End the ranks, free the machine, and write what was measured.
+
+        Where a report is wanted, also that nothing was: yesterday's must not stand for today.
+        """
         self._resources.close()
         self._launcher = None
-        if self.results:
+        if self.results or self.report.is_wanted:
             planned = {(case.suite, case.id) for row in self._planned.values() for case in row}
-            self._write(complete=self._judged == planned)
+            complete = self._judged == planned
+            self._write(complete=complete)
+            self.report.write(list(self.results.values()), complete=complete)
         self.history.close()
 
     def _result(self, suite: str, wanted: Sequence[Case]) -> SuiteResult:
@@ -142,6 +158,11 @@ class DdpSession:
                 explain_budget_s=self.options.explain_budget_s,
                 save_mode=self.options.save_mode,
                 reason=self.options.reason,
+                commands={
+                    case_id: command
+                    for (of, case_id), command in self.commands.items()
+                    if of == suite
+                },
                 injections=self.options.injections,
                 root=self._root,
                 import_paths=self.options.import_paths,

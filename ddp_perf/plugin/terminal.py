@@ -12,8 +12,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ddp = session.config.stash.get(SESSION, None)
     if ddp is None or hasattr(session.config, "workerinput"):
         return  # under xdist only the controller writes files
+    if session.config.option.collectonly:
+        return  # nothing was to be measured: what an earlier session wrote still holds
     ddp.close()
-    if (ddp.write_error or ddp.history.error) and session.exitstatus == pytest.ExitCode.OK:
+    if ddp.errors and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -28,15 +30,16 @@ def pytest_terminal_summary(
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
         return
+    width, quiet = terminalreporter._tw.fullwidth, config.get_verbosity() < 0
     for result in ddp.results.values():
         if not result.summaries:
             continue
         terminalreporter.section(headline(result))
-        terminalreporter.write_line(suite_table(result, terminalreporter._tw.fullwidth))
-        if (table := decomposition_table(result, terminalreporter._tw.fullwidth)) is not None:
+        terminalreporter.write_line(suite_table(result, width))
+        if not quiet and (table := decomposition_table(result, width)) is not None:
             terminalreporter.write_line(f"\n{table}\n")
         if result.profiles:
-            terminalreporter.write_line(profiles_text(result, terminalreporter._tw.fullwidth))
+            terminalreporter.write_line(profiles_text(result, width))
         terminalreporter.write_line(
             f"chance of any false REGRESSION in this session:"
             f" {ddp.options.false_alarm_rate:.1%} (each verdict {result.alpha:.2%})"
@@ -45,9 +48,10 @@ def pytest_terminal_summary(
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
     if summary := ddp.history.summary():
         terminalreporter.write_line(summary)
-    for problem in (ddp.write_error, ddp.history.error):
-        if problem:
-            terminalreporter.write_line(problem, red=True)
+    for problem in ddp.errors:
+        terminalreporter.write_line(problem, red=True)
+    for line in ddp.report.lines:
+        terminalreporter.write_line(line)
 
 
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -66,8 +67,9 @@ def read_results(path: Path) -> ResultsFile:
 def _explained(path: Path, raw: bytes) -> ResultsFile:
     """The slow way, which tells a version from a broken file, and names the field."""
     try:
-        # NaN is no JSON. Left as text where a number belongs, it is refused by its field.
-        data = json.loads(raw, parse_constant=str)
+        # NaN is no JSON, and 1e999 no number. Left as text where a number belongs, each is
+        # refused by its field.
+        data = json.loads(raw, parse_constant=str, parse_float=_finite)
     except ValueError as error:
         raise ResultsError(f"{path}: cut short, or no JSON ({error}); {_REMEDY}") from None
     _check_version(path, data)
@@ -77,6 +79,11 @@ def _explained(path: Path, raw: bytes) -> ResultsFile:
         message, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$.") or "the file"
         raise ResultsError(f"{path}: {field}: {message}; {_REMEDY}") from None
+
+
+def _finite(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text
 
 
 def _check_version(path: Path, data: object) -> None:
@@ -92,11 +99,17 @@ def _check_version(path: Path, data: object) -> None:
 
 def _problems(suite: SuiteResult) -> Iterator[str]:
     """What the types cannot say: field and fault."""
+    try:
+        datetime.datetime.fromisoformat(suite.date)
+    except ValueError:
+        yield f"date: is {suite.date!r}, no date of ISO 8601"
     for case_id, measurement in suite.measurements.items():
         case, launches = measurement.case, measurement.launches
         if case.id != case_id:
             yield f"measurements.{case_id}.case.id: is {case.id!r}"
         for i, launch in enumerate(launches):
+            if not all(rank.step_s and min(rank.step_s) > 0 for rank in launch.ranks):
+                yield f"measurements.{case_id}.launches[{i}].ranks: lack a step, or its time"
             if case.world_size < 1 or len(launch.ranks) != case.world_size:
                 yield (
                     f"measurements.{case_id}.launches[{i}].ranks: are {len(launch.ranks)},"

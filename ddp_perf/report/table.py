@@ -14,21 +14,9 @@ from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.links import link_lines, link_notes
 from ddp_perf.report.text import describe_finding, metric_title
+from ddp_perf.report.verdicts import is_expected, worst
 from ddp_perf.session.result import SuiteResult
 
-# The worst verdict of a case stands for it.
-_SEVERITY = [
-    Outcome.REGRESSION,
-    Outcome.INCOMPARABLE,
-    Outcome.BELOW_PUBLISHED,
-    Outcome.NO_BASELINE,
-    Outcome.INVALID,
-    Outcome.SUSPECT,
-    Outcome.INCONCLUSIVE,
-    Outcome.MEETS_PUBLISHED,
-    Outcome.PASS,
-    Outcome.IMPROVEMENT,
-]
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to say
 
 
@@ -128,11 +116,6 @@ def _verdict(findings: Sequence[Finding]) -> str:
     """The worst, where it is no surprise marked as such."""
     if not findings:
         return "–"
-    worst = _worst(findings)
-    causes = [finding for finding in findings if finding.verdict.outcome is worst]
-    expected = all(finding.known and finding.known.state == "expected" for finding in causes)
-    return f"{worst.value}\n(known)" if expected else worst.value
-
-
-def _worst(findings: Sequence[Finding]) -> Outcome:
-    return min((finding.verdict.outcome for finding in findings), key=_SEVERITY.index)
+    finding = worst(findings)
+    outcome = finding.verdict.outcome.value
+    return f"{outcome}\n(known)" if is_expected(finding) else outcome

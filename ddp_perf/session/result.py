@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ddp_perf.baselines.save import SaveMode
 from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.collective import CollectiveKind
@@ -38,6 +39,10 @@ class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None  # why there is none
 
 
+_FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
+FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
+
+
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     """Grows from measured to judged to saved; the results file holds it as it is."""
 
@@ -57,6 +62,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     explanations: dict[str, Explanation] = {}  # by case id: why it got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # launches for that alone, never judged
     profiles: dict[str, CaseProfile] = {}  # by case id
+    commands: dict[str, str] = {}  # case id → the shell command that measures it again
+    save_mode: SaveMode | None = None  # of --save-baseline; None: nothing was to be stored
     saved: dict[str, str] = {}  # case id → where and how it was stored
     not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
 
@@ -90,3 +97,9 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     def is_refused(self, finding: Finding) -> bool:
         """Whether this session was to be stored, and is not fit for it."""
         return finding.case_id in self.not_saved
+
+    def is_settled(self, finding: Finding) -> bool:
+        """Whether --save-baseline answered what would fail: recorded, or knowingly replaced."""
+        outcome = finding.verdict.outcome
+        accepted = self.save_mode == "accept" and outcome in FAILING
+        return finding.case_id in self.saved and (accepted or outcome in _FIRST_TIME)

@@ -54,6 +54,7 @@ def save(
         )
     return msgspec.structs.replace(
         result,
+        save_mode=mode,
         saved={**result.saved, **saved},
         not_saved={**result.not_saved, **not_saved},
     )

@@ -48,6 +48,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     save_mode: SaveMode | None = None
     reason: str | None = None  # of save_mode "accept"
     injections: tuple[Injection, ...] = ()  # each case gets those that apply to it
+    commands: dict[str, str] = {}  # by case id: what measures it again
     root: Path  # where the measured code is checked out
     import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
     profile_steps: int | None = None  # of one more launch of each case; None: none is profiled
@@ -92,6 +93,7 @@ def run_suite(
             alpha=request.alpha,
             injections=tuple(injection.text for injection in request.injections),
             measurements={},
+            commands=request.commands,
         )
         bar = Bar(
             baseline=baseline,

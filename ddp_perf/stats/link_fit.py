@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.stats.alpha_beta import Link, ring_s
+from ddp_perf.stats.comparison import upper_t
 from ddp_perf.stats.link import LinkFit, LinkPoint, LinkShift, Shift
 
 CONFIDENCE = 0.95
@@ -88,7 +89,7 @@ class _Relative:
         self._errors: Floats = np.sqrt(variance * np.diag(inverse)) / scale
 
     def interval(self) -> tuple[Floats, Floats]:
-        half = stats.t.ppf((1 + CONFIDENCE) / 2, self._df) * self._errors
+        half = upper_t(self._df, (1 - CONFIDENCE) / 2) * self._errors
         return self.values - half, self.values + half
 
     def shift(self, part: int) -> Shift:
@@ -98,7 +99,7 @@ class _Relative:
         return Shift(
             ratio=float(self.values[part]),
             interval=(float(low[part]), float(high[part])),
-            p_value=float(stats.t.sf(slower, self._df)),
+            p_value=float(special.stdtr(self._df, -slower)),
         )
 
 

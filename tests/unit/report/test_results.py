@@ -8,6 +8,7 @@ import os
 import msgspec
 import pytest
 
+from ddp_perf.core.explanation import Explanation, TermChange
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.report.results import ResultsFile, read_results, results_schema, write_results
@@ -44,10 +45,12 @@ def test_everything_written_is_read_back(tmp_path, result):
             '"control_s":0.002,', '"control_s":-1,', "[0].control_s: -1.0 is no", id="negative"
         ),
         pytest.param(
-            '"control_s":0.002,', '"control_s":1e999,', "[0].control_s: inf is no", id="infinite"
+            '"control_s":0.002,', '"control_s":1e999,', "[0].control_s: Expected", id="infinite"
         ),
         pytest.param('"control_s":[0.002', '"control_s":[NaN', "ranks[0].control_s[0]: ", id="NaN"),
         pytest.param('{"step_time":0.01,', "{", "[0].values.step_time: missing", id="no metric"),
+        pytest.param('"date":"2026-01-02', '"date":"on 2026', "[0].date: is 'on 2026", id="date"),
+        pytest.param('"step_s":[0.01,', '"step_s":[0.0,', "ranks: lack a step", id="no time"),
         pytest.param('"world_size":2', '"world_size":3', "launches[0].ranks: are 2,", id="ranks"),
         pytest.param('"case":{"id":"mlp', '"case":{"id":"x', ".case.id: is 'x-", id="id"),
     ],
@@ -69,6 +72,19 @@ def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
     assert said in message
     assert "pytest --ddp-json" in message
     assert "\n" not in message
+
+
+def test_what_one_launch_tells_of_a_cause_is_read_back(tmp_path, result):
+    """Nothing tells the error of a change then."""
+    term = TermChange(name="forward", before_s=0.1, after_s=0.2, error_s=None)
+    (case_id,) = result.measurements
+    why = Explanation(case_id=case_id, step_change_s=0.1, causes=(), terms=(term,), launches=1)
+    explained = msgspec.structs.replace(result, explanations={case_id: why})
+    path = tmp_path / "results.json"
+
+    write_results(path, [explained], complete=True)
+
+    assert read_results(path).suites == (explained,)
 
 
 def test_a_launch_without_its_summary_is_refused(tmp_path, result):

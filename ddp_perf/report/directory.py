@@ -1,0 +1,63 @@
+"""``--ddp-report DIR``: the page, and the same rows in the files that other tools read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddp_perf.errors import ResultsError
+from ddp_perf.report.files.action_benchmark import action_benchmark_json
+from ddp_perf.report.files.bencher import bencher_json
+from ddp_perf.report.files.latex import summary_tex
+from ddp_perf.report.files.markdown import summary_markdown
+from ddp_perf.report.files.otava import otava_csv, otava_yaml
+from ddp_perf.report.files.performance_report import performance_report
+from ddp_perf.report.files.plots import plot_files
+from ddp_perf.report.files.prometheus import prometheus_text
+from ddp_perf.report.files.summary import summary_csv
+from ddp_perf.report.html.page import report_html
+from ddp_perf.report.rows import Night, night_of
+from ddp_perf.report.source import ReportSource
+from ddp_perf.system.files import replace_file
+
+PAGE = "index.html"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: a results file is another's text
+
+
+def write_report(directory: Path, source: ReportSource) -> Night:
+    """Every file, each whole or not at all; the page comes first.
+
+    Raises ResultsError naming the file that could not be written.
+    """
+    night = night_of(source.suites, complete=source.complete)
+    path = directory
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in _files(source, night):
+            path = directory / name
+            replace_file(path, data)
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
+    return night
+
+
+def _files(source: ReportSource, night: Night) -> Iterator[tuple[str, bytes]]:
+    yield PAGE, report_html(source, night)
+    texts = {
+        "comprehensive_summary.csv": summary_csv(night.rows),
+        "summary_table.tex": summary_tex(night.rows),
+        "performance_report.txt": performance_report(source.suites, night),
+        "summary.md": summary_markdown(night),
+        "github-action-benchmark.json": action_benchmark_json(night.rows),
+        "bencher.json": bencher_json(night.rows),
+        "otava.csv": otava_csv(night.rows),
+        "otava.yaml": otava_yaml(night.rows),
+        "ddp_perf.prom": prometheus_text(night.rows),
+    }
+    for name, text in texts.items():
+        yield name, text.encode("utf-8", "replace")
+    for suite in source.suites:
+        rows = [row for row in night.rows if row.suite == suite.suite]
+        for name, data in plot_files(rows):
+            yield f"{_UNSAFE.sub('_', suite.suite)}_{name}", data

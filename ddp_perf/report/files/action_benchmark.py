@@ -1,0 +1,24 @@
+"""JSON for github-action-benchmark, its tool ``customSmallerIsBetter``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ddp_perf.report.rows import CaseRow
+
+
+def action_benchmark_json(rows: Sequence[CaseRow]) -> str:
+    """The typical step of every case that was measured."""
+    entries = [
+        {
+            "name": f"{row.suite}/{row.case}",
+            "unit": "ms/step",
+            "value": row.step_s * 1e3,
+            "range": f"± {(row.step_high_s - row.step_low_s) * 500:.3g}",
+            "extra": f"{row.verdict}: {row.reason}",
+        }
+        for row in rows
+        if row.step_s is not None and row.step_low_s is not None and row.step_high_s is not None
+    ]
+    return json.dumps(entries, indent=1, allow_nan=False) + "\n"

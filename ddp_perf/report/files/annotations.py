@@ -1,0 +1,50 @@
+"""GitHub's workflow commands: ``::error title=…::message`` marks a job.
+
+https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ddp_perf.report.rows import CaseRow, Night
+from ddp_perf.report.verdicts import Standing
+
+_LEVELS = {Standing.RED: "error", Standing.UNDECIDED: "warning"}
+_MOST = 10  # GitHub shows no more of a level and step
+
+
+def annotation_lines(night: Night) -> list[str]:
+    """One for each case that is red, or undecided; as many as GitHub shows."""
+    return [
+        f"::{level} title={_property(f'{row.verdict}: {row.case}')}::{_message(_text(row))}"
+        for standing, level in _LEVELS.items()
+        for row in night.of(standing)[:_MOST]
+    ]
+
+
+def is_github(environ: Mapping[str, str]) -> bool:
+    """Whether a GitHub workflow reads the output."""
+    return environ.get("GITHUB_ACTIONS") == "true"
+
+
+def append_step_summary(markdown: str, environ: Mapping[str, str]) -> None:
+    """To the file that ``GITHUB_STEP_SUMMARY`` names, where it does. Raises OSError."""
+    if path := environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(path).open("a", encoding="utf-8", errors="replace") as file:
+            file.write(markdown)
+
+
+def _text(row: CaseRow) -> str:
+    ratio = "" if row.ratio is None else f"{row.metric} {row.ratio:.3f} × the baseline; "
+    why = "" if row.cause is None else f"; why: {row.cause}"
+    return ratio + row.reason + why
+
+
+def _message(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _message(text).replace(":", "%3A").replace(",", "%2C")

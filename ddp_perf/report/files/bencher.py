@@ -1,0 +1,35 @@
+"""Bencher Metric Format: ``bencher run --adapter json --file bencher.json``.
+
+https://bencher.dev/docs/reference/bencher-metric-format/
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ddp_perf.report.rows import CaseRow
+
+_NS = 1e9  # Bencher's own measure ``latency`` is in nanoseconds, ``throughput`` a second
+
+
+def bencher_json(rows: Sequence[CaseRow]) -> str:
+    """By case and measure: the value, and the range of its launches where it has one."""
+    return json.dumps(
+        {f"{row.suite}/{row.case}": _measures(row) for row in rows if row.step_s is not None},
+        indent=1,
+        allow_nan=False,
+    )
+
+
+def _measures(row: CaseRow) -> dict[str, dict[str, float]]:
+    plain = {
+        "throughput": row.throughput,
+        "scaling-efficiency": row.efficiency,
+        "peak-memory": row.peak_memory,
+    }
+    measures = {name: {"value": value} for name, value in plain.items() if value is not None}
+    assert row.step_s is not None  # so says the caller
+    latency = {"value": row.step_s, "lower_value": row.step_low_s, "upper_value": row.step_high_s}
+    known = {name: seconds * _NS for name, seconds in latency.items() if seconds is not None}
+    return {"latency": known, **measures}

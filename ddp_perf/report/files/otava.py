@@ -1,0 +1,44 @@
+"""``otava.csv`` and ``otava.yaml``: this session as Apache Otava imports a series.
+
+Otava finds changes in many sessions: append the second line of each session's file to one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+import yaml
+
+from ddp_perf.report.rows import CaseRow
+
+
+def otava_csv(rows: Sequence[CaseRow]) -> str:
+    """A heading and a line: when, of which commit, then the typical step of each case in ms."""
+    measured = _measured(rows)
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(["time", "commit", *measured])
+    if rows:
+        steps = [f"{row.step_s * 1e3:.6g}" for row in measured.values() if row.step_s]
+        writer.writerow([rows[0].date, rows[0].commit or "unknown", *steps])
+    return file.getvalue()
+
+
+def otava_yaml(rows: Sequence[CaseRow]) -> str:
+    """The configuration that goes with it: ``otava analyze ddp-perf --config-file otava.yaml``."""
+    metrics = {name: {"column": name, "direction": -1, "scale": 1.0} for name in _measured(rows)}
+    test = {
+        "type": "csv",
+        "file": "otava.csv",
+        "time_column": "time",
+        "attributes": ["commit"],
+        "metrics": metrics,
+    }
+    return yaml.safe_dump({"tests": {"ddp-perf": test}}, sort_keys=False, allow_unicode=True)
+
+
+def _measured(rows: Sequence[CaseRow]) -> dict[str, CaseRow]:
+    """By column. A case that failed has no figure, and Otava takes no empty one."""
+    return {f"{row.suite}/{row.case}": row for row in rows if row.step_s is not None}

@@ -1,0 +1,34 @@
+"""``performance_report.txt``: how well each case scales, why, and what to do (document 003)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddp_perf.report.advice import advice_lines
+from ddp_perf.report.decomposition import decomposition_table
+from ddp_perf.report.explanation import explanation_lines
+from ddp_perf.report.layout import NARROWEST, wrapped
+from ddp_perf.report.rows import CaseRow, Night
+from ddp_perf.report.table import headline, suite_table
+from ddp_perf.session.result import SuiteResult
+
+
+def performance_report(suites: Sequence[SuiteResult], night: Night) -> str:
+    """80 columns: the tables of the terminal, then each case with its label and its advice."""
+    lines = [f"{night.standing.value}: {night.headline}"]
+    for suite in suites:
+        title = headline(suite)
+        lines += ["", title, "=" * len(title), suite.date, "", suite_table(suite, NARROWEST)]
+        if (table := decomposition_table(suite, NARROWEST)) is not None:
+            lines += ["", table]
+        for row in night.rows:
+            if row.suite == suite.suite and row.case in suite.measurements:
+                lines += _case(suite, row)
+    return "\n".join(lines) + "\n"
+
+
+def _case(suite: SuiteResult, row: CaseRow) -> list[str]:
+    """Empty where neither a slow-down nor an advice speaks of it."""
+    why = suite.explanations.get(row.case)
+    told = [*(explanation_lines(why) if why else ()), *advice_lines(suite, row.case)]
+    return ["", row.case, *wrapped(told, NARROWEST)] if told else []

@@ -1,0 +1,57 @@
+"""``ddp_perf.prom``: for node_exporter's textfile collector.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+
+from ddp_perf.report.rows import CaseRow
+from ddp_perf.report.verdicts import Standing
+
+# Name without the prefix, help, and the figure of a row.
+_GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
+    ("step_seconds", "Typical step, median over launches.", lambda row: row.step_s),
+    (
+        "baseline_step_seconds",
+        "The baseline's typical step.",
+        lambda row: row.baseline_step_s,
+    ),
+    ("throughput_per_second", "Over all ranks, of the unit.", lambda row: row.throughput),
+    ("scaling_efficiency_ratio", "Speed-up divided by ranks.", lambda row: row.efficiency),
+    ("peak_memory_bytes", "Of the rank that needs most.", lambda row: row.peak_memory),
+    ("ratio", "This session divided by its baseline, of the worst metric.", lambda row: row.ratio),
+    ("red", "Whether the case failed.", lambda row: float(row.standing is Standing.RED)),
+    (
+        "measured_timestamp_seconds",
+        "When the suite began.",
+        lambda row: datetime.datetime.fromisoformat(row.date).timestamp(),
+    ),
+)
+
+
+def prometheus_text(rows: Sequence[CaseRow]) -> str:
+    """A gauge for each kind of figure, a sample for each case that has it."""
+    lines = []
+    for name, told, value_of in _GAUGES:
+        lines += [f"# HELP ddp_perf_{name} {told}", f"# TYPE ddp_perf_{name} gauge"]
+        for row in rows:
+            if (value := value_of(row)) is not None:
+                lines.append(f"ddp_perf_{name}{{{_labels(row)}}} {value!r}")
+    return "\n".join(lines) + "\n"
+
+
+def _labels(row: CaseRow) -> str:
+    labels = {
+        "suite": row.suite,
+        "case": row.case,
+        "accelerator": row.accelerator,
+        "unit": row.unit or "",
+    }
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,78 @@
+"""The report as one HTML file that asks the network for nothing, and escapes all it shows."""
+
+from __future__ import annotations
+
+import itertools
+
+import jinja2
+from markupsafe import Markup
+
+from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.report.html.columns import percent_text, ratio_text
+from ddp_perf.report.html.power_plot import legend, power_plot
+from ddp_perf.report.html.sections import suite_section
+from ddp_perf.report.html.term_plot import SHOWN
+from ddp_perf.report.rows import Night
+from ddp_perf.report.selftest import conclusion_of
+from ddp_perf.report.source import ReportSource
+from ddp_perf.report.text import metric_title
+from ddp_perf.report.verdicts import Standing
+
+
+def report_html(source: ReportSource, night: Night) -> bytes:
+    """The whole page, UTF-8. ``night``: the rows of ``source``."""
+    rows = iter(night.rows)
+    sections = [
+        suite_section(suite, list(itertools.islice(rows, len(suite.measurements))), source.nights)
+        for suite in source.suites
+    ]
+    curve = source.curve
+    page = (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            night=night,
+            Standing=Standing,
+            sections=sections,
+            terms=SHOWN,
+            curve=curve,
+            power=power_plot(curve) if curve else None,
+            modelled=legend(curve) if curve else [],
+            conclusion=conclusion_of(curve) if curve else "",
+            false_alarms=false_alarm_rate(source),
+            titles=_titles(night),
+            slowed=sorted({text for suite in source.suites for text in suite.injections}),
+        )
+    )
+    return page.encode("utf-8", "replace")  # a lone surrogate is no character
+
+
+def false_alarm_rate(source: ReportSource) -> float:
+    """Chance of any false REGRESSION: the sum over all statistical verdicts (Bonferroni)."""
+    return sum(
+        suite.alpha
+        for suite in source.suites
+        for finding in suite.findings
+        if finding.metric != STRUCTURE
+    )
+
+
+def _titles(night: Night) -> dict[str, str]:
+    return {row.metric: metric_title(row.metric) for row in night.rows if row.metric}
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("ddp_perf.report.html"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent_text, "times": ratio_text, "sorts": _sorts}
+    return environment
+
+
+def _sorts(value: object) -> Markup:
+    """What a column is sorted by; nothing known comes last."""
+    return Markup("") if value is None else Markup(' data-v="{}"').format(value)

@@ -1,0 +1,187 @@
+"""What the page shows of each suite and each case: figures, plots and sentences, in order."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from markupsafe import Markup
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.history import Night
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.report.advice import advice_lines
+from ddp_perf.report.decomposition import rank_lines
+from ddp_perf.report.doctor import topology_rows
+from ddp_perf.report.explanation import explanation_lines
+from ddp_perf.report.html.columns import Column, columns_of
+from ddp_perf.report.html.night_plot import night_plot
+from ddp_perf.report.html.scaling_plots import (
+    Series,
+    efficiency_bars,
+    epoch_bars,
+    speedup_bars,
+    throughput_plot,
+)
+from ddp_perf.report.html.step_plots import launch_boxes, rank_boxes, step_plot
+from ddp_perf.report.html.term_plot import Stack, term_plot
+from ddp_perf.report.layout import short_names
+from ddp_perf.report.links import link_lines, link_notes
+from ddp_perf.report.profiles import profiles_text
+from ddp_perf.report.rows import CaseRow
+from ddp_perf.report.table import headline
+from ddp_perf.report.text import describe_finding, describe_launch_failure
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.decomposition import typical
+
+_WIDTH = 100  # columns of a table that is shown as text
+
+
+class CaseSection(msgspec.Struct, frozen=True, kw_only=True):
+    """One case, behind its name."""
+
+    row: CaseRow
+    name: str  # without what all cases of the suite share
+    findings: tuple[str, ...]  # every verdict with its reason
+    why: tuple[str, ...]  # it got slower
+    advice: tuple[str, ...]
+    failures: tuple[str, ...]
+    plots: tuple[Markup, ...]
+    command: str | None
+
+
+class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
+    """One suite."""
+
+    title: str
+    result: SuiteResult
+    columns: list[Column]  # of its table
+    unit: str | None  # of throughput; None: nothing was measured
+    has_epochs: bool
+    tables: list[str]  # of links and profiles, where there are any, as the terminal shows them
+    cases: tuple[CaseSection, ...]
+    throughput: tuple[tuple[str, Markup], ...]  # each with the name of its series
+    scaling: tuple[Markup, ...]
+    terms: Markup | None
+    changed: tuple[str, ...]  # of machine and software since the baseline
+    machine: dict[str, object]
+    topology: list[list[str]]
+
+
+def suite_section(
+    result: SuiteResult, rows: Sequence[CaseRow], nights: Mapping[tuple[str, str], Sequence[Night]]
+) -> SuiteSection:
+    """``rows``: of this suite, one for each case in order; ``nights``: by accelerator and case."""
+    key = result.environment.accelerator_key
+    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    stacks = _stacks(result, rows, names)
+    return SuiteSection(
+        title=headline(result),
+        result=result,
+        columns=columns_of(rows),
+        unit=next((row.unit for row in rows if row.unit is not None), None),
+        has_epochs=any(row.epoch_s is not None for row in rows),
+        tables=_tables(result),
+        cases=tuple(
+            _case_section(result, row, names[row.case], nights.get((key, row.case), ()))
+            for row in rows
+        ),
+        throughput=tuple((one.name, throughput_plot(one)) for one in series_of(result, rows)),
+        scaling=_bar_plots(rows, names),
+        terms=term_plot(stacks) if stacks else None,
+        changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
+        machine=_known(result.environment),
+        topology=topology_rows(result.machine) if result.machine else [],
+    )
+
+
+def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Markup, ...]:
+    """Speed-up and efficiency of what scales, and epochs where one is known."""
+    plots = []
+    if scaled := [row for row in rows if row.efficiency is not None]:
+        shown = [names[row.case] for row in scaled]
+        plots += [speedup_bars(scaled, shown), efficiency_bars(scaled, shown)]
+    if timed := [row for row in rows if row.epoch_s is not None]:
+        plots.append(epoch_bars(timed, [names[row.case] for row in timed]))
+    return tuple(plots)
+
+
+def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Series]:
+    """Cases of the same work on more and more ranks, each with its one-rank leg before it."""
+    by_id = {row.case: row for row in rows if row.throughput is not None}
+    grouped: dict[tuple[str, str], list[Case]] = collections.defaultdict(list)
+    for case_id in by_id:
+        case = result.measurements[case_id].case
+        if case.single is not None and case.single in by_id:
+            work = {name: value for name, value in case.work().items() if name != "world_size"}
+            grouped[case.single, repr(work)].append(case)
+    series = []
+    for (single, _), cases in grouped.items():
+        members = [by_id[single], *(by_id[case.id] for case in cases)]
+        series.append(
+            Series(
+                name=cases[0].id.replace(f"-ws{cases[0].world_size}", ""),
+                rows=tuple(sorted(members, key=lambda row: row.ranks)),
+                tolerance=cases[0].tolerances.step_time,
+            )
+        )
+    return series
+
+
+def _case_section(
+    result: SuiteResult, row: CaseRow, name: str, nights: Sequence[Night]
+) -> CaseSection:
+    measurement, why = result.measurements[row.case], result.explanations.get(row.case)
+    return CaseSection(
+        row=row,
+        name=name,
+        findings=tuple(
+            describe_finding(finding) for finding in result.findings if finding.case_id == row.case
+        ),
+        why=tuple(explanation_lines(why)) if why else (),
+        advice=(*advice_lines(result, row.case), *_ranks(result, row.case)),
+        failures=tuple(map(describe_launch_failure, measurement.failures)),
+        plots=(*_step_plots(result, row), *([night_plot(nights)] if len(nights) > 1 else [])),
+        command=result.commands.get(row.case),
+    )
+
+
+def _tables(result: SuiteResult) -> list[str]:
+    links = [*link_lines(result, _WIDTH), *link_notes(result)]
+    profiles = [profiles_text(result, _WIDTH)] if result.profiles else []
+    return ["\n".join(links), *profiles] if links else profiles
+
+
+def _ranks(result: SuiteResult, case_id: str) -> list[str]:
+    """None of a case of which no launch was finished."""
+    return rank_lines(result, case_id) if result.summaries.get(case_id) else []
+
+
+def _step_plots(result: SuiteResult, row: CaseRow) -> tuple[Markup, ...]:
+    measurement = result.measurements[row.case]
+    if not measurement.launches:
+        return ()
+    finding = result.finding(row.case, STEP_TIME.name)
+    baseline_ms = finding.baseline * 1e3 if finding and finding.baseline else None
+    by_launch = step_plot(launch_boxes(measurement), "Steps of each launch", baseline_ms)
+    if row.ranks == 1:
+        return (by_launch,)
+    return by_launch, step_plot(rank_boxes(measurement), "Steps of each rank, all launches", None)
+
+
+def _stacks(result: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, str]) -> list[Stack]:
+    stacks = []
+    for row in rows:
+        summaries = result.summaries.get(row.case, ())
+        step = typical([one.decomposition for one in summaries if one.decomposition is not None])
+        if step is not None and row.step_s is not None:
+            stacks.append(Stack(name=names[row.case], step=step, step_s=row.step_s))
+    return stacks
+
+
+def _known(environment: Environment) -> dict[str, object]:
+    """What is known of machine and versions, by name."""
+    fields = msgspec.structs.asdict(environment)
+    return {name.replace("_", " "): value for name, value in fields.items() if value is not None}

@@ -1,0 +1,18 @@
+// Sort a table by the column whose heading is pressed; a second time, the other way round.
+// Cells without a figure come last either way.
+for (const button of document.querySelectorAll("th button")) {
+  button.addEventListener("click", () => {
+    const heading = button.closest("th"), body = heading.closest("table").tBodies[0];
+    const column = heading.cellIndex, up = heading.ariaSort !== "ascending";
+    for (const other of heading.parentNode.cells) other.removeAttribute("aria-sort");
+    heading.ariaSort = up ? "ascending" : "descending";
+    const value = (row) => row.cells[column].dataset.v ?? "";
+    const order = (a, b) => {
+      const x = value(a), y = value(b);
+      if (x === "" || y === "") return (x === "") - (y === "");
+      const found = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
+      return up ? found : -found;
+    };
+    body.append(...[...body.rows].sort(order));
+  });
+}

@@ -1,0 +1,211 @@
+"""One row a case: the only source of every file for other tools, so that they cannot disagree."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.explanation import Explanation
+from ddp_perf.core.measurement import Finding, LaunchSummary
+from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
+from ddp_perf.core.result import Unit
+from ddp_perf.report.explanation import cause_line
+from ddp_perf.report.figures import CaseFigures, case_figures
+from ddp_perf.report.text import describe_known
+from ddp_perf.report.verdicts import Standing, is_expected, standing_of, worst
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.workloads.corpus import SAMPLES
+
+FAILED = "FAILED"  # a launch of it did
+NOT_JUDGED = "NOT JUDGED"
+
+
+class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians over launches, in SI units; None: not measured, or does not apply.
+
+    ``verdict`` is the worst of the case's metrics; the fields from ``metric`` to
+    ``minimum_detectable`` are of that one.
+    """
+
+    suite: str
+    case: str
+    accelerator: str
+    date: str  # ISO 8601, UTC
+    commit: str | None
+    workload: str
+    strategy: str
+    precision: str
+    ranks: int
+    batch_size: int | None  # per rank
+    launches: int
+    verdict: str
+    standing: Standing
+    metric: str | None
+    ratio: float | None  # this session ÷ the baseline; 1.05: 5 % worse
+    ratio_low: float | None  # of its 99 % interval
+    ratio_high: float | None
+    minimum_detectable: float | None  # a fraction
+    step_s: float | None
+    step_low_s: float | None  # the fastest launch
+    step_high_s: float | None  # the slowest
+    baseline_step_s: float | None
+    p95_step_s: float | None
+    throughput: float | None  # of ``unit``, per second, over all ranks
+    unit: str | None
+    speedup: float | None
+    efficiency: float | None  # a fraction
+    exposed_s: float | None  # step of N ranks − step of one
+    epoch_s: float | None  # computed: samples of an epoch ÷ throughput
+    cost_per_million: float | None  # of ``unit``, in the currency of the suite's price
+    peak_memory: float | None  # bytes, of a rank
+    energy_j: float | None  # per sample, of all GPUs
+    call_s: float | None  # of a collective, as are its two bandwidths, in bytes
+    algorithm_bytes_per_s: float | None
+    bus_bytes_per_s: float | None
+    reason: str
+    cause: str | None  # the largest, with its evidence, of a case that got slower
+
+
+class Night(msgspec.Struct, frozen=True, kw_only=True):
+    """All rows together."""
+
+    standing: Standing
+    headline: str
+    counts: dict[str, int]  # cases by verdict, the most frequent first
+    rows: tuple[CaseRow, ...]
+
+    def of(self, standing: Standing) -> list[CaseRow]:
+        return [row for row in self.rows if row.standing is standing]
+
+
+def night_of(suites: Sequence[SuiteResult], *, complete: bool) -> Night:
+    """What the session comes to. Nothing measured, or a session cut short, is no green one."""
+    rows = tuple(_row(suite, case_id) for suite in suites for case_id in suite.measurements)
+    red, undecided, green = (sum(row.standing is one for row in rows) for one in Standing)
+    standing = Standing.RED if red else Standing.UNDECIDED
+    if green == len(rows) > 0 and complete:
+        standing = Standing.GREEN
+    parts = [
+        text
+        for count, text in (
+            (red, f"{red} of {_cases(len(rows))} failed"),
+            (undecided, f"{undecided} undecided"),
+            (green, f"{green} passed"),
+        )
+        if count
+    ]
+    headline = ", ".join(parts) or "nothing was measured"
+    if not complete:
+        headline += "; the session did not measure all that was asked of it"
+    return Night(
+        standing=standing,
+        headline=headline,
+        counts=dict(Counter(row.verdict for row in rows).most_common()),
+        rows=rows,
+    )
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count} cases"
+
+
+def _row(result: SuiteResult, case_id: str) -> CaseRow:
+    measurement = result.measurements[case_id]
+    case, environment = measurement.case, result.environment
+    return CaseRow(
+        suite=result.suite,
+        case=case_id,
+        accelerator=environment.accelerator,
+        date=result.date,
+        commit=environment.commit,
+        workload=case.workload,
+        strategy=case.strategy,
+        precision=case.precision,
+        ranks=case.world_size,
+        batch_size=case.batch_size,
+        launches=len(measurement.launches),
+        **_judged(result, case_id),
+        **_measured(result, case),
+    )
+
+
+def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
+    """A launch that failed comes before any verdict, as in the table of the terminal."""
+    failures = result.measurements[case_id].failures
+    findings = [finding for finding in result.findings if finding.case_id == case_id]
+    finding: Finding | None = None
+    if failures:
+        verdict, standing, reason = FAILED, Standing.RED, str(failures[0])
+    elif not findings:
+        verdict, standing, reason = NOT_JUDGED, Standing.UNDECIDED, "the session ended before"
+    else:
+        finding = worst(findings)
+        verdict, standing = finding.verdict.outcome.value, standing_of(result, finding)
+        reason = finding.disturbance or finding.verdict.reason
+        if result.is_settled(finding):
+            reason = f"{reason}; {result.saved[case_id]}"
+        if is_expected(finding):
+            verdict += " (known)"
+        if finding.known is not None:
+            reason = f"{reason}; {describe_known(finding.known)}"
+    found = finding.verdict if finding else None
+    low, high = (found and found.interval) or (None, None)
+    return {
+        "verdict": verdict,
+        "standing": standing,
+        "reason": reason,
+        "metric": finding and finding.metric,
+        "ratio": found and found.ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+        "minimum_detectable": found and found.minimum_detectable,
+        "cause": _cause(result.explanations.get(case_id)),
+    }
+
+
+def _cause(why: Explanation | None) -> str | None:
+    return cause_line(why.causes[0]) if why and why.causes else None
+
+
+def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
+    figures, rows = case_figures(result, case.id), result.summaries.get(case.id, ())
+    step, launches = result.finding(case.id, STEP_TIME.name), result.measurements[case.id].launches
+    scaling, call = figures and figures.scaling, figures and figures.call
+    steps = [row.values[STEP_TIME.name] for row in rows]
+    return {
+        "step_s": figures and figures.step_s,
+        "step_low_s": min(steps, default=None),
+        "step_high_s": max(steps, default=None),
+        "baseline_step_s": step and step.baseline,
+        "p95_step_s": figures and figures.p95_step_s,
+        "throughput": figures and figures.throughput,
+        "unit": figures and figures.unit,
+        "speedup": scaling and scaling.speedup,
+        "efficiency": scaling and scaling.efficiency,
+        "exposed_s": scaling and scaling.exposed_s,
+        "epoch_s": _epoch_s(case, figures, launches[0].unit) if launches else None,
+        "cost_per_million": figures and figures.cost and figures.cost.per_million,
+        "peak_memory": _peak_memory(rows),
+        "energy_j": figures and figures.energy_j,
+        "call_s": call and call.call_s,
+        "algorithm_bytes_per_s": call and call.algorithm_bytes_per_s,
+        "bus_bytes_per_s": call and call.bus_bytes_per_s,
+    }
+
+
+def _epoch_s(case: Case, figures: CaseFigures | None, unit: Unit) -> float | None:
+    """By what the suite states, else by the published data set that the workload names."""
+    samples = case.epoch_samples or SAMPLES.get(case.model.get("dataset"))  # type: ignore[call-overload]  # any scalar
+    if samples is None or figures is None:
+        return None
+    return float(samples * unit.per_sample / figures.throughput)
+
+
+def _peak_memory(rows: Sequence[LaunchSummary]) -> float | None:
+    peaks = [row.values[PEAK_MEMORY.name] for row in rows if PEAK_MEMORY.name in row.values]
+    return statistics.median(peaks) if peaks else None

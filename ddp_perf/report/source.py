@@ -1,0 +1,67 @@
+"""What a report is written from: a session's results, and what else lies beside them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from ddp_perf.core.history import Night
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.errors import ResultsError
+from ddp_perf.history.store import HistoryStore
+from ddp_perf.report.selftest import SelftestFile
+from ddp_perf.session.history import newest_work
+from ddp_perf.session.power_curve import PowerCurve
+from ddp_perf.session.result import SuiteResult
+
+SELFTEST = Path("artifacts/selftest/selftest.json")  # where `ddp-perf selftest` leaves it
+
+
+class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A session, the self-test of the machine that measured it, and the nights before it."""
+
+    suites: tuple[SuiteResult, ...]
+    complete: bool  # False: the session did not measure all that was asked of it
+    curve: PowerCurve | None = None
+    nights: dict[tuple[str, str], list[Night]] = {}  # of the step time, by accelerator and case id
+
+
+def nights_for(suites: Sequence[SuiteResult], url: str) -> dict[tuple[str, str], list[Night]]:
+    """The sound nights of these cases in this history, oldest first; of their newest work.
+
+    Raises HistoryError.
+    """
+    wanted = {
+        (suite.environment.accelerator_key, case_id)
+        for suite in suites
+        for case_id in suite.measurements
+    }
+    with contextlib.closing(HistoryStore(url, create=False)) as store:
+        found = newest_work(
+            store.series(case, STEP_TIME.name)
+            for case in store.cases()
+            if (case.accelerator, case.case_id) in wanted
+        )
+    return {(series.case.accelerator, series.case.case_id): series.sound() for series in found}
+
+
+def curve_for(suites: Sequence[SuiteResult], path: Path) -> PowerCurve | None:
+    """The self-test in this file, where there is one and it is of a machine of these suites.
+
+    Raises ResultsError where the file is there and cannot be read.
+    """
+    if not path.exists():
+        return None
+    try:
+        curve = msgspec.json.decode(path.read_bytes(), type=SelftestFile).curve
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise ResultsError(
+            f"{path}: is no self-test's result ({error}); remove it, or run ddp-perf selftest"
+        ) from None
+    keys = {suite.environment.accelerator_key for suite in suites}
+    return curve if curve.environment.accelerator_key in keys else None

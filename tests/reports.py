@@ -1,0 +1,54 @@
+"""A session of every kind of verdict, for the tests of its report."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddp_perf.core.explanation import Cause, Explanation
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.source import ReportSource
+from ddp_perf.session.result import SuiteResult
+from tests.builders import (
+    make_cases,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_probe,
+    make_result,
+)
+
+# One rank, then two, at batch 64 and 128.
+ONE, TWO, ONE_LARGE, TWO_LARGE = make_cases(batch_sizes=[64, 128])
+REGRESSED = {"ratio": 1.2, "interval": (1.15, 1.25), "minimum_detectable": 0.04, "baseline": 0.0125}
+
+
+def make_session(**changes: object) -> SuiteResult:
+    """TWO got slower, for a reason; a launch of TWO_LARGE failed; ONE_LARGE is undecided."""
+    measurements = [
+        make_measurement(ONE, [0.0100, 0.0101, 0.0099], probe=make_probe(exposed=0.0)),
+        make_measurement(TWO, [0.0150, 0.0151, 0.0149], probe=make_probe()),
+        make_measurement(ONE_LARGE, [0.02] * 3),
+        msgspec.structs.replace(
+            make_measurement(TWO_LARGE, [0.03]), failures=(make_failure(TWO_LARGE),)
+        ),
+    ]
+    cause = Cause(kind="communication", change_s=0.0025, share=1.0, evidence=("exposed",))
+    fields: dict[str, object] = {
+        "findings": (
+            make_finding(ONE, Outcome.PASS, ratio=1.0, interval=(0.99, 1.01), baseline=0.01),
+            make_finding(TWO, Outcome.REGRESSION, changed=("torch 2.12 → 2.13",), **REGRESSED),
+            make_finding(TWO, Outcome.PASS, metric="tail"),
+            make_finding(ONE_LARGE, Outcome.INCONCLUSIVE, reason="too few nights"),
+        ),
+        "explanations": {
+            TWO.id: Explanation(
+                case_id=TWO.id, step_change_s=0.0025, causes=(cause,), terms=(), launches=6
+            )
+        },
+        "commands": {TWO.id: "pytest -m perf 'tests/perf/test_throughput.py::test_throughput[x]'"},
+    }
+    return make_result(measurements, **{**fields, **changes})
+
+
+def make_source(*suites: SuiteResult, complete: bool = True) -> ReportSource:
+    return ReportSource(suites=suites or (make_session(),), complete=complete)

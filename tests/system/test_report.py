@@ -1,0 +1,196 @@
+"""A session's report, from real launches: written, named, and read by those it is for."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.plugin.reproduction import WORK
+from ddp_perf.report.directory import PAGE, write_report
+from ddp_perf.report.files.otava import otava_csv, otava_yaml
+from ddp_perf.report.rows import night_of
+from tests.builders import make_hostile_result
+from tests.reports import make_session, make_source
+
+REPOSITORY = Path(__file__).parents[2]
+SUITE = """
+suite: tiny
+tier: cpu
+workload: mlp
+model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
+world_sizes: [1, 2]
+batch_sizes: [16]
+steps: 8
+warmup: 2
+launches: 2
+"""
+# They change what is done with the figures, not what is measured.
+OUTCOME = {
+    *("--ddp-json", "--ddp-report", "--ddp-strict", "--ddp-expect-devices", "--ddp-profile"),
+    *("--ddp-history", "--ddp-false-alarm-rate", "--ddp-budget", "--ddp-explain-budget"),
+}
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A project with the suite's own tests and one small suite file."""
+    for name in ("PYTEST_XDIST_WORKER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
+    for name in ("bench_configs", "baselines"):
+        (pytester.path / name).mkdir()
+    (pytester.path / "bench_configs" / "tiny.yaml").write_text(SUITE)
+    pytester.makeini(
+        """
+        [pytest]
+        addopts = -p ddp_perf.plugin --import-mode=importlib -m "not perf"
+        junit_family = xunit1
+        pythonpath = .
+        filterwarnings =
+            error
+            ignore::pytest.PytestAssertRewriteWarning
+        """
+    )
+    return pytester
+
+
+def run(*command, cwd=None):
+    return subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_session_ends_by_naming_its_report_whose_commands_find_their_cases(project):
+    bench = project.path / "bench.json"
+    done = project.runpytest(
+        *("-m", "perf", "--save-baseline", "--ddp-report", "out", "--benchmark-json", bench),
+        *("--ddp-batch-sizes", "8", "--ddp-env", "MKL_DYNAMIC=a b"),
+    )
+    done.stdout.fnmatch_lines([f"report: out/{PAGE}"])
+
+    (suite,) = json.loads((project.path / "out" / "results.json").read_text())["suites"]
+    assert suite["commands"].keys() == suite["measurements"].keys()
+    assert suite["save_mode"] == "missing"
+    for case_id, command in suite["commands"].items():
+        arguments = shlex.split(command)[1:]
+        found = project.runpytest(*arguments, "--collect-only", "-q").stdout.str()
+        assert f"test_throughput[{case_id}]" in found
+        assert "1 test collected" in found
+
+    compared = run(sys.executable, "-m", "pytest_benchmark", "compare", bench, cwd=project.path)
+    assert compared.returncode == 0, compared.stderr
+    assert all(case_id in compared.stdout for case_id in suite["measurements"])
+
+
+def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results(
+    project, monkeypatch
+):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("ddp_perf.report.directory.replace_file", full)
+    done = project.runpytest(
+        *("-q", "-m", "perf", "-k", "structure", "--save-baseline", "--ddp-report", "out")
+    )
+
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    assert "verdict" in done.stdout.str()
+    assert "ms a step" not in done.stdout.str()  # where the time goes: not with -q
+    done.stdout.fnmatch_lines(
+        [
+            f"--ddp-report: out/{PAGE}: cannot be written: No space left on device; what was"
+            " measured is in out/results.json: ddp-perf report out/results.json"
+        ]
+    )
+    assert json.loads((project.path / "out" / "results.json").read_text())["complete"]
+
+
+def test_nothing_measured_replaces_the_report_of_yesterday(project):
+    write_report(project.path / "out", make_source())
+
+    project.runpytest("-m", "gpu", "--ddp-report", "out")
+
+    page = (project.path / "out" / PAGE).read_text(encoding="utf-8")
+    assert "<span>nothing was measured</span>" in page
+    assert json.loads((project.path / "out" / "results.json").read_text())["suites"] == []
+
+
+def test_collecting_leaves_a_report_as_it_is(project):
+    write_report(project.path / "out", make_source())
+    before = (project.path / "out" / PAGE).read_bytes()
+
+    project.runpytest("-m", "perf", "--collect-only", "--ddp-report", "out")
+
+    assert (project.path / "out" / PAGE).read_bytes() == before
+
+
+def test_a_report_where_a_file_is_in_the_way_is_refused_before_anything_is_launched(project):
+    (project.path / "out").write_text("a file")
+    done = project.runpytest("-m", "perf", "--ddp-report", "out")
+
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--ddp-report: out: File exists" in done.stderr.str()
+
+
+def test_every_option_is_known_to_change_the_case_or_not(project):
+    """Else a command to reproduce a case would leave it out unseen."""
+    text = project.runpytest("--help").stdout.str()
+    options = {word.partition("=")[0] for word in text.split() if word.startswith("--ddp-")}
+
+    assert {option.rstrip(".,;:)") for option in options} >= {*WORK, *OUTCOME}
+    assert {o for o in options if o.replace("-", "").isalpha()} <= {*WORK, *OUTCOME}
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex (texlive-latex-base)")
+@pytest.mark.parametrize(
+    "result", [make_session(), make_hostile_result()], ids=["usual", "hostile"]
+)
+def test_the_table_compiles(tmp_path, result):
+    write_report(tmp_path, make_source(result))
+    (tmp_path / "paper.tex").write_text(
+        r"\documentclass{article}\begin{document}\input{summary_table}\end{document}"
+    )
+
+    done = run("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stdout
+    assert "Missing character" not in (tmp_path / "paper.log").read_text(errors="replace")
+
+
+@pytest.mark.skipif(
+    "DDP_OTAVA_PYTHON" not in os.environ,
+    reason="Otava pins an old numpy: pip install apache-otava in a virtual environment of its own,"
+    " and name its interpreter in DDP_OTAVA_PYTHON",
+)
+def test_otava_finds_a_change_in_a_series_of_sessions(tmp_path):
+    """Twenty sessions, from the eleventh on slower by a half: each adds its line."""
+    series = []
+    for night in range(20):
+        rows = night_of([make_session(date=f"2026-01-{night + 1:02}T00:00:00")], complete=True).rows
+        heading, figures = otava_csv(rows).splitlines()
+        when, commit, *steps = figures.split(",")
+        jitter = 1 + 0.001 * (night * 7 % 5)
+        slower = [f"{float(step) * jitter * (1.5 if night >= 10 else 1)}" for step in steps]
+        series.append(",".join([when, commit, *slower]))
+    (tmp_path / "otava.csv").write_text("\n".join([heading, *series]) + "\n")
+    (tmp_path / "otava.yaml").write_text(otava_yaml(rows))
+
+    done = run(
+        *(os.environ["DDP_OTAVA_PYTHON"], "-m", "otava.main", "analyze", "ddp-perf"),
+        *("--config-file", "otava.yaml", "--since", "2026-01-01", "--output", "json"),
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    (point,) = json.loads(done.stdout)["ddp-perf"]
+    assert point["time"] == 1768089600  # the eleventh of January
+    changed = {change["metric"]: change["forward_change_percent"] for change in point["changes"]}
+    assert changed == dict.fromkeys(heading.split(",")[2:], "50")

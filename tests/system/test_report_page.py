@@ -1,0 +1,128 @@
+"""The page in a real browser: no error, every plot drawn, tables sort, nothing off the screen."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from ddp_perf.report.directory import PAGE, write_report
+from tests.builders import make_hostile_result
+from tests.reports import make_session, make_source
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser here: apt-get install chromium")
+
+# Asks the page, and sends the answers as JSON to the one around it.
+PROBE = """
+<script>
+addEventListener("load", () => {
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+  const table = [...document.querySelectorAll("table")].at(-1);
+  const column = (n) => [...table.tBodies[0].rows].map((row) => row.cells[n].textContent);
+  const step = [...table.tHead.rows[0].cells].findIndex((h) => h.textContent.startsWith("step"));
+  const button = table.tHead.rows[0].cells[step].querySelector("button");
+  const before = column(step);
+  button.click(); const up = column(step);
+  button.click(); const down = column(step);
+  const shapes = [...document.querySelectorAll("svg[role=img]")].map((svg) => {
+    const box = svg.getBoundingClientRect();
+    const marks = svg.querySelectorAll("rect, path");
+    const drawn = [...marks].map((m) => m.getBBox()).filter((b) => b.width + b.height > 0);
+    return {width: box.width, height: box.height, right: box.right, drawn: drawn.length,
+            bad: /NaN|undefined/.test(svg.outerHTML)};
+  });
+  const answer = {
+    shapes, before, up, down, sorted: table.tHead.rows[0].cells[step].ariaSort,
+    wide: document.documentElement.scrollWidth, inner: innerWidth,
+    background: getComputedStyle(document.body).backgroundColor,
+    loaded: performance.getEntriesByType("resource").map((r) => r.name),
+  };
+  parent.postMessage(JSON.stringify(answer), "*");
+});
+</script></body>
+"""
+
+# A window has a least width of its own, a frame has none.
+AROUND = """<!DOCTYPE html><pre id="answer"></pre>
+<iframe src="{page}" width="{width}" height="900" style="border: 0"></iframe>
+<script>
+addEventListener("message", (e) => {{ document.getElementById("answer").textContent = e.data }});
+</script>
+"""
+
+
+def look(directory, width, *options):
+    """What the browser says of the page, and every line of its console."""
+    page = directory / PAGE
+    page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE), encoding="utf-8")
+    around = directory / "around.html"
+    around.write_text(AROUND.format(page=PAGE, width=width), encoding="utf-8")
+    done = subprocess.run(
+        [
+            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+            *(f"--user-data-dir={directory / 'profile'}", "--window-size=1600,1000"),
+            *(
+                "--enable-logging=stderr",
+                "--dump-dom",
+                "--virtual-time-budget=5000",
+                *options,
+                around.as_uri(),
+            ),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    answer = re.search(r'<pre id="answer">(.+?)</pre>', done.stdout, flags=re.DOTALL)
+    assert answer, done.stderr
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return json.loads(html.unescape(answer[1])), console
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize(
+    "result", [make_session(), make_hostile_result()], ids=["usual", "hostile"]
+)
+def test_every_plot_is_drawn_within_the_screen_and_nothing_is_wrong(tmp_path, result, width):
+    write_report(tmp_path, make_source(result))
+
+    seen, console = look(tmp_path, width)
+
+    assert console == []
+    assert seen["loaded"] == []
+    assert seen["inner"] == width
+    assert seen["wide"] <= width
+    assert seen["shapes"]
+    for shape in seen["shapes"]:
+        assert shape["width"] > 250
+        assert shape["right"] <= width
+        assert shape["drawn"] > 0
+        assert not shape["bad"]
+
+
+def test_a_table_sorts_by_figures_and_back(tmp_path):
+    write_report(tmp_path, make_source())
+
+    seen, _ = look(tmp_path, 1400)
+
+    assert seen["before"] == ["10.00", "15.00", "20.00", "30.00"]
+    assert seen["up"] == ["10.00", "15.00", "20.00", "30.00"]
+    assert seen["down"] == ["30.00", "20.00", "15.00", "10.00"]
+    assert seen["sorted"] == "descending"
+
+
+def test_it_is_dark_where_the_reader_wants_it_dark(tmp_path):
+    write_report(tmp_path, make_source())
+
+    light, _ = look(tmp_path, 1400)
+    dark, _ = look(tmp_path, 1400, "--blink-settings=preferredColorScheme=0")
+
+    assert light["background"] == "rgb(255, 255, 255)"
+    assert dark["background"] == "rgb(15, 19, 23)"

@@ -1,0 +1,73 @@
+"""The command that measures a case again: what made the case, and nothing else."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ddp_perf.core.injection import parse_injection
+from ddp_perf.plugin.reproduction import WORK, commands
+from tests.builders import make_case
+
+CASE = make_case()
+
+
+def config(**given):
+    options = {name: given.get(name.removeprefix("--ddp-").replace("-", "_")) for name in WORK}
+    return SimpleNamespace(getoption=options.__getitem__)
+
+
+def item(node, metric, case=CASE):
+    marker = metric and SimpleNamespace(args=(metric,))
+    return SimpleNamespace(
+        nodeid=node,
+        callspec=SimpleNamespace(params={"ddp_case": case}),
+        get_closest_marker=lambda name: marker,
+    )
+
+
+def command(items, **given):
+    return commands(config(**given), items)[CASE.suite, CASE.id]
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch):
+    monkeypatch.delenv("DDP_PERF_DATA", raising=False)
+
+
+def test_of_the_tests_of_a_case_the_one_of_its_step_time_is_chosen():
+    items = [item("a.py::b[x]", None), item("c.py::d[x]", "step_time"), item("e.py::f[x]", "tail")]
+
+    assert command(items) == "pytest -m perf 'c.py::d[x]'"
+    assert command(items[:1]) == "pytest -m perf 'a.py::b[x]'"
+
+
+def test_every_option_that_made_the_case_is_there_as_a_shell_reads_it():
+    written = command(
+        [item("a.py::b", None)],
+        config=[Path("my suite.yaml"), Path("b.yaml")],
+        world_sizes=(1, 2),
+        bucket_cap_mb=0.5,
+        hidden_dim=8,
+        env=[("NCCL_ALGO", "Ring"), ("A", "$b")],
+        inject=[parse_injection("compute:5%")],
+    )
+
+    assert shlex.split(written)[4:] == [
+        *("--ddp-config", "my suite.yaml", "--ddp-config", "b.yaml", "--ddp-world-sizes", "1,2"),
+        *("--ddp-hidden-dim", "8", "--ddp-bucket-cap-mb", "0.5"),
+        *("--ddp-env", "NCCL_ALGO=Ring", "--ddp-env", "A=$b", "--ddp-inject", "compute:5%"),
+    ]
+
+
+def test_the_folder_of_real_data_is_named_before_the_command(monkeypatch):
+    monkeypatch.setenv("DDP_PERF_DATA", "/my data")
+
+    assert command([item("a.py::b", None)]) == "DDP_PERF_DATA='/my data' pytest -m perf a.py::b"
+
+
+def test_a_test_of_no_case_has_no_command():
+    assert commands(config(), [SimpleNamespace(nodeid="a.py::b")]) == {}

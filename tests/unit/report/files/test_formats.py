@@ -1,0 +1,207 @@
+"""Each file as its own format has it; all of them say the same of the same rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import msgspec
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from ddp_perf.report.files.action_benchmark import action_benchmark_json
+from ddp_perf.report.files.annotations import annotation_lines, append_step_summary, is_github
+from ddp_perf.report.files.bencher import bencher_json
+from ddp_perf.report.files.latex import escaped as latex_escaped
+from ddp_perf.report.files.latex import summary_tex
+from ddp_perf.report.files.markdown import summary_markdown
+from ddp_perf.report.files.otava import otava_csv, otava_yaml
+from ddp_perf.report.files.performance_report import performance_report
+from ddp_perf.report.files.prometheus import prometheus_text
+from ddp_perf.report.files.summary import summary_csv
+from ddp_perf.report.rows import CaseRow, night_of
+from tests.builders import HOSTILE, make_hostile_result
+from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_session
+
+STEPS_MS = {ONE.id: 10.0, TWO.id: 15.0, ONE_LARGE.id: 20.0, TWO_LARGE.id: 30.0}
+
+
+@pytest.fixture
+def night():
+    """Steps that never differ have a 95th percentile like the median: here it is told apart."""
+    night = night_of([make_session()], complete=True)
+    rows = tuple(msgspec.structs.replace(row, p95_step_s=0.099) for row in night.rows)
+    return msgspec.structs.replace(night, rows=rows)
+
+
+@pytest.fixture
+def hostile():
+    return night_of([make_hostile_result()], complete=True)
+
+
+def metrics(text):
+    """By metric and case."""
+    return {
+        (sample.name, sample.labels["case"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_every_format_tells_the_same_step_of_the_same_cases(night):
+    rows = list(csv.DictReader(io.StringIO(summary_csv(night.rows))))
+    heading, figures = csv.reader(io.StringIO(otava_csv(night.rows)))
+    told = {
+        "csv": {row["case"]: 1e3 * float(row["step_s"]) for row in rows},
+        "action": {
+            e["name"][6:]: e["value"] for e in json.loads(action_benchmark_json(night.rows))
+        },
+        "bencher": {
+            name[6:]: measures["latency"]["value"] / 1e6
+            for name, measures in json.loads(bencher_json(night.rows)).items()
+        },
+        "otava": {
+            name[6:]: float(value) for name, value in zip(heading[2:], figures[2:], strict=True)
+        },
+        "prometheus": {
+            case: 1e3 * value
+            for (name, case), value in metrics(prometheus_text(night.rows)).items()
+            if name == "ddp_perf_step_seconds"
+        },
+    }
+
+    for format_, steps in told.items():
+        assert steps == pytest.approx(STEPS_MS), format_
+
+
+def test_the_summary_has_every_field_and_nothing_for_what_is_not_known(night):
+    rows = list(csv.DictReader(io.StringIO(summary_csv(night.rows))))
+
+    assert tuple(rows[0]) == CaseRow.__struct_fields__
+    assert rows[0]["speedup"] == ""
+    assert float(rows[1]["efficiency"]) == pytest.approx(1 / 1.5)
+    assert [row["verdict"] for row in rows] == ["PASS", "REGRESSION", "INCONCLUSIVE", "FAILED"]
+
+
+def test_hostile_text_comes_back_from_a_csv_as_it_was(hostile):
+    (row,) = csv.DictReader(io.StringIO(summary_csv(hostile.rows), newline=""))
+    heading, _ = csv.reader(io.StringIO(otava_csv(hostile.rows), newline=""))
+
+    assert row["case"] == f"mlp-{HOSTILE}"
+    assert heading[2] == f"../{HOSTILE}/mlp-{HOSTILE}"
+
+
+def test_hostile_labels_come_back_from_prometheus(hostile):
+    found = metrics(prometheus_text(hostile.rows))
+
+    assert ("ddp_perf_red", f"mlp-{HOSTILE}") in found
+
+
+def test_prometheus_is_told_what_is_red_and_when(night):
+    found = metrics(prometheus_text(night.rows))
+
+    assert found["ddp_perf_red", TWO.id] == 1
+    assert found["ddp_perf_red", ONE.id] == 0
+    assert found["ddp_perf_ratio", TWO.id] == 1.2
+    assert found["ddp_perf_measured_timestamp_seconds", ONE.id] == 1767323045
+    assert ("ddp_perf_scaling_efficiency_ratio", ONE.id) not in found
+
+
+def test_bencher_has_the_range_of_the_launches_in_nanoseconds(night):
+    latency = json.loads(bencher_json(night.rows))[f"quick/{TWO.id}"]["latency"]
+
+    assert latency == pytest.approx({"value": 15e6, "lower_value": 14.9e6, "upper_value": 15.1e6})
+
+
+def test_otava_is_told_where_each_column_is_and_that_less_is_better(night):
+    test = yaml.safe_load(otava_yaml(night.rows))["tests"]["ddp-perf"]
+    heading, _ = csv.reader(io.StringIO(otava_csv(night.rows)))
+
+    assert [test["time_column"], *test["attributes"], *test["metrics"]] == heading
+    assert all(metric["direction"] == -1 for metric in test["metrics"].values())
+
+
+def test_no_session_is_a_file_of_each_format():
+    nothing = night_of([], complete=True)
+
+    assert len(summary_csv(nothing.rows).splitlines()) == 1
+    assert otava_csv(nothing.rows) == "time,commit\r\n"
+    assert json.loads(bencher_json(nothing.rows)) == {}
+    assert json.loads(action_benchmark_json(nothing.rows)) == []
+    assert metrics(prometheus_text(nothing.rows)) == {}
+    assert "UNDECIDED: nothing was measured" in summary_markdown(nothing)
+    assert r"\end{tabular}" in summary_tex(nothing.rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a_b & 5 %", r"a\_b \& 5 \%"),
+        ("{$#}", r"\{\$\#\}"),
+        ("\\~^", r"\textbackslash{}\textasciitilde{}\textasciicircum{}"),
+        ("é\n", "U+00E9U+000A"),
+    ],
+)
+def test_latex_prints_what_is_written(text, written):
+    assert latex_escaped(text) == written
+
+
+def test_markdown_has_what_is_not_green_first_with_its_reason(night):
+    text = summary_markdown(night)
+
+    first, _, rest = text.partition("<details>")
+    assert first.startswith("## ❌ RED: 2 of 4 cases failed, 1 undecided, 1 passed")
+    assert f"- **{TWO.id}**: because; why: communication" in first.replace("\\", "")
+    assert ONE.id not in first
+    assert ONE.id in rest
+
+
+def test_markdown_acts_on_nothing_hostile(hostile):
+    text = summary_markdown(hostile)
+
+    assert "<script" not in text
+    assert "<svg" not in text
+    assert not [line for line in text.splitlines() if line.startswith("::")]
+    for row in re.findall(r"^\| mlp.*$", text, flags=re.MULTILINE):
+        assert len(re.findall(r"(?<!\\)\|", row)) == 11  # of ten columns: no further cell
+
+
+def test_github_is_told_of_what_is_red_and_of_what_is_undecided(night):
+    lines = annotation_lines(night)
+
+    assert [line.split(" ")[0] for line in lines] == ["::error", "::error", "::warning"]
+    assert lines[0] == (
+        f"::error title=REGRESSION%3A {TWO.id}::step_time 1.200 × the baseline; because; why:"
+        " communication +2.50 ms (100%25): exposed"
+    )
+
+
+def test_a_hostile_name_starts_no_command_of_its_own(hostile):
+    (line,) = annotation_lines(hostile)
+
+    assert "\n" not in line
+    assert line.startswith("::error title=FAILED%3A mlp-</title>")
+
+
+def test_a_job_summary_is_added_to_where_github_wants_one(tmp_path):
+    path = tmp_path / "summary.md"
+    path.write_text("before\n")
+
+    append_step_summary("after\n", {"GITHUB_STEP_SUMMARY": str(path)})
+    append_step_summary("nowhere\n", {})
+
+    assert path.read_text() == "before\nafter\n"
+    assert is_github({"GITHUB_ACTIONS": "true"})
+    assert not is_github({})
+
+
+def test_the_performance_report_has_label_reason_and_advice_in_eighty_columns(night):
+    text = performance_report([make_session()], night)
+
+    for told in ("RED: 2 of 4", "Fair: 67% efficiency on 2 ranks", "why (+2.50 ms a step)"):
+        assert told in text
+    tables = [line for line in text.splitlines() if "http" not in line]
+    assert max(map(len, tables)) <= 80

@@ -1,0 +1,133 @@
+"""The page: well-formed, without network, with every text of another's escaped."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+import time
+
+import pytest
+
+from ddp_perf.report.html.page import report_html
+from ddp_perf.report.rows import night_of
+from tests.builders import (
+    HOSTILE,
+    make_cases,
+    make_hostile_result,
+    make_measurement,
+    make_probe,
+    make_result,
+)
+from tests.reports import TWO, make_session, make_source
+
+VOID = {"meta", "link", "br"}
+
+
+class Page(html.parser.HTMLParser):
+    """Tags, attributes and text of a page whose every element must be closed in order."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.texts = [], [], [], []
+        night = night_of(source.suites, complete=source.complete)
+        self.source = report_html(source, night).decode()
+        self.feed(self.source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, self.getpos()
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+
+@pytest.fixture(scope="module")
+def page():
+    return Page(make_source())
+
+
+def test_it_asks_the_network_for_nothing(page):
+    loaded = [
+        value for name, value in page.attributes if name in ("src", "href", "srcset", "action")
+    ]
+
+    assert loaded == ["data:,"]  # no icon is looked for
+    assert "default-src 'none'" in page.source
+    assert not re.search(r"url\(|@import|https?://|fetch\(|XMLHttp", page.source)
+
+
+def test_the_first_screen_says_what_failed_why_and_how_sure(page):
+    first = page.source[: page.source.index("<section>")]
+
+    for told in (
+        "✗ RED",
+        "2 of 4 cases failed, 1 undecided, 1 passed",
+        *(TWO.id, "step time", "1.200 ×", "1.150 to 1.250", "4 %"),
+        "communication +2.50 ms (100%): exposed",
+        "any false REGRESSION here is 0.4 %, over all verdicts",
+    ):
+        assert told in first
+
+
+def test_every_part_of_a_suite_is_there(page):
+    for told in (
+        *("Throughput against ranks", "Speed-up and efficiency", "Where the time of a step goes"),
+        *("Steps of each launch", "Steps of each rank", "Machine and versions", "2.13.0"),
+        "torch 2.12 → 2.13",
+        "pytest -m perf 'tests/perf/test_throughput.py::test_throughput[x]'",
+        "exited with code 3",
+    ):
+        assert told in page.text
+    # Two series, speed-up, efficiency, terms; steps of two cases with one rank, two with two.
+    assert page.tags.count("figure") == 2 + 2 + 1 + 2 * 1 + 2 * 2
+
+
+def test_nothing_measured_is_a_page_too():
+    page = Page(make_source(make_result([], baseline_path="none")))
+
+    assert "? UNDECIDED nothing was measured" in page.text
+
+
+def test_a_hostile_results_file_acts_nowhere(page):
+    hostile = Page(make_source(make_hostile_result()))
+
+    assert hostile.tags.count("script") == page.tags.count("script") == 1
+    assert not [name for name, _ in hostile.attributes if name.startswith("on")]
+    assert " ".join(HOSTILE.split()) in hostile.text
+
+
+def test_no_colour_alone_tells_a_verdict(page):
+    for sign, standing in (("✗", "RED"), ("?", "UNDECIDED"), ("✓", "GREEN")):
+        assert re.search(rf'class="text {standing}"[^>]*>{re.escape(sign)} ', page.source)
+
+
+def test_two_hundred_cases_take_less_than_three_seconds_and_two_megabytes():
+    cases = make_cases(batch_sizes=list(range(1, 101)), steps=60, warmup=5)
+    steps = tuple(0.01 + 1e-5 * (i % 7) for i in range(55))
+    launches = [steps] * 10
+    result = make_result([make_measurement(case, launches, probe=make_probe()) for case in cases])
+    source = make_source(result)
+    before = time.process_time()
+
+    page = report_html(source, night_of(source.suites, complete=True))
+
+    assert len(cases) == 200
+    assert time.process_time() - before < 3
+    assert len(page) < 2e6
+
+
+def test_a_lone_surrogate_is_written_as_something():
+    result = make_session(baseline_path="\ud800")
+
+    assert "Judged against ?" in Page(make_source(result)).text

@@ -1,0 +1,58 @@
+"""Axes: every figure has its place, ticks are round and within."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.report.html.scale import Scale, place, short
+
+
+def test_the_ends_of_a_scale_are_the_ends_of_the_page():
+    scale = Scale(low=10, high=20, start=200, end=0)
+
+    assert [scale(10), scale(15), scale(20)] == [200, 100, 0]
+
+
+@pytest.mark.parametrize(
+    ("high", "ticks"),
+    [
+        (1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (8, [0, 2, 4, 6, 8]),
+        (30_000, [0, 10_000, 20_000, 30_000]),
+    ],
+)
+def test_ticks_are_round(high, ticks):
+    assert Scale(low=0, high=high, start=0, end=1).ticks() == pytest.approx(ticks)
+
+
+@given(low=st.floats(-1e9, 1e9), span=st.floats(1e-6, 1e9))
+def test_any_scale_has_a_few_ticks_within(low, span):
+    scale = Scale(low=low, high=low + span, start=0, end=100)
+    if scale.high - scale.low < 1e-6 * abs(low):
+        return  # no two figures a reader could tell apart
+    ticks = scale.ticks()
+
+    assert 1 <= len(ticks) <= 6
+    assert all(-0.1 <= scale(tick) <= 100.1 for tick in ticks)
+    assert ticks == sorted(set(ticks))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.4567, "0.457"),
+        (12.3, "12.3"),
+        (8765, "8,765"),
+        (12345, "12.3k"),
+        (3.2e6, "3.2M"),
+        (0, "0"),
+    ],
+)
+def test_a_figure_is_told_in_three_digits(value, text):
+    assert short(value) == text
+
+
+def test_a_coordinate_has_no_needless_digit():
+    assert [place(1.0), place(1.04), place(-2.26)] == ["1", "1", "-2.3"]

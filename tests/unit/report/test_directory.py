@@ -1,0 +1,134 @@
+"""The directory of a report: every file whole or not at all, and within the directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import msgspec
+import pytest
+
+from ddp_perf.errors import ResultsError
+from ddp_perf.report.directory import PAGE, write_report
+from ddp_perf.report.selftest import selftest_json
+from ddp_perf.report.source import curve_for
+from ddp_perf.report.verdicts import Standing
+from ddp_perf.session.selftest_trials import power_curve
+from tests.builders import (
+    make_case,
+    make_collectives,
+    make_environment,
+    make_hostile_result,
+    make_measurement,
+    make_result,
+)
+from tests.reports import make_session, make_source
+from tests.unit.session.selftest_machine import Machine, make_request
+
+TEXTS = {
+    *(PAGE, "comprehensive_summary.csv", "summary_table.tex", "performance_report.txt"),
+    *("summary.md", "github-action-benchmark.json", "bencher.json"),
+    *("otava.csv", "otava.yaml", "ddp_perf.prom"),
+}
+PLOTS = {
+    f"quick_{name}.{kind}"
+    for name in ("throughput", "speedup_efficiency")
+    for kind in ("png", "svg")
+}
+
+
+def names(directory):
+    return {path.name for path in directory.iterdir()}
+
+
+def test_every_file_is_written_with_the_same_verdict(tmp_path):
+    night = write_report(tmp_path / "new" / "report", make_source())
+
+    assert names(tmp_path / "new" / "report") == TEXTS | PLOTS
+    assert night.standing is Standing.RED
+    assert (tmp_path / "new" / "report" / "quick_throughput.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_nothing_measured_has_no_plot_and_every_text(tmp_path):
+    write_report(tmp_path, make_source(make_result([])))
+
+    assert names(tmp_path) == TEXTS
+
+
+def test_a_hostile_suite_name_stays_in_the_directory(tmp_path):
+    directory = tmp_path / "report"
+    write_report(directory, make_source(make_hostile_result()))
+
+    assert names(tmp_path) == {"report"}
+    assert len(names(directory) - TEXTS) == 2  # of throughput; there is no scaling
+
+
+def test_a_name_in_any_script_has_its_files(tmp_path):
+    case = make_case(id="模型-ddp-fp32-ws2-b64-😀")
+    write_report(tmp_path, make_source(make_result([make_measurement(case, [0.01])])))
+
+    assert "模型" in (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert "模型" in (tmp_path / "quick_throughput.svg").read_text(encoding="utf-8")
+    assert "U+6A21U+578B-ddp" in (tmp_path / "summary_table.tex").read_text(encoding="utf-8")
+
+
+def test_a_suite_of_collectives_has_a_report_too(tmp_path):
+    cases = make_collectives()
+    result = make_result([make_measurement(case, [0.001] * 3) for case in cases])
+    write_report(tmp_path, make_source(result))
+
+    page = (tmp_path / PAGE).read_text(encoding="utf-8")
+    assert "busbw, GB/s" in page
+    assert "speed-up" not in page.lower()
+    assert "Throughput against ranks" not in page
+
+
+def test_a_full_disk_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch):
+    write_report(tmp_path, make_source(make_result([])))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ResultsError) as caught:
+        write_report(tmp_path, make_source())
+
+    assert str(caught.value) == f"{tmp_path / PAGE}: cannot be written: No space left on device"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.fixture
+def selftest(tmp_path):
+    path = tmp_path / "selftest.json"
+    curve = power_curve(make_request(), Machine().launches(40), make_environment(), None)
+    path.write_bytes(selftest_json(curve))
+    return path
+
+
+def test_the_self_test_of_this_machine_is_shown(tmp_path, selftest):
+    suites = (make_session(),)
+    curve = curve_for(suites, selftest)
+    assert curve is not None
+    source = msgspec.structs.replace(make_source(*suites), curve=curve)
+    write_report(tmp_path / "report", source)
+
+    page = (tmp_path / "report" / PAGE).read_text(encoding="utf-8")
+    assert "What this gate sees here" in page
+
+
+def test_the_self_test_of_another_machine_is_not(selftest):
+    other = make_session(environment=make_environment(accelerator_key="h200"))
+
+    assert curve_for((other,), selftest) is None
+
+
+def test_without_a_self_test_there_is_no_curve(tmp_path):
+    assert curve_for((make_session(),), tmp_path / "selftest.json") is None
+
+
+def test_a_broken_self_test_names_the_file_and_the_remedy(selftest):
+    selftest.write_bytes(selftest.read_bytes()[:-20])
+
+    with pytest.raises(ResultsError, match=r"selftest\.json: is no self-test's result .*remove it"):
+        curve_for((make_session(),), selftest)

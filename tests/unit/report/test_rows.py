@@ -1,0 +1,166 @@
+"""One row a case: its verdict is the worst, its figures are those of the table."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.measurement import Known
+from ddp_perf.core.result import Unit
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.rows import FAILED, NOT_JUDGED, night_of
+from ddp_perf.report.verdicts import Standing
+from tests.builders import (
+    make_acknowledgement,
+    make_case,
+    make_finding,
+    make_measurement,
+    make_result,
+)
+from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_session
+
+
+@pytest.fixture
+def night():
+    return night_of([make_session()], complete=True)
+
+
+def test_the_worst_verdict_of_a_case_stands_for_it(night):
+    found = {row.case: (row.verdict, row.standing) for row in night.rows}
+
+    assert found == {
+        ONE.id: ("PASS", Standing.GREEN),
+        TWO.id: ("REGRESSION", Standing.RED),
+        ONE_LARGE.id: ("INCONCLUSIVE", Standing.UNDECIDED),
+        TWO_LARGE.id: (FAILED, Standing.RED),
+    }
+    assert night.standing is Standing.RED
+    assert night.headline == "2 of 4 cases failed, 1 undecided, 1 passed"
+
+
+def test_a_row_holds_the_figures_of_its_case(night):
+    row = night.rows[1]
+
+    assert (row.step_s, row.step_low_s, row.step_high_s) == (0.0150, 0.0149, 0.0151)
+    assert row.throughput == pytest.approx(128 / 0.0150)
+    assert row.speedup == pytest.approx(2 * 0.0100 / 0.0150)
+    assert row.efficiency == pytest.approx(0.0100 / 0.0150)
+    assert row.baseline_step_s == 0.0125
+    assert (row.ratio, row.ratio_low, row.ratio_high) == (1.2, 1.15, 1.25)
+    assert row.cause == "communication +2.50 ms (100%): exposed"
+    assert row.epoch_s is None
+
+
+def test_what_has_no_single_rank_leg_has_no_scaling():
+    (row,) = night_of([make_result([make_measurement(TWO, [0.01])])], complete=True).rows
+
+    assert (row.speedup, row.efficiency, row.exposed_s) == (None, None, None)
+    assert (row.verdict, row.standing) == (NOT_JUDGED, Standing.UNDECIDED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "samples"),
+    [({"model": {"dataset": "imdb"}}, 25_000), ({"epoch_samples": 640}, 640)],
+)
+def test_an_epoch_is_computed_where_its_samples_are_known(changes, samples):
+    measurement = make_measurement(
+        make_case(**changes), [0.01], unit=Unit(name="tokens", per_sample=512)
+    )
+    (row,) = night_of([make_result([measurement])], complete=True).rows
+
+    assert row.unit == "tokens"
+    assert row.epoch_s == pytest.approx(samples / (128 / 0.01))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "saved", "mode", "standing"),
+    [
+        (Outcome.IMPROVEMENT, False, None, Standing.GREEN),
+        (Outcome.MEETS_PUBLISHED, False, None, Standing.GREEN),
+        (Outcome.SUSPECT, False, None, Standing.UNDECIDED),
+        (Outcome.INVALID, False, None, Standing.UNDECIDED),
+        (Outcome.NO_BASELINE, False, None, Standing.RED),
+        (Outcome.NO_BASELINE, True, "missing", Standing.UNDECIDED),
+        (Outcome.INCOMPARABLE, False, None, Standing.RED),
+        (Outcome.BELOW_PUBLISHED, False, None, Standing.RED),
+        (Outcome.REGRESSION, True, "append", Standing.RED),
+        (Outcome.REGRESSION, True, "accept", Standing.UNDECIDED),
+    ],
+)
+def test_a_case_stands_as_its_test_ends(outcome, saved, mode, standing):
+    result = make_result(
+        [make_measurement(TWO, [0.01])],
+        findings=(make_finding(TWO, outcome),),
+        saved={TWO.id: "stored"} if saved else {},
+        save_mode=mode,
+    )
+
+    (row,) = night_of([result], complete=True).rows
+
+    assert row.standing is standing
+    assert row.reason == ("because; stored" if saved and mode != "append" else "because")
+
+
+def test_a_case_that_was_refused_for_the_baseline_is_undecided():
+    result = make_result(
+        [make_measurement(TWO, [0.01])],
+        findings=(make_finding(TWO, Outcome.NO_BASELINE),),
+        not_saved={TWO.id: "not stored: too noisy"},
+    )
+
+    assert night_of([result], complete=True).standing is Standing.UNDECIDED
+
+
+def known(state):
+    return Known(acknowledgement=make_acknowledgement(TWO), state=state)
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "standing"),
+    [
+        ("expected", "REGRESSION (known)", Standing.UNDECIDED),
+        ("expired", "REGRESSION", Standing.RED),
+    ],
+)
+def test_a_regression_that_somebody_expected_is_marked_and_not_red(state, verdict, standing):
+    finding = make_finding(TWO, Outcome.REGRESSION, known=known(state))
+    result = make_result([make_measurement(TWO, [0.01])], findings=(finding,))
+
+    (row,) = night_of([result], complete=True).rows
+
+    assert (row.verdict, row.standing) == (verdict, standing)
+    assert "new kernel, see #12" in row.reason
+
+
+def test_what_nobody_expected_stands_before_what_somebody_did():
+    findings = (
+        make_finding(TWO, Outcome.REGRESSION, known=known("expected")),
+        make_finding(TWO, Outcome.REGRESSION, metric="tail"),
+    )
+    result = make_result([make_measurement(TWO, [0.01])], findings=findings)
+
+    (row,) = night_of([result], complete=True).rows
+
+    assert (row.metric, row.standing) == ("tail", Standing.RED)
+
+
+def test_nothing_measured_is_no_green_night():
+    night = night_of([], complete=True)
+
+    assert (night.standing, night.headline) == (Standing.UNDECIDED, "nothing was measured")
+
+
+def test_a_session_cut_short_is_no_green_night():
+    good = make_result([make_measurement(ONE, [0.01])], findings=(make_finding(ONE, Outcome.PASS),))
+
+    assert night_of([good], complete=True).standing is Standing.GREEN
+    cut = night_of([good], complete=False)
+    assert cut.standing is Standing.UNDECIDED
+    assert "did not measure all" in cut.headline
+
+
+def test_a_disturbed_case_says_what_disturbed_it():
+    finding = make_finding(TWO, Outcome.INVALID, reason="why", disturbance="others ran")
+    result = msgspec.structs.replace(make_session(), findings=(finding,))
+
+    assert night_of([result], complete=True).rows[1].reason == "others ran"
