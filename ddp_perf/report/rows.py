@@ -144,7 +144,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
     elif not findings:
         verdict, standing, reason = NOT_JUDGED, Standing.UNDECIDED, "the session ended before"
     else:
-        finding = worst(findings)
+        finding = worst(result, findings)
         verdict, standing = finding.verdict.outcome.value, standing_of(result, finding)
         reason = finding.disturbance or finding.verdict.reason
         if result.is_settled(finding):
