@@ -90,11 +90,11 @@ def is_comparable(stored: CaseBaseline, case: Case) -> bool:
 
 def differences(stored: CaseBaseline, case: Case) -> list[str]:
     """Each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
-    return work_differences(stored.work, case.work())
+    return field_differences(stored.work, case.work())
 
 
-def work_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[str]:
-    """Of two fingerprints."""
+def field_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[str]:
+    """Of two mappings from a field to its value, as fingerprints are."""
     return [
         f"{name} {before.get(name, 'unset')} → {after.get(name, 'unset')}"
         for name in sorted(before.keys() | after.keys())

@@ -77,7 +77,7 @@ def diff(
     new: Annotated[Path, typer.Argument(metavar="B", help="Another, or another version.")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what B changes: levels, work, structure, sessions, machines, reasons.
+    """Tell what B changes: levels, published figures, work, structure, sessions, machines, reasons.
 
     \b
     In review: ddp-perf baseline diff <(git show main:baselines/h200.json) baselines/h200.json
@@ -88,8 +88,7 @@ def diff(
     """
     found = diff_baselines(read_baseline(old), read_baseline(new))
     _print(found, as_json, lambda width: diff_text(found, width))
-    differs = bool(found.cases or found.acknowledged or found.withdrawn)
-    raise typer.Exit(ExitCode.REGRESSION if differs else ExitCode.PASS)
+    raise typer.Exit(ExitCode.REGRESSION if found.differs else ExitCode.PASS)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -97,6 +98,21 @@ def test_diff_of_two_files_by_any_name(stored, tmp_path):
     assert (level["old"], level["new"]) == (0.01, 0.012)
     same = run("diff", stored, stored)
     assert (same.exit_code, same.stdout) == (0, "no difference\n")
+
+
+def test_diff_of_a_shipped_file_sees_a_published_figure(tmp_path):
+    shipped = Path(__file__).parents[3] / "baselines" / "v100-pcie-16gb.json"
+    edited = tmp_path / "edited"
+    content = msgspec.json.decode(shipped.read_bytes())
+    row = content["published"][0]["rows"][0]
+    row["step_ms"] += 1
+    edited.write_bytes(msgspec.json.encode(content))
+
+    done = run("diff", shipped, edited)
+
+    assert done.exit_code == 1, done.output
+    assert f"step_ms {row['step_ms'] - 1} → {row['step_ms']}" in done.stdout
+    assert content["published"][0]["name"] in done.stdout
 
 
 def test_promote_stores_a_session_once(results, store):
