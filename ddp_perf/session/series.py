@@ -14,6 +14,7 @@ from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.result import Structure, Unit
+from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.audit import audit_table
 from ddp_perf.stats.scaling.changes import Exchanging, StepWork
@@ -39,7 +40,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     samples: float | None = None  # of a step and a rank, in ``unit``; None: not stated
     unit: str = "samples"
     points: tuple[ScalingPoint, ...]  # by world size
-    left_out: tuple[str, ...] = ()  # rows that were not used, each with its reason
+    left_out: tuple[str, ...] = ()  # rows and cases that were not used, each with its reason
     price_per_gpu_hour: float | None = None
     epoch_samples: int | None = None  # in ``unit``, too
     injections: tuple[str, ...] = ()  # what slowed the ranks on purpose
@@ -55,6 +56,7 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
     unit: Unit = Unit()
     price_per_gpu_hour: float | None = None
     epoch_samples: int | None = None
+    disturbance: str | None = None  # what made its steps worth nothing
 
     @property
     def world_size(self) -> int:
@@ -62,7 +64,7 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured_series(result: SuiteResult) -> list[Series]:
-    """Of a suite's results, launch by launch."""
+    """Of a suite's results, launch by launch; cases that were disturbed are left out."""
     members = [
         _Member(
             name=case_id,
@@ -72,6 +74,7 @@ def measured_series(result: SuiteResult) -> list[Series]:
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
             epoch_samples=measurement.case.epoch_samples,
+            disturbance=_disturbance(case_id, result),
         )
         for case_id, measurement in result.measurements.items()
         if measurement.launches and measurement.case.trains
@@ -80,6 +83,11 @@ def measured_series(result: SuiteResult) -> list[Series]:
         msgspec.structs.replace(series, injections=result.injections)
         for series in _curves(members, where=result.suite)
     ]
+
+
+def _disturbance(case_id: str, result: SuiteResult) -> str | None:
+    disturbance = find_disturbance(case_id, result.measurements, with_single=False)
+    return str(disturbance) if disturbance and disturbance.prevails else None
 
 
 def stored_series(baseline: Baseline) -> list[Series]:
@@ -117,6 +125,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     )
     per_sample = first.unit.per_sample
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
+    curve = [*(wrapped or plain)[:1], *group]
     return Series(
         label=first.name.replace(f"-ws{first.world_size}-", "-"),
         where=where,
@@ -132,8 +141,10 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         unit=first.unit.name,
         points=_by_size(
             point_of(member.world_size, member.steps)
-            for member in [*(wrapped or plain)[:1], *group]
+            for member in curve
+            if member.disturbance is None
         ),
+        left_out=tuple(f"{m.name}: {m.disturbance}" for m in curve if m.disturbance),
         price_per_gpu_hour=first.price_per_gpu_hour,
         epoch_samples=first.epoch_samples * per_sample if first.epoch_samples else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.result import Collective
 from ddp_perf.session.series import measured_series, published_series, stored_series
@@ -16,6 +17,7 @@ from tests.builders import (
     make_result,
     make_session,
     make_structure,
+    with_conditions,
 )
 
 
@@ -78,6 +80,26 @@ def test_cases_without_a_launch_are_no_points():
 
     assert sizes(measured_series(result)[0]) == [2]
     assert measured_series(make_result([make_measurement(one, [0.01])])) == []
+
+
+def test_a_case_that_was_disturbed_is_left_out_with_what_disturbed_it():
+    busy, quiet = RankConditions(foreign=0.9), RankConditions(foreign=0.0)
+    one, two, four = (
+        make_measurement(case, [0.01] * 3) for case in make_cases(world_sizes=[1, 2, 4])
+    )
+    measurements = [
+        one,
+        with_conditions(two, busy, busy, quiet),
+        with_conditions(four, busy, quiet, quiet),
+    ]
+
+    (series,) = measured_series(make_result(measurements))
+
+    assert sizes(series) == [1, 4]
+    assert series.left_out == (
+        f"{two.case.id}: 2 of 3 launches were disturbed: other processes took 90 % of the ranks'"
+        " cores (find them with top)",
+    )
 
 
 def test_a_stored_curve_is_of_the_sessions_that_set_the_level():
