@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
 from ddp_perf.core.case import Case, Scalar
-from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 from ddp_perf.core.result import Structure
 
 _SD_PER_MAD = 1.4826  # of a normal law: the standard deviation ÷ the median absolute deviation
@@ -76,6 +76,16 @@ def acknowledge(baseline: Baseline, new: Acknowledgement) -> Baseline:
     others = [a for a in baseline.acknowledged if (a.case, a.metric) != (new.case, new.metric)]
     acknowledged = sorted([*others, new], key=lambda a: (a.case, a.metric))
     return msgspec.structs.replace(baseline, acknowledged=tuple(acknowledged))
+
+
+def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
+    """What the gate would still fail on that day, of the metrics that are stored of the case."""
+    stored = baseline.cases[case_id]
+    metrics = [m.name for m in METRICS if any(s.values(m.name) for s in stored.sessions)]
+    if stored.structure is not None:
+        metrics.append(STRUCTURE)
+    said = [baseline.acknowledgement(case_id, metric) for metric in metrics]
+    return [m for m, known in zip(metrics, said, strict=True) if not (known and known.holds(date))]
 
 
 def is_stored(stored: CaseBaseline, session: Session) -> bool:

@@ -24,6 +24,7 @@ from tests.builders import (
 
 CASE = make_case()
 KEY = "cpu-some-2c-host"
+UNTIL = ("--until", "2999-12-31")
 ENTRY = Rebaseline(date="2026-01-05", commit="abc", reason="larger buckets", ratio=1.2)
 
 
@@ -164,11 +165,34 @@ def test_ack_is_written_replaced_and_shown(stored, store):
     )
 
 
+def test_ack_of_several_metrics_names_those_that_still_fail(stored, store):
+    one = run("ack", CASE.id, "--reason", "r", *UNTIL)
+    arguments = ("--metric", "structure", "--metric", "tail", "--metric", "peak_memory")
+    rest = run("ack", CASE.id, "--reason", "r", *UNTIL, *arguments)
+
+    assert one.stdout.splitlines()[-1].endswith("are gated: tail, peak_memory, structure")
+    assert rest.exit_code == 0, rest.output
+    assert "not acknowledged" not in rest.stdout
+    said = {known.metric for known in store.load(KEY).acknowledged}
+    assert said == {"step_time", "structure", "tail", "peak_memory"}
+
+
+def test_what_was_acknowledged_until_a_past_day_is_named(stored):
+    done = run("ack", CASE.id, "--reason", "r", "--until", "2020-01-01")
+
+    assert done.stdout.splitlines()[-1].endswith(
+        "are gated: step_time, tail, peak_memory, structure"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["ack", CASE.id[:-1]], f"did you mean '{CASE.id}'?"),
-        (["ack", CASE.id, "--metric", "speed"], "'speed' is none of step_time"),
+        (
+            ["ack", CASE.id, "--metric", "speed"],
+            "'speed' is none of step_time, tail, efficiency, peak_memory, energy, structure",
+        ),
         (["ack", CASE.id, "--accelerator", "t4"], "baselines/t4.json: no such file"),
         (["ack", CASE.id, "--until", "soon"], "'soon' is no date as 2026-12-31"),
     ],
@@ -181,9 +205,6 @@ def test_ack_refuses(stored, store, arguments, says):
     assert done.exit_code == 4
     assert says in done.stderr
     assert store.path(KEY).read_bytes() == before
-
-
-UNTIL = ("--until", "2026-12-31")
 
 
 def test_a_case_of_two_machines_must_be_told_apart(stored, store):
