@@ -15,6 +15,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.result import Structure, Unit
 from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.costs import epoch_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.audit import audit_table
 from ddp_perf.stats.scaling.changes import Exchanging, StepWork
@@ -39,6 +40,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     work: StepWork
     samples: float | None = None  # of a step and a rank, in ``unit``; None: not stated
     unit: str = "samples"
+    per_sample: int = 1  # of ``unit``; a table's batch sizes count its unit
     points: tuple[ScalingPoint, ...]  # by world size
     left_out: tuple[str, ...] = ()  # rows and cases that were not used, each with its reason
     price_per_gpu_hour: float | None = None
@@ -55,7 +57,7 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
     structure: Structure | None
     unit: Unit = Unit()
     price_per_gpu_hour: float | None = None
-    epoch_samples: int | None = None
+    epoch_samples: int | None = None  # in ``unit``
     disturbance: str | None = None  # what made its steps worth nothing
 
     @property
@@ -73,7 +75,7 @@ def measured_series(result: SuiteResult) -> list[Series]:
             structure=measurement.launches[0].ranks[0].structure,
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
-            epoch_samples=measurement.case.epoch_samples,
+            epoch_samples=epoch_of(measurement.case, measurement.launches[0].unit),
             disturbance=_disturbance(case_id, result),
         )
         for case_id, measurement in result.measurements.items()
@@ -123,7 +125,6 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     batch_size, micro_steps = (
         int(first.work.get(name, 1)) for name in ("batch_size", "gradient_accumulation")
     )
-    per_sample = first.unit.per_sample
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
     curve = [*(wrapped or plain)[:1], *group]
     return Series(
@@ -137,8 +138,9 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
             micro_steps=micro_steps,
             has_hook=any(name.startswith("comm_hook.") for name in first.work),
         ),
-        samples=batch_size * micro_steps * per_sample,
+        samples=batch_size * micro_steps * first.unit.per_sample,
         unit=first.unit.name,
+        per_sample=first.unit.per_sample,
         points=_by_size(
             point_of(member.world_size, member.steps)
             for member in curve
@@ -146,7 +148,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         ),
         left_out=tuple(f"{m.name}: {m.disturbance}" for m in curve if m.disturbance),
         price_per_gpu_hour=first.price_per_gpu_hour,
-        epoch_samples=first.epoch_samples * per_sample if first.epoch_samples else None,
+        epoch_samples=first.epoch_samples,
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.core.result import Collective
+from ddp_perf.core.result import Collective, Unit
 from ddp_perf.session.series import measured_series, published_series, stored_series
 from tests.builders import (
     make_baseline,
@@ -45,6 +45,17 @@ def test_one_curve_for_each_batch_with_the_one_rank_it_is_measured_against():
     assert (small.samples, small.unit, small.source) == (64, "samples", "measured")
     assert (small.price_per_gpu_hour, small.epoch_samples) == (3, 1000)
     assert [e.payload for e in small.work.shape.exchanges] == [3232]
+
+
+def test_where_throughput_counts_tokens_an_epoch_does_too():
+    cases = make_cases(epoch_samples=1000)
+    tokens = Unit(name="tokens", per_sample=512)
+    (series,) = measured_series(
+        make_result([make_measurement(case, [0.01], unit=tokens) for case in cases])
+    )
+
+    assert (series.samples, series.unit, series.per_sample) == (64 * 512, "tokens", 512)
+    assert series.epoch_samples == 1000 * 512
 
 
 def test_options_make_curves_of_their_own():
