@@ -81,7 +81,7 @@ class Database:
             )
         except ImportError:
             raise HistoryError(
-                f"{self.name}: needs psycopg: pip install 'ddp-perf[postgres]'"
+                f"{self.name}: needs psycopg: pip install 'psycopg[binary]'"
             ) from None
 
     @contextlib.contextmanager
