@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
 from ddp_perf.core.case import Case, Scalar
-from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 from ddp_perf.core.result import Structure
 
 _SD_PER_MAD = 1.4826  # of a normal law: the standard deviation ÷ the median absolute deviation
@@ -78,6 +78,16 @@ def acknowledge(baseline: Baseline, new: Acknowledgement) -> Baseline:
     return msgspec.structs.replace(baseline, acknowledged=tuple(acknowledged))
 
 
+def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
+    """What the gate would still fail on that day, of the metrics that are stored of the case."""
+    stored = baseline.cases[case_id]
+    metrics = [m.name for m in METRICS if any(s.values(m.name) for s in stored.sessions)]
+    if stored.structure is not None:
+        metrics.append(STRUCTURE)
+    said = [baseline.acknowledgement(case_id, metric) for metric in metrics]
+    return [m for m, known in zip(metrics, said, strict=True) if not (known and known.holds(date))]
+
+
 def is_stored(stored: CaseBaseline, session: Session) -> bool:
     """Whether the baseline has this very session already."""
     return session in stored.sessions
@@ -90,11 +100,11 @@ def is_comparable(stored: CaseBaseline, case: Case) -> bool:
 
 def differences(stored: CaseBaseline, case: Case) -> list[str]:
     """Each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
-    return work_differences(stored.work, case.work())
+    return field_differences(stored.work, case.work())
 
 
-def work_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[str]:
-    """Of two fingerprints."""
+def field_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[str]:
+    """Of two mappings from a field to its value, as fingerprints are."""
     return [
         f"{name} {before.get(name, 'unset')} → {after.get(name, 'unset')}"
         for name in sorted(before.keys() | after.keys())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import shutil
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,10 +11,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ddp_perf.baselines.save import SaveMode, acknowledge
+from ddp_perf.baselines.save import SaveMode, acknowledge, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson, Metric
+from ddp_perf.cli.options import AsJson, Metrics
 from ddp_perf.config.messages import did_you_mean
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import STEP_TIME
@@ -77,7 +78,7 @@ def diff(
     new: Annotated[Path, typer.Argument(metavar="B", help="Another, or another version.")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what B changes: levels, work, structure, sessions, machines, reasons.
+    """Tell what B changes: levels, published figures, work, structure, sessions, machines, reasons.
 
     \b
     In review: ddp-perf baseline diff <(git show main:baselines/h200.json) baselines/h200.json
@@ -88,8 +89,7 @@ def diff(
     """
     found = diff_baselines(read_baseline(old), read_baseline(new))
     _print(found, as_json, lambda width: diff_text(found, width))
-    differs = bool(found.cases or found.acknowledged or found.withdrawn)
-    raise typer.Exit(ExitCode.REGRESSION if differs else ExitCode.PASS)
+    raise typer.Exit(ExitCode.REGRESSION if found.differs else ExitCode.PASS)
 
 
 @app.command()
@@ -145,28 +145,32 @@ def ack(
     case: Annotated[str, typer.Argument(metavar="CASE", help="Its id.")],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it may be slow.")],
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, as 2026-12-31.")],
-    metric: Metric = STEP_TIME.name,
+    metric: Metrics = None,
     accelerator: Accelerator = None,
     directory: Directory = _BASELINES,
 ) -> None:
     """Acknowledge a known regression: xfail with the reason until that day, then failed again.
 
-    Given again it replaces what was said before; a past day ends it.
+    A slow-down often fails other metrics of the case, too: the last line names those of which
+    nothing is said yet. Given again it replaces what was said before; a past day ends it.
     """
     try:
         day = datetime.date.fromisoformat(until)
     except ValueError:
         raise typer.BadParameter(f"--until: {until!r} is no date as 2026-12-31") from None
     store = BaselineStore(directory)
-    said = Acknowledgement(
-        case=case,
-        metric=metric,
-        reason=reason,
-        until=day.isoformat(),
-        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    today = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    said = [
+        Acknowledgement(case=case, metric=name, reason=reason, until=day.isoformat(), date=today)
+        for name in metric or [STEP_TIME.name]
+    ]
+    path = store.update(
+        _owner(store, case, accelerator), lambda now: functools.reduce(acknowledge, said, now)
     )
-    path = store.update(_owner(store, case, accelerator), lambda now: acknowledge(now, said))
-    typer.echo(f"{path}: acknowledged {describe_acknowledgement(said)}")
+    for one in said:
+        typer.echo(f"{path}: acknowledged {describe_acknowledgement(one)}")
+    if silent := unacknowledged(read_baseline(path), case, today):
+        typer.echo(f"not acknowledged, and failed where they are gated: {', '.join(silent)}")
 
 
 def _owner(store: BaselineStore, case: str, accelerator: str | None) -> str:

@@ -6,13 +6,20 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.core.metric import METRICS
+from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 
 
 def _checked(rate: float) -> float:
     if not 0 < rate < 0.5:
         raise typer.BadParameter(f"{rate} is no rate between 0 and 0.5")
     return rate
+
+
+def _each_acknowledged(metrics: list[str] | None) -> list[str] | None:
+    for metric in metrics or ():
+        if metric not in _ACKNOWLEDGED:
+            raise typer.BadParameter(f"{metric!r} is none of {', '.join(_ACKNOWLEDGED)}")
+    return metrics
 
 
 def _gated(metric: str) -> str:
@@ -25,6 +32,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 _METRICS = [metric.name for metric in METRICS]
 Metric = Annotated[
     str, typer.Option(metavar="NAME", callback=_gated, help=f"One of {', '.join(_METRICS)}.")
+]
+_ACKNOWLEDGED = [*_METRICS, STRUCTURE]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME",
+        callback=_each_acknowledged,
+        help=f"One of {', '.join(_ACKNOWLEDGED)}; may be repeated. [default: {STEP_TIME.name}]",
+    ),
 ]
 FalseAlarmRate = Annotated[
     float,

@@ -70,7 +70,8 @@ def predict(
         typer.Option("--price-per-gpu-hour", metavar="PRICE", help="[default: the suite's]"),
     ] = None,
     samples: Annotated[
-        float | None, typer.Option(metavar="N", help="Of a whole training, to find the best size.")
+        float | None,
+        typer.Option(metavar="N", help="Of a whole training, to find the best size; not tokens."),
     ] = None,
     deadline: Annotated[
         float | None, typer.Option(metavar="HOURS", help="The cheapest size that meets it.")

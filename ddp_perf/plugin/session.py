@@ -107,14 +107,15 @@ class DdpSession:
         """Whether this machine can run any planned case of the suite."""
         return bool(self._planned.get(suite))
 
-    def close(self) -> None:
+    def close(self, *, began: bool) -> None:
         """End the ranks, free the machine, and write what was measured.
 
         Where a report is wanted, also that nothing was: yesterday's must not stand for today.
+        ``began``: False where pytest refused to run; there is no today then.
         """
         self._resources.close()
         self._launcher = None
-        if self.results or self.report.is_wanted:
+        if self.results or (self.report.is_wanted and began):
             planned = {(case.suite, case.id) for row in self._planned.values() for case in row}
             complete = self._judged == planned
             self._write(complete=complete)

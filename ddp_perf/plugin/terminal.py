@@ -6,6 +6,8 @@ import pytest
 
 from ddp_perf.plugin.session import SESSION
 
+_REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -14,7 +16,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return  # under xdist only the controller writes files
     if session.config.option.collectonly:
         return  # nothing was to be measured: what an earlier session wrote still holds
-    ddp.close()
+    ddp.close(began=session.exitstatus not in _REFUSED)
     if ddp.errors and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -8,7 +8,7 @@ from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.report.layout import plain_table, rendered, wrapped
 from ddp_perf.report.text import metric_title
-from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, level_of
+from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff, level_of
 
 
 def list_text(baselines: Sequence[Baseline], width: int) -> str:
@@ -73,6 +73,8 @@ def diff_text(diff: BaselineDiff, width: int) -> str:
         lines.append(f"of two machines: {' and '.join(diff.accelerators)}")
     for case in sorted(diff.cases, key=_worst_first):
         lines += [f"{case.case_id}: {case.kind}", *(f"  {line}" for line in _case(case))]
+    for table in diff.published:
+        lines += [f"{table.name} ({table.document}): {table.kind}", *_table(table)]
     lines += [f"acknowledged: {describe_acknowledgement(a)}" for a in diff.acknowledged]
     lines += [f"no longer acknowledged: {describe_acknowledgement(a)}" for a in diff.withdrawn]
     return "\n".join(wrapped(lines or ["no difference"], width))
@@ -91,12 +93,17 @@ def _case(case: CaseDiff) -> Iterator[str]:
         yield f"other work: {', '.join(case.work)}"
     if case.structure:
         yield f"other structure: {', '.join(case.structure)}"
+    yield from case.fields
     if case.sessions[0] != case.sessions[1]:
         yield f"sessions {case.sessions[0]} → {case.sessions[1]}"
     if case.environment:
         yield f"newest session: {', '.join(case.environment)}"
     for entry in case.log:
         yield f"accepted on {entry.date[:10]}, {_percent(entry.ratio)}: {entry.reason}"
+
+
+def _table(table: TableDiff) -> Iterator[str]:
+    return (f"  {line}" for line in (*table.fields, *table.rows))
 
 
 def _worst_first(case: CaseDiff) -> tuple[float, str]:

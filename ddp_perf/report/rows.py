@@ -18,8 +18,8 @@ from ddp_perf.report.explanation import cause_line
 from ddp_perf.report.figures import CaseFigures, case_figures
 from ddp_perf.report.text import describe_known
 from ddp_perf.report.verdicts import Standing, is_expected, standing_of, worst
+from ddp_perf.session.costs import epoch_of
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.workloads.corpus import SAMPLES
 
 FAILED = "FAILED"  # a launch of it did
 NOT_JUDGED = "NOT JUDGED"
@@ -144,7 +144,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
     elif not findings:
         verdict, standing, reason = NOT_JUDGED, Standing.UNDECIDED, "the session ended before"
     else:
-        finding = worst(findings)
+        finding = worst(result, findings)
         verdict, standing = finding.verdict.outcome.value, standing_of(result, finding)
         reason = finding.disturbance or finding.verdict.reason
         if result.is_settled(finding):
@@ -199,11 +199,8 @@ def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
 
 
 def _epoch_s(case: Case, figures: CaseFigures | None, unit: Unit) -> float | None:
-    """By what the suite states, else by the published data set that the workload names."""
-    samples = case.epoch_samples or SAMPLES.get(case.model.get("dataset"))  # type: ignore[call-overload]  # any scalar
-    if samples is None or figures is None:
-        return None
-    return float(samples * unit.per_sample / figures.throughput)
+    epoch = epoch_of(case, unit)
+    return epoch / figures.throughput if epoch is not None and figures is not None else None
 
 
 def _peak_memory(rows: Sequence[LaunchSummary]) -> float | None:

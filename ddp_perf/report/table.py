@@ -55,7 +55,7 @@ def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
     step = result.finding(case_id, STEP_TIME.name)
     detectable = step.verdict.minimum_detectable if step else None
     return [
-        _verdict(findings),
+        _verdict(result, findings),
         f"{detectable:.1%}" if detectable is not None else "–",
     ]
 
@@ -112,10 +112,10 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
     return notes
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
+def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
     """The worst, where it is no surprise marked as such."""
     if not findings:
         return "–"
-    finding = worst(findings)
+    finding = worst(result, findings)
     outcome = finding.verdict.outcome.value
     return f"{outcome}\n(known)" if is_expected(finding) else outcome

@@ -9,7 +9,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.result import FAILING, SuiteResult
 
-# The worst verdict of a case stands for it.
+# Of verdicts that come to the same, the worst stands for the case.
 _SEVERITY = [
     Outcome.REGRESSION,
     Outcome.INCOMPARABLE,
@@ -26,19 +26,24 @@ _PASSING = (Outcome.MEETS_PUBLISHED, Outcome.PASS, Outcome.IMPROVEMENT)
 
 
 class Standing(str, enum.Enum):
-    """What a case, or a session, comes to."""
+    """What a case, or a session, comes to; the worst comes first."""
 
     RED = "RED"
     UNDECIDED = "UNDECIDED"
     GREEN = "GREEN"
 
 
-def worst(findings: Sequence[Finding]) -> Finding:
-    """The first of the worst; what was expected is the lesser of two. Raises ValueError where
-    there is none.
+def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
+    """The first of the worst: what fails the session stands before a worse verdict that somebody
+    expected. Raises ValueError where there is none.
     """
+    standings = list(Standing)
     return min(
-        findings, key=lambda found: (_SEVERITY.index(found.verdict.outcome), is_expected(found))
+        findings,
+        key=lambda found: (
+            standings.index(standing_of(result, found)),
+            _SEVERITY.index(found.verdict.outcome),
+        ),
     )
 
 

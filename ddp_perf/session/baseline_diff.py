@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
-from ddp_perf.baselines.save import work_differences
+from ddp_perf.baselines.save import field_differences
 from ddp_perf.core.baseline import (
     REFERENCE_SESSIONS,
     Acknowledgement,
@@ -16,7 +17,9 @@ from ddp_perf.core.baseline import (
     CaseBaseline,
     Rebaseline,
 )
+from ddp_perf.core.case import Scalar
 from ddp_perf.core.metric import METRICS
+from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.result import Structure
 from ddp_perf.session.comparability import changes
 
@@ -33,17 +36,31 @@ class LevelChange(msgspec.Struct, frozen=True, kw_only=True):
         return self.new / self.old
 
 
+Kind = Literal["added", "removed", "changed"]
+
+
 class CaseDiff(msgspec.Struct, frozen=True, kw_only=True):
     """What changed of one case; only of those where something did."""
 
     case_id: str
-    kind: Literal["added", "removed", "changed"]
+    kind: Kind
     work: tuple[str, ...] = ()  # as "model.hidden_dim 4096 → 2048": other work, not a slower one
     sessions: tuple[int, int] = (0, 0)  # how many there were, and are
     levels: tuple[LevelChange, ...] = ()
     structure: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()  # where its figures come from, and what drift is told from
     environment: tuple[str, ...] = ()  # newest session against newest session
     log: tuple[Rebaseline, ...] = ()  # new entries
+
+
+class TableDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed of one published table."""
+
+    name: str
+    document: str
+    kind: Kind
+    fields: tuple[str, ...] = ()  # of the table itself, as "tolerance 0.05 → 0.1"
+    rows: tuple[str, ...] = ()  # each with what it is of
 
 
 class BaselineDiff(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +68,14 @@ class BaselineDiff(msgspec.Struct, frozen=True, kw_only=True):
 
     accelerators: tuple[str, str]
     cases: tuple[CaseDiff, ...]
+    published: tuple[TableDiff, ...]
     acknowledged: tuple[Acknowledgement, ...]  # new ones
     withdrawn: tuple[Acknowledgement, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the files say something else of the same machine."""
+        return bool(self.cases or self.published or self.acknowledged or self.withdrawn)
 
 
 def diff_baselines(old: Baseline, new: Baseline) -> BaselineDiff:
@@ -60,6 +83,7 @@ def diff_baselines(old: Baseline, new: Baseline) -> BaselineDiff:
     return BaselineDiff(
         accelerators=(old.accelerator, new.accelerator),
         cases=tuple(_cases(old, new)),
+        published=tuple(_published(old, new)),
         acknowledged=tuple(a for a in new.acknowledged if a not in old.acknowledged),
         withdrawn=tuple(a for a in old.acknowledged if a not in new.acknowledged),
     )
@@ -89,13 +113,21 @@ def _changed(case_id: str, before: CaseBaseline, after: CaseBaseline) -> CaseDif
     return CaseDiff(
         case_id=case_id,
         kind="changed",
-        work=tuple(work_differences(before.work, after.work)),
+        work=tuple(field_differences(before.work, after.work)),
         sessions=(len(before.sessions), len(after.sessions)),
         levels=tuple(_levels(before, after)),
         structure=tuple(_structure(before.structure, after.structure)),
+        fields=tuple(field_differences(_fields(before), _fields(after))),
         environment=tuple(_environment(before, after)),
         log=tuple(entry for entry in after.log if entry not in before.log),
     )
+
+
+def _fields(case: CaseBaseline) -> dict[str, Scalar]:
+    first = {f"first.{metric}": value for metric, value in case.first.items()}
+    stated = {"document": case.document, "flops": case.flops}
+    known = {name: value for name, value in stated.items() if value is not None}
+    return {"source": case.source, **known, **first}
 
 
 def _levels(before: CaseBaseline, after: CaseBaseline) -> Iterator[LevelChange]:
@@ -121,3 +153,55 @@ def _environment(before: CaseBaseline, after: CaseBaseline) -> list[str]:
     if not before.sessions or not after.sessions:
         return []
     return changes(before.sessions[-1].environment, after.sessions[-1].environment)
+
+
+def _published(old: Baseline, new: Baseline) -> Iterator[TableDiff]:
+    """Table by table, by name and document."""
+    before, after = (
+        {(table.name, table.document): table for table in baseline.published}
+        for baseline in (old, new)
+    )
+    for name, document in sorted(before.keys() | after.keys()):
+        one, other = before.get((name, document)), after.get((name, document))
+        if one is None or other is None:
+            yield TableDiff(name=name, document=document, kind="added" if other else "removed")
+        elif one != other:
+            yield TableDiff(
+                name=name,
+                document=document,
+                kind="changed",
+                fields=tuple(field_differences(_stated(one), _stated(other))),
+                rows=tuple(_rows(one, other)),
+            )
+
+
+def _stated(table: PublishedTable) -> dict[str, Scalar]:
+    """Of a table, all but its rows."""
+    stated = msgspec.to_builtins(table)
+    del stated["rows"]
+    work = {f"work.{name}": value for name, value in stated.pop("work", {}).items()}
+    return {**stated, **work}
+
+
+def _rows(before: PublishedTable, after: PublishedTable) -> Iterator[str]:
+    old, new = _by_configuration(before), _by_configuration(after)
+    for key in dict.fromkeys([*old, *new]):
+        configuration = key[0]
+        if key not in new:
+            yield f"{configuration}: removed"
+        elif key not in old:
+            yield f"{configuration}: added"
+        elif old[key] != new[key]:
+            changed = field_differences(*map(msgspec.to_builtins, (old[key], new[key])))
+            yield f"{configuration}: {', '.join(changed)}"
+
+
+def _by_configuration(table: PublishedTable) -> dict[tuple[str, int], PublishedRow]:
+    """By what a row is of; rows of the same are told apart by their order."""
+    rows = {}
+    seen: Counter[str] = Counter()
+    for row in table.rows:
+        configuration = " ".join(filter(None, (row.case, row.strategy, row.label)))
+        rows[configuration, seen[configuration]] = row
+        seen[configuration] += 1
+    return rows

@@ -31,7 +31,7 @@ class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
     topology: Topology
     changes: tuple[Change, ...] | None = None  # None: what a person would try first
     price_per_gpu_hour: float | None = None  # None: the one that the data state, if any
-    samples: float | None = None  # of a whole training
+    samples: float | None = None  # of a whole training: sequences, where throughput counts tokens
     deadline_h: float | None = None
     budget: float | None = None
 
@@ -122,7 +122,7 @@ def _predict(series: Series, request: PredictRequest) -> Prediction:
             if obstacles[change.text] is None
         },
         not_gained={text: reason for text, reason in obstacles.items() if reason is not None},
-        best=_best(steps, price, request),
+        best=_best(series, steps, price, request),
     )
 
 
@@ -207,7 +207,7 @@ def _notes(
 
 
 def _best(
-    steps: Sequence[PredictedStep], price: float | None, request: PredictRequest
+    series: Series, steps: Sequence[PredictedStep], price: float | None, request: PredictRequest
 ) -> Configuration | None:
     if price is None or request.samples is None:
         return None
@@ -215,7 +215,7 @@ def _best(
         training(
             world_size=step.world_size,
             throughput=step.throughput.low,
-            samples=request.samples,
+            samples=request.samples * series.per_sample,
             price_per_gpu_hour=price,
         )
         for step in steps

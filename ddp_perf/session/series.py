@@ -14,6 +14,8 @@ from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.result import Structure, Unit
+from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.costs import epoch_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.audit import audit_table
 from ddp_perf.stats.scaling.changes import Exchanging, StepWork
@@ -38,8 +40,9 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     work: StepWork
     samples: float | None = None  # of a step and a rank, in ``unit``; None: not stated
     unit: str = "samples"
+    per_sample: int = 1  # of ``unit``; a table's batch sizes count its unit
     points: tuple[ScalingPoint, ...]  # by world size
-    left_out: tuple[str, ...] = ()  # rows that were not used, each with its reason
+    left_out: tuple[str, ...] = ()  # rows and cases that were not used, each with its reason
     price_per_gpu_hour: float | None = None
     epoch_samples: int | None = None  # in ``unit``, too
     injections: tuple[str, ...] = ()  # what slowed the ranks on purpose
@@ -54,7 +57,8 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
     structure: Structure | None
     unit: Unit = Unit()
     price_per_gpu_hour: float | None = None
-    epoch_samples: int | None = None
+    epoch_samples: int | None = None  # in ``unit``
+    disturbance: str | None = None  # what made its steps worth nothing
 
     @property
     def world_size(self) -> int:
@@ -62,7 +66,7 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured_series(result: SuiteResult) -> list[Series]:
-    """Of a suite's results, launch by launch."""
+    """Of a suite's results, launch by launch; cases that were disturbed are left out."""
     members = [
         _Member(
             name=case_id,
@@ -71,7 +75,8 @@ def measured_series(result: SuiteResult) -> list[Series]:
             structure=measurement.launches[0].ranks[0].structure,
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
-            epoch_samples=measurement.case.epoch_samples,
+            epoch_samples=epoch_of(measurement.case, measurement.launches[0].unit),
+            disturbance=_disturbance(case_id, result),
         )
         for case_id, measurement in result.measurements.items()
         if measurement.launches and measurement.case.trains
@@ -80,6 +85,11 @@ def measured_series(result: SuiteResult) -> list[Series]:
         msgspec.structs.replace(series, injections=result.injections)
         for series in _curves(members, where=result.suite)
     ]
+
+
+def _disturbance(case_id: str, result: SuiteResult) -> str | None:
+    disturbance = find_disturbance(case_id, result.measurements, with_single=False)
+    return str(disturbance) if disturbance and disturbance.prevails else None
 
 
 def stored_series(baseline: Baseline) -> list[Series]:
@@ -115,8 +125,8 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     batch_size, micro_steps = (
         int(first.work.get(name, 1)) for name in ("batch_size", "gradient_accumulation")
     )
-    per_sample = first.unit.per_sample
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
+    curve = [*(wrapped or plain)[:1], *group]
     return Series(
         label=first.name.replace(f"-ws{first.world_size}-", "-"),
         where=where,
@@ -128,14 +138,17 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
             micro_steps=micro_steps,
             has_hook=any(name.startswith("comm_hook.") for name in first.work),
         ),
-        samples=batch_size * micro_steps * per_sample,
+        samples=batch_size * micro_steps * first.unit.per_sample,
         unit=first.unit.name,
+        per_sample=first.unit.per_sample,
         points=_by_size(
             point_of(member.world_size, member.steps)
-            for member in [*(wrapped or plain)[:1], *group]
+            for member in curve
+            if member.disturbance is None
         ),
+        left_out=tuple(f"{m.name}: {m.disturbance}" for m in curve if m.disturbance),
         price_per_gpu_hour=first.price_per_gpu_hour,
-        epoch_samples=first.epoch_samples * per_sample if first.epoch_samples else None,
+        epoch_samples=first.epoch_samples,
     )
 
 

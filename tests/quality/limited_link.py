@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_perf.stats.scaling.points import ScalingPoint, point_of
-from ddp_perf.stats.scaling.shape import Exchange, StepShape, ddp_shape
+from ddp_perf.stats.scaling.shape import Exchange, Piece, StepShape
 
 SIZES = (1, 2, 4, 8, 12, 16)
 LINK_BYTES_PER_S = 6.25e6
@@ -41,10 +41,9 @@ def gloo_curve() -> tuple[StepShape, list[ScalingPoint]]:
     if done.returncode:
         sys.exit("the link cannot be limited: this kernel refuses a namespace, or tbf")
     exchanges = [Exchange(kind="all_reduce", payload=BUCKET_BYTES)] * BUCKETS
-    pieces = ddp_shape(exchanges).pieces[:1]
-    shown = [type(piece)(exchanges=piece.exchanges) for piece in pieces]  # nothing overlaps
+    whole = Piece(spans=((0, BUCKETS),))  # nothing overlaps
     launches: dict[str, list[float]] = json.loads(done.stdout)
-    return StepShape(pieces=tuple(shown)), [
+    return StepShape(exchanges=tuple(exchanges), pieces=(whole,)), [
         point_of(int(ranks), steps) for ranks, steps in launches.items()
     ]
 

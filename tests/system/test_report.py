@@ -16,6 +16,7 @@ import pytest
 from ddp_perf.plugin.reproduction import WORK
 from ddp_perf.report.directory import PAGE, write_report
 from ddp_perf.report.files.otava import otava_csv, otava_yaml
+from ddp_perf.report.results import write_results
 from ddp_perf.report.rows import night_of
 from tests.builders import make_hostile_result
 from tests.reports import make_session, make_source
@@ -130,6 +131,24 @@ def test_collecting_leaves_a_report_as_it_is(project):
     project.runpytest("-m", "perf", "--collect-only", "--ddp-report", "out")
 
     assert (project.path / "out" / PAGE).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [("--ddp-history", "sqlite:///no/such/directory/h.sqlite"), ("no_such_test.py",)],
+    ids=["history", "no such test"],
+)
+def test_a_run_that_is_refused_leaves_results_and_report_as_they_are(project, broken):
+    directory = project.path / "out"
+    write_report(directory, make_source())
+    write_results(directory / "results.json", [make_session()], complete=True)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    (project.path / "no").write_text("a file, so no directory")
+
+    done = project.runpytest("-m", "perf", "--ddp-report", "out", *broken)
+
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_report_where_a_file_is_in_the_way_is_refused_before_anything_is_launched(project):

@@ -5,16 +5,27 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from ddp_perf.report.rows import CaseRow
 
+# A spreadsheet runs a cell that begins so (OWASP, "CSV Injection").
+_RUN = ("=", "+", "-", "@", "\t", "\r", "\n")
+
 
 def summary_csv(rows: Sequence[CaseRow]) -> str:
-    """RFC 4180, a heading first. What is not known is empty."""
+    """RFC 4180, a heading first. What is not known is empty; text that a spreadsheet would run has
+    an apostrophe before it.
+    """
     file = io.StringIO(newline="")
     writer = csv.DictWriter(file, CaseRow.__struct_fields__)
     writer.writeheader()
-    writer.writerows(msgspec.to_builtins(row) for row in rows)
+    for row in rows:
+        writer.writerow({name: _cell(cell) for name, cell in msgspec.to_builtins(row).items()})
     return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_RUN) else value

@@ -27,6 +27,7 @@ ChangeKind = Literal["batch", "accumulate", "bucket", "fp16", "fsdp", "bandwidth
 Exchanging = Literal["ddp", "fsdp"]
 TERMS = ("compute", "latency", "bandwidth", "overlap")
 _FORMS = "batch:N, accumulate:N, bucket:MB, fp16, fsdp, bandwidth:FACTOR or latency:FACTOR"
+_MOST_BUCKETS = 4096  # of 25 MiB, they hold 100 GiB of gradients: more is a slip of the pen
 _BARE = ("fp16", "fsdp")
 
 
@@ -91,6 +92,8 @@ def obstacle(change: Change, work: StepWork) -> str | None:
         return "a communication hook decides already what is sent"
     if change.kind == "bucket" and not work.shape.payload_known:
         return "the size of the gradients is not stated"
+    if change.kind == "bucket" and work.shape.payload > _MOST_BUCKETS * change.value * MIB:
+        return f"that would be over {_MOST_BUCKETS} buckets"
     return None
 
 

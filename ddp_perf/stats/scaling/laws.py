@@ -16,7 +16,7 @@ The messages of a ring are 2(N − 1): its latency is a serial fraction of Amdah
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from ddp_perf.stats.scaling.shape import StepShape
 from ddp_perf.stats.topology import Algorithm, Topology, collective_s
 
 Floats = NDArray[np.float64]
+_SIGNS = (1, 1, -1)  # of f, s and h in what shows
 OVERLAPS = (0.0, 0.5, 1.0)  # of what could be hidden, is hidden; tried where it is not known
 
 
@@ -44,9 +45,9 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
 
         terms: (3, n). Returns (4, n), whose sum is the step.
         """
-        pieces = self.rows(ranks)[:, :, None] * terms[[1, 2, 0]]
-        first, second = pieces[0, :2]
-        shown = (pieces[:, 0] + pieces[:, 1] - pieces[:, 2]).max(axis=0)
+        rows = self.rows(ranks)
+        first, second = rows[0, :2, None] * terms[1:]
+        shown = (rows * _SIGNS @ terms[[1, 2, 0]]).max(axis=0)
         return np.array([terms[0], first, second, np.maximum(shown, 0.0) - first - second])
 
     def step_s(self, terms: Floats, ranks: int) -> Floats:
@@ -86,21 +87,27 @@ def alpha_beta(
     )
 
     def rows(ranks: int) -> Floats:
+        latency = [collective_s(algorithm, e.kind, 0.0, ranks, messages) for e in shape.exchanges]
+        bandwidth = [
+            collective_s(algorithm, e.kind, e.payload, ranks, transfer) for e in shape.exchanges
+        ]
+        left = np.array([_from_each(latency), _from_each(bandwidth)])
         return np.array(
             [
                 [
-                    sum(collective_s(algorithm, e.kind, 0.0, ranks, messages) for e in p.exchanges),
-                    sum(
-                        collective_s(algorithm, e.kind, e.payload, ranks, transfer)
-                        for e in p.exchanges
-                    ),
-                    overlap * p.hideable,
+                    *np.sum([left[:, a] - left[:, b] for a, b in piece.spans], axis=0),
+                    overlap * piece.hideable,
                 ]
-                for p in shape.pieces
+                for piece in shape.pieces
             ]
         )
 
     return Law(name=algorithm, overlap=overlap, rows=rows)
+
+
+def _from_each(seconds: Sequence[float]) -> Floats:
+    """Of each and all after it, and 0 behind the last: the sum of a span is a difference."""
+    return np.cumsum([0.0, *reversed(seconds)])[::-1]
 
 
 def alpha_beta_laws(

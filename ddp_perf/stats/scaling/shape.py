@@ -32,19 +32,16 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Collectives that follow each other, and the share of computing that can hide them."""
 
-    exchanges: tuple[Exchange, ...]
+    spans: tuple[tuple[int, int], ...]  # of the step's collectives: from which to before which
     hideable: float = 0.0
 
 
 class StepShape(msgspec.Struct, frozen=True, kw_only=True):
     """The exposed communication of a step is that of the piece that shows most."""
 
+    exchanges: tuple[Exchange, ...]  # in order
     pieces: tuple[Piece, ...]  # the first of them has every collective
     payload_known: bool = True  # False: payloads are shares of gradients of an unknown size
-
-    @property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        return self.pieces[0].exchanges
 
     @property
     def payload(self) -> float:
@@ -65,15 +62,17 @@ def ddp_shape(exchanges: Sequence[Exchange], micro_steps: int = 1) -> StepShape:
     for i, exchange in enumerate(exchanges):
         ready += exchange.payload
         left = BACKWARD_SHARE * (1 - ready / total) / micro_steps
-        pieces.append(Piece(exchanges=tuple(exchanges[i:]), hideable=max(left, 0.0)))
-    return StepShape(pieces=tuple(pieces))
+        pieces.append(Piece(spans=((i, len(exchanges)),), hideable=max(left, 0.0)))
+    return StepShape(exchanges=tuple(exchanges), pieces=tuple(pieces))
 
 
 def fsdp_shape(exchanges: Sequence[Exchange]) -> StepShape:
     """Of the collectives of a step, in order: gathers ahead, reduce-scatters behind."""
-    ends = (exchanges[0], exchanges[-1]) if len(exchanges) > 1 else tuple(exchanges)
+    count = len(exchanges)
+    ends = ((0, 1), (count - 1, count)) if count > 1 else ((0, 1),)
     return StepShape(
-        pieces=(Piece(exchanges=tuple(exchanges), hideable=1.0), Piece(exchanges=ends))
+        exchanges=tuple(exchanges),
+        pieces=(Piece(spans=((0, count),), hideable=1.0), Piece(spans=ends)),
     )
 
 
@@ -97,7 +96,8 @@ def unknown_shape(strategy: str) -> StepShape:
     exchanges = (
         fsdp_exchanges([1.0]) if strategy == "fsdp" else [Exchange(kind="all_reduce", payload=1.0)]
     )
-    return StepShape(pieces=(Piece(exchanges=tuple(exchanges)),), payload_known=False)
+    whole = Piece(spans=((0, len(exchanges)),))
+    return StepShape(exchanges=tuple(exchanges), pieces=(whole,), payload_known=False)
 
 
 def in_buckets(gradient_bytes: float, bucket_bytes: float) -> list[Exchange]:

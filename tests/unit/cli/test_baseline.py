@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ from tests.builders import (
 
 CASE = make_case()
 KEY = "cpu-some-2c-host"
+UNTIL = ("--until", "2999-12-31")
 ENTRY = Rebaseline(date="2026-01-05", commit="abc", reason="larger buckets", ratio=1.2)
 
 
@@ -99,6 +101,21 @@ def test_diff_of_two_files_by_any_name(stored, tmp_path):
     assert (same.exit_code, same.stdout) == (0, "no difference\n")
 
 
+def test_diff_of_a_shipped_file_sees_a_published_figure(tmp_path):
+    shipped = Path(__file__).parents[3] / "baselines" / "v100-pcie-16gb.json"
+    edited = tmp_path / "edited"
+    content = msgspec.json.decode(shipped.read_bytes())
+    row = content["published"][0]["rows"][0]
+    row["step_ms"] += 1
+    edited.write_bytes(msgspec.json.encode(content))
+
+    done = run("diff", shipped, edited)
+
+    assert done.exit_code == 1, done.output
+    assert f"step_ms {row['step_ms'] - 1} → {row['step_ms']}" in done.stdout
+    assert content["published"][0]["name"] in done.stdout
+
+
 def test_promote_stores_a_session_once(results, store):
     first, second = run("promote", results()), run("promote", results(), "--mode", "append")
 
@@ -148,11 +165,34 @@ def test_ack_is_written_replaced_and_shown(stored, store):
     )
 
 
+def test_ack_of_several_metrics_names_those_that_still_fail(stored, store):
+    one = run("ack", CASE.id, "--reason", "r", *UNTIL)
+    arguments = ("--metric", "structure", "--metric", "tail", "--metric", "peak_memory")
+    rest = run("ack", CASE.id, "--reason", "r", *UNTIL, *arguments)
+
+    assert one.stdout.splitlines()[-1].endswith("are gated: tail, peak_memory, structure")
+    assert rest.exit_code == 0, rest.output
+    assert "not acknowledged" not in rest.stdout
+    said = {known.metric for known in store.load(KEY).acknowledged}
+    assert said == {"step_time", "structure", "tail", "peak_memory"}
+
+
+def test_what_was_acknowledged_until_a_past_day_is_named(stored):
+    done = run("ack", CASE.id, "--reason", "r", "--until", "2020-01-01")
+
+    assert done.stdout.splitlines()[-1].endswith(
+        "are gated: step_time, tail, peak_memory, structure"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["ack", CASE.id[:-1]], f"did you mean '{CASE.id}'?"),
-        (["ack", CASE.id, "--metric", "speed"], "'speed' is none of step_time"),
+        (
+            ["ack", CASE.id, "--metric", "speed"],
+            "'speed' is none of step_time, tail, efficiency, peak_memory, energy, structure",
+        ),
         (["ack", CASE.id, "--accelerator", "t4"], "baselines/t4.json: no such file"),
         (["ack", CASE.id, "--until", "soon"], "'soon' is no date as 2026-12-31"),
     ],
@@ -165,9 +205,6 @@ def test_ack_refuses(stored, store, arguments, says):
     assert done.exit_code == 4
     assert says in done.stderr
     assert store.path(KEY).read_bytes() == before
-
-
-UNTIL = ("--until", "2026-12-31")
 
 
 def test_a_case_of_two_machines_must_be_told_apart(stored, store):

@@ -132,10 +132,11 @@ def test_a_regression_that_somebody_expected_is_marked_and_not_red(state, verdic
     assert "new kernel, see #12" in row.reason
 
 
-def test_what_nobody_expected_stands_before_what_somebody_did():
+@pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.INCOMPARABLE, Outcome.NO_BASELINE])
+def test_what_nobody_expected_stands_before_what_somebody_did(outcome):
     findings = (
         make_finding(TWO, Outcome.REGRESSION, known=known("expected")),
-        make_finding(TWO, Outcome.REGRESSION, metric="tail"),
+        make_finding(TWO, outcome, metric="tail"),
     )
     result = make_result([make_measurement(TWO, [0.01])], findings=findings)
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.session.baseline_diff import diff_baselines
 from tests.builders import (
     make_acknowledgement,
@@ -85,3 +86,78 @@ def test_what_was_acknowledged_and_what_no_longer_is():
     found = diff_baselines(make_baseline(acknowledged=(one,)), make_baseline(acknowledged=(two,)))
 
     assert (found.acknowledged, found.withdrawn) == ((two,), (one,))
+
+
+def test_where_the_figures_come_from_and_what_drift_is_told_from():
+    new = make_case_baseline(
+        CASE,
+        *STORED.sessions,
+        source="published",
+        document="A Report",
+        flops=808,
+        first={"step_time": 0.02},
+    )
+    (found,) = diff(new)
+
+    assert found.fields == (
+        "document unset → A Report",
+        "first.step_time 0.01 → 0.02",
+        "flops unset → 808",
+        "source measured → published",
+    )
+
+
+def table(*rows, **changes):
+    fields = {"name": "t", "document": "A Report", "where": "w", "hardware": "h", "work": {"a": 1}}
+    return PublishedTable(**{**fields, **changes}, rows=rows)
+
+
+def row(world_size, step_ms, **changes):
+    return PublishedRow(world_size=world_size, batch_size=32, step_ms=step_ms, **changes)
+
+
+TABLE = table(row(1, 100), row(2, 105))
+
+
+def published(old, new):
+    found = diff_baselines(*(make_baseline(published=tables) for tables in (old, new)))
+    assert found.differs == bool(found.published)
+    return found.published
+
+
+def test_the_same_tables_have_no_difference():
+    assert published([TABLE], [TABLE]) == ()
+
+
+@pytest.mark.parametrize(("old", "new", "kind"), [([], [TABLE], "added"), ([TABLE], [], "removed")])
+def test_a_table_that_came_or_went(old, new, kind):
+    (found,) = published(old, new)
+
+    assert (found.name, found.document, found.kind) == ("t", "A Report", kind)
+
+
+def test_a_table_is_told_row_by_row():
+    new = table(row(1, 99, speedup=1.0), row(4, 110), row(4, 111))
+    (found,) = published([TABLE], [new])
+
+    assert found.fields == ()
+    assert found.rows == (
+        "1 GPU, batch 32: speedup unset → 1.0, step_ms 100 → 99",
+        "2 GPUs, batch 32: removed",
+        "4 GPUs, batch 32: added",
+        "4 GPUs, batch 32: added",
+    )
+
+
+def test_of_two_rows_of_the_same_each_is_told():
+    old = table(row(2, 100), row(2, 105))
+    (found,) = published([old], [table(row(2, 100), row(2, 106))])
+
+    assert found.rows == ("2 GPUs, batch 32: step_ms 105 → 106",)
+
+
+def test_what_a_table_says_of_itself():
+    (found,) = published([TABLE], [table(*TABLE.rows, tolerance=0.1, work={"a": 2})])
+
+    assert found.fields == ("tolerance unset → 0.1", "work.a 1 → 2")
+    assert found.rows == ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.session.costs import costs_of
+from ddp_perf.core.result import Unit
+from ddp_perf.session.costs import costs_of, epoch_of
 from ddp_perf.session.summaries import summaries_of
-from tests.builders import make_cases, make_measurement
+from tests.builders import make_case, make_cases, make_measurement
 
 
 def costs(**suite):
@@ -23,6 +24,18 @@ def test_the_median_throughput_is_what_is_paid_for():
     assert two.per_million == pytest.approx(one.per_million)  # the same step on two ranks
     assert two.efficiency == pytest.approx(1)
     assert two.per_epoch == pytest.approx(two.per_million * 0.064)
+
+
+@pytest.mark.parametrize(
+    ("changes", "epoch"),
+    [
+        ({}, None),
+        ({"model": {"dataset": "imdb"}}, 25_000 * 512),
+        ({"model": {"dataset": "imdb"}, "epoch_samples": 640}, 640 * 512),
+    ],
+)
+def test_an_epoch_is_what_the_suite_states_or_the_data_set_has(changes, epoch):
+    assert epoch_of(make_case(**changes), Unit(name="tokens", per_sample=512)) == epoch
 
 
 def test_without_a_price_there_is_no_cost():

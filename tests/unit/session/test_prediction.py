@@ -212,3 +212,15 @@ def test_the_price_of_the_data_is_taken_where_none_is_given():
     assert cost.per_epoch == pytest.approx(cost.per_million)
     assert step_of(predicted(), 8).cost is None
     assert predicted(series).best is None  # no training was asked for
+
+
+def test_the_samples_of_a_training_are_no_tokens():
+    """512 tokens a sample: the throughput of tokens is 512 times as large, the training as long."""
+    samples = make_series()
+    tokens = msgspec.structs.replace(samples, samples=32 * 512, unit="tokens", per_sample=512)
+
+    as_samples, as_tokens = (
+        predicted(series, samples=1e6, price_per_gpu_hour=1.0).best for series in (samples, tokens)
+    )
+
+    assert as_tokens.hours == pytest.approx(as_samples.hours)

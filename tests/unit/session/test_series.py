@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.core.result import Collective
+from ddp_perf.core.result import Collective, Unit
 from ddp_perf.session.series import measured_series, published_series, stored_series
 from tests.builders import (
     make_baseline,
@@ -16,6 +17,7 @@ from tests.builders import (
     make_result,
     make_session,
     make_structure,
+    with_conditions,
 )
 
 
@@ -43,6 +45,17 @@ def test_one_curve_for_each_batch_with_the_one_rank_it_is_measured_against():
     assert (small.samples, small.unit, small.source) == (64, "samples", "measured")
     assert (small.price_per_gpu_hour, small.epoch_samples) == (3, 1000)
     assert [e.payload for e in small.work.shape.exchanges] == [3232]
+
+
+def test_where_throughput_counts_tokens_an_epoch_does_too():
+    cases = make_cases(epoch_samples=1000)
+    tokens = Unit(name="tokens", per_sample=512)
+    (series,) = measured_series(
+        make_result([make_measurement(case, [0.01], unit=tokens) for case in cases])
+    )
+
+    assert (series.samples, series.unit, series.per_sample) == (64 * 512, "tokens", 512)
+    assert series.epoch_samples == 1000 * 512
 
 
 def test_options_make_curves_of_their_own():
@@ -78,6 +91,26 @@ def test_cases_without_a_launch_are_no_points():
 
     assert sizes(measured_series(result)[0]) == [2]
     assert measured_series(make_result([make_measurement(one, [0.01])])) == []
+
+
+def test_a_case_that_was_disturbed_is_left_out_with_what_disturbed_it():
+    busy, quiet = RankConditions(foreign=0.9), RankConditions(foreign=0.0)
+    one, two, four = (
+        make_measurement(case, [0.01] * 3) for case in make_cases(world_sizes=[1, 2, 4])
+    )
+    measurements = [
+        one,
+        with_conditions(two, busy, busy, quiet),
+        with_conditions(four, busy, quiet, quiet),
+    ]
+
+    (series,) = measured_series(make_result(measurements))
+
+    assert sizes(series) == [1, 4]
+    assert series.left_out == (
+        f"{two.case.id}: 2 of 3 launches were disturbed: other processes took 90 % of the ranks'"
+        " cores (find them with top)",
+    )
 
 
 def test_a_stored_curve_is_of_the_sessions_that_set_the_level():

@@ -94,6 +94,16 @@ def test_hostile_text_comes_back_from_a_csv_as_it_was(hostile):
     assert heading[2] == f"../{HOSTILE}/mlp-{HOSTILE}"
 
 
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_no_text_of_the_csv_is_run_by_a_spreadsheet_and_numbers_stay(night, first):
+    text = f"{first}cmd|' /C calc'!A0"
+    row = msgspec.structs.replace(night.rows[0], case=text, reason=f"a {text}", ratio=-0.5)
+
+    (read,) = csv.DictReader(io.StringIO(summary_csv([row]), newline=""))
+
+    assert (read["case"], read["reason"], read["ratio"]) == (f"'{text}", f"a {text}", "-0.5")
+
+
 def test_hostile_labels_come_back_from_prometheus(hostile):
     found = metrics(prometheus_text(hostile.rows))
 

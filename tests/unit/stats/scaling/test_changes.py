@@ -42,6 +42,13 @@ def buys(text, work, ranks=2, **terms):
     return gain(parse_change(text), work, ONE, known(work, **terms), ranks)
 
 
+def test_more_buckets_than_any_step_has_are_refused_before_they_are_built():
+    said = obstacle(parse_change("bucket:0.000001"), ONE_BUCKET)
+
+    assert said == "that would be over 4096 buckets"
+    assert obstacle(parse_change("bucket:0.001"), ONE_BUCKET) is None  # 4000 of them
+
+
 def test_twice_the_batch_halves_what_a_sample_waits():
     found = buys("batch:64", UNKNOWN, compute=1.0, message=0.0, byte=1.0)  # 1 s of transfer
 

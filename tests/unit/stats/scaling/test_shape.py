@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -65,6 +66,12 @@ def test_of_several_micro_steps_the_last_one_hides():
 
     assert ddp_shape(two).pieces[0].hideable == pytest.approx(1 / 3)
     assert ddp_shape(two, micro_steps=4).pieces[0].hideable == pytest.approx(1 / 12)
+
+
+def test_a_shape_grows_with_its_buckets_and_not_with_their_square():
+    few, many = (len(msgspec.json.encode(ddp_shape(in_buckets(n, 1.0)))) for n in (200, 400))
+
+    assert many < 2.1 * few
 
 
 def test_fsdp_gathers_twice_and_scatters_once():
