@@ -3,22 +3,21 @@
 # DDP_TEST_POSTGRESQL, which the tests of the history ask for.
 
 ddp_start_postgresql() {
-    local bin
-    bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
+    local initdb bin=
+    for initdb in /usr/lib/postgresql/*/bin/initdb; do # the last one is the newest
+        [ ! -x "$initdb" ] || bin=$(dirname "$initdb")
+    done
     if [ -z "$bin" ]; then
         echo "test: no PostgreSQL here (apt-get install postgresql); its tests are skipped" >&2
         return 0
     fi
     postgresql=$(mktemp -d)
     as_owner=()
-    if [ "$(id -u)" = 0 ]; then # which it refuses to run as
-        chown postgres "$postgresql"
-        as_owner=(runuser -u postgres --)
-    fi
+    [ "$(id -u)" != 0 ] || as_owner=(runuser -u postgres --) # it refuses to run as root
     (
-        cd "$postgresql"
-        "${as_owner[@]}" "$bin/initdb" --auth=trust --username=postgres -D data
-        "${as_owner[@]}" "$bin/pg_ctl" -D data -w -l log -o "-k $postgresql -h ''" start
+        { [ "$(id -u)" != 0 ] || chown postgres "$postgresql"; } && cd "$postgresql" &&
+            "${as_owner[@]}" "$bin/initdb" --auth=trust --username=postgres -D data &&
+            "${as_owner[@]}" "$bin/pg_ctl" -D data -w -l log -o "-k $postgresql -h ''" start
     ) >"$postgresql/start.log" 2>&1 || {
         echo "test: PostgreSQL may not start here ($(tail -n 1 "$postgresql/start.log"));" \
             "its tests are skipped" >&2

@@ -109,7 +109,7 @@ def _postgresql(url: sqlalchemy.URL, patience_s: float) -> Engine:
         )
     except ImportError:
         name = url.render_as_string(hide_password=True)
-        raise HistoryError(f"{name}: needs psycopg: pip install 'ddp-perf[postgres]'") from None
+        raise HistoryError(f"{name}: needs psycopg: pip install 'psycopg[binary]'") from None
 
     @sqlalchemy.event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

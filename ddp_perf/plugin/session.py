@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -127,8 +128,6 @@ class DdpSession:
         if missing:
             try:
                 self.results[suite] = self._measure(suite, missing)
-                self._judged |= {(suite, case.id) for case in missing}
-                self.history.append(self.results[suite])
             except DdpPerfError as error:
                 self._errors[suite] = str(error)
                 raise
@@ -173,7 +172,14 @@ class DdpSession:
             store=self._store,
             progress=self._progress,
             on_partial=self._note_partial,
+            on_judged=functools.partial(self._note_judged, cases),
         )
+
+    def _note_judged(self, cases: Sequence[Case], result: SuiteResult) -> None:
+        """Whatever fails from here on, these are measured."""
+        self._judged |= {(result.suite, case.id) for case in cases}
+        self._note_partial(result)
+        self.history.append(result)
 
     def _note_partial(self, result: SuiteResult) -> None:
         self.results[result.suite] = result

@@ -62,8 +62,10 @@ def run_suite(
     store: BaselineStore,
     progress: Progress,
     on_partial: Callable[[SuiteResult], None],
+    on_judged: Callable[[SuiteResult], None] = lambda result: None,
 ) -> SuiteResult:
-    """Measure and judge. ``on_partial`` gets what there is so far, after every round.
+    """Measure and judge. ``on_partial`` gets what there is so far, after every round;
+    ``on_judged`` what stands, before it is stored, explained or profiled.
 
     What was measured earlier stays as it was judged, and lends its one-rank launches.
 
@@ -107,7 +109,7 @@ def run_suite(
         result = _measured_and_judged(
             result, plan, request, bar, launcher=launcher, progress=progress, on_partial=on_partial
         )
-        on_partial(result)
+        on_judged(result)
         # Before what is no part of the verdicts: who is interrupted there has lost no night.
         if request.save_mode is not None:
             result = _saved(result, request, baseline, store)

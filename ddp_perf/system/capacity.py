@@ -37,7 +37,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             return f"needs {_count(cores, 'core')}, {share} a rank, found {self.cores}"
         package = PACKAGES.get(case.workload)
         if package is not None and importlib.util.find_spec(package) is None:
-            return f"{case.workload} needs {package}: pip install 'ddp-perf[models]'"
+            return f"{case.workload} needs {package}: pip install transformers"
         return None
 
     def _too_old(self, case: Case) -> str | None:

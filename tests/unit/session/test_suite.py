@@ -41,7 +41,7 @@ class Night:
         self.directory = directory
         self.store = BaselineStore(directory / "baselines")
         self.key = make_capacity().accelerator_key("cpu")
-        self.partial = []
+        self.partial, self.judged = [], []
         self.progress = NotedProgress()
         self.launcher = None
 
@@ -64,6 +64,7 @@ class Night:
             store=self.store,
             progress=self.progress,
             on_partial=self.partial.append,
+            on_judged=self.judged.append,
         )
 
     def stored(self, case):
@@ -241,9 +242,9 @@ def test_results_are_handed_over_after_each_round_and_when_judged(night):
     result = night(steps_of(0.010, 0.012))
 
     launches = [len(partial.measurements[TWO.id].launches) for partial in night.partial]
-    assert launches == [1, 2, 3, 3, 3]  # judged, and once more with what stands
+    assert launches == [1, 2, 3, 3]
     findings = [bool(partial.findings) for partial in night.partial]
-    assert findings == [False, False, False, True, True]
+    assert findings == [False, False, False, True]
     assert night.partial[-1].findings == result.findings
 
 
@@ -374,3 +375,15 @@ def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(night):
     assert both.saved.keys() == {ONE.id, TWO.id}
     assert len(night.stored(ONE).sessions) == 1
     assert night.partial[-1].measurements.keys() == {ONE.id, TWO.id}
+
+
+def test_what_is_judged_is_told_before_it_is_stored(night, monkeypatch):
+    """A baseline that cannot be written costs the night nowhere else."""
+
+    def fail(*arguments):
+        raise BaselineError("disk full")
+
+    monkeypatch.setattr(BaselineStore, "update", fail)
+    with pytest.raises(BaselineError, match="disk full"):
+        night(steps_of(0.010, 0.012), save_mode="missing")
+    assert [bool(result.findings) for result in night.judged] == [True]

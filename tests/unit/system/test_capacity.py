@@ -79,6 +79,6 @@ def test_a_missing_package_is_an_obstacle_that_names_the_command(monkeypatch):
     capacity = make_capacity()
 
     assert capacity.obstacle(make_case(workload="resnet50")) == (
-        "resnet50 needs transformers: pip install 'ddp-perf[models]'"
+        "resnet50 needs transformers: pip install transformers"
     )
     assert capacity.obstacle(make_case(workload="mlp")) is None
