@@ -30,7 +30,7 @@ class RankPhases(msgspec.Struct, frozen=True, kw_only=True):
     forward: PerStep
     backward: PerStep
     optimizer: PerStep
-    idle: PerStep  # in forward, backward and optimizer, and not part of them; on the CPU tier
+    idle: PerStep  # in forward and optimizer, and not part of them; on the CPU tier
     waiting: PerStep  # for collectives that the training code itself waited for
     exposed: PerStep  # for DDP's last buckets, after the last gradient; DDP's own figure
 
@@ -39,7 +39,10 @@ class RankProbe(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank saw of itself, once the timed steps were over."""
 
     phases: RankPhases
+    # CPU time of the process in the backward, communication threads included; empty: not known.
+    backward_cpu: PerStep = ()
     unsynchronised_backward: PerStep = ()  # of DDP's steps when gradients stay where they are
+    unsynchronised_idle: PerStep = ()  # in those backwards, and not part of them; on the CPU tier
     communication: PerStep = ()  # the collectives of a step, alone; empty: cannot be repeated
     host_reads: int = 0  # values of a step that the host waited for, as by .item()
     allocator_retries: float = 0.0  # a step: a GPU's memory was full, its cache was given back

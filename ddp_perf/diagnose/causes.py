@@ -150,6 +150,8 @@ def _other_work(change_s: float, evidence: Evidence) -> _Found:
         more = _bytes(after) > _bytes(before)
         kind = "more communication" if more else "smaller buckets"
     told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
+    if _increase(evidence.host_reads):
+        kind, told = "host sync", (_reads(evidence), *told)
     return _Found(kind=kind, change_s=change_s, evidence=told)
 
 

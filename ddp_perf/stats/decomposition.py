@@ -43,11 +43,10 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
     terms = {
         phase: float(_of_rank(_by_rank(probes, phase), typical)[middle].mean()) for phase in _OWN
     }
-    terms["interference"] = 0.0
-    if len(probes) > 1 and all(probe.unsynchronised_backward for probe in probes):
-        alone = np.array([_middle_mean(probe.unsynchronised_backward) for probe in probes])
-        backward = float(alone[typical[middle]].mean())
-        terms |= {"backward": backward, "interference": terms["backward"] - backward}
+    backward = [_backward(probe) for probe in probes]
+    for term in ("backward", "interference", "idle"):
+        values = _of_rank(np.array([of_rank[term] for of_rank in backward]), typical)
+        terms[term] = float(values[middle].mean()) + (terms["idle"] if term == "idle" else 0.0)
     terms["imbalance"] = float((own.max(axis=0) - _of_rank(own, typical))[middle].mean())
     terms["exposed"] = float(waits.min(axis=0)[middle].mean())
     return Decomposition(
@@ -66,6 +65,31 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
             for rank in range(len(probes))
         ),
     )
+
+
+def _backward(probe: RankProbe) -> dict[str, Floats]:
+    """One rank's backward, step by step: computing, idle, and slower for communication beside it.
+
+    A thread that communicates may use the core while the backward rests, which costs nothing, or
+    take it from the backward. So computing is told by the run without communication, and so is
+    how long it rests by itself (the least of it: neighbours only add). Beyond both is idle what no
+    thread of the rank used, and interference the rest.
+    """
+    wall = np.array(probe.phases.backward)
+    used = np.array(probe.backward_cpu) if probe.backward_cpu else wall
+    if not probe.unsynchronised_backward:
+        idle = np.maximum(wall - used, 0.0)
+        return {"backward": wall - idle, "idle": idle, "interference": np.zeros_like(wall)}
+    computing = _middle_mean(probe.unsynchronised_backward)
+    rests = (
+        float(np.quantile(probe.unsynchronised_idle, 0.25)) if probe.unsynchronised_idle else 0.0
+    )
+    foreign = np.maximum(wall - used - rests, 0.0)
+    return {
+        "backward": np.full_like(wall, computing),
+        "idle": rests + foreign,
+        "interference": wall - computing - rests - foreign,
+    }
 
 
 def _alike(probes: Sequence[RankProbe]) -> bool:

@@ -22,7 +22,8 @@ class Interval(NamedTuple):
 
     phase: str
     wall_s: float
-    cpu_s: float  # of the process, its communication threads among them
+    thread_s: float  # CPU time of the main thread
+    process_s: float  # CPU time of all threads, those that communicate among them
 
 
 class PhaseClock:
@@ -30,13 +31,13 @@ class PhaseClock:
 
     def __init__(self, device: torch.device) -> None:
         self._clock = step_clock(device, 0)
-        self._cpu_ns: list[int] = []
+        self._thread_ns: list[int] = []
+        self._process_ns: list[int] = []
         self._phases: list[str | None] = []  # None: of the phase that goes on
 
     def start(self) -> None:
         """Begin to mark: what follows belongs to the first phase."""
-        self._clock.mark()
-        self._cpu_ns.append(time.process_time_ns())
+        self._read()
 
     def mark(self, phase: str) -> None:
         self._note(phase)
@@ -49,11 +50,18 @@ class PhaseClock:
     def intervals(self) -> list[Interval]:
         """All that was marked, in order. Waits for the device."""
         walls = self._clock.intervals_s(lambda: None)
-        cpus = [(end - start) / 1e9 for start, end in itertools.pairwise(self._cpu_ns)]
+        cpus = [
+            [(end - start) / 1e9 for start, end in itertools.pairwise(times)]
+            for times in (self._thread_ns, self._process_ns)
+        ]
         phases = [phase or BETWEEN for phase in self._phases]
-        return [Interval(*row) for row in zip(phases, walls, cpus, strict=True)]
+        return [Interval(*row) for row in zip(phases, walls, *cpus, strict=True)]
 
     def _note(self, phase: str | None) -> None:
-        self._clock.mark()
-        self._cpu_ns.append(time.process_time_ns())
+        self._read()
         self._phases.append(phase)
+
+    def _read(self) -> None:
+        self._clock.mark()
+        self._thread_ns.append(time.thread_time_ns())
+        self._process_ns.append(time.process_time_ns())

@@ -28,7 +28,6 @@ from ddp_perf.worker.trainer import Trainer
 _PREFETCHED = 3  # batches that a worker of a DataLoader may have ready: 2, and one half done
 _DDP_RATE = 100  # of steps: DDP's own default
 _PHASES = ("data", "forward", "backward", "optimizer")
-_BUSY_PHASES = ("forward", "backward", "optimizer")  # in which a CPU has no reason to rest
 
 
 def probe(
@@ -41,16 +40,22 @@ def probe(
     """Look at ``steps`` steps of each run. Afterwards the ranks hold different parameters."""
     _drain_loaders(case, trainer)
     before = allocator_retries(device)
-    phases = _phases(case, trainer, device, steps)
+    rows, exposed = _synchronised(trainer, device, steps)
     retries = allocator_retries(device) - before
+    host_reads = count_host_reads(trainer, device)
+    alone_s = communication_s(case, structure.collectives, trainer.beat, device, steps)
+    alone = _unsynchronised(case, trainer, structure, device, steps)
+    # Of a GPU's phases the host's threads tell nothing, and of two threads not which one rested.
+    tells_idle = case.tier == "cpu" and case.threads_per_rank == 1
+    rests = [_idle_s(row, "backward") if tells_idle else 0.0 for row in alone]
     return RankProbe(
-        phases=phases,
-        host_reads=count_host_reads(trainer, device),
+        phases=_as_phases(rows, exposed, tells_idle=tells_idle),
+        backward_cpu=_of_phase(rows, "backward", "process_s") if tells_idle else (),
+        unsynchronised_backward=_minus(_of_phase(alone, "backward"), rests),
+        unsynchronised_idle=tuple(rests),
+        communication=alone_s,
+        host_reads=host_reads,
         allocator_retries=retries / steps,
-        communication=communication_s(
-            *(case, structure.collectives, trainer.beat, device, steps),
-        ),
-        unsynchronised_backward=_unsynchronised(case, trainer, structure, device, steps),
         sees_communication=case.strategy != "fsdp" or device.type == "cpu",
     )
 
@@ -61,8 +66,13 @@ def _drain_loaders(case: Case, trainer: Trainer) -> None:
         trainer.step()
 
 
-def _phases(case: Case, trainer: Trainer, device: torch.device, steps: int) -> RankPhases:
-    """DDP tells of a step's communication when the next one begins: one more step is run."""
+def _synchronised(
+    trainer: Trainer, device: torch.device, steps: int
+) -> tuple[list[list[Interval]], list[float]]:
+    """The intervals of each step, and what is exposed in it.
+
+    DDP tells of a step's communication when the next one begins: one more step is run.
+    """
     exposed: list[float] = []
     with _ddp_times_each_step(trainer.module):
         rows = _rows_of_steps(
@@ -70,7 +80,7 @@ def _phases(case: Case, trainer: Trainer, device: torch.device, steps: int) -> R
             synchronise=True,
             after_step=lambda: exposed.append(_exposed_s(trainer.module)),
         )
-    return _as_phases(case, rows[:-1], exposed[1:])
+    return rows[:-1], exposed[1:]
 
 
 @contextlib.contextmanager
@@ -89,37 +99,44 @@ def _ddp_times_each_step(module: nn.Module) -> Iterator[None]:
 
 def _unsynchronised(
     case: Case, trainer: Trainer, structure: Structure, device: torch.device, steps: int
-) -> tuple[float, ...]:
-    """The backward of DDP's steps when gradients stay where they are. FSDP's would not be those
+) -> list[list[Interval]]:
+    """The intervals of DDP's steps when gradients stay where they are. FSDP's would not be those
     of the same step: whole gradients need memory that the sharded model may not leave.
     """
     if case.strategy != "ddp" or not all_agree(has_room(structure.gradient_bytes, device), device):
-        return ()
-    rows = _rows_of_steps(trainer, device, steps, synchronise=False)
-    return _as_phases(case, rows, [0.0] * steps).backward
+        return []
+    return _rows_of_steps(trainer, device, steps, synchronise=False)
 
 
 def _as_phases(
-    case: Case, rows: Sequence[Sequence[Interval]], exposed: Sequence[float]
+    rows: Sequence[Sequence[Interval]], exposed: Sequence[float], *, tells_idle: bool
 ) -> RankPhases:
-    walls = {phase: [_wall_s(row, phase) for row in rows] for phase in (*_PHASES, WAITING)}
+    walls = {phase: _of_phase(rows, phase) for phase in (*_PHASES, WAITING)}
     walls["backward"] = _minus(walls["backward"], exposed)
-    idle = {phase: [0.0] * len(rows) for phase in _BUSY_PHASES}
-    # Of a GPU's phases the host's threads tell nothing, and of two threads not which one rested.
-    if case.tier == "cpu" and case.threads_per_rank == 1:
-        for phase in _BUSY_PHASES:
-            cpus = [_cpu_s(row, phase) for row in rows]
-            idle[phase] = [max(0.0, lost) for lost in _minus(walls[phase], cpus)]
-            walls[phase] = _minus(walls[phase], idle[phase])
-    return RankPhases(
-        **{phase: tuple(seconds) for phase, seconds in walls.items()},
-        exposed=tuple(exposed),
-        idle=tuple(map(sum, zip(*idle.values(), strict=True))),
-    )
+    idle = [0.0] * len(rows)
+    if tells_idle:
+        for phase in ("forward", "optimizer"):
+            rests = [_idle_s(row, phase) for row in rows]
+            walls[phase] = _minus(walls[phase], rests)
+            idle = [a + b for a, b in zip(idle, rests, strict=True)]
+    return RankPhases(**walls, exposed=tuple(exposed), idle=tuple(idle))
 
 
-def _minus(whole: Iterable[float], part: Iterable[float]) -> list[float]:
-    return [a - b for a, b in zip(whole, part, strict=True)]
+def _idle_s(row: Iterable[Interval], phase: str) -> float:
+    """Of a phase in which a CPU has no reason to rest."""
+    of_phase = [interval for interval in row if interval.phase == phase]
+    return max(0.0, sum(interval.wall_s - interval.thread_s for interval in of_phase))
+
+
+def _of_phase(
+    rows: Iterable[Iterable[Interval]], phase: str, figure: str = "wall_s"
+) -> tuple[float, ...]:
+    """Seconds of each step in it."""
+    return tuple(sum(getattr(i, figure) for i in row if i.phase == phase) for row in rows)
+
+
+def _minus(whole: Iterable[float], part: Iterable[float]) -> tuple[float, ...]:
+    return tuple(a - b for a, b in zip(whole, part, strict=True))
 
 
 def _rows_of_steps(
@@ -157,11 +174,3 @@ def _exposed_s(module: nn.Module) -> float:
     times = ddp_logging(module)
     communication = int(times.get("backward_comm_time", 0))
     return (communication - int(times.get("backward_compute_comm_overlap_time", 0))) / 1e9
-
-
-def _wall_s(row: Iterable[Interval], phase: str) -> float:
-    return sum(interval.wall_s for interval in row if interval.phase == phase)
-
-
-def _cpu_s(row: Iterable[Interval], phase: str) -> float:
-    return sum(interval.cpu_s for interval in row if interval.phase == phase)

@@ -25,6 +25,7 @@ from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.report.results import read_results, write_results
+from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.explain import explain_case
 from ddp_perf.session.result import SuiteResult
@@ -74,6 +75,7 @@ def main(runs: int = 10) -> int:
     for injected, counts in named.items():
         answers = ", ".join(f"{cause} {count}" for cause, count in counts.most_common())
         print(f"{' + '.join(injected):35} {right[injected]:2} of {runs}   named first: {answers}")
+    print(f"{machine.disturbed} sessions were disturbed by others, and measured again")
     enough = all(right[injected] >= 0.9 * runs for injected in EXPECTED)
     print(f"named rightly at least 9 times of 10, each of them: {'yes' if enough else 'no'}")
     return int(not enough)
@@ -85,6 +87,7 @@ class Machine:
     def __init__(self, directory: Path, launcher: ForkserverLauncher) -> None:
         self.directory, self.launcher = directory, launcher
         self.trouble = directory / "trouble"
+        self.disturbed = 0
         (self.case,) = cases_of(Variant(suite=_suite(self.trouble)))
 
     def baseline(self) -> CaseBaseline:
@@ -101,6 +104,17 @@ class Machine:
         return _names(found)
 
     def session(self, injected: tuple[str, ...]) -> SuiteResult:
+        """Measured again where others disturbed it: the gate calls that INVALID, and explains
+        nothing.
+        """
+        while True:
+            result = self._session(injected)
+            disturbance = find_disturbance(self.case.id, result.measurements, with_single=False)
+            if disturbance is None or not disturbance.prevails:
+                return result
+            self.disturbed += 1
+
+    def _session(self, injected: tuple[str, ...]) -> SuiteResult:
         if UNKNOWN in injected:
             self.trouble.touch()
         with machine_lease(patience_s=600, on_wait=lambda message: None, gpus=()):

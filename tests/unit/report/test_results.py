@@ -74,11 +74,10 @@ def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
     assert "\n" not in message
 
 
-def test_what_one_launch_tells_of_a_cause_is_read_back(tmp_path, result):
-    """Nothing tells the error of a change then."""
-    term = TermChange(name="forward", before_s=0.1, after_s=0.2, error_s=None)
+def test_an_explanation_is_read_back(tmp_path, result):
+    term = TermChange(name="forward", before_s=0.1, after_s=0.2, error_s=0.01)
     (case_id,) = result.measurements
-    why = Explanation(case_id=case_id, step_change_s=0.1, causes=(), terms=(term,), launches=1)
+    why = Explanation(case_id=case_id, step_change_s=0.1, causes=(), terms=(term,), launches=5)
     explained = msgspec.structs.replace(result, explanations={case_id: why})
     path = tmp_path / "results.json"
 

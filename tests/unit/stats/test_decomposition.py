@@ -67,6 +67,33 @@ def test_what_the_backward_takes_longer_beside_communication_is_interference():
     assert terms["interference"] == pytest.approx(2)
 
 
+def test_a_thread_that_communicates_while_the_backward_rests_costs_nothing():
+    """4 ms of computing and 2 of rest, in which another thread of the rank uses the core."""
+    probe = make_probe(
+        backward=0.006,
+        unsynchronised_backward=(0.004,) * 8,
+        unsynchronised_idle=(0.002,) * 8,
+        backward_cpu=(0.006,) * 8,
+    )
+    terms = terms_of(probe, probe)
+    assert terms["backward"] == pytest.approx(4)
+    assert terms["idle"] == pytest.approx(2)
+    assert terms["interference"] == pytest.approx(0)
+
+
+def test_what_no_thread_of_the_rank_used_is_idle_and_no_interference():
+    """Of 9 ms the rank computed 4 and communicated 2; a neighbour had the core for 3."""
+    probe = make_probe(
+        backward=0.009,
+        unsynchronised_backward=(0.004,) * 8,
+        unsynchronised_idle=(0.0,) * 8,
+        backward_cpu=(0.006,) * 8,
+    )
+    terms = terms_of(probe, probe)
+    assert terms["idle"] == pytest.approx(3)
+    assert terms["interference"] == pytest.approx(2)
+
+
 def test_without_an_unsynchronised_run_the_backward_is_whole():
     """FSDP has none, and one rank needs none."""
     probe = make_probe(backward=0.006, unsynchronised_backward=())

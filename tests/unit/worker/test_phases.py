@@ -44,7 +44,7 @@ def test_computation_takes_processor_time(clock):
     torch.rand(400, 400) @ torch.rand(400, 400)
     clock.mark("forward")
     (interval,) = clock.intervals()
-    assert interval.cpu_s > 0
+    assert interval.process_s >= interval.thread_s > 0
 
 
 def test_a_wait_splits_the_phase_that_it_is_in(clock):
