@@ -32,3 +32,10 @@ def empty_database(kind: str, directory: Path) -> Iterator[str]:
             yield f"{server}{separator}options=-csearch_path%3D{schema}"
         finally:
             connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+def make_read_only(path: Path) -> None:
+    """For root too: SQLite writes no file of a later format than its own (byte 18)."""
+    data = bytearray(path.read_bytes())
+    data[18] = 255
+    path.write_bytes(data)

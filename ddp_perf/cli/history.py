@@ -14,7 +14,7 @@ import typer.core
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, Metric
 from ddp_perf.config.messages import did_you_mean
-from ddp_perf.core.history import Series
+from ddp_perf.core.history import Series, SessionRecord
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import HistoryError
 from ddp_perf.report.history import case_text, history_json, overview_text, ranges_text
@@ -102,8 +102,12 @@ def import_(
     with contextlib.closing(HistoryStore(url)) as store:
         new = sessions = 0
         for batch in batches(files, TOGETHER):
-            records = [record_of(suite) for path in batch for suite in read_results(path).suites]
-            new += store.append(records)
+            records: list[SessionRecord] = []
+            try:
+                for path in batch:
+                    records += [record_of(suite) for suite in read_results(path).suites]
+            finally:  # where a file is refused, those before it are not
+                new += store.append(records)
             sessions += len(records)
         typer.echo(
             f"{sessions} suites of {len(files)} files: {new} new in {store.name},"

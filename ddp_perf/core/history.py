@@ -17,14 +17,13 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     launches: tuple[float, ...] = ()
     verdict: Verdict | None = None  # None: not gated
     baseline: float | None = None  # the level it was judged against
-    disturbance: str | None = None  # what made its launches worth nothing
+    disturbance: str | None = None  # what made its launches worth nothing, judged or not
 
     @property
     def is_sound(self) -> bool:
         """Whether the figure is the case's own, not that of a disturbance."""
-        return self.value is not None and (
-            self.verdict is None or self.verdict.outcome is not Outcome.INVALID
-        )
+        invalid = self.verdict is not None and self.verdict.outcome is Outcome.INVALID
+        return self.value is not None and self.disturbance is None and not invalid
 
 
 class CaseRecord(msgspec.Struct, frozen=True, kw_only=True):

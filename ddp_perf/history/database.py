@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ _ADVISORY_LOCK = 0x0DD9  # of PostgreSQL: who makes or upgrades the tables holds
 # What the driver says → what it means, and the remedy.
 _MEANINGS = {
     "is locked": "another process has been writing here for long; if none is, copy the file",
+    "lock timeout": "another session has held a lock here for long; pg_stat_activity names it",
     "readonly": "cannot be written: it is read-only; make it writable, or name another",
     "is full": "cannot be written: the disk is full",
     "malformed": "is corrupt; restore a copy, or move it away and import the results files anew",
@@ -30,23 +32,24 @@ class Database:
     """Transactions on the engine of a URL."""
 
     def __init__(self, url: str, *, patience_s: float) -> None:
-        """Raises HistoryError for a URL that names no such database."""
+        """Raises HistoryError for a URL that names no such database, or keeps nothing."""
         try:
             parsed = sqlalchemy.make_url(url)
-        except exc.ArgumentError:
-            raise HistoryError(f"{url}: is no URL of a history, as {_EXAMPLES}") from None
-        self.name = parsed.render_as_string(hide_password=True)
-        backend = parsed.get_backend_name()
-        if backend not in ("sqlite", "postgresql"):
+            self.name = parsed.render_as_string(hide_password=True)
+            backend = parsed.get_backend_name()
+            if backend not in ("sqlite", "postgresql"):
+                raise HistoryError(
+                    f"{self.name}: a history is kept in SQLite or PostgreSQL: {_EXAMPLES}"
+                )
+            self.is_sqlite = backend == "sqlite"
+            self.path = _file_of(parsed) if self.is_sqlite else None
+            engine = _sqlite if self.is_sqlite else _postgresql
+            self._engine = engine(parsed, patience_s)
+        except (exc.ArgumentError, ValueError):
+            hidden = re.sub(r"//.*@", "//***@", url)
             raise HistoryError(
-                f"{self.name}: a history is kept in SQLite or PostgreSQL: {_EXAMPLES}"
-            )
-        self.is_sqlite = backend == "sqlite"
-        self.path = Path(parsed.database) if self.is_sqlite and parsed.database else None
-        if self.is_sqlite:
-            self._engine = _sqlite(parsed, patience_s)
-        else:
-            self._engine = self._postgresql(parsed, patience_s)
+                f"{hidden}: is no URL of a history that is kept, as {_EXAMPLES}"
+            ) from None
         self._writer = self._engine.execution_options(writes=True)
 
     @contextlib.contextmanager
@@ -73,17 +76,6 @@ class Database:
     def close(self) -> None:
         self._engine.dispose()
 
-    def _postgresql(self, url: sqlalchemy.URL, patience_s: float) -> Engine:
-        try:
-            return sqlalchemy.create_engine(
-                url.set(drivername="postgresql+psycopg"),
-                connect_args={"connect_timeout": max(2, int(patience_s))},
-            )
-        except ImportError:
-            raise HistoryError(
-                f"{self.name}: needs psycopg: pip install 'psycopg[binary]'"
-            ) from None
-
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         """In one line, without the statement and its hundred parameters."""
@@ -97,8 +89,39 @@ class Database:
             raise HistoryError(f"{self.name}: {error}") from None
 
 
+def _file_of(url: sqlalchemy.URL) -> Path:
+    """Raises ValueError for what SQLite keeps in memory, or opens by a URI of its own."""
+    name = url.database or ":memory:"
+    if name == ":memory:" or name.startswith("file:") or url.query:
+        raise ValueError("names no plain file")
+    return Path(name)
+
+
+def _postgresql(url: sqlalchemy.URL, patience_s: float) -> Engine:
+    patience_ms = max(1, int(1000 * patience_s))  # 0 would be for ever
+    try:
+        engine = sqlalchemy.create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            connect_args={
+                "connect_timeout": max(2, int(patience_s)),
+                "tcp_user_timeout": patience_ms,  # of a server that is gone in between
+            },
+        )
+    except ImportError:
+        name = url.render_as_string(hide_password=True)
+        raise HistoryError(f"{name}: needs psycopg: pip install 'psycopg[binary]'") from None
+
+    @sqlalchemy.event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {patience_ms}")
+
+    return engine
+
+
 def _sqlite(url: sqlalchemy.URL, patience_s: float) -> Engine:
-    engine = sqlalchemy.create_engine(url, connect_args={"timeout": patience_s})
+    engine = sqlalchemy.create_engine(
+        url.set(drivername="sqlite"), connect_args={"timeout": patience_s}
+    )
 
     # The driver begins a transaction late, and a reader that becomes a writer may find another
     # in its way at once, without waiting: so we say when, and writers say so from the start.

@@ -70,6 +70,13 @@ class HistoryStore:
             self.close()
             raise
 
+    def check_writable(self) -> None:
+        """Store a session as `append` would, and take it back. Raises HistoryError."""
+        with self._database.writing() as connection:
+            row = dict.fromkeys((*(column.name for column in _IDENTITY), "info"), "")
+            connection.execute(self._insert(SESSIONS), row)
+            connection.rollback()
+
     def append(self, sessions: Iterable[SessionRecord]) -> int:
         """Store them in one transaction; on disk when it returns. How many were new.
 

@@ -26,13 +26,13 @@ class HistoryLog:
         self.error: str | None = None  # what the session fails for
 
     def check(self) -> None:
-        """Raises HistoryError where the store cannot be opened: before anything is launched."""
+        """Raises HistoryError where nothing could be appended: before anything is launched."""
         if self._url is not None:
             from ddp_perf.history.store import HistoryStore
 
-            store = HistoryStore(self._url)
-            self.name = store.name
-            store.close()
+            with contextlib.closing(HistoryStore(self._url)) as store:
+                self.name = store.name
+                store.check_writable()
 
     def append(self, result: SuiteResult) -> None:
         """The suite as it is judged now. A store that fails must not end the measurement."""
@@ -56,8 +56,9 @@ class HistoryLog:
             return
         results = list(self._refused.values())
         stamp = "".join(filter(str.isalnum, results[0].date.partition("+")[0]))
-        path = self._root / f"history-refused-{stamp}.json"
+        path = self._root / "artifacts" / f"history-refused-{stamp}.json"
         try:
+            path.parent.mkdir(exist_ok=True)
             write_results(path, results, complete=True)
             kept = f"kept: ddp-perf history import {path} --history {self.name} appends it"
         except OSError as error:

@@ -117,7 +117,7 @@ def _overview_row(history: CaseHistory) -> list[str]:
 def _findings(history: CaseHistory) -> Iterator[str]:
     nights, trend = history.series.sound(), history.trend
     if left_out := len(history.series.nights) - len(nights):
-        yield f"left out, for INVALID or slowed on purpose: {_nights(left_out)}"
+        yield f"left out, for disturbed, INVALID or slowed on purpose: {_nights(left_out)}"
     if trend is None:
         return
     yield f"nights differ by {100 * trend.night_sd:.2g} % around what was found"

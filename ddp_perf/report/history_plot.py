@@ -44,6 +44,8 @@ def history_figure(history: CaseHistory) -> Figure:
         if value is None or night.session.injections:
             continue
         outcome = verdict.outcome if verdict else None
+        if not night.figure.is_sound:
+            outcome = Outcome.INVALID
         marker, colour = _MARKERS.get(outcome, _PLAIN) if outcome else _PLAIN
         label = outcome.value if outcome in _MARKERS and outcome else "night"
         groups.setdefault((label, marker, colour), []).append((_day(night.session), scale * value))

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from ddp_perf.core.baseline import CONTROL, Session
 from ddp_perf.core.history import CaseRecord, Figure, SessionInfo, SessionRecord
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import METRICS, STRUCTURE
+from ddp_perf.core.metric import EFFICIENCY, METRICS, STRUCTURE, is_timed
+from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.saving import new_sessions
 
@@ -42,19 +43,30 @@ def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[Fi
     for metric in _KEPT:
         values, finding = session.values(metric), result.finding(case_id, metric)
         if values:
-            yield _figure(metric, values, finding)
+            yield _figure(metric, values, finding, _disturbance(result, case_id, metric))
     if (finding := result.finding(case_id, STRUCTURE)) is not None:
-        yield _figure(STRUCTURE, [], finding)
+        yield _figure(STRUCTURE, [], finding, None)
 
 
-def _figure(metric: str, values: list[float], finding: Finding | None) -> Figure:
+def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
+    """Found anew: a finding tells it only where there was a baseline to compare with."""
+    if not is_timed(metric):
+        return None
+    with_single = metric == EFFICIENCY.name
+    found = find_disturbance(case_id, result.measurements, with_single=with_single)
+    return str(found) if found and found.prevails else None
+
+
+def _figure(
+    metric: str, values: list[float], finding: Finding | None, disturbance: str | None
+) -> Figure:
     return Figure(
         metric=metric,
         value=statistics.median(values) if values else None,
         launches=tuple(values),
         verdict=finding.verdict if finding else None,
         baseline=finding.baseline if finding else None,
-        disturbance=finding.disturbance if finding else None,
+        disturbance=disturbance,
     )
 
 

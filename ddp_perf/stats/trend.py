@@ -90,13 +90,17 @@ def _change(fitted: Fit, number: int) -> Change:
 
 
 def _distance(logs: Floats, residual: Floats, reference: int) -> Distance | None:
-    """The noise is that around what was found, so that the drift itself is no part of it."""
+    """The noise is that around what was found, so that the drift itself is no part of it.
+
+    The first nights' level is their median: one bad night among them must not make all that
+    follow faster. Of normal nights its variance is π/2 times that of their mean.
+    """
     if len(logs) < reference + CONFIRMING:
         return None
-    newest = logs[-CONFIRMING:] - logs[:reference].mean()
+    newest = logs[-CONFIRMING:] - np.median(logs[:reference])
     difference, variance = float(newest.mean()), robust_sd(residual) ** 2
     correlation = night_correlation(residual)
-    of_level = variance * (1 + correlation) / (1 - correlation) / reference
+    of_level = math.pi / 2 * variance * (1 + correlation) / (1 - correlation) / reference
     df = len(logs) - 1
     single = upper_t(df, SUSPECT_LEVEL) * math.sqrt(of_level + variance)
     margin = upper_t(df, PASS_LEVEL) * math.sqrt(of_level + variance / CONFIRMING)

@@ -135,6 +135,16 @@ def test_a_bad_results_file_is_refused_by_name_and_nothing_is_stored(results, ch
     assert run("history").exit_code == 4
 
 
+def test_the_files_before_a_bad_one_are_imported(results, here):
+    (here / "broken.json").write_text("{")
+
+    done = run("history", "import", results, "broken.json")
+
+    assert done.exit_code == 4
+    assert done.stderr.startswith("ddp-perf: broken.json: cut short")
+    assert "0 new" in run("history", "import", results).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

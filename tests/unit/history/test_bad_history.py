@@ -8,8 +8,10 @@ import sqlite3
 import pytest
 
 from ddp_perf.errors import HistoryError
+from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
 from tests.builders import make_case
+from tests.databases import empty_database, make_read_only
 from tests.nights import make_night
 
 RECORD = make_night(make_case(), 0, 0.01)
@@ -49,7 +51,8 @@ def test_a_locked_file(path):
 
 
 def test_a_read_only_file(path):
-    store = HistoryStore(f"sqlite:///file:{path}?mode=ro&uri=true")
+    make_read_only(path)
+    store = HistoryStore(f"sqlite:///{path}")
     with pytest.raises(HistoryError) as caught:
         store.append([make_night(make_case(), 1, 0.01)])
     store.close()
@@ -116,10 +119,32 @@ def test_a_directory_that_cannot_be_made(tmp_path):
     assert "cannot be made: Not a directory" in told(caught, tmp_path / "file" / "deeper")
 
 
-@pytest.mark.parametrize("url", ["history.sqlite", "mysql://host/db", "sqlite"])
-def test_what_names_no_database(url):
-    with pytest.raises(HistoryError, match=r"sqlite:///artifacts/history\.sqlite"):
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("history.sqlite", "mysql://host/db", "sqlite", "sqlite://artifacts/history.sqlite"),
+        *("sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///history.sqlite?mode=ro"),
+        *("sqlite:///file:history.sqlite?uri=true", "sqlite:///file:history.sqlite"),
+        "postgresql://me:secret@host:port/db",
+    ],
+)
+def test_what_names_no_database_that_keeps_anything(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HistoryError, match=r"sqlite:///artifacts/history\.sqlite") as caught:
         HistoryStore(url)
+
+    assert "secret" not in told(caught, url.replace("me:secret", "***"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_that_another_session_holds(tmp_path):
+    with empty_database("postgresql", tmp_path) as url:
+        holder = Database(url, patience_s=5)
+        store = HistoryStore(url, patience_s=0.05)
+        with contextlib.closing(holder), contextlib.closing(store), holder.writing() as connection:
+            connection.exec_driver_sql("LOCK TABLE figures")
+            with pytest.raises(HistoryError, match="another session has held a lock here for long"):
+                store.append([RECORD])
 
 
 def test_a_server_that_does_not_answer_and_no_password_is_told():

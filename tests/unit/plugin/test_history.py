@@ -6,13 +6,17 @@ import contextlib
 import sqlite3
 
 import pytest
+from sqlalchemy import select
 
 from ddp_perf.errors import HistoryError
 from ddp_perf.history import store as store_module
+from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
+from ddp_perf.history.tables import SESSIONS
 from ddp_perf.plugin.history import HistoryLog
 from ddp_perf.report.results import read_results
 from tests.builders import make_case, make_measurement, make_result
+from tests.databases import KINDS, empty_database, make_read_only
 
 RESULT = make_result([make_measurement(make_case(), [0.01, 0.011])])
 
@@ -23,13 +27,12 @@ def url(tmp_path):
 
 
 @pytest.fixture
-def locked(url, tmp_path, monkeypatch):
-    """A history that another process writes."""
+def lock(url, tmp_path, monkeypatch):
+    """``lock()``: from then on, another process writes the history."""
     monkeypatch.setattr(store_module, "PATIENCE_S", 0.01)
     HistoryStore(url).close()
     with contextlib.closing(sqlite3.connect(tmp_path / "history.sqlite")) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
+        yield lambda: other.execute("BEGIN IMMEDIATE")
 
 
 def test_each_suite_is_there_as_soon_as_it_is_judged(url, tmp_path):
@@ -55,22 +58,24 @@ def test_without_a_url_nothing_happens(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_results_that_the_history_does_not_take_are_kept_beside(url, tmp_path, locked):
+def test_results_that_the_history_does_not_take_are_kept_beside(url, tmp_path, lock):
     log = HistoryLog(url, tmp_path)
-    log.check()  # reading it is possible
+    log.check()
+    lock()
     log.append(RESULT)
     log.close()
 
     assert log.summary() is None
     assert "another process has been writing here for long" in log.error
-    kept = tmp_path / "history-refused-20260102T030405.json"
+    kept = tmp_path / "artifacts" / "history-refused-20260102T030405.json"
     assert f"ddp-perf history import {kept} --history {url} appends it" in log.error
     assert "\n" not in log.error
     assert read_results(kept).suites == (RESULT,)
 
 
-def test_what_could_be_kept_nowhere_is_said(url, tmp_path, locked):
+def test_what_could_be_kept_nowhere_is_said(url, tmp_path, lock):
     log = HistoryLog(url, tmp_path / "gone")
+    lock()
     log.append(RESULT)
     log.close()
 
@@ -91,7 +96,7 @@ def test_a_suite_that_was_taken_later_is_not_kept_beside(url, tmp_path, monkeypa
     log.close()
 
     assert log.error is None
-    assert list(tmp_path.glob("*.json")) == []
+    assert list(tmp_path.rglob("*.json")) == []
 
 
 def test_a_history_that_cannot_be_opened_is_refused_before_anything_is_measured(tmp_path):
@@ -99,3 +104,31 @@ def test_a_history_that_cannot_be_opened_is_refused_before_anything_is_measured(
 
     with pytest.raises(HistoryError, match="is no SQLite database"):
         HistoryLog(f"sqlite:///{tmp_path}/history.sqlite", tmp_path).check()
+
+
+def test_a_history_that_cannot_be_written_is_refused_before_anything_is_measured(url, tmp_path):
+    HistoryStore(url).close()
+    make_read_only(tmp_path / "history.sqlite")
+
+    with pytest.raises(HistoryError, match="it is read-only; make it writable"):
+        HistoryLog(url, tmp_path).check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_check_stores_nothing(kind, tmp_path):
+    with empty_database(kind, tmp_path) as url:
+        log = HistoryLog(url, tmp_path)
+        log.check()
+        log.check()
+        database = Database(url, patience_s=5)
+        with contextlib.closing(database), database.reading() as connection:
+            assert connection.execute(select(SESSIONS)).all() == []
+
+
+def test_nor_is_one_on_a_standby_server(tmp_path):
+    with empty_database("postgresql", tmp_path) as url:
+        HistoryStore(url).close()
+        standby = f"{url}%20-cdefault_transaction_read_only%3Don"
+
+        with pytest.raises(HistoryError, match="in a read-only transaction"):
+            HistoryLog(standby, tmp_path).check()

@@ -60,14 +60,14 @@ def test_quiet_nights_are_told_as_such():
 def test_nights_left_out_are_counted_and_shown():
     text = flat(case_text(history(outcomes={3: Outcome.INVALID}, injected=(4,)), 80))
 
-    assert "left out, for INVALID or slowed on purpose: 2 nights" in text
+    assert "left out, for disturbed, INVALID or slowed on purpose: 2 nights" in text
     assert re.search(r"PASS slowed on .*purpose: .*compute:5%", text)
 
 
 def test_a_case_without_a_sound_night_says_so():
     found = history([0.01], outcomes={0: Outcome.INVALID})
 
-    assert "left out, for INVALID or slowed on purpose: 1 night" in case_text(found, 80)
+    assert "left out, for disturbed, INVALID or slowed on purpose: 1 night" in case_text(found, 80)
     assert "no change in 0 nights" in ranges_text(found, 80)
 
 

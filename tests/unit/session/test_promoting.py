@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.case import Tolerances
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.promoting import promote
@@ -64,10 +65,6 @@ def test_another_session_is_appended(store):
     [
         (make_session(0.01), "one launch says nothing"),
         (make_session(0.01, 0.03), "too noisy"),
-        (
-            make_session(findings=(make_finding(CASE, Outcome.INVALID),)),
-            "the measurement is INVALID",
-        ),
     ],
 )
 def test_what_save_baseline_refuses_is_refused(store, session, why):
@@ -75,6 +72,40 @@ def test_what_save_baseline_refuses_is_refused(store, session, why):
 
     assert why in promoted.not_saved[CASE.id]
     assert stored(store) == {}
+
+
+def test_a_session_that_the_baseline_of_today_finds_invalid_is_refused(store):
+    case = make_case(tolerances=Tolerances(energy=0.05))
+    first, second = (
+        make_result([make_measurement(case, (0.01, 0.0101))], date=f"2026-01-0{day}")
+        for day in (1, 2)
+    )
+    promote(first, store, mode="missing", reason=None)
+    promoted = promote(second, store, mode="append", reason=None)
+
+    assert promoted.not_saved[case.id] == "not stored: the measurement is INVALID"
+
+
+def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(store):
+    """It had none then, and now it would be one of the first five, which set the level."""
+    for day in range(1, 4):
+        promote(make_session(date=f"2026-01-0{day}"), store, mode="append", reason=None)
+    finding = make_finding(CASE, Outcome.NO_BASELINE)
+    slower = make_session(0.02, 0.0201, 0.02, date="2026-01-04", findings=(finding,))
+    promoted = promote(slower, store, mode="append", reason=None)
+
+    assert promoted.not_saved[CASE.id].startswith("not stored: a REGRESSION, and the first 5")
+    assert len(stored(store)[CASE.id].sessions) == 3
+
+
+def test_sessions_are_appended_in_the_order_of_their_dates_only(store):
+    promote(make_session(date="2026-01-03"), store, mode="missing", reason=None)
+    promoted = promote(make_session(date="2026-01-02"), store, mode="append", reason=None)
+
+    assert promoted.not_saved[CASE.id].startswith(
+        "not stored: of 2026-01-02, older than the newest stored session, of 2026-01-03"
+    )
+    assert [session.date for session in stored(store)[CASE.id].sessions] == ["2026-01-03"]
 
 
 def test_ranks_slowed_on_purpose_are_no_baseline(store):

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.recording import record_of
-from tests.builders import make_case, make_failure, make_finding, make_measurement, make_result
+from tests.builders import (
+    make_case,
+    make_cases,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_result,
+    with_conditions,
+)
+
+BUSY = RankConditions(foreign=0.31)
 
 
 def figures_of(result):
@@ -39,6 +51,38 @@ def test_the_structure_has_a_verdict_and_no_value():
 
     assert figures["structure"].value is None
     assert figures["structure"].verdict == finding.verdict
+
+
+@pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
+def test_a_disturbed_night_is_unsound_without_a_baseline_too(outcome):
+    case = make_case()
+    measurement = with_conditions(make_measurement(case, [0.01, 0.02]), BUSY, BUSY)
+    finding = make_finding(case, outcome)
+
+    figures = figures_of(make_result([measurement], findings=(finding,)))
+
+    assert "other processes took 31 %" in figures["step_time"].disturbance
+    assert not figures["step_time"].is_sound
+    assert figures["peak_memory"].is_sound
+
+
+def test_a_few_disturbed_launches_leave_a_night_sound():
+    measurement = with_conditions(make_measurement(make_case(), [0.01] * 3), BUSY, None, None)
+
+    assert figures_of(make_result([measurement]))["step_time"].is_sound
+
+
+def test_a_busy_one_rank_leg_disturbs_the_scaling_alone():
+    one, two = make_cases()
+    measurements = [
+        with_conditions(make_measurement(one, [0.01] * 2), BUSY, BUSY),
+        make_measurement(two, [0.01] * 2),
+    ]
+
+    _, record = record_of(make_result(measurements)).cases
+
+    sound = {figure.metric: figure.is_sound for figure in record.figures}
+    assert (sound["step_time"], sound["efficiency"]) == (True, False)
 
 
 def test_a_case_with_a_failed_launch_is_left_out():

@@ -73,6 +73,16 @@ def test_one_slow_night_is_not_slower_two_are():
     assert find_trend(two).distance.slower
 
 
+@pytest.mark.parametrize("bad", range(5))
+def test_one_slow_night_among_the_first_makes_no_later_one_faster(bad):
+    quiet, slower = values(), values(step=0.05)
+    quiet[bad] *= 1.3
+    slower[bad] *= 1.3
+
+    assert not find_trend(quiet).distance.faster
+    assert find_trend(slower).distance.slower
+
+
 def test_faster_is_told_too():
     trend = find_trend(values(step=-0.05))
 
