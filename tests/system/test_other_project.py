@@ -194,6 +194,4 @@ def test_without_transformers_its_cases_skip_with_the_command_and_the_rest_runs(
     result = project.runpytest("-rs", "-k", "b8")
 
     result.assert_outcomes(passed=2, skipped=2, deselected=4)
-    result.stdout.fnmatch_lines(
-        ["*distilbert needs no_such_package: pip install transformers*"]
-    )
+    result.stdout.fnmatch_lines(["*distilbert needs no_such_package: pip install transformers*"])
