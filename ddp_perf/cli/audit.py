@@ -9,6 +9,7 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import BaselineError
 from ddp_perf.report.audit import Audit, audit_json, audit_text
 from ddp_perf.stats.audit import TableAudit, audit_table
@@ -20,7 +21,7 @@ def audit(
         list[Path] | None,
         typer.Argument(metavar="[FILE…]", help="Baseline files (default: all of baselines/)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check every figure by arithmetic, and report each contradiction.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import FalseAlarmRate
+from ddp_perf.cli.options import AsJson, FalseAlarmRate
 from ddp_perf.report.comparison import comparison_json, comparison_text
 from ddp_perf.report.results import read_results
 from ddp_perf.session.compare import Side, compare_sessions
@@ -19,7 +19,7 @@ def compare(
     old: Annotated[Path, typer.Argument(metavar="A.json", help="The older session's results.")],
     new: Annotated[Path, typer.Argument(metavar="B.json", help="The session to judge.")],
     false_alarm_rate: FalseAlarmRate = 0.01,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Judge results B against results A, both written by pytest --ddp-json.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Annotated
 
 import typer
 
 from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
@@ -21,7 +21,7 @@ from ddp_perf.system.xid import find_xids
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at this machine: its GPUs and what links them, its host, and the torch that ranks use.
 

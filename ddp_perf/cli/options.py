@@ -28,7 +28,7 @@ def _gated(metric: str) -> str:
     return metric
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 _METRICS = [metric.name for metric in METRICS]
 Metric = Annotated[
     str, typer.Option(metavar="NAME", callback=_gated, help=f"One of {', '.join(_METRICS)}.")

@@ -11,6 +11,7 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.report.prediction import prediction_json, prediction_text
 from ddp_perf.report.results import read_results
@@ -82,7 +83,7 @@ def predict(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw the curves, too.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit scaling laws to a curve of step times, and predict more ranks with 90 % bands.
 

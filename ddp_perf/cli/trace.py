@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.cli.options import AsJson
 from ddp_perf.report.traces import trace_json, trace_text
 from ddp_perf.traces.analysis import analyse_traces
 
@@ -17,7 +18,7 @@ def trace(
         list[Path],
         typer.Argument(metavar="FILE…", help="Chrome traces, .json or .json.gz, one a rank."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Analyse traces that torch.profiler exported, of any run: several ranks at once.
 

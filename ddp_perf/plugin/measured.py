@@ -127,6 +127,8 @@ def measured_case(
     Skips where the machine is too small, with the count. Fails when a rank failed, when
     devices are missing that ``--ddp-expect-devices`` promised, and under xdist.
     """
+    from ddp_perf.report.advice import advice_lines  # numpy, which collection need not pay for
+
     _refuse_a_crowd(node.config)
     _check_machine(ddp, case)
     result, problem = None, ""
@@ -151,8 +153,6 @@ def measured_case(
     if figures.energy_j is not None:
         node.user_properties.append(("energy_j_per_sample", figures.energy_j))
     block = summary_block(measurement, result.summaries[case.id], figures, utilisation)
-    from ddp_perf.report.advice import advice_lines  # numpy, which collection need not pay for
-
     advice = advice_lines(result, case.id)
     node.add_report_section(phase, "ddp", "\n".join([*placements, "", block, *advice]))
     return MeasuredCase(case, result, figures, ddp, node)

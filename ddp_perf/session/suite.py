@@ -114,8 +114,8 @@ def run_suite(
         if request.save_mode is not None:
             result = _saved(result, request, baseline, store)
             on_partial(result)
+        explainer = _explainer(request, baseline, launcher, progress)
         for case_id in _to_explain(result, request):
-            explainer = _explainer(request, baseline, launcher, progress)
             result = explainer.explained(result, case_id)
             on_partial(result)
         if request.profile_steps is not None:

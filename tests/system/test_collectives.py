@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
@@ -14,9 +13,9 @@ from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult, Unit
 from tests.builders import make_collectives
+from tests.projects import make_project
 
 KINDS = get_args(CollectiveKind)
-REPOSITORY = Path(__file__).parents[2]
 WRONG_RESULTS = Path(__file__).parent / "wrong_results"
 
 SUITE = """
@@ -71,21 +70,7 @@ def test_a_wrong_result_fails_the_launch_and_names_rank_and_collective(launcher,
 @pytest.fixture
 def project(pytester, monkeypatch):
     """The suite's own tests of measured cases, and one suite of collectives."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
-    (pytester.path / "bench_configs").mkdir()
-    (pytester.path / "bench_configs" / "links.yaml").write_text(SUITE)
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
-        junit_family = xunit1
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
-    )
-    return pytester
+    return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", links=SUITE)
 
 
 def test_a_session_stores_judges_and_reports_collectives(project):

@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.projects import TINY, make_project
 
-SUITE = """
-suite: tiny
-tier: cpu
-workload: mlp
-model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
-world_sizes: [1, 2]
-batch_sizes: [16]
-steps: 8
-warmup: 2
-launches: 2
-tolerances: {step_time: 0.95}
-"""
+SUITE = TINY + "tolerances: {step_time: 0.95}\n"
 
 
 @pytest.fixture
 def project(pytester, monkeypatch):
     """A project with the suite's own tests and one small suite, which no noise keeps unsaved."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
-    (pytester.path / "bench_configs").mkdir()
-    (pytester.path / "bench_configs" / "tiny.yaml").write_text(SUITE)
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
-        junit_family = xunit1
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
-    )
-    return pytester
+    return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", tiny=SUITE)
 
 
 @pytest.mark.parametrize(

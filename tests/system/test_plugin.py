@@ -11,45 +11,18 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.projects import TINY, make_project
+
 WORKLOADS = Path(__file__).parent / "workloads"
 
-CPU_SUITE = """
-suite: tiny
-tier: cpu
-workload: mlp
-model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
-world_sizes: [1, 2]
-batch_sizes: [16]
-steps: 8
-warmup: 2
-launches: 2
-price_per_gpu_hour: 3
-"""
+CPU_SUITE = TINY + "price_per_gpu_hour: 3\n"
 GPU_SUITE = CPU_SUITE.replace("tier: cpu", "tier: gpu").replace("suite: tiny", "suite: big")
 
 
 @pytest.fixture
 def project(pytester, monkeypatch):
     """A project with the suite's own tests and one small suite file of each tier."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
-    for name in ("bench_configs", "baselines"):
-        (pytester.path / name).mkdir()
-    (pytester.path / "bench_configs" / "tiny.yaml").write_text(CPU_SUITE)
-    (pytester.path / "bench_configs" / "big.yaml").write_text(GPU_SUITE)
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib
-        junit_family = xunit1
-        pythonpath = .
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
-    )
-    return pytester
+    return make_project(pytester, monkeypatch, tiny=CPU_SUITE, big=GPU_SUITE)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,11 @@ from ddp_perf.core.profiling import Profiling
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.traces.analysis import analyse_traces
 from tests.builders import make_case
+from tests.projects import TINY, make_project
 
-REPOSITORY = Path(__file__).parents[2]
 STEPS = 2
 
-SUITE = """
-suite: tiny
-tier: cpu
-workload: mlp
-model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
-world_sizes: [2]
-batch_sizes: [16]
-steps: 8
-warmup: 2
-launches: 2
-"""
+SUITE = TINY.replace("[1, 2]", "[2]")
 
 
 @pytest.fixture(scope="module")
@@ -82,20 +71,7 @@ def test_the_all_reduces_of_ddp_are_seen_with_their_bytes_and_matched(profiled):
 @pytest.fixture
 def session(pytester, monkeypatch):
     """A session of pytest with one small suite, profiled."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
-    (pytester.path / "bench_configs").mkdir()
-    (pytester.path / "bench_configs" / "tiny.yaml").write_text(SUITE)
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
-    )
-    return pytester
+    return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", tiny=SUITE)
 
 
 def test_a_session_ends_with_what_the_traces_say_and_where_they_are(session):

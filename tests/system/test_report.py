@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,20 +18,9 @@ from ddp_perf.report.files.otava import otava_csv, otava_yaml
 from ddp_perf.report.results import write_results
 from ddp_perf.report.rows import night_of
 from tests.builders import make_hostile_result
+from tests.projects import TINY, make_project
 from tests.reports import make_session, make_source
 
-REPOSITORY = Path(__file__).parents[2]
-SUITE = """
-suite: tiny
-tier: cpu
-workload: mlp
-model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
-world_sizes: [1, 2]
-batch_sizes: [16]
-steps: 8
-warmup: 2
-launches: 2
-"""
 # They change what is done with the figures, not what is measured.
 OUTCOME = {
     *("--ddp-json", "--ddp-report", "--ddp-strict", "--ddp-expect-devices", "--ddp-profile"),
@@ -42,25 +30,10 @@ OUTCOME = {
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """A project with the suite's own tests and one small suite file."""
-    for name in ("PYTEST_XDIST_WORKER", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+    """A project with the suite's own tests and one small suite file, outside any GitHub job."""
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
-    for name in ("bench_configs", "baselines"):
-        (pytester.path / name).mkdir()
-    (pytester.path / "bench_configs" / "tiny.yaml").write_text(SUITE)
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib -m "not perf"
-        junit_family = xunit1
-        pythonpath = .
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
-    )
-    return pytester
+    return make_project(pytester, monkeypatch, addopts='-m "not perf"', tiny=TINY)
 
 
 def run(*command, cwd=None):

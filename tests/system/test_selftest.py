@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,20 +19,9 @@ from ddp_perf.session.selftest import PERCENTS, SelftestRequest, measure, percen
 from ddp_perf.session.selftest_log import SelftestLog
 from ddp_perf.session.selftest_trials import power_curve
 from tests.builders import make_environment
+from tests.projects import REPOSITORY, TINY
 
-REPOSITORY = Path(__file__).parents[2]
-
-SUITE = """
-suite: tiny
-tier: cpu
-workload: mlp
-model: {input_dim: 64, hidden_dim: 64, output_dim: 8}
-world_sizes: [2]
-batch_sizes: [16]
-steps: 8
-warmup: 2
-launches: 2
-"""
+SUITE = TINY.replace("[1, 2]", "[2]")
 
 
 @pytest.fixture
