@@ -20,7 +20,9 @@ TERMS = (
     "imbalance",  # how much longer the slowest rank's own work takes than a typical rank's
     "exposed",  # communication that even the rank that arrives last waits for
 )
-COMMUNICATION = "communication"  # all of it, nothing beside it: no term, since much is hidden
+# Figures that stand beside the terms, and are none.
+COMMUNICATION = "communication"  # all of it, nothing beside it: much of it is hidden
+LAG = "lag"  # how much longer the slowest rank's own work takes than a typical rank's, on average
 
 
 class RankPhases(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,13 +72,21 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slowest_rank(self) -> int:
-        """The one that comes last most often."""
-        return max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].last_share)
+        """The one whose own work takes longest."""
+        return max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].own_s)
 
     @property
     def slowest_share(self) -> float:
         """Of the steps: how often that rank comes last."""
         return self.ranks[self.slowest_rank].last_share
+
+    @property
+    def lag_s(self) -> float:
+        """How much longer its work takes than a typical rank's (the median one's, the lower of
+        two). The term ``imbalance`` is this, and what ranks that come late in turn add to it.
+        """
+        own = sorted(rank.own_s for rank in self.ranks)
+        return own[-1] - own[(len(own) - 1) // 2]
 
     @property
     def explained_s(self) -> float:
@@ -85,6 +95,7 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
     def figures(self) -> dict[str, float]:
         """As a baseline stores them: by the names of TERMS and of what stands beside them."""
         beside: dict[str, float] = {
+            LAG: self.lag_s,
             "host_reads": self.host_reads,
             "allocator_retries": self.allocator_retries,
         }

@@ -22,8 +22,6 @@ CauseKind = Literal[
     "unexplained",
 ]
 
-_ERRORS = 2.64  # standard errors: 5 % shared by six groups, both sides (Bonferroni)
-
 
 class TermChange(msgspec.Struct, frozen=True, kw_only=True):
     """One term of the step, or a group of them, against the baseline. Seconds."""
@@ -31,7 +29,8 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     before_s: float
     after_s: float
-    error_s: float  # standard error of the change
+    # So much chance brings about: beyond it lies, in one of twenty cases, any group of terms.
+    uncertainty_s: float
 
     @property
     def change_s(self) -> float:
@@ -39,11 +38,7 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_certain(self) -> bool:
-        return self.is_beyond_error(self.change_s)
-
-    def is_beyond_error(self, change_s: float) -> bool:
-        """Beyond what one in twenty cases shows by chance in any of its groups of terms."""
-        return abs(change_s) > _ERRORS * self.error_s
+        return abs(self.change_s) > self.uncertainty_s
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ collectives alone; the control.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -16,7 +16,6 @@ from ddp_perf.core.result import Collective
 from ddp_perf.stats.attribution import GROUPS, UNEXPLAINED, Attribution
 
 _MACHINE_MOVED = 0.02  # of the control: less is its own noise
-_STANDS_OUT = 0.15  # of the steps: how much more often than by chance a straggler comes last
 _HALF = 0.5  # of a term's change: a cause that makes up as much takes it
 
 
@@ -27,10 +26,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     collectives_after: tuple[Collective, ...]
     structure_changes: tuple[str, ...]  # the same in words
     communication: TermChange | None  # all collectives of a step, alone
+    lag: TermChange | None  # of the slowest rank's own work behind a typical rank's
     host_reads: TermChange | None  # a count, not seconds
     allocator_retries: TermChange | None  # a count
     control: TermChange | None
-    ranks: int
     on_gpu: bool
     sees_communication: bool  # False: it is part of forward and backward
     slowest_rank: int
@@ -47,12 +46,15 @@ def explain(
     step = attribution.step
     causes: list[_Found] = []
     if step.change_s > 0:  # that it is one is the gate's verdict, by more nights than these
-        causes = [
-            cause for group in attribution.groups for cause in _RULES[group.name](group, evidence)
-        ]
+        causes = _merged(_causes_of(attribution, evidence))
     told = {line for cause in causes for line in cause.evidence}
     if not told.issuperset(evidence.structure_changes):
-        causes.append(_other_work(0.0, evidence))  # no term shows what it takes: it is hidden
+        # Counted, and so certain, though the terms that would show it are not.
+        paid_s = _paid_s(attribution) if step.change_s > 0 else 0.0
+        causes.append(_other_work(paid_s, evidence))
+    left = step.change_s - sum(cause.change_s for cause in causes)
+    if left > _HALF * step.change_s > 0 and all(cause.kind != "unexplained" for cause in causes):
+        causes.append(_too_uncertain(left))
     return Explanation(
         case_id=case_id,
         step_change_s=step.change_s,
@@ -76,7 +78,37 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     change_s: float
     evidence: tuple[str, ...] = ()
     rank: int | None = None
-    group: str | None = None  # whose terms are part of the evidence
+    groups: tuple[str, ...] = ()  # whose terms are part of the evidence
+
+
+def _causes_of(attribution: Attribution, evidence: Evidence) -> Iterator[_Found]:
+    for group in attribution.groups:
+        yield from _RULES[group.name](group, evidence)
+    if likely := attribution.likely:
+        what = f"likely, not certain: chance moves it by up to ± {_ms(likely.uncertainty_s)}"
+        for cause in _RULES[likely.name](likely, evidence):
+            yield msgspec.structs.replace(cause, evidence=(*cause.evidence, what))
+
+
+def _paid_s(attribution: Attribution) -> float:
+    """What the step pays more for communication, however uncertain; 0 where all of it is hidden."""
+    members = GROUPS["unhidden"]
+    return max(0.0, sum(term.change_s for term in attribution.terms if term.name in members))
+
+
+def _merged(causes: Iterable[_Found]) -> list[_Found]:
+    """One of each kind: a cause may move several groups of terms."""
+    merged: dict[tuple[CauseKind, int | None], _Found] = {}
+    for cause in causes:
+        first = merged.setdefault((cause.kind, cause.rank), cause)
+        if first is not cause:
+            merged[cause.kind, cause.rank] = msgspec.structs.replace(
+                first,
+                change_s=first.change_s + cause.change_s,
+                evidence=tuple(dict.fromkeys((*first.evidence, *cause.evidence))),
+                groups=(*first.groups, *cause.groups),
+            )
+    return list(merged.values())
 
 
 def _compute(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
@@ -90,7 +122,7 @@ def _compute(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
             what = f"the control, the same matrix product every night, moved {ratio:+.1%}"
             yield _Found(kind="machine", change_s=by_machine, evidence=(what, *evidence.changed))
     left = change.change_s - by_machine
-    if change.is_beyond_error(left):
+    if not by_machine or abs(left) > change.uncertainty_s:
         yield _of_computation(left, change, evidence)
 
 
@@ -105,34 +137,37 @@ def _of_computation(change_s: float, change: TermChange, evidence: Evidence) -> 
         kind, told = "host sync", (_reads(evidence), *evidence.structure_changes)
     elif not evidence.sees_communication and _alone_s(evidence) >= _HALF * change_s > 0:
         kind, told = "communication", (*_alone(evidence), *evidence.changed)
-    return _Found(kind=kind, change_s=change_s, evidence=told, group=change.name)
+    return _Found(kind=kind, change_s=change_s, evidence=told, groups=(change.name,))
 
 
 def _communication(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
     """Other collectives; the same ones, slower; or the same, as fast, and less of it hidden."""
     alone_s = _alone_s(evidence)
     if _increase(evidence.host_reads):
-        told = (_reads(evidence), *evidence.structure_changes)
-        yield _Found(kind="host sync", change_s=change.change_s, evidence=told, group=change.name)
+        yield _of_terms("host sync", change, (_reads(evidence), *evidence.structure_changes))
     elif _does_more(evidence):
         left = change.change_s - alone_s if alone_s > 0 else 0.0
         left = left if left >= _HALF * change.change_s else 0.0  # else it is one cause's
         yield _other_work(change.change_s - left, evidence)
         if left:
-            yield _lost_overlap(left, change, evidence)
+            overlap = _lost_overlap(change, evidence)
+            yield msgspec.structs.replace(overlap, change_s=left)
     elif alone_s / change.change_s >= _HALF:
         told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
-        yield _Found(
-            kind="communication", change_s=change.change_s, evidence=told, group=change.name
-        )
+        yield _of_terms("communication", change, told)
     else:
-        yield _lost_overlap(change.change_s, change, evidence)
+        yield _lost_overlap(change, evidence)
 
 
-def _lost_overlap(change_s: float, change: TermChange, evidence: Evidence) -> _Found:
+def _lost_overlap(change: TermChange, evidence: Evidence) -> _Found:
     less = "less of it goes on beside the backward"
     told = (less, *evidence.structure_changes, *_alone(evidence))
-    return _Found(kind="lost overlap", change_s=change_s, evidence=told, group=change.name)
+    return _of_terms("lost overlap", change, told)
+
+
+def _of_terms(kind: CauseKind, change: TermChange, told: tuple[str, ...]) -> _Found:
+    """The change of a group, with its terms as evidence."""
+    return _Found(kind=kind, change_s=change.change_s, evidence=told, groups=(change.name,))
 
 
 def _does_more(evidence: Evidence) -> bool:
@@ -160,13 +195,20 @@ def _bytes(collectives: Sequence[Collective]) -> int:
 
 
 def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    rank, share = evidence.slowest_rank, evidence.slowest_share
-    if share < 1 / evidence.ranks + _STANDS_OUT:
+    """One rank that lags behind, or ranks that come late in turn: their work is alike."""
+    lag, share = evidence.lag, evidence.slowest_share
+    if lag is None or lag.change_s < _HALF * change.change_s:
         what = f"ranks came late in turn, none in more than {share:.0%} of the steps"
         yield from _of_host(change, evidence, what)
         return
-    what = f"rank {rank} ({evidence.slowest_where}) came last in {share:.0%} of the steps"
-    yield _Found(kind="straggler", change_s=change.change_s, evidence=(what,), rank=rank)
+    what = (
+        f"rank {evidence.slowest_rank} ({evidence.slowest_where}) worked {_ms(lag.after_s)} longer"
+        f" than a typical rank, the slowest one {_ms(lag.before_s)} before;"
+        f" it came last in {share:.0%} of the steps"
+    )
+    yield _Found(
+        kind="straggler", change_s=change.change_s, evidence=(what,), rank=evidence.slowest_rank
+    )
 
 
 def _data(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
@@ -175,6 +217,9 @@ def _data(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
 
 
 def _idle(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
+    if _increase(evidence.host_reads):
+        yield _Found(kind="host sync", change_s=change.change_s, evidence=(_reads(evidence),))
+        return
     yield from _of_host(
         change, evidence, "the ranks had no core, or slept, while they were to compute"
     )
@@ -192,9 +237,14 @@ def _unexplained(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
     yield _Found(kind="unexplained", change_s=change.change_s, evidence=told)
 
 
+def _too_uncertain(change_s: float) -> _Found:
+    what = "no term changed by as much, or beyond what chance moves it: see the terms"
+    return _Found(kind="unexplained", change_s=change_s, evidence=(what,))
+
+
 _RULES = {
     "compute": _compute,
-    "communication": _communication,
+    "unhidden": _communication,
     "imbalance": _imbalance,
     "data": _data,
     "idle": _idle,
@@ -204,12 +254,11 @@ _RULES = {
 
 def _terms_of(found: _Found, attribution: Attribution) -> tuple[str, ...]:
     """Where in the step it is, the largest change first."""
-    if found.group is None:
-        return ()
-    terms = [term for term in attribution.terms if term.name in GROUPS[found.group]]
+    members = {term for group in found.groups for term in GROUPS[group]}
+    terms = [term for term in attribution.terms if term.name in members]
     terms.sort(key=lambda term: abs(term.change_s), reverse=True)
     shown = [f"{term.name} {_ms(term.before_s)} → {_ms(term.after_s)}" for term in terms[:2]]
-    return (", ".join(shown),)
+    return (", ".join(shown),) if shown else ()
 
 
 def _alone(evidence: Evidence) -> tuple[str, ...]:

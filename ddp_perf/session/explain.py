@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ddp_perf.core.baseline import CONTROL, REFERENCE_SESSIONS, CaseBaseline, Session
-from ddp_perf.core.decomposition import COMMUNICATION, TERMS
+from ddp_perf.core.decomposition import COMMUNICATION, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.measurement import Finding, Measurement
@@ -17,9 +17,11 @@ from ddp_perf.session.comparability import changes, same_software
 from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.structure import structure_changes
 from ddp_perf.session.summaries import as_session
-from ddp_perf.stats.attribution import Row, attribute, change_of
+from ddp_perf.stats.attribution import Row, attribute
 from ddp_perf.stats.decomposition import typical
 from ddp_perf.stats.summary import summarise_all
+
+_BESIDE = (COMMUNICATION, LAG, "host_reads", "allocator_retries", CONTROL)
 
 
 def slower_cases(findings: Iterable[Finding]) -> list[str]:
@@ -40,7 +42,7 @@ def explain_case(
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
     nights = _reference(stored)
-    attribution = attribute(now, before := [_rows(night) for night in nights])
+    attribution = attribute(now, [_rows(night) for night in nights], beside=_BESIDE)
     if attribution is None:
         return None
     structure = launches[0].ranks[0].structure
@@ -49,16 +51,17 @@ def explain_case(
     assert step is not None  # the terms above are of these
     known = stored.structure
     disturbance = find_disturbance(case.id, {case.id: measurement}, with_single=False)
+    beside = attribution.beside
     unchanged = all(same_software(night.environment, environment) for night in nights)
     evidence = Evidence(
         collectives_before=known.collectives if known else None,
         collectives_after=structure.collectives,
         structure_changes=tuple(structure_changes(known, structure)) if known else (),
-        communication=change_of(COMMUNICATION, now, before),
-        host_reads=change_of("host_reads", now, before),
-        allocator_retries=change_of("allocator_retries", now, before),
-        control=change_of(CONTROL, now, before) if unchanged else None,
-        ranks=case.world_size,
+        communication=beside.get(COMMUNICATION),
+        lag=beside.get(LAG),
+        host_reads=beside.get("host_reads"),
+        allocator_retries=beside.get("allocator_retries"),
+        control=beside.get(CONTROL) if unchanged else None,
         on_gpu=case.tier == "gpu",
         sees_communication=step.sees_communication,
         slowest_rank=step.slowest_rank,

@@ -18,7 +18,7 @@ from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress
 
 _ENOUGH = 3  # launches, to explain a case by them alone
-_PROBE_STEPS = 32  # a probe's own noise is then small beside that between launches
+PROBE_STEPS = 32  # a probe's own noise is then small beside that between launches
 
 
 class Explainer(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,4 +80,4 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _looking_longer(request: LaunchRequest) -> LaunchRequest:
-    return msgspec.structs.replace(request, probe_steps=_PROBE_STEPS)
+    return msgspec.structs.replace(request, probe_steps=PROBE_STEPS)

@@ -26,8 +26,10 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
     """The typical step of the launch's probe; None where a rank has none.
 
     Ranks leave a step together: the one whose own work takes longest waits least. So a step is
-    that rank's work, and the wait that even it has. Its work is told as a typical rank's (the
-    median one's, the lower of two) and how far it lies beyond: the imbalance.
+    that rank's work, and the wait that even it has. Its work is told as a typical rank's (of the
+    launch the median one's, the lower of two) and how far it lies beyond: the imbalance. The
+    typical rank is one for all steps: were it each step's own, ranks that come late in turn
+    would hide a straggler, and what it costs would look like everybody's work.
 
     Terms are means over the half of the steps around the median, so that they add up and a
     single stall moves none of them.
@@ -39,15 +41,12 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
     waits = _by_rank(probes, "waiting") + _by_rank(probes, "exposed")
     steps = np.max(own + waits, axis=0)
     middle = _middle(steps)
-    typical, slowest = np.argsort(own, axis=0)[(len(probes) - 1) // 2], np.argmax(own, axis=0)
-    terms = {
-        phase: float(_of_rank(_by_rank(probes, phase), typical)[middle].mean()) for phase in _OWN
-    }
-    backward = [_backward(probe) for probe in probes]
-    for term in ("backward", "interference", "idle"):
-        values = _of_rank(np.array([of_rank[term] for of_rank in backward]), typical)
+    of_ranks = own[:, middle].mean(axis=1)
+    typical = np.argsort(of_ranks)[(len(probes) - 1) // 2]
+    terms = {phase: float(_by_rank(probes, phase)[typical, middle].mean()) for phase in _OWN}
+    for term, values in _backward(probes[typical]).items():
         terms[term] = float(values[middle].mean()) + (terms["idle"] if term == "idle" else 0.0)
-    terms["imbalance"] = float((own.max(axis=0) - _of_rank(own, typical))[middle].mean())
+    terms["imbalance"] = float(own.max(axis=0)[middle].mean() - of_ranks[typical])
     terms["exposed"] = float(waits.min(axis=0)[middle].mean())
     return Decomposition(
         terms={term: terms[term] for term in TERMS},
@@ -58,9 +57,9 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
         sees_communication=all(probe.sees_communication for probe in probes),
         ranks=tuple(
             RankShare(
-                own_s=float(own[rank][middle].mean()),
+                own_s=float(of_ranks[rank]),
                 waits_s=float(waits[rank][middle].mean()),
-                last_share=float((slowest == rank).mean()),
+                last_share=float((own.argmax(axis=0) == rank).mean()),
             )
             for rank in range(len(probes))
         ),
@@ -106,12 +105,6 @@ def _phases(probe: RankProbe) -> list[PerStep]:
 def _by_rank(probes: Sequence[RankProbe], phase: str) -> Floats:
     """Ranks × steps."""
     return np.array([getattr(probe.phases, phase) for probe in probes])
-
-
-def _of_rank(values: Floats, rank: Indices) -> Floats:
-    """Of each step, the figure of that step's rank."""
-    chosen: Floats = np.take_along_axis(values, rank[None], axis=0)[0]
-    return chosen
 
 
 def _middle(values: Floats) -> Indices:

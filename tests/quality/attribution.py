@@ -1,14 +1,16 @@
 """How often the cause that is named first is the one that was injected, on real gloo launches.
 
-Three nights of a case as it is, then sessions that are slowed in one way, in two at once, or in
-a way that no rule knows. Each session is written as a results file without a mark of what was
-done to it, and explained from that file alone.
+A run is three nights of a case as it is, and sessions that are slowed in one way, in two at once,
+or in a way that no rule knows, all in random order: the machine's own drift is in both. Each
+session is written as a results file without a mark of what was done to it, and explained from
+that file alone, against the run's nights.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import random
 import sys
 import tempfile
 from pathlib import Path
@@ -30,24 +32,26 @@ from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.explain import explain_case
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.saving import new_sessions
+from ddp_perf.session.slower import PROBE_STEPS
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.lease import machine_lease
 
 NIGHTS, LAUNCHES, STEPS = 3, 5, 20
+NIGHT: tuple[str, ...] = ()  # nothing is injected
 WORKLOADS = Path(__file__).parent / "workloads"
 UNKNOWN = "(no rule knows it)"
 # What is injected, and what must be named: first, or where there are two, both in any order.
 EXPECTED = {
     ("compute:20%",): {"compute"},
-    ("straggler:0:5ms",): {"straggler of rank 0"},
-    ("straggler:1:5ms",): {"straggler of rank 1"},
+    ("straggler:0:10ms",): {"straggler of rank 0"},
+    ("straggler:1:10ms",): {"straggler of rank 1"},
     ("extra-allreduce:4MB",): {"more communication"},
     ("small-buckets:64KB",): {"smaller buckets"},
     ("no-overlap",): {"lost overlap"},
-    ("data:5ms",): {"data"},
+    ("data:10ms",): {"data"},
     ("sync-each-step",): {"host sync"},
-    ("straggler:1:5ms", "data:5ms"): {"straggler of rank 1", "data"},
+    ("straggler:1:10ms", "data:10ms"): {"straggler of rank 1", "data"},
     ("compute:20%", "extra-allreduce:4MB"): {"compute", "more communication"},
     (UNKNOWN,): {"unexplained"},
 }
@@ -61,16 +65,15 @@ def main(runs: int = 10) -> int:
         machine.environment = describe_environment(
             capacity, "cpu", machine.launcher.runtime(machine.case), directory
         )
-        stored = machine.baseline()
         named: dict[tuple[str, ...], collections.Counter[str]] = collections.defaultdict(
             collections.Counter
         )
         right: collections.Counter[tuple[str, ...]] = collections.Counter()
         for run in range(runs):
-            for injected, expected in EXPECTED.items():
-                causes = machine.causes(injected, stored)
-                named[injected][" + ".join(causes[: len(expected)]) or "nothing"] += 1
-                right[injected] += set(causes[: len(expected)]) == expected
+            for injected, causes in machine.run(random.Random(run)).items():
+                first = causes[: len(EXPECTED[injected])]
+                named[injected][" + ".join(first) or "nothing"] += 1
+                right[injected] += set(first) == EXPECTED[injected]
             print(f"run {run + 1} of {runs} is done", file=sys.stderr)
     for injected, counts in named.items():
         answers = ", ".join(f"{cause} {count}" for cause, count in counts.most_common())
@@ -90,15 +93,21 @@ class Machine:
         self.disturbed = 0
         (self.case,) = cases_of(Variant(suite=_suite(self.trouble)))
 
-    def baseline(self) -> CaseBaseline:
-        empty = Baseline(accelerator=self.environment.accelerator_key, units={})
-        for _ in range(NIGHTS):
-            empty = merge(empty, new_sessions(self.session(())), mode="append", reason=None)
-        return empty.cases[self.case.id]
+    def run(self, order: random.Random) -> dict[tuple[str, ...], list[str]]:
+        """What is named for each of `EXPECTED`, the largest first."""
+        kinds = [*[NIGHT] * NIGHTS, *EXPECTED]
+        order.shuffle(kinds)
+        sessions = [(kind, self.session(kind)) for kind in kinds]
+        stored = self._baseline([result for kind, result in sessions if kind == NIGHT])
+        return {kind: self._causes(result, stored) for kind, result in sessions if kind in EXPECTED}
 
-    def causes(self, injected: tuple[str, ...], stored: CaseBaseline) -> list[str]:
-        """What is named, the largest first."""
-        result = self.session(injected)
+    def _baseline(self, nights: list[SuiteResult]) -> CaseBaseline:
+        baseline = Baseline(accelerator=self.environment.accelerator_key, units={})
+        for night in nights:
+            baseline = merge(baseline, new_sessions(night), mode="append", reason=None)
+        return baseline.cases[self.case.id]
+
+    def _causes(self, result: SuiteResult, stored: CaseBaseline) -> list[str]:
         found = explain_case(result.measurements[self.case.id], stored, self.environment)
         assert found is not None  # every launch looks into its steps
         return _names(found)
@@ -147,6 +156,7 @@ class Machine:
                 round=round_,
                 import_paths=(str(WORKLOADS),),
                 injections=tuple(map(parse_injection, set(injected) - {UNKNOWN})),
+                **({"probe_steps": PROBE_STEPS} if injected else {}),
             )
         )
         if not isinstance(outcome, LaunchResult):
@@ -161,14 +171,14 @@ def _suite(trouble: Path) -> Suite:
             "tier": "cpu",
             "workload": "accelerated:build",
             "model": {
-                "width": 160,
+                "width": 224,
                 "blocks": 48,
                 "timed_steps": STEPS,
                 "trouble": str(trouble),
             },
             "ddp": {"bucket_cap_mb": 1, "gradient_as_bucket_view": True},
             "world_sizes": [2],
-            "batch_sizes": [32],
+            "batch_sizes": [8],
             "steps": STEPS,
             "warmup": 5,
             "launches": LAUNCHES,

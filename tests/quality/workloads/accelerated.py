@@ -15,7 +15,7 @@ from torch import nn
 from ddp_perf.workloads.workload import BuildContext, Workload
 
 _EVERY = 4  # blocks that share one sleep: a sleep of less than a millisecond is none
-_TROUBLE_S = 0.004
+_TROUBLE_S = 0.008
 
 
 class _Device(torch.autograd.Function):
@@ -41,7 +41,7 @@ class _Block(nn.Module):
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         if self.sleeps:
-            values = _Device.apply(values, 0.0006, 0.0012)
+            values = _Device.apply(values, 0.0008, 0.0020)
         return torch.relu(self.linear(values))
 
 

@@ -21,8 +21,8 @@ def rows(**terms):
     return [{**row, "step": sum(row.values()) + terms.get("elsewhere", 0.0)} for row in each]
 
 
-def change(name, before, after, error=1e-6):
-    return TermChange(name=name, before_s=before, after_s=after, error_s=error)
+def change(name, before, after, uncertainty=1e-6):
+    return TermChange(name=name, before_s=before, after_s=after, uncertainty_s=uncertainty)
 
 
 def evidence(**changes):
@@ -31,10 +31,10 @@ def evidence(**changes):
         "collectives_after": (GRADIENTS,),
         "structure_changes": (),
         "communication": change("communication", 0.005, 0.005),
+        "lag": change("lag", 0.0, 0.005),
         "host_reads": change("host_reads", 0, 0),
         "allocator_retries": change("allocator_retries", 0, 0),
         "control": change("control", 0.002, 0.002),
-        "ranks": 2,
         "on_gpu": False,
         "sees_communication": True,
         "slowest_rank": 1,
@@ -121,6 +121,15 @@ def test_a_further_collective_is_told_where_no_term_shows_it():
     assert kinds == ["data", "more communication"]
 
 
+def test_a_further_collective_has_what_the_step_pays_for_it_however_uncertain():
+    """Nights in which the wait differs by as much leave nothing certain but the count."""
+    nights = [rows(exposed=seconds) for seconds in (0.001, 0.003, 0.002)]
+    attribution = attribute(rows(exposed=0.004, forward=0.009), nights)
+    found = explain("a-case", attribution, evidence(**ONE_MORE), 5)
+    assert [cause.kind for cause in found.causes] == ["compute", "more communication"]
+    assert found.causes[1].change_s == pytest.approx(0.002)
+
+
 def test_a_collective_that_is_hidden_takes_no_part_of_the_change():
     """It may take long alone; of the step it takes nothing that any term shows."""
     alone = change("communication", 0.005, 0.010)
@@ -172,21 +181,48 @@ def test_more_buckets_of_the_same_bytes_are_smaller_buckets():
     assert kinds == ["smaller buckets"]
 
 
-def test_a_rank_that_mostly_comes_last_is_a_straggler_by_number_and_place():
+def test_a_rank_that_lags_behind_is_a_straggler_by_number_and_place():
     kinds, found = causes({"imbalance": 0.006})
     assert kinds == ["straggler"]
     assert found.causes[0].rank == 1
-    assert "rank 1 (cpu, cores 1, on host) came last in 97%" in found.causes[0].evidence[0]
+    assert found.causes[0].evidence == (
+        "rank 1 (cpu, cores 1, on host) worked 5.00 ms longer than a typical rank, the slowest one"
+        " 0.00 ms before; it came last in 97% of the steps",
+    )
 
 
-def test_ranks_that_come_last_in_turn_are_no_straggler():
-    kinds, found = causes({"imbalance": 0.006}, slowest_share=0.55)
+@pytest.mark.parametrize("lag", [change("lag", 0.001, 0.0015), None])
+def test_ranks_whose_work_is_alike_are_late_in_turn(lag):
+    kinds, found = causes({"imbalance": 0.006}, lag=lag, slowest_share=0.55)
     assert kinds == ["host"]
     assert found.causes[0].rank is None
 
 
 def test_a_batch_that_comes_late_is_data():
     assert causes({"data": 0.006})[0] == ["data"]
+
+
+def test_a_sync_that_leaves_ranks_idle_is_one_cause_with_its_wait():
+    read = change("host_reads", 0, 1)
+    kinds, found = causes({"exposed": 0.004, "idle": 0.003}, host_reads=read)
+    assert kinds == ["host sync"]
+    assert found.causes[0].change_s == pytest.approx(0.005)
+
+
+def test_what_is_not_certain_but_as_large_as_the_change_is_likely_and_says_so():
+    nights = [rows(forward=seconds) for seconds in (0.001, 0.003, 0.002)]
+    found = explain("a-case", attribute(rows(forward=0.005), nights), evidence(), 5)
+    (cause,) = found.causes
+    assert cause.kind == "compute"
+    assert "likely, not certain: chance moves it by up to ±" in cause.evidence[-1]
+
+
+def test_a_change_that_no_term_shows_enough_of_is_unexplained():
+    nights = [rows(forward=f, data=d) for f, d in [(0.001, 0.003), (0.003, 0.001), (0.002, 0.002)]]
+    attribution = attribute(rows(forward=0.0045, data=0.0045, exposed=0.002), nights)
+    found = explain("a-case", attribution, evidence(), 5)
+    assert [cause.kind for cause in found.causes] == ["unexplained", "lost overlap"]
+    assert found.causes[0].change_s == pytest.approx(0.005)
 
 
 def test_a_rank_without_a_core_is_the_host_or_who_took_it():

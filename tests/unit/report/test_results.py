@@ -75,7 +75,7 @@ def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
 
 
 def test_an_explanation_is_read_back(tmp_path, result):
-    term = TermChange(name="forward", before_s=0.1, after_s=0.2, error_s=0.01)
+    term = TermChange(name="forward", before_s=0.1, after_s=0.2, uncertainty_s=0.01)
     (case_id,) = result.measurements
     why = Explanation(case_id=case_id, step_change_s=0.1, causes=(), terms=(term,), launches=5)
     explained = msgspec.structs.replace(result, explanations={case_id: why})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.decomposition import TERMS
-from ddp_perf.stats.attribution import attribute, change_of
+from ddp_perf.stats.attribution import attribute
 
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995)
 
@@ -30,8 +30,8 @@ def night(step=None, **terms):
         ("optimizer", "compute"),
         ("idle", "idle"),
         ("imbalance", "imbalance"),
-        ("exposed", "communication"),
-        ("interference", "communication"),
+        ("exposed", "unhidden"),
+        ("interference", "unhidden"),
     ],
 )
 def test_the_term_that_grew_is_named_with_its_size(term, group):
@@ -50,7 +50,7 @@ def test_two_that_grew_are_both_named_the_larger_first():
 def test_terms_that_grew_and_shrank_are_told_with_their_sign():
     found = attribute(night(exposed=0.006, backward=0.0), [night()])
     assert {group.name: round(group.change_s * 1e3, 6) for group in found.groups} == {
-        "communication": 5,
+        "unhidden": 5,
         "compute": -1,
     }
 
@@ -91,8 +91,41 @@ def test_without_rows_there_is_nothing_to_say():
 
 def test_a_figure_that_a_side_lacks_has_no_change():
     with_it = [{**row, "communication": 0.005} for row in night()]
-    assert change_of("communication", with_it, [night()]) is None
-    assert change_of("communication", with_it, [with_it, night()]).change_s == 0
+    assert attribute(with_it, [night()], beside=["communication"]).beside == {}
+    found = attribute(with_it, [with_it, night()], beside=["communication"])
+    assert found.beside["communication"].change_s == 0
+
+
+def test_a_steadier_figure_witnesses_that_a_group_changed():
+    """Ranks that come late in turn hide how much one of them lags."""
+    nights = [
+        [{**row, "lag": 0.001} for row in night(imbalance=seconds)]
+        for seconds in (0.002, 0.006, 0.004)
+    ]
+    now = [{**row, "lag": 0.004} for row in night(imbalance=0.007)]
+    assert attribute(now, nights).groups == ()
+    (changed,) = attribute(now, nights, beside=["lag"]).groups
+    assert changed.name == "imbalance"
+    assert not changed.is_certain
+
+
+def test_where_nothing_is_certain_the_largest_is_likely():
+    nights = [night(forward=seconds) for seconds in (0.001, 0.003, 0.002)]
+    found = attribute(night(forward=0.005), nights)
+    assert found.groups == ()
+    assert found.likely.name == "compute"
+    assert attribute(night(forward=0.004), [night()]).likely is None
+
+
+@pytest.mark.parametrize(("drift", "named"), [(0.001, ["imbalance"]), (0.1, [])])
+def test_nights_of_one_case_tell_together_how_much_nights_differ(drift, named):
+    """Three nights alike by chance do not make a term certain where others show them to differ."""
+    nights = [
+        night(**{**dict.fromkeys(TERMS, 0.001 * factor), "imbalance": 0.001 * alike})
+        for factor, alike in zip((1 - drift, 1 + drift, 1.0), (1.0, 1.004, 0.996), strict=True)
+    ]
+    found = attribute(night(imbalance=0.00105), nights)
+    assert [group.name for group in found.groups] == named
 
 
 @given(st.lists(st.floats(0, 0.01), min_size=len(TERMS), max_size=len(TERMS)))

@@ -50,6 +50,34 @@ def test_a_straggler_is_imbalance_not_communication():
     assert found.terms["exposed"] == pytest.approx(0.003)
     assert found.terms["forward"] == pytest.approx(0.002)
     assert (found.slowest_rank, found.slowest_share) == (1, 1.0)
+    assert found.lag_s == pytest.approx(0.005)
+
+
+def test_ranks_that_come_late_in_turn_hide_no_straggler():
+    """Each is late by 4 ms in every other step, and one of them by 5 more in all: of a typical
+    rank's work nothing moves, and the straggler's lag is those 5 ms.
+    """
+
+    def launch(lag):
+        own = [(0.002, 0.006) * 4, (0.006 + lag, 0.002 + lag) * 4]
+        latest = [max(pair) for pair in zip(*own, strict=True)]
+        waits = [
+            tuple(0.001 + last - rank for last, rank in zip(latest, ranks, strict=True))
+            for ranks in own
+        ]
+        phases = [
+            msgspec.structs.replace(make_probe().phases, forward=tuple(ranks), exposed=wait)
+            for ranks, wait in zip(own, waits, strict=True)
+        ]
+        return decompose(
+            launch_of(*(msgspec.structs.replace(make_probe(), phases=each) for each in phases))
+        )
+
+    before, after = launch(lag=0.0), launch(lag=0.005)
+    assert after.terms["forward"] == pytest.approx(before.terms["forward"])
+    assert after.terms["imbalance"] > before.terms["imbalance"]
+    assert (before.lag_s, after.lag_s) == (pytest.approx(0), pytest.approx(0.005))
+    assert after.slowest_rank == 1
 
 
 def test_of_four_ranks_the_typical_one_is_the_lower_of_the_middle_two():
