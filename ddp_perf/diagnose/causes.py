@@ -49,9 +49,7 @@ def explain(
         causes = _merged(_causes_of(attribution, evidence))
     told = {line for cause in causes for line in cause.evidence}
     if not told.issuperset(evidence.structure_changes):
-        # Counted, and so certain, though the terms that would show it are not.
-        paid_s = _paid_s(attribution) if step.change_s > 0 else 0.0
-        causes.append(_other_work(paid_s, evidence))
+        causes.append(_other_work(0.0, evidence))  # no term shows what it takes: it is hidden
     left = step.change_s - sum(cause.change_s for cause in causes)
     if left > _HALF * step.change_s > 0 and all(cause.kind != "unexplained" for cause in causes):
         causes.append(_too_uncertain(left))
@@ -88,12 +86,6 @@ def _causes_of(attribution: Attribution, evidence: Evidence) -> Iterator[_Found]
         what = f"likely, not certain: chance moves it by up to ± {_ms(likely.uncertainty_s)}"
         for cause in _RULES[likely.name](likely, evidence):
             yield msgspec.structs.replace(cause, evidence=(*cause.evidence, what))
-
-
-def _paid_s(attribution: Attribution) -> float:
-    """What the step pays more for communication, however uncertain; 0 where all of it is hidden."""
-    members = GROUPS["unhidden"]
-    return max(0.0, sum(term.change_s for term in attribution.terms if term.name in members))
 
 
 def _merged(causes: Iterable[_Found]) -> list[_Found]:
@@ -202,9 +194,9 @@ def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
         yield from _of_host(change, evidence, what)
         return
     what = (
-        f"rank {evidence.slowest_rank} ({evidence.slowest_where}) worked {_ms(lag.after_s)} longer"
-        f" than a typical rank, the slowest one {_ms(lag.before_s)} before;"
-        f" it came last in {share:.0%} of the steps"
+        f"rank {evidence.slowest_rank} ({evidence.slowest_where}) works {_ms(lag.after_s)} longer"
+        f" than a typical rank ({_ms(lag.before_s)} before, the slowest one),"
+        f" and comes last in {share:.0%} of the steps"
     )
     yield _Found(
         kind="straggler", change_s=change.change_s, evidence=(what,), rank=evidence.slowest_rank

@@ -42,21 +42,27 @@ def explain_case(
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
     nights = _reference(stored)
-    attribution = attribute(now, [_rows(night) for night in nights], beside=_BESIDE)
+    structure, before = launches[0].ranks[0].structure, stored.structure
+    if structure is None:
+        return None
+    counted = structure_changes(before, structure) if before else []
+    attribution = attribute(
+        now,
+        [_rows(night) for night in nights],
+        beside=_BESIDE,
+        known=("unhidden",) if counted else (),  # where other collectives show
+    )
     if attribution is None:
         return None
-    structure = launches[0].ranks[0].structure
-    assert structure is not None  # as all that have terms
     step = typical([row.decomposition for row in summaries if row.decomposition is not None])
     assert step is not None  # the terms above are of these
-    known = stored.structure
     disturbance = find_disturbance(case.id, {case.id: measurement}, with_single=False)
     beside = attribution.beside
     unchanged = all(same_software(night.environment, environment) for night in nights)
     evidence = Evidence(
-        collectives_before=known.collectives if known else None,
+        collectives_before=before.collectives if before else None,
         collectives_after=structure.collectives,
-        structure_changes=tuple(structure_changes(known, structure)) if known else (),
+        structure_changes=tuple(counted),
         communication=beside.get(COMMUNICATION),
         lag=beside.get(LAG),
         host_reads=beside.get("host_reads"),

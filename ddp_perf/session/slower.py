@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import msgspec
@@ -16,9 +17,11 @@ from ddp_perf.session.explain import explain_case, has_terms
 from ddp_perf.session.plan import interleave
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.run import Progress
+from ddp_perf.stats.group_steps import group_steps
 
 _ENOUGH = 3  # launches, to explain a case by them alone
 PROBE_STEPS = 32  # a probe's own noise is then small beside that between launches
+_PROBE_RUNS = 3  # each of so many steps: as they are, without synchronising, their collectives
 
 
 class Explainer(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +61,7 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
     def _launch(self, measurement: Measurement) -> list[LaunchResult]:
         """As many as the judged ones, or as the budget has room for; a failure ends them."""
         case, judged = measurement.case, measurement.launches
-        longest_s = max(launch.wall_s for launch in judged)
-        count = min(len(judged), int(self.budget_s / longest_s))
+        count = min(len(judged), int(self.budget_s / max(map(_longer_s, judged))))
         plan = interleave(
             [(case, count)],
             self.import_paths,
@@ -77,6 +79,11 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
                 break
             done.append(outcome)
         return done
+
+
+def _longer_s(launch: LaunchResult) -> float:
+    """What such a launch takes at most when it looks longer."""
+    return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * statistics.median(group_steps(launch))
 
 
 def _looking_longer(request: LaunchRequest) -> LaunchRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Sequence
 
 from ddp_perf.core.result import Collective, LaunchResult, Structure
@@ -51,4 +52,6 @@ def _name(collective: Collective, count: int) -> str:
 
 
 def _sizes(buckets: Sequence[int]) -> str:
-    return "[" + ", ".join(f"{size:,}" for size in buckets) + "]"
+    """In their order, equal neighbours counted: there may be a hundred."""
+    runs = [(size, len(list(run))) for size, run in itertools.groupby(buckets)]
+    return " + ".join(f"{count} × {size:,}" if count > 1 else f"{size:,}" for size, count in runs)

@@ -57,10 +57,16 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attribute(
-    now: Sequence[Row], nights: Sequence[Sequence[Row]], beside: Sequence[str] = ()
+    now: Sequence[Row],
+    nights: Sequence[Sequence[Row]],
+    *,
+    beside: Sequence[str] = (),
+    known: Sequence[str] = (),
 ) -> Attribution | None:
     """``now``, and each of ``nights``: a row for each launch, with ``step`` beside the terms.
-    ``beside``: names of further figures; those that a side lacks are left out.
+
+    ``beside``: names of further figures; those that a side lacks are left out. ``known``: groups
+    that something else shows to have grown, as a count does: only by how much is uncertain.
 
     None with fewer than two rows now, or none before: nothing would tell how rows differ.
     """
@@ -80,7 +86,11 @@ def attribute(
         group
         for group in groups
         if abs(group.change_s) >= _SHARE * abs(step_s)
-        and (group.is_certain or _witnessed(group, changes.get(_WITNESSES.get(group.name, ""))))
+        and (
+            group.is_certain
+            or (group.name in known and group.change_s > 0)
+            or _witnessed(group, changes.get(_WITNESSES.get(group.name, "")))
+        )
     ]
     return Attribution(
         step=changes["step"],

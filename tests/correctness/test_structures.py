@@ -39,4 +39,4 @@ def test_one_collective_more_is_no_longer_that_structure(launcher):
 
     verdict = compare_structure([outcome], stored.structure)
     assert verdict.outcome == "REGRESSION"
-    assert "buckets [6,297,600] → [" in verdict.reason
+    assert "buckets 6,297,600 → " in verdict.reason

@@ -170,7 +170,7 @@ def test_a_change_of_structure_is_a_regression_at_any_speed(baseline):
     found = findings([make_measurement(ONE, launches(0.010), structure=odd)], baseline)
 
     assert found[ONE.id, "structure"].verdict.outcome is Outcome.REGRESSION
-    assert "buckets [3,232] → [1,616, 1,616]" in found[ONE.id, "structure"].verdict.reason
+    assert "buckets 3,232 → 2 × 1,616 bytes" in found[ONE.id, "structure"].verdict.reason
     assert found[ONE.id, "step_time"].verdict.outcome is Outcome.PASS
 
 

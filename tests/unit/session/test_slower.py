@@ -100,7 +100,7 @@ def test_without_a_budget_it_is_explained_by_what_was_judged(session):
 
 
 def test_no_launch_is_begun_that_the_budget_has_no_room_for(session):
-    result, asked = session(budget_s=2.5)  # each takes a second
+    result, asked = session(budget_s=6.5)  # a second each, and 96 steps of 15 ms to look into
     assert len(asked) == 2
     assert result.explanations[CASE.id].launches == 5  # two alone would tell little
 

@@ -49,9 +49,9 @@ def test_the_same_structure_has_no_changes():
             id="another order",
         ),
         pytest.param(
-            {"buckets": (4096, 1024)},
+            {"buckets": (4096, 1024, 1024, 4096)},
             {"buckets": (5120,)},
-            ["buckets [4,096, 1,024] → [5,120] bytes"],
+            ["buckets 4,096 + 2 × 1,024 + 4,096 → 5,120 bytes"],
             id="buckets",
         ),
         pytest.param(

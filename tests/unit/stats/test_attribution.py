@@ -109,6 +109,16 @@ def test_a_steadier_figure_witnesses_that_a_group_changed():
     assert not changed.is_certain
 
 
+def test_a_group_that_is_known_to_have_grown_needs_no_certain_size():
+    nights = [night(exposed=seconds) for seconds in (0.002, 0.006, 0.004)]
+    now = night(exposed=0.007, data=0.005)
+    assert [group.name for group in attribute(now, nights).groups] == ["data"]
+    (larger, smaller) = attribute(now, nights, known=["unhidden"]).groups
+    assert (larger.name, smaller.name) == ("data", "unhidden")
+    fewer = attribute(night(exposed=0.003, data=0.005), nights, known=["unhidden"])
+    assert [group.name for group in fewer.groups] == ["data"]
+
+
 def test_where_nothing_is_certain_the_largest_is_likely():
     nights = [night(forward=seconds) for seconds in (0.001, 0.003, 0.002)]
     found = attribute(night(forward=0.005), nights)
