@@ -17,12 +17,12 @@ TERMS = (
     "interference",  # of DDP: how much longer it takes with communication beside it
     "optimizer",
     "idle",  # the rank had no core, or slept, in forward, backward or optimizer; on the CPU tier
-    "imbalance",  # how much longer the slowest rank's own work takes than a typical rank's
+    "imbalance",  # how much longer than a typical rank's a step's slowest rank's own work takes
     "exposed",  # communication that even the rank that arrives last waits for
 )
 # Figures that stand beside the terms, and are none.
 COMMUNICATION = "communication"  # all of it, nothing beside it: much of it is hidden
-LAG = "lag"  # how much longer the slowest rank's own work takes than a typical rank's, on average
+LAG = "lag"  # how much longer the mean work of one rank takes than a typical rank's
 
 
 class RankPhases(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
     before_s: float
     after_s: float
     # So much chance brings about: beyond it lies, in one of twenty cases, any group of terms.
-    uncertainty_s: float
+    uncertainty_s: float = 0.0  # 0: of a results file from before it was kept
 
     @property
     def change_s(self) -> float:
@@ -49,6 +49,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     share: float  # of the step's change
     evidence: tuple[str, ...]
     rank: int | None = None  # of a straggler
+    likely: bool = False  # the largest of what changed, yet no more than chance might do
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,12 +7,12 @@ collectives alone; the control.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from ddp_perf.core.explanation import Cause, CauseKind, Explanation, TermChange
-from ddp_perf.core.result import Collective
+from ddp_perf.core.result import Structure
 from ddp_perf.stats.attribution import GROUPS, UNEXPLAINED, Attribution
 
 _MACHINE_MOVED = 0.02  # of the control: less is its own noise
@@ -22,37 +22,41 @@ _HALF = 0.5  # of a term's change: a cause that makes up as much takes it
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured beside the terms, now and in the baseline."""
 
-    collectives_before: tuple[Collective, ...] | None  # of a step; None: not known
-    collectives_after: tuple[Collective, ...]
+    structure_before: Structure | None  # None: not known
+    structure_after: Structure
     structure_changes: tuple[str, ...]  # the same in words
     communication: TermChange | None  # all collectives of a step, alone
-    lag: TermChange | None  # of the slowest rank's own work behind a typical rank's
+    lag: TermChange | None  # of whichever rank is slowest, behind a typical one's; by launch
     host_reads: TermChange | None  # a count, not seconds
     allocator_retries: TermChange | None  # a count
     control: TermChange | None
     on_gpu: bool
     sees_communication: bool  # False: it is part of forward and backward
-    slowest_rank: int
-    slowest_share: float  # of the steps
+    slowest_rank: int  # over all launches
+    slowest_lag_s: float  # of that rank
+    slowest_share: float  # of the steps: how often it comes last
     slowest_where: str  # its device and host
     changed: tuple[str, ...]  # of the environment
-    disturbance: str | None  # what others took from the launches
+    disturbance: str | None  # what others took from most launches
+
+
+def grown_by_count(before: Structure | None, after: Structure) -> tuple[str, ...]:
+    """Groups of terms that the collectives of a step show to have grown: it has more of them."""
+    return ("unhidden",) if before is not None and _exchanges_more(before, after) else ()
 
 
 def explain(
     case_id: str, attribution: Attribution, evidence: Evidence, launches: int
 ) -> Explanation:
-    """The causes of a case's change, the largest first; none where it did not get slower."""
+    """The causes of a case's change, the largest first. Where these launches were not slower,
+    there is none but what was counted.
+    """
     step = attribution.step
-    causes: list[_Found] = []
-    if step.change_s > 0:  # that it is one is the gate's verdict, by more nights than these
-        causes = _merged(_causes_of(attribution, evidence))
-    told = {line for cause in causes for line in cause.evidence}
-    if not told.issuperset(evidence.structure_changes):
-        causes.append(_other_work(0.0, evidence))  # no term shows what it takes: it is hidden
-    left = step.change_s - sum(cause.change_s for cause in causes)
-    if left > _HALF * step.change_s > 0 and all(cause.kind != "unexplained" for cause in causes):
-        causes.append(_too_uncertain(left))
+    causes = _merged(_causes_of(attribution, evidence))
+    if step.change_s > 0:
+        left = step.change_s - sum(cause.change_s for cause in causes)
+        if left > _HALF * step.change_s and all(cause.kind != "unexplained" for cause in causes):
+            causes.append(_too_uncertain(left))
     return Explanation(
         case_id=case_id,
         step_change_s=step.change_s,
@@ -60,11 +64,12 @@ def explain(
             Cause(
                 kind=found.kind,
                 change_s=found.change_s,
-                share=found.change_s / step.change_s if step.change_s else 0.0,
+                share=found.change_s / step.change_s if step.change_s > 0 else 0.0,
                 evidence=(*_terms_of(found, attribution), *found.evidence),
                 rank=found.rank,
+                likely=found.likely,
             )
-            for found in sorted(causes, key=lambda found: abs(found.change_s), reverse=True)
+            for found in sorted(causes, key=lambda found: found.change_s, reverse=True)
         ),
         terms=attribution.terms,
         launches=launches,
@@ -77,24 +82,50 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     rank: int | None = None
     groups: tuple[str, ...] = ()  # whose terms are part of the evidence
+    likely: bool = False
 
 
-def _causes_of(attribution: Attribution, evidence: Evidence) -> Iterator[_Found]:
-    for group in attribution.groups:
-        yield from _RULES[group.name](group, evidence)
+def _causes_of(attribution: Attribution, evidence: Evidence) -> list[_Found]:
+    """Of each group that grew, in a step that did: that it did is the gate's verdict, by more
+    nights than these. A group that shrank made nothing slower.
+    """
+    grown = [
+        group for group in attribution.groups if group.change_s > 0 < attribution.step.change_s
+    ]
+    causes = [
+        _with_size(cause, group) for group in grown for cause in _RULES[group.name](group, evidence)
+    ]
     if likely := attribution.likely:
-        what = f"likely, not certain: chance moves it by up to ± {_ms(likely.uncertainty_s)}"
-        for cause in _RULES[likely.name](likely, evidence):
-            yield msgspec.structs.replace(cause, evidence=(*cause.evidence, what))
+        causes += [
+            msgspec.structs.replace(
+                cause,
+                likely=True,
+                evidence=(*cause.evidence, f"by chance up to ± {_ms(likely.uncertainty_s)}"),
+            )
+            for cause in _RULES[likely.name](likely, evidence)
+        ]
+    told = {line for cause in causes for line in cause.evidence}
+    if not told.issuperset(evidence.structure_changes):
+        causes.append(_other_work(0.0, evidence))  # no term shows what it takes: it is hidden
+    return causes
+
+
+def _with_size(cause: _Found, group: TermChange) -> _Found:
+    """What a count or the lag shows to be there may still be of an uncertain size."""
+    if group.is_certain:
+        return cause
+    known = f"its size is known to ± {_ms(group.uncertainty_s)} only"
+    return msgspec.structs.replace(cause, evidence=(*cause.evidence, known))
 
 
 def _merged(causes: Iterable[_Found]) -> list[_Found]:
     """One of each kind: a cause may move several groups of terms."""
-    merged: dict[tuple[CauseKind, int | None], _Found] = {}
+    merged: dict[tuple[CauseKind, int | None, bool], _Found] = {}
     for cause in causes:
-        first = merged.setdefault((cause.kind, cause.rank), cause)
+        key = cause.kind, cause.rank, cause.likely
+        first = merged.setdefault(key, cause)
         if first is not cause:
-            merged[cause.kind, cause.rank] = msgspec.structs.replace(
+            merged[key] = msgspec.structs.replace(
                 first,
                 change_s=first.change_s + cause.change_s,
                 evidence=tuple(dict.fromkeys((*first.evidence, *cause.evidence))),
@@ -106,15 +137,15 @@ def _merged(causes: Iterable[_Found]) -> list[_Found]:
 def _compute(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
     """The control is computation too: as far as it slowed down, the machine did."""
     control, by_machine = evidence.control, 0.0
-    if control is not None and control.is_certain and change.change_s * control.change_s > 0:
+    if control is not None and control.is_certain and control.change_s > 0:
         ratio = control.after_s / control.before_s - 1
         share = change.before_s * ratio / change.change_s
-        if abs(ratio) > _MACHINE_MOVED and share >= 1 - _HALF:
+        if ratio > _MACHINE_MOVED and share >= 1 - _HALF:
             by_machine = change.change_s * min(share, 1.0)
             what = f"the control, the same matrix product every night, moved {ratio:+.1%}"
             yield _Found(kind="machine", change_s=by_machine, evidence=(what, *evidence.changed))
     left = change.change_s - by_machine
-    if not by_machine or abs(left) > change.uncertainty_s:
+    if not by_machine or left > change.uncertainty_s:
         yield _of_computation(left, change, evidence)
 
 
@@ -122,29 +153,32 @@ def _of_computation(change_s: float, change: TermChange, evidence: Evidence) -> 
     """On a GPU what the host waits for is in these phases too, and of FSDP all communication."""
     kind: CauseKind = "compute"
     told = evidence.changed
-    if _increase(evidence.allocator_retries):
+    retries = evidence.allocator_retries
+    if retries is not None and retries.is_certain and retries.change_s > 0:
         kind = "memory"
         told = ("the GPU's memory was full, and its cache was given back, in the steps looked at",)
-    elif evidence.on_gpu and _increase(evidence.host_reads):
+    elif evidence.on_gpu and _more_reads(evidence):
         kind, told = "host sync", (_reads(evidence), *evidence.structure_changes)
-    elif not evidence.sees_communication and _alone_s(evidence) >= _HALF * change_s > 0:
+    elif not evidence.sees_communication and _alone_s(evidence) >= _HALF * change_s:
+        if _does_more(evidence):
+            return _other_work(change_s, evidence)
         kind, told = "communication", (*_alone(evidence), *evidence.changed)
     return _Found(kind=kind, change_s=change_s, evidence=told, groups=(change.name,))
 
 
 def _communication(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
     """Other collectives; the same ones, slower; or the same, as fast, and less of it hidden."""
-    alone_s = _alone_s(evidence)
-    if _increase(evidence.host_reads):
+    alone = evidence.communication
+    if _more_reads(evidence):
         yield _of_terms("host sync", change, (_reads(evidence), *evidence.structure_changes))
     elif _does_more(evidence):
-        left = change.change_s - alone_s if alone_s > 0 else 0.0
+        left = change.change_s - _alone_s(evidence) if _alone_s(evidence) > 0 else 0.0
         left = left if left >= _HALF * change.change_s else 0.0  # else it is one cause's
         yield _other_work(change.change_s - left, evidence)
         if left:
             overlap = _lost_overlap(change, evidence)
             yield msgspec.structs.replace(overlap, change_s=left)
-    elif alone_s / change.change_s >= _HALF:
+    elif alone is None or alone.change_s >= _HALF * change.change_s:
         told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
         yield _of_terms("communication", change, told)
     else:
@@ -163,40 +197,48 @@ def _of_terms(kind: CauseKind, change: TermChange, told: tuple[str, ...]) -> _Fo
 
 
 def _does_more(evidence: Evidence) -> bool:
+    before = evidence.structure_before
+    return before is not None and _exchanges_more(before, evidence.structure_after)
+
+
+def _exchanges_more(before: Structure, after: Structure) -> bool:
     """More calls, or more bytes; a bucket instead of two is neither."""
-    before, after = evidence.collectives_before, evidence.collectives_after
-    if before is None:
-        return False
-    return len(after) > len(before) or _bytes(after) > _bytes(before)
+    more_calls = len(after.collectives) > len(before.collectives)
+    return more_calls or _bytes(after) > _bytes(before)
 
 
 def _other_work(change_s: float, evidence: Evidence) -> _Found:
-    before, after = evidence.collectives_before or (), evidence.collectives_after
+    before, after = evidence.structure_before, evidence.structure_after
     kind: CauseKind = "other collectives"
-    if _does_more(evidence):
-        more = _bytes(after) > _bytes(before)
-        kind = "more communication" if more else "smaller buckets"
+    if before is not None and before.collectives == after.collectives:
+        kind = "compute"  # of another model
+    elif before is not None and _exchanges_more(before, after):
+        kind = "more communication" if _bytes(after) > _bytes(before) else "smaller buckets"
     told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
-    if _increase(evidence.host_reads):
+    if _more_reads(evidence):
         kind, told = "host sync", (_reads(evidence), *told)
-    return _Found(kind=kind, change_s=change_s, evidence=told)
+    return _Found(
+        kind=kind, change_s=change_s, evidence=told, groups=("unhidden",) if change_s else ()
+    )
 
 
-def _bytes(collectives: Sequence[Collective]) -> int:
-    return sum(collective.bytes for collective in collectives)
+def _bytes(structure: Structure) -> int:
+    return sum(collective.bytes for collective in structure.collectives)
 
 
 def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    """One rank that lags behind, or ranks that come late in turn: their work is alike."""
-    lag, share = evidence.lag, evidence.slowest_share
-    if lag is None or lag.change_s < _HALF * change.change_s:
-        what = f"ranks came late in turn, none in more than {share:.0%} of the steps"
-        yield from _of_host(change, evidence, what)
+    """One rank that lags behind, in one launch as in the next; or ranks that are late in turn,
+    and by their mean work alike. A baseline that knows no lag is taken to have had none.
+    """
+    lag, now_s = evidence.lag, evidence.slowest_lag_s
+    more_s = now_s if lag is None else min(lag.change_s, now_s)
+    if more_s < _HALF * change.change_s:
+        yield from _of_host(change, evidence, "ranks come late in turn, none by its mean work")
         return
+    before = "" if lag is None else f" (the slowest one before: {_ms(lag.before_s)})"
     what = (
-        f"rank {evidence.slowest_rank} ({evidence.slowest_where}) works {_ms(lag.after_s)} longer"
-        f" than a typical rank ({_ms(lag.before_s)} before, the slowest one),"
-        f" and comes last in {share:.0%} of the steps"
+        f"rank {evidence.slowest_rank} ({evidence.slowest_where}) works {_ms(now_s)} longer than"
+        f" a typical rank{before}, and comes last in {evidence.slowest_share:.0%} of the steps"
     )
     yield _Found(
         kind="straggler", change_s=change.change_s, evidence=(what,), rank=evidence.slowest_rank
@@ -209,7 +251,7 @@ def _data(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
 
 
 def _idle(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    if _increase(evidence.host_reads):
+    if _more_reads(evidence):
         yield _Found(kind="host sync", change_s=change.change_s, evidence=(_reads(evidence),))
         return
     yield from _of_host(
@@ -224,13 +266,13 @@ def _of_host(change: TermChange, evidence: Evidence, what: str) -> Iterator[_Fou
 
 
 def _unexplained(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    what = "the timed steps take longer, the steps looked at after them do not"
+    what = "of it the steps looked at after the timed ones show nothing"
     told = (what, evidence.disturbance) if evidence.disturbance else (what,)
     yield _Found(kind="unexplained", change_s=change.change_s, evidence=told)
 
 
 def _too_uncertain(change_s: float) -> _Found:
-    what = "no term changed by as much, or beyond what chance moves it: see the terms"
+    what = "no term grew by as much, beyond what chance does to it"
     return _Found(kind="unexplained", change_s=change_s, evidence=(what,))
 
 
@@ -256,7 +298,7 @@ def _terms_of(found: _Found, attribution: Attribution) -> tuple[str, ...]:
 def _alone(evidence: Evidence) -> tuple[str, ...]:
     change = evidence.communication
     if change is None:
-        return ()
+        return ("how long all collectives of a step take alone is not known",)
     return (f"all collectives of a step alone: {_ms(change.before_s)} → {_ms(change.after_s)}",)
 
 
@@ -267,12 +309,12 @@ def _alone_s(evidence: Evidence) -> float:
 
 
 def _reads(evidence: Evidence) -> str:
-    more = _increase(evidence.host_reads)
+    more = _more_reads(evidence)
     return f"the host waits for {more:g} more value{'s' if more > 1 else ''} a step (.item())"
 
 
-def _increase(count: TermChange | None) -> float:
-    return max(0.0, count.change_s) if count is not None else 0.0
+def _more_reads(evidence: Evidence) -> float:
+    return max(0.0, evidence.host_reads.change_s) if evidence.host_reads is not None else 0.0
 
 
 def _ms(seconds: float) -> str:

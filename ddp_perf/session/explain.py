@@ -12,13 +12,14 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.diagnose.causes import Evidence, explain
+from ddp_perf.diagnose.causes import Evidence, explain, grown_by_count
 from ddp_perf.session.comparability import changes, same_software
 from ddp_perf.session.conditions import find_disturbance
 from ddp_perf.session.structure import structure_changes
 from ddp_perf.session.summaries import as_session
-from ddp_perf.stats.attribution import Row, attribute
+from ddp_perf.stats.attribution import attribute
 from ddp_perf.stats.decomposition import typical
+from ddp_perf.stats.figure_change import Row
 from ddp_perf.stats.summary import summarise_all
 
 _BESIDE = (COMMUNICATION, LAG, "host_reads", "allocator_retries", CONTROL)
@@ -45,12 +46,11 @@ def explain_case(
     structure, before = launches[0].ranks[0].structure, stored.structure
     if structure is None:
         return None
-    counted = structure_changes(before, structure) if before else []
     attribution = attribute(
         now,
         [_rows(night) for night in nights],
         beside=_BESIDE,
-        known=("unhidden",) if counted else (),  # where other collectives show
+        known=grown_by_count(before, structure),
     )
     if attribution is None:
         return None
@@ -60,9 +60,9 @@ def explain_case(
     beside = attribution.beside
     unchanged = all(same_software(night.environment, environment) for night in nights)
     evidence = Evidence(
-        collectives_before=before.collectives if before else None,
-        collectives_after=structure.collectives,
-        structure_changes=tuple(counted),
+        structure_before=before,
+        structure_after=structure,
+        structure_changes=tuple(structure_changes(before, structure)) if before else (),
         communication=beside.get(COMMUNICATION),
         lag=beside.get(LAG),
         host_reads=beside.get("host_reads"),
@@ -71,10 +71,11 @@ def explain_case(
         on_gpu=case.tier == "gpu",
         sees_communication=step.sees_communication,
         slowest_rank=step.slowest_rank,
+        slowest_lag_s=step.lag_s,
         slowest_share=step.slowest_share,
         slowest_where=_where(launches, step.slowest_rank, environment),
         changed=tuple(changes(nights[0].environment, environment)),
-        disturbance=str(disturbance) if disturbance else None,
+        disturbance=str(disturbance) if disturbance and disturbance.prevails else None,
     )
     return explain(case.id, attribution, evidence, len(now))
 

@@ -54,4 +54,5 @@ def _name(collective: Collective, count: int) -> str:
 def _sizes(buckets: Sequence[int]) -> str:
     """In their order, equal neighbours counted: there may be a hundred."""
     runs = [(size, len(list(run))) for size, run in itertools.groupby(buckets)]
-    return " + ".join(f"{count} × {size:,}" if count > 1 else f"{size:,}" for size, count in runs)
+    sizes = [f"{count} × {size:,}" if count > 1 else f"{size:,}" for size, count in runs]
+    return " + ".join(sizes) or "none"

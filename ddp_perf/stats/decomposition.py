@@ -42,11 +42,11 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
     steps = np.max(own + waits, axis=0)
     middle = _middle(steps)
     of_ranks = own[:, middle].mean(axis=1)
-    typical = np.argsort(of_ranks)[(len(probes) - 1) // 2]
-    terms = {phase: float(_by_rank(probes, phase)[typical, middle].mean()) for phase in _OWN}
-    for term, values in _backward(probes[typical]).items():
+    usual = np.argsort(of_ranks)[(len(probes) - 1) // 2]  # the typical rank
+    terms = {phase: float(_by_rank(probes, phase)[usual, middle].mean()) for phase in _OWN}
+    for term, values in _backward(probes[usual]).items():
         terms[term] = float(values[middle].mean()) + (terms["idle"] if term == "idle" else 0.0)
-    terms["imbalance"] = float(own.max(axis=0)[middle].mean() - of_ranks[typical])
+    terms["imbalance"] = float(own.max(axis=0)[middle].mean() - of_ranks[usual])
     terms["exposed"] = float(waits.min(axis=0)[middle].mean())
     return Decomposition(
         terms={term: terms[term] for term in TERMS},

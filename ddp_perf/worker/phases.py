@@ -34,6 +34,7 @@ class PhaseClock:
         self._thread_ns: list[int] = []
         self._process_ns: list[int] = []
         self._phases: list[str | None] = []  # None: of the phase that goes on
+        self._named = 0  # intervals whose phase is known
 
     def start(self) -> None:
         """Begin to mark: what follows belongs to the first phase."""
@@ -41,7 +42,9 @@ class PhaseClock:
 
     def mark(self, phase: str) -> None:
         self._note(phase)
-        self._phases = [phase if of is None else of for of in self._phases]
+        for place in range(self._named, len(self._phases)):
+            self._phases[place] = self._phases[place] or phase
+        self._named = len(self._phases)
 
     def waits_apart(self, module: nn.Module) -> AbstractContextManager[None]:
         """Until its end, what Python code waits for communication is a phase of its own."""

@@ -55,7 +55,7 @@ def probe(
         unsynchronised_idle=tuple(rests),
         communication=alone_s,
         host_reads=host_reads,
-        allocator_retries=retries / steps,
+        allocator_retries=retries / (steps + 1),  # one more was run, see _synchronised
         sees_communication=case.strategy != "fsdp" or device.type == "cpu",
     )
 

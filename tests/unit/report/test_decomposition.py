@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from ddp_perf.core.explanation import Cause, Explanation
+from ddp_perf.core.explanation import Cause, Explanation, TermChange
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.advice import advice_lines
 from ddp_perf.report.decomposition import decomposition_table
@@ -24,6 +25,7 @@ def result_of(probe, **changes):
     return make_result(measurements, **changes)
 
 
+TERM_OF_BEFORE = TermChange(name="optimizer", before_s=0.001, after_s=0.0015)  # no uncertainty
 WHY = Explanation(
     case_id=TWO.id,
     step_change_s=0.0064,
@@ -72,13 +74,26 @@ def test_each_cause_has_its_line_with_size_share_and_evidence():
     ]
 
 
-def test_no_cause_is_said_to_be_none():
-    nothing = Explanation(case_id=TWO.id, step_change_s=0.001, causes=(), terms=(), launches=5)
-    (line,) = explanation_lines(nothing)
-    assert line == (
-        "why: not told (+1.00 ms a step in the 5 launches looked into):"
-        " no term of the step certainly got longer"
+def test_what_is_only_likely_says_so_and_terms_that_moved_are_told_with_what_chance_does():
+    terms = [
+        TermChange(name=name, before_s=0.002, after_s=after, uncertainty_s=0.0005)
+        for name, after in [("forward", 0.0021), ("exposed", 0.001), ("data", 0.006)]
+    ]
+    likely = Cause(kind="data", change_s=0.004, share=1.0, evidence=("late",), likely=True)
+    why = msgspec.structs.replace(
+        WHY, step_change_s=0.004, causes=(likely,), terms=(*terms, TERM_OF_BEFORE)
     )
+    assert explanation_lines(why)[1:] == [
+        "  likely data +4.00 ms (100%): late",
+        "  terms that moved, ms: data 2.00 → 6.00 (by chance ± 0.50),"
+        " exposed 2.00 → 1.00 (by chance ± 0.50), optimizer 1.00 → 1.50",
+    ]
+
+
+def test_launches_that_were_not_slower_are_said_to_be_so():
+    nothing = Explanation(case_id=TWO.id, step_change_s=-0.001, causes=(), terms=(), launches=5)
+    (line,) = explanation_lines(nothing)
+    assert line == "why: not told: the 5 launches looked into were not slower (-1.00 ms a step)"
 
 
 def test_the_summary_says_why_below_the_verdict():
