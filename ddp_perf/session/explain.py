@@ -86,7 +86,9 @@ def has_terms(stored: CaseBaseline) -> bool:
 
 
 def _reference(stored: CaseBaseline) -> list[Session]:
-    """The nights that set the level, as for the verdict; of those that have terms."""
+    """The nights that set the level, as for the verdict; the first that have terms, where the
+    level is older than terms are.
+    """
     return [night for night in stored.sessions if _rows(night)][:REFERENCE_SESSIONS]
 
 

@@ -20,7 +20,7 @@ import msgspec
 from ddp_perf.baselines.save import merge
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Baseline, CaseBaseline
-from ddp_perf.core.explanation import Explanation
+from ddp_perf.core.explanation import Cause, Explanation
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Measurement
@@ -39,6 +39,7 @@ from ddp_perf.system.lease import machine_lease
 
 NIGHTS, LAUNCHES, STEPS = 3, 5, 20
 NIGHT: tuple[str, ...] = ()  # nothing is injected
+Run = dict[tuple[str, ...], list[SuiteResult]]  # by what was injected
 WORKLOADS = Path(__file__).parent / "workloads"
 UNKNOWN = "(no rule knows it)"
 # What is injected, and what must be named: first, or where there are two, both in any order.
@@ -60,28 +61,49 @@ EXPECTED = {
 def main(runs: int = 10) -> int:
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        capacity = find_capacity()
         machine = Machine(directory, stack.enter_context(contextlib.closing(ForkserverLauncher())))
-        machine.environment = describe_environment(
-            capacity, "cpu", machine.launcher.runtime(machine.case), directory
-        )
-        named: dict[tuple[str, ...], collections.Counter[str]] = collections.defaultdict(
-            collections.Counter
-        )
-        right: collections.Counter[tuple[str, ...]] = collections.Counter()
+        tally = Tally(machine)
         for run in range(runs):
-            for injected, causes in machine.run(random.Random(run)).items():
-                first = causes[: len(EXPECTED[injected])]
-                named[injected][" + ".join(first) or "nothing"] += 1
-                right[injected] += set(first) == EXPECTED[injected]
+            tally.add(machine.run(random.Random(run)))
             print(f"run {run + 1} of {runs} is done", file=sys.stderr)
-    for injected, counts in named.items():
-        answers = ", ".join(f"{cause} {count}" for cause, count in counts.most_common())
-        print(f"{' + '.join(injected):35} {right[injected]:2} of {runs}   named first: {answers}")
-    print(f"{machine.disturbed} sessions were disturbed by others, and measured again")
-    enough = all(right[injected] >= 0.9 * runs for injected in EXPECTED)
+    tally.report()
+    enough = all(right >= 0.9 * runs for right in tally.right.values())
     print(f"named rightly at least 9 times of 10, each of them: {'yes' if enough else 'no'}")
     return int(not enough)
+
+
+class Tally:
+    """What was named, run by run."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.right = dict.fromkeys(EXPECTED, 0)
+        self.named = {injected: collections.Counter[str]() for injected in EXPECTED}
+        self.false, self.nights = 0, 0
+        self.stored: CaseBaseline | None = None
+
+    def add(self, run: Run) -> None:
+        if self.stored is not None:  # of the run before: nothing is to be said of these nights
+            for night in run[NIGHT]:
+                self.nights += 1
+                self.false += any(map(_is_certain, self.machine.explain(night, self.stored).causes))
+        self.stored = self.machine.baseline(run[NIGHT])
+        for injected, expected in EXPECTED.items():
+            (session,) = run[injected]
+            first = _names(self.machine.explain(session, self.stored))[: len(expected)]
+            self.named[injected][" + ".join(first) or "nothing"] += 1
+            self.right[injected] += set(first) == expected
+
+    def report(self) -> None:
+        for injected, counts in self.named.items():
+            answers = ", ".join(f"{cause} {count}" for cause, count in counts.most_common())
+            right = f"{self.right[injected]:2} of {counts.total()}"
+            print(f"{' + '.join(injected):35} {right}   named first: {answers}")
+        found = f"{self.false:2} of {self.nights}"
+        print(
+            f"{'nothing, held against the run before':35} {found} have a cause said to be certain"
+        )
+        print(f"{self.machine.disturbed} sessions were disturbed by others, and measured again")
 
 
 class Machine:
@@ -92,25 +114,28 @@ class Machine:
         self.trouble = directory / "trouble"
         self.disturbed = 0
         (self.case,) = cases_of(Variant(suite=_suite(self.trouble)))
+        self.environment = describe_environment(
+            find_capacity(), "cpu", launcher.runtime(self.case), directory
+        )
 
-    def run(self, order: random.Random) -> dict[tuple[str, ...], list[str]]:
-        """What is named for each of `EXPECTED`, the largest first."""
+    def run(self, order: random.Random) -> Run:
         kinds = [*[NIGHT] * NIGHTS, *EXPECTED]
         order.shuffle(kinds)
-        sessions = [(kind, self.session(kind)) for kind in kinds]
-        stored = self._baseline([result for kind, result in sessions if kind == NIGHT])
-        return {kind: self._causes(result, stored) for kind, result in sessions if kind in EXPECTED}
+        sessions: Run = collections.defaultdict(list)
+        for kind in kinds:
+            sessions[kind].append(self.session(kind))
+        return sessions
 
-    def _baseline(self, nights: list[SuiteResult]) -> CaseBaseline:
+    def baseline(self, nights: list[SuiteResult]) -> CaseBaseline:
         baseline = Baseline(accelerator=self.environment.accelerator_key, units={})
         for night in nights:
             baseline = merge(baseline, new_sessions(night), mode="append", reason=None)
         return baseline.cases[self.case.id]
 
-    def _causes(self, result: SuiteResult, stored: CaseBaseline) -> list[str]:
-        found = explain_case(result.measurements[self.case.id], stored, self.environment)
+    def explain(self, session: SuiteResult, stored: CaseBaseline) -> Explanation:
+        found = explain_case(session.measurements[self.case.id], stored, self.environment)
         assert found is not None  # every launch looks into its steps
-        return _names(found)
+        return found
 
     def session(self, injected: tuple[str, ...]) -> SuiteResult:
         """Measured again where others disturbed it: the gate calls that INVALID, and explains
@@ -185,6 +210,10 @@ def _suite(trouble: Path) -> Suite:
         },
         Suite,
     )
+
+
+def _is_certain(cause: Cause) -> bool:
+    return not cause.likely and cause.kind != "unexplained"
 
 
 def _names(found: Explanation) -> list[str]:
