@@ -85,8 +85,19 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
         """How much longer its work takes than a typical rank's (the median one's, the lower of
         two). The term ``imbalance`` is this, and what ranks that come late in turn add to it.
         """
-        own = sorted(rank.own_s for rank in self.ranks)
-        return own[-1] - own[(len(own) - 1) // 2]
+        return max(self._behind_s())
+
+    @property
+    def lagging_ranks(self) -> tuple[int, ...]:
+        """The slowest rank, and those that lag by half as much at least."""
+        least = self.lag_s / 2
+        return tuple(rank for rank, behind in enumerate(self._behind_s()) if behind >= least > 0)
+
+    def _behind_s(self) -> list[float]:
+        """Of each rank: behind the typical one."""
+        own = [rank.own_s for rank in self.ranks]
+        typical = sorted(own)[(len(own) - 1) // 2]
+        return [one - typical for one in own]
 
     @property
     def explained_s(self) -> float:

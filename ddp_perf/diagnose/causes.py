@@ -34,6 +34,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     sees_communication: bool  # False: it is part of forward and backward
     slowest_rank: int  # over all launches
     slowest_lag_s: float  # of that rank
+    lagging: tuple[int, ...]  # that rank, and others that lag as well
     slowest_share: float  # of the steps: how often it comes last
     slowest_where: str  # its device and host
     changed: tuple[str, ...]  # of the environment
@@ -235,14 +236,16 @@ def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
     if more_s < _HALF * change.change_s:
         yield from _of_host(change, evidence, "ranks come late in turn, none by its mean work")
         return
-    before = "" if lag is None else f" (the slowest one before: {_ms(lag.before_s)})"
+    rank, before = evidence.slowest_rank, ""
+    if lag is not None:
+        before = f" (the slowest one before: {_ms(lag.before_s)})"
     what = (
-        f"rank {evidence.slowest_rank} ({evidence.slowest_where}) works {_ms(now_s)} longer than"
+        f"rank {rank} ({evidence.slowest_where}) works {_ms(now_s)} longer than"
         f" a typical rank{before}, and comes last in {evidence.slowest_share:.0%} of the steps"
     )
-    yield _Found(
-        kind="straggler", change_s=change.change_s, evidence=(what,), rank=evidence.slowest_rank
-    )
+    others = ", ".join(str(one) for one in evidence.lagging if one != rank)
+    told = (what, f"so do ranks {others}, half as far behind at least") if others else (what,)
+    yield _Found(kind="straggler", change_s=change.change_s, evidence=told, rank=rank)
 
 
 def _data(change: TermChange, evidence: Evidence) -> Iterator[_Found]:

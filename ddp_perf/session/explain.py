@@ -72,6 +72,7 @@ def explain_case(
         sees_communication=step.sees_communication,
         slowest_rank=step.slowest_rank,
         slowest_lag_s=step.lag_s,
+        lagging=step.lagging_ranks,
         slowest_share=step.slowest_share,
         slowest_where=_where(launches, step.slowest_rank, environment),
         changed=tuple(changes(nights[0].environment, environment)),

@@ -40,6 +40,7 @@ def evidence(**changes):
         "sees_communication": True,
         "slowest_rank": 1,
         "slowest_lag_s": 0.005,
+        "lagging": (1,),
         "slowest_share": 0.97,
         "slowest_where": "cpu, cores 1, on host",
         "changed": (),
@@ -219,6 +220,11 @@ def test_a_straggler_is_found_beside_a_baseline_that_knows_no_lag():
     kinds, found = causes({"imbalance": 0.006}, lag=None)
     assert kinds == ["straggler"]
     assert "than a typical rank, and comes last" in found.causes[0].evidence[0]
+
+
+def test_ranks_that_lag_with_the_slowest_are_named_beside_it():
+    _, found = causes({"imbalance": 0.006}, lagging=(0, 1, 3))
+    assert found.causes[0].evidence[1] == "so do ranks 0, 3, half as far behind at least"
 
 
 def test_a_term_that_shrank_is_no_cause():

@@ -88,6 +88,20 @@ def test_of_four_ranks_the_typical_one_is_the_lower_of_the_middle_two():
     assert found.terms["imbalance"] == pytest.approx(0.006)
 
 
+@pytest.mark.parametrize(
+    ("forwards", "lagging"),
+    [
+        ((0.002, 0.002, 0.002, 0.002), ()),
+        ((0.002, 0.009, 0.002, 0.003), (1,)),
+        ((0.002, 0.009, 0.002, 0.008), (1, 3)),
+        ((0.002,), ()),
+    ],
+)
+def test_ranks_that_lag_half_as_far_as_the_slowest_lag_too(forwards, lagging):
+    probes = [make_probe(forward=own, exposed=0.012 - own) for own in forwards]
+    assert decompose(launch_of(*probes)).lagging_ranks == lagging
+
+
 def test_what_the_backward_takes_longer_beside_communication_is_interference():
     probe = make_probe(backward=0.006, unsynchronised_backward=(0.004,) * 8)
     terms = terms_of(probe, probe)
