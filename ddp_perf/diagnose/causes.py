@@ -162,7 +162,7 @@ def _of_computation(change_s: float, change: TermChange, evidence: Evidence) -> 
         kind, told = "host sync", (_reads(evidence), *evidence.structure_changes)
     elif not evidence.sees_communication and _alone_s(evidence) >= _HALF * change_s:
         if _does_more(evidence):
-            return _other_work(change_s, evidence)
+            return _other_work(change_s, evidence, groups=(change.name,))
         kind, told = "communication", (*_alone(evidence), *evidence.changed)
     return _Found(kind=kind, change_s=change_s, evidence=told, groups=(change.name,))
 
@@ -174,8 +174,9 @@ def _communication(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
         yield _of_terms("host sync", change, (_reads(evidence), *evidence.structure_changes))
     elif _does_more(evidence):
         left = change.change_s - _alone_s(evidence) if _alone_s(evidence) > 0 else 0.0
-        left = left if left >= _HALF * change.change_s else 0.0  # else it is one cause's
-        yield _other_work(change.change_s - left, evidence)
+        if not change.is_certain or left < _HALF * change.change_s:
+            left = 0.0  # it is one cause's
+        yield _other_work(change.change_s - left, evidence, groups=(change.name,))
         if left:
             overlap = _lost_overlap(change, evidence)
             yield msgspec.structs.replace(overlap, change_s=left)
@@ -208,7 +209,7 @@ def _exchanges_more(before: Structure, after: Structure) -> bool:
     return more_calls or _bytes(after) > _bytes(before)
 
 
-def _other_work(change_s: float, evidence: Evidence) -> _Found:
+def _other_work(change_s: float, evidence: Evidence, groups: tuple[str, ...] = ()) -> _Found:
     before, after = evidence.structure_before, evidence.structure_after
     kind: CauseKind = "other collectives"
     if before is not None and before.collectives == after.collectives:
@@ -218,9 +219,7 @@ def _other_work(change_s: float, evidence: Evidence) -> _Found:
     told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
     if _more_reads(evidence):
         kind, told = "host sync", (_reads(evidence), *told)
-    return _Found(
-        kind=kind, change_s=change_s, evidence=told, groups=("unhidden",) if change_s else ()
-    )
+    return _Found(kind=kind, change_s=change_s, evidence=told, groups=groups)
 
 
 def _bytes(structure: Structure) -> int:
@@ -234,7 +233,9 @@ def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
     lag, now_s = evidence.lag, evidence.slowest_lag_s
     more_s = now_s if lag is None else min(lag.change_s, now_s)
     if more_s < _HALF * change.change_s:
-        yield from _of_host(change, evidence, "ranks come late in turn, none by its mean work")
+        yield from _of_host(
+            change, evidence, "ranks come late in turn; by its mean work no one more"
+        )
         return
     rank, before = evidence.slowest_rank, ""
     if lag is not None:
@@ -244,7 +245,7 @@ def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
         f" a typical rank{before}, and comes last in {evidence.slowest_share:.0%} of the steps"
     )
     others = ", ".join(str(one) for one in evidence.lagging if one != rank)
-    told = (what, f"so do ranks {others}, half as far behind at least") if others else (what,)
+    told = (what, f"also behind, half as far at least: {others}") if others else (what,)
     yield _Found(kind="straggler", change_s=change.change_s, evidence=told, rank=rank)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -24,7 +24,7 @@ _ALL_GROUPS = (*GROUPS, UNEXPLAINED)
 _WITNESSES = {"imbalance": LAG}
 _LEVEL = 0.05 / len(_ALL_GROUPS)  # of chance, for each group: in one of twenty cases any
 _LEAST = 2  # launches, of which a spread can be told
-_HALF = 0.5  # of the step's change
+_HALF = 0.5
 _SHARE = 0.1  # of the step's change: less is no cause of it
 
 
@@ -32,7 +32,8 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     """How the change of a step's time is made up. Seconds."""
 
     step: TermChange
-    groups: tuple[TermChange, ...]  # that certainly changed, and matter; the largest change first
+    # That matter, and changed beyond chance, or by what else shows it; the largest change first.
+    groups: tuple[TermChange, ...]
     # Where those leave most of the step's change open, the largest other one, if it is as large:
     # the step did change, so something must have.
     likely: TermChange | None
@@ -66,37 +67,41 @@ def attribute(
     changes = {name: shared.change(name, figure, _LEVEL) for name, figure in figures.items()}
     step_s = changes["step"].change_s
     groups = [changes[name] for name in _ALL_GROUPS]
-    certain = [
+    shown = [
         group
         for group in groups
         if abs(group.change_s) >= _SHARE * abs(step_s)
         and (
             group.is_certain
             or (group.name in known and group.change_s > 0)
-            or _witnessed(group, changes.get(_WITNESSES.get(group.name, "")))
+            or _witnessed(group, changes)
         )
     ]
     return Attribution(
         step=changes["step"],
-        groups=tuple(sorted(certain, key=lambda group: abs(group.change_s), reverse=True)),
-        likely=_likely(step_s, groups, certain),
+        groups=tuple(sorted(shown, key=lambda group: abs(group.change_s), reverse=True)),
+        likely=_likely(step_s, groups, shown),
         terms=tuple(changes[term] for term in TERMS),
         beside={name: changes[name] for name in beside if name in changes},
     )
 
 
 def _likely(
-    step_s: float, groups: Sequence[TermChange], certain: Sequence[TermChange]
+    step_s: float, groups: Sequence[TermChange], shown: Sequence[TermChange]
 ) -> TermChange | None:
-    left = step_s - sum(group.change_s for group in certain)
-    others = [group for group in groups if group not in certain]
+    left = step_s - sum(group.change_s for group in shown)
+    others = [group for group in groups if group not in shown]
     largest = max(others, key=lambda group: group.change_s, default=None)
     enough = _HALF * step_s
     return largest if largest and left > enough and largest.change_s > enough > 0 else None
 
 
-def _witnessed(group: TermChange, witness: TermChange | None) -> bool:
-    return witness is not None and witness.is_certain and witness.change_s * group.change_s > 0
+def _witnessed(group: TermChange, changes: Mapping[str, TermChange]) -> bool:
+    """Another figure certainly changed the same way, and by half as much at least."""
+    witness = changes.get(_WITNESSES.get(group.name, ""))
+    if witness is None or not witness.is_certain or witness.change_s * group.change_s <= 0:
+        return False
+    return abs(witness.change_s) >= _HALF * abs(group.change_s)
 
 
 def _with_groups(rows: Sequence[Row]) -> list[Row]:

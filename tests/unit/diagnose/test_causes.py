@@ -140,6 +140,14 @@ def test_a_further_collective_has_what_the_step_pays_for_it_however_uncertain():
     assert found.causes[1].evidence[-1].startswith("its size is known to ± ")
 
 
+def test_overlap_is_not_lost_by_what_chance_may_do():
+    nights = [rows(exposed=seconds) for seconds in (0.001, 0.005, 0.003)]
+    attribution = attribute(rows(exposed=0.007), nights, known=["unhidden"])
+    alone = change("communication", 0.005, 0.0055)
+    found = explain("a-case", attribution, evidence(**ONE_MORE, communication=alone), 5)
+    assert [cause.kind for cause in found.causes] == ["more communication"]
+
+
 def test_a_collective_that_is_hidden_takes_no_part_of_the_change():
     """It may take long alone; of the step it takes nothing that any term shows."""
     alone = change("communication", 0.005, 0.010)
@@ -169,7 +177,9 @@ def test_communication_within_the_phases_is_told_by_the_collectives_alone():
     alone = change("communication", 0.005, 0.008)
     unseen = {"sees_communication": False, "communication": alone}
     assert causes({"backward": 0.004}, **unseen)[0] == ["communication"]
-    assert causes({"backward": 0.004}, **unseen, **ONE_MORE)[0] == ["more communication"]
+    kinds, found = causes({"backward": 0.004}, **unseen, **ONE_MORE)
+    assert kinds == ["more communication"]
+    assert found.causes[0].evidence[0].startswith("backward 1.00 ms → 4.00 ms")
     assert causes({"backward": 0.004}, sees_communication=False)[0] == ["compute"]
 
 
@@ -224,7 +234,7 @@ def test_a_straggler_is_found_beside_a_baseline_that_knows_no_lag():
 
 def test_ranks_that_lag_with_the_slowest_are_named_beside_it():
     _, found = causes({"imbalance": 0.006}, lagging=(0, 1, 3))
-    assert found.causes[0].evidence[1] == "so do ranks 0, 3, half as far behind at least"
+    assert found.causes[0].evidence[1] == "also behind, half as far at least: 0, 3"
 
 
 def test_a_term_that_shrank_is_no_cause():

@@ -122,11 +122,16 @@ def test_a_steadier_figure_witnesses_that_a_group_changed():
         [{**row, "lag": 0.001} for row in night(imbalance=seconds)]
         for seconds in (0.002, 0.006, 0.004)
     ]
-    now = [{**row, "lag": 0.004} for row in night(imbalance=0.007)]
-    assert attribute(now, nights).groups == ()
-    (changed,) = attribute(now, nights, beside=["lag"]).groups
+
+    def groups(lag, **beside):
+        now = [{**row, "lag": lag} for row in night(imbalance=0.007)]
+        return attribute(now, nights, **beside).groups
+
+    assert groups(0.004) == ()
+    (changed,) = groups(0.004, beside=["lag"])
     assert changed.name == "imbalance"
     assert not changed.is_certain
+    assert groups(0.002, beside=["lag"]) == ()  # it grew, but by too little to be the cause
 
 
 def test_a_group_that_is_known_to_have_grown_needs_no_certain_size():

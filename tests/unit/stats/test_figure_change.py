@@ -64,7 +64,8 @@ def test_a_side_without_the_figure_has_none(sides):
     assert figure_of("figure", now, nights) is None
 
 
-VALUES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=5)
+MICROSECONDS = st.integers(-(10**9), 10**9).map(lambda count: count * 1e-6)
+VALUES = st.lists(MICROSECONDS, min_size=1, max_size=5)
 
 
 @given(VALUES, st.lists(VALUES, min_size=1, max_size=4), st.floats(1e-3, 1e3))
