@@ -37,8 +37,10 @@ def test_time_is_found_where_it_goes(looked_into, more, term):
 
 def test_the_rank_that_comes_late_is_named(looked_into):
     _, found = looked_into("late rank")
-    assert found.slowest_rank == 1
-    assert found.slowest_share > 0.9
+    assert found.lagging_ranks == (found.slowest_rank,) == (1,)
+    # Neighbours may hold up the other rank, too, and in a step or two for longer.
+    assert found.lag_s > WAIT_S / 2
+    assert found.slowest_share > 0.5
 
 
 def test_a_collective_of_the_training_code_is_waited_for(looked_into):
