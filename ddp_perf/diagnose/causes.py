@@ -90,9 +90,8 @@ def _causes_of(attribution: Attribution, evidence: Evidence) -> list[_Found]:
     """Of each group that grew, in a step that did: that it did is the gate's verdict, by more
     nights than these. A group that shrank made nothing slower.
     """
-    grown = [
-        group for group in attribution.groups if group.change_s > 0 < attribution.step.change_s
-    ]
+    is_slower = attribution.step.change_s > 0
+    grown = [group for group in attribution.groups if is_slower and group.change_s > 0]
     causes = [
         _with_size(cause, group) for group in grown for cause in _RULES[group.name](group, evidence)
     ]
@@ -234,7 +233,7 @@ def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
     more_s = now_s if lag is None else min(lag.change_s, now_s)
     if more_s < _HALF * change.change_s:
         yield from _of_host(
-            change, evidence, "ranks come late in turn; by its mean work no one more"
+            change, evidence, "ranks come late in turn; the mean work of none grew by as much"
         )
         return
     rank, before = evidence.slowest_rank, ""

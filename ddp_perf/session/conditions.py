@@ -81,6 +81,14 @@ def find_disturbance(
     )
 
 
+def prevailing_disturbance(
+    case_id: str, measurements: Mapping[str, Measurement], *, with_single: bool
+) -> str | None:
+    """What made the case's launches worth nothing, in words; None where most were left alone."""
+    found = find_disturbance(case_id, measurements, with_single=with_single)
+    return str(found) if found is not None and found.prevails else None
+
+
 def _losses(launches: Sequence[LaunchResult]) -> dict[str, float]:
     """Share that each known cause took, at worst: the slowest rank decides."""
     worst: dict[str, float] = {}

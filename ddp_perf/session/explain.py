@@ -14,7 +14,7 @@ from ddp_perf.core.result import LaunchResult
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.causes import Evidence, explain, grown_by_count
 from ddp_perf.session.comparability import changes, same_software
-from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.conditions import prevailing_disturbance
 from ddp_perf.session.structure import structure_changes
 from ddp_perf.session.summaries import as_session
 from ddp_perf.stats.attribution import attribute
@@ -56,7 +56,6 @@ def explain_case(
         return None
     step = typical([row.decomposition for row in summaries if row.decomposition is not None])
     assert step is not None  # the terms above are of these
-    disturbance = find_disturbance(case.id, {case.id: measurement}, with_single=False)
     beside = attribution.beside
     unchanged = all(same_software(night.environment, environment) for night in nights)
     evidence = Evidence(
@@ -76,7 +75,7 @@ def explain_case(
         slowest_share=step.slowest_share,
         slowest_where=_where(launches, step.slowest_rank, environment),
         changed=tuple(changes(nights[0].environment, environment)),
-        disturbance=str(disturbance) if disturbance and disturbance.prevails else None,
+        disturbance=prevailing_disturbance(case.id, {case.id: measurement}, with_single=False),
     )
     return explain(case.id, attribution, evidence, len(now))
 

@@ -17,7 +17,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.comparability import other_machine
-from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.conditions import prevailing_disturbance
 from ddp_perf.session.judging import nights_of
 from ddp_perf.session.result import LinkFinding
 from ddp_perf.stats.link import LinkFit, LinkPoint
@@ -73,8 +73,7 @@ def _measured(
     """A point a launch, of the sizes that nothing disturbed."""
     points: list[LinkPoint] = []
     for case in cases:
-        disturbance = find_disturbance(case.id, measurements, with_single=False)
-        if disturbance is None or not disturbance.prevails:
+        if prevailing_disturbance(case.id, measurements, with_single=False) is None:
             points += _points(case, [row.values[STEP_TIME.name] for row in summaries[case.id]])
     return points
 

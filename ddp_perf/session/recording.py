@@ -9,7 +9,7 @@ from ddp_perf.core.baseline import CONTROL, Session
 from ddp_perf.core.history import CaseRecord, Figure, SessionInfo, SessionRecord
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EFFICIENCY, METRICS, STRUCTURE, is_timed
-from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.conditions import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.saving import new_sessions
 
@@ -53,8 +53,7 @@ def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
     if not is_timed(metric):
         return None
     with_single = metric == EFFICIENCY.name
-    found = find_disturbance(case_id, result.measurements, with_single=with_single)
-    return str(found) if found and found.prevails else None
+    return prevailing_disturbance(case_id, result.measurements, with_single=with_single)
 
 
 def _figure(

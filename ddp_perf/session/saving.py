@@ -11,7 +11,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.comparability import other_machine
-from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.conditions import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.summaries import as_session
 
@@ -78,8 +78,7 @@ def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
     """Also without a baseline to be judged against, and whatever the mode: these figures are
     the disturbance's. The reason before all others, since it explains them.
     """
-    disturbance = find_disturbance(new.case.id, result.measurements, with_single=True)
-    return str(disturbance) if disturbance and disturbance.prevails else None
+    return prevailing_disturbance(new.case.id, result.measurements, with_single=True)
 
 
 def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:

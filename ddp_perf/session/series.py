@@ -14,7 +14,7 @@ from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.result import Structure, Unit
-from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.conditions import prevailing_disturbance
 from ddp_perf.session.costs import epoch_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.audit import audit_table
@@ -76,7 +76,7 @@ def measured_series(result: SuiteResult) -> list[Series]:
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
             epoch_samples=epoch_of(measurement.case, measurement.launches[0].unit),
-            disturbance=_disturbance(case_id, result),
+            disturbance=prevailing_disturbance(case_id, result.measurements, with_single=False),
         )
         for case_id, measurement in result.measurements.items()
         if measurement.launches and measurement.case.trains
@@ -85,11 +85,6 @@ def measured_series(result: SuiteResult) -> list[Series]:
         msgspec.structs.replace(series, injections=result.injections)
         for series in _curves(members, where=result.suite)
     ]
-
-
-def _disturbance(case_id: str, result: SuiteResult) -> str | None:
-    disturbance = find_disturbance(case_id, result.measurements, with_single=False)
-    return str(disturbance) if disturbance and disturbance.prevails else None
 
 
 def stored_series(baseline: Baseline) -> list[Series]:

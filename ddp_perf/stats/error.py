@@ -11,6 +11,7 @@ import msgspec
 from ddp_perf.core.baseline import LEAST_NIGHTS
 from ddp_perf.stats.comparison import Comparison, Risks
 from ddp_perf.stats.night_variance import WIDE_DEFAULT, NightSpread
+from ddp_perf.stats.satterthwaite import satterthwaite
 
 _MOST_MORE = 100  # launches or nights; more than that is no advice
 
@@ -62,13 +63,13 @@ class ErrorSources(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Of the nights; of nights and launches (Satterthwaite 1946) where tonight has few."""
+        """Of the nights; of nights and launches where tonight has few."""
         excess = self.launch_variance / self.launches - self.baseline_launch_noise
         nights = self.spread.degrees_of_freedom
         if excess <= 0 or self.launch_df == 0:
             return nights
         rest = self.standard_error**2 - excess
-        return (rest + excess) ** 2 / (rest**2 / nights + excess**2 / self.launch_df)
+        return satterthwaite((rest, nights), (excess, self.launch_df))
 
 
 def more_launches(errors: ErrorSources, now: Comparison, risks: Risks) -> int | None:

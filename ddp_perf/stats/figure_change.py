@@ -24,15 +24,16 @@ from ddp_perf.stats.night_variance import (
     WIDE_DEFAULT,
     NightSpread,
     moderate,
+    nights_alone,
     squeeze_night_variance,
 )
+from ddp_perf.stats.satterthwaite import satterthwaite
 
 Row = Mapping[str, float]  # one launch: seconds by term
 
 _SD_PER_MAD = 1.4826
 _EFFICIENCY_OF_MAD = 0.37  # of a standard deviation's degrees of freedom, of a normal law
 _VARIANCE_OF_MEDIAN = math.pi / 2  # ÷ that of the mean, of a normal law
-_LEAST_SHARE = 0.25  # of the spread is left to the nights, however much launches explain
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +115,7 @@ class Nights(msgspec.Struct, frozen=True, kw_only=True):
             _VARIANCE_OF_MEDIAN if len(figure.levels) > 2 else 1.0
         )
         launches = _VARIANCE_OF_MEDIAN * figure.launch_variance / figure.launches
-        together = _satterthwaite((nights, df), (launches, figure.launch_df))
+        together = satterthwaite((nights, df), (launches, figure.launch_df))
         return TermChange(
             name=name,
             before_s=statistics.median(figure.levels),
@@ -142,7 +143,7 @@ def _assumed(figure: Figure) -> tuple[float, float]:
     """Of a single night, which tells nothing of how nights differ: what the gate assumes."""
     assumed = (WIDE_DEFAULT.sd * figure.levels[0]) ** 2
     parts = (figure.launch_noise, figure.launch_df), (assumed, WIDE_DEFAULT.degrees_of_freedom)
-    return figure.launch_noise + assumed, _satterthwaite(*parts)
+    return figure.launch_noise + assumed, satterthwaite(*parts)
 
 
 def nights_of(figures: Sequence[Figure]) -> Nights:
@@ -151,14 +152,5 @@ def nights_of(figures: Sequence[Figure]) -> Nights:
         return Nights(prior=None, degrees_of_freedom=0)
     dfs = [figure.night_df for figure in told]
     prior = squeeze_night_variance([figure.night_ratio for figure in told], dfs)
-    nights = max(prior.sd**2 - 1, _LEAST_SHARE * prior.sd**2)  # without their launches' noise
-    return Nights(
-        prior=msgspec.structs.replace(prior, sd=math.sqrt(nights)), degrees_of_freedom=sum(dfs)
-    )
-
-
-def _satterthwaite(*parts: tuple[float, float]) -> float:
-    """Degrees of freedom of a sum of variances, each with its own (Satterthwaite 1946)."""
-    total = sum(variance for variance, _ in parts)
-    spent = sum(variance**2 / df for variance, df in parts)
-    return total**2 / spent if spent else 1.0
+    # Launches give a level one unit of its own noise.
+    return Nights(prior=nights_alone(prior, 1.0), degrees_of_freedom=sum(dfs))

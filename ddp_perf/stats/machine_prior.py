@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import msgspec
@@ -12,9 +11,12 @@ from ddp_perf.core.verdict import NightPrior
 from ddp_perf.stats.control import fit_slope
 from ddp_perf.stats.inputs import Launches, levels_of
 from ddp_perf.stats.levels import without_slow_sessions
-from ddp_perf.stats.night_variance import detrend, night_spread, squeeze_night_variance
-
-_LEAST_SHARE = 0.25  # of the spread is left to the nights, however much launches explain
+from ddp_perf.stats.night_variance import (
+    detrend,
+    night_spread,
+    nights_alone,
+    squeeze_night_variance,
+)
 
 
 class CaseNights(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +45,7 @@ def machine_prior(cases: Sequence[CaseNights]) -> NightPrior | None:
     if not variances:
         return None
     prior = squeeze_night_variance(variances, dfs)
-    total = prior.sd**2
-    nights = max(total - float(np.mean(noises)), _LEAST_SHARE * total)
-    return msgspec.structs.replace(prior, sd=math.sqrt(nights))
+    return nights_alone(prior, float(np.mean(noises)))
 
 
 def _night_variance(case: CaseNights) -> tuple[float, float, float]:

@@ -24,6 +24,7 @@ from ddp_perf.stats.levels import Floats
 WIDE_DEFAULT = NightPrior(sd=0.03, degrees_of_freedom=4.0)
 _TREND_LEVEL = 1e-5  # nights are taken to drift only on strong evidence; see `detrend`
 _CONFLICT_LEVEL = 0.01
+_LEAST_SHARE = 0.25  # of the variance of levels
 
 
 def squeeze_night_variance(variances: Sequence[float], dfs: Sequence[float]) -> NightPrior:
@@ -59,6 +60,15 @@ def squeeze_night_variance(variances: Sequence[float], dfs: Sequence[float]) -> 
     half = trigamma_inverse(spread)
     s0_squared = math.exp(float(e.mean() + special.digamma(half)) - math.log(half))
     return NightPrior(sd=math.sqrt(s0_squared), degrees_of_freedom=2 * half)
+
+
+def nights_alone(prior: NightPrior, launch_noise: float) -> NightPrior:
+    """Of a prior for the levels of sessions, without the variance that launches give them: the
+    nights' part. However much launches explain, a share of it is left to the nights.
+    """
+    total = prior.sd**2
+    nights = max(total - launch_noise, _LEAST_SHARE * total)
+    return msgspec.structs.replace(prior, sd=math.sqrt(nights))
 
 
 def trigamma_inverse(x: float) -> float:

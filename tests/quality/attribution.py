@@ -27,7 +27,7 @@ from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.result import LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.report.results import read_results, write_results
-from ddp_perf.session.conditions import find_disturbance
+from ddp_perf.session.conditions import prevailing_disturbance
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.session.explain import explain_case
 from ddp_perf.session.result import SuiteResult
@@ -143,8 +143,8 @@ class Machine:
         """
         while True:
             result = self._session(injected)
-            disturbance = find_disturbance(self.case.id, result.measurements, with_single=False)
-            if disturbance is None or not disturbance.prevails:
+            measured = result.measurements
+            if prevailing_disturbance(self.case.id, measured, with_single=False) is None:
                 return result
             self.disturbed += 1
 
