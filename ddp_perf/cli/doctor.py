@@ -16,7 +16,7 @@ from ddp_perf.report.doctor import Diagnosis, abilities, diagnosis_json, diagnos
 from ddp_perf.system.gpus import find_gpus
 from ddp_perf.system.host_state import read_host_state
 from ddp_perf.system.nvml import GpuReader, NvmlReader
-from ddp_perf.system.spoilers import Spoiler, gpu_spoilers, host_spoilers
+from ddp_perf.system.spoilers import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
 from ddp_perf.system.xid import find_xids
 
 
@@ -44,6 +44,7 @@ def diagnose(reader: GpuReader) -> Diagnosis:
     machine = find_gpus(reader=reader)
     health = reader.health(machine.gpus)
     spoilers = [*gpu_spoilers(machine, health, host.cores), *host_spoilers(host)]
+    spoilers += variable_spoilers(os.environ, has_gpus=bool(machine.gpus))
     spoilers += [
         Spoiler(what=f"the kernel's log has {xid}", remedy="see NVIDIA's list of Xid errors")
         for xid in find_xids()
