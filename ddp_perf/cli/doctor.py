@@ -12,7 +12,13 @@ from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.report.doctor import Diagnosis, abilities, diagnosis_json, diagnosis_text
+from ddp_perf.report.doctor import (
+    Diagnosis,
+    abilities,
+    diagnosis_json,
+    diagnosis_text,
+    torch_spoilers,
+)
 from ddp_perf.system.gpus import find_gpus
 from ddp_perf.system.host_state import read_host_state
 from ddp_perf.system.nvml import GpuReader, NvmlReader
@@ -55,9 +61,8 @@ def diagnose(reader: GpuReader) -> Diagnosis:
             runtime = launcher.runtime()
         except LaunchError as error:
             spoilers.append(Spoiler(what=str(error), remedy="see that torch can be imported"))
-    if machine.gpus and runtime is not None and runtime.lacking is not None:
-        what = f"torch {runtime.torch} is built without {runtime.lacking}"
-        spoilers.append(Spoiler(what=what, remedy="install a CUDA build (pytorch.org/get-started)"))
+    if machine.gpus and runtime is not None:
+        spoilers += torch_spoilers(runtime, machine)
     return Diagnosis(
         host=host,
         machine=machine,
