@@ -78,6 +78,7 @@ class Command:
     @contextlib.contextmanager
     def _lease(self, **options):
         self.waited.append(options["patience_s"])
+        self.leased = options["gpus"]
         yield
 
 
@@ -245,6 +246,16 @@ def test_the_machine_is_leased_as_for_pytest(selftest):
     selftest("--budget", "1m")
 
     assert selftest.waited == [600]
+
+
+def test_every_gpu_is_leased_too_as_for_pytest(selftest):
+    machine = make_gpu_machine("NVIDIA H200", "NVIDIA H200")
+    selftest.capacity = make_capacity(machine)
+    selftest.suite("another", "gpu")
+
+    selftest("--budget", "1m")
+
+    assert selftest.leased == machine.gpus
 
 
 def refused(done, selftest):
