@@ -83,7 +83,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         if self.table.scaling != "weak" or not costs:
             return None
         if row.efficiency is not None:
-            return f"{row.efficiency:.3g} efficiency", statistics.median(costs) * row.efficiency
+            return f"{100 * row.efficiency:.3g} % efficiency", statistics.median(
+                costs
+            ) * row.efficiency
         if row.speedup is not None:
             efficiency = row.speedup / row.world_size
             return f"{row.speedup:g} × speedup", statistics.median(costs) * efficiency

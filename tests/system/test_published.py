@@ -87,7 +87,7 @@ def test_figures_of_inferred_work_are_shown_and_gate_nothing(machine):
     assert "PUBLISHED:" not in shown
     assert "NO_BASELINE: step time of mlp-none-fp32-ws1-b4096" in shown
     assert "published: 99.77 ms a step" in shown
-    assert "published: 0.87 efficiency" in shown
+    assert "published: 87 % efficiency" in shown
     assert "the document does not state model.num_layers, optimizer, loss" in shown
 
 

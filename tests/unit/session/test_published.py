@@ -181,7 +181,10 @@ def test_an_efficiency_that_only_a_faster_single_rank_spoils_is_not_below():
 
 
 def test_the_efficiency_of_strong_scaling_is_another_figure():
-    assert efficiency(0.010, 0.0140, row={"efficiency": 0.8}, scaling="strong").published is None
+    finding = efficiency(0.010, 0.0140, row={"efficiency": 0.8}, scaling="strong")
+
+    assert finding.verdict.outcome is Outcome.NO_BASELINE
+    assert finding.published is None
 
 
 @given(one_s=st.floats(0.001, 1), share=st.floats(0.1, 1), published=st.floats(0.1, 1))
