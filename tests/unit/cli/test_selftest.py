@@ -56,7 +56,8 @@ class Command:
         monkeypatch.setattr("ddp_perf.cli.selftest.machine_lease", self._lease)
 
     def __call__(self, *arguments):
-        return CliRunner().invoke(app, ["selftest", *map(str, arguments)])
+        wide = {"COLUMNS": "200"}  # where a line breaks must not depend on the processor's name
+        return CliRunner().invoke(app, ["selftest", *map(str, arguments)], env=wide)
 
     def suite(self, name="quick", tier="cpu"):
         path = self.directory / "bench_configs" / f"{name}.yaml"

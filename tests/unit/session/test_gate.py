@@ -413,3 +413,15 @@ def test_energy_is_shown_and_stored_where_no_config_gates_it(baseline):
 
     assert night.values("energy") == [pytest.approx(10 / 768, rel=1e-5)] * 5
     assert "energy" not in outcomes(findings([measured], baseline), ONE.id)
+
+
+def test_four_ranks_that_were_never_stored_are_held_to_what_ships_of_two():
+    _, two, four = make_cases(world_sizes=[1, 2, 4])
+    shipped = {two.id: CaseStructure(work=two.work(), structure=make_structure())}
+
+    def structure(**changes):
+        measured = make_measurement(four, [0.010], structure=make_structure(**changes))
+        return findings([measured], make_baseline(), shipped)[four.id, "structure"].verdict.outcome
+
+    assert structure() is Outcome.PASS
+    assert structure(buckets=(1616, 1616)) is Outcome.REGRESSION
