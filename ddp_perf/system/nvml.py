@@ -323,7 +323,9 @@ def _held_by_heat_s(card: Any) -> float | None:
 
 
 def _ecc_errors(handle: Any, kind: int) -> int | None:
-    return _optional("nvmlDeviceGetTotalEccErrors", handle, kind, pynvml.NVML_VOLATILE_ECC)
+    name, counter = "nvmlDeviceGetTotalEccErrors", pynvml.NVML_VOLATILE_ECC
+    errors: int | None = _optional(name, handle, kind, counter)
+    return errors
 
 
 def _bits(words: Any) -> tuple[int, ...]:
