@@ -24,6 +24,7 @@ class RankConditions(msgspec.Struct, frozen=True, kw_only=True):
     slow_clock: Share | None = None  # how far its cores' clock was below their base frequency
     overheated: bool | None = None  # whether heat throttled one of its cores
     gpu_heat: Share | None = None  # of the time: heat held its GPU's clocks down
+    gpu_slowed: bool | None = None  # whether its hardware held its clocks down, after the last step
     gpu_shared: bool | None = None  # whether others computed on its GPU
     gpu_errors: bool | None = None  # whether memory failed that ECC could not correct
 

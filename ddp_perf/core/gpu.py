@@ -24,6 +24,11 @@ Throttle = Literal[
     "power brake",
     "display clocks",
 ]
+# These halve the clocks at least (nvml.h), where a power cap or software's heat shaves some off.
+HARDWARE_SLOWDOWNS: frozenset[Throttle] = frozenset(
+    {"hardware slowdown", "heat (hardware)", "power brake"}
+)
+SOFTWARE_HEAT: Throttle = "heat (software)"
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):

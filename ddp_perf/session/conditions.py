@@ -22,6 +22,7 @@ _CAUSES = {
     "slow_clock": "the cores' clock was {share} below their base frequency (heat, a power limit)",
     "overheated": "heat throttled the ranks' cores",
     "gpu_heat": "heat held the clocks of a GPU down for {share} of the time (cool it)",
+    "gpu_slowed": "heat or a weak power supply slowed a GPU down (nvidia-smi -q -d PERFORMANCE)",
     "gpu_shared": "another process computed on a rank's GPU (find it with nvidia-smi)",
     "gpu_errors": "a GPU's memory failed beyond what ECC corrects (nvidia-smi -q -d ECC)",
 }

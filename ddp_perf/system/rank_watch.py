@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.core.conditions import RankConditions, share
-from ddp_perf.core.gpu import GpuHealth
+from ddp_perf.core.gpu import HARDWARE_SLOWDOWNS, SOFTWARE_HEAT, GpuHealth
 from ddp_perf.core.metric import SHORTEST_ENERGY_S
 from ddp_perf.system.core_clock import clock_ratio, heat_events
 from ddp_perf.system.core_times import TICKS_PER_S, CoreTimes, read_core_times
@@ -41,6 +41,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
     conditions: RankConditions
     energy_j: float | None  # None: not known, and on the CPU tier
+    sm_clock_mhz: int | None  # of its GPU at the end; None likewise
 
 
 class RankWatch:
@@ -69,6 +70,7 @@ class RankWatch:
         return Watched(
             conditions=rank_conditions(self._before, after, pinned=self._pinned),
             energy_j=energy_j(self._before, after),
+            sm_clock_mhz=None if after.gpu is None else after.gpu.sm_clock_mhz,
         )
 
     def _read(self) -> RankReading:
@@ -107,17 +109,30 @@ def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) ->
 
 
 def _of_gpu(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any]:
-    """The rank itself computes on the GPU at both moments. Its pid tells nothing: a container
-    counts its own.
+    """The rank itself computes on the GPU at both moments, so where nobody is seen to, a container
+    hides who does. Its pid is of no use: a container counts its own.
     """
     heat_s = _increase(before.heat_s, after.heat_s)
     errors = _increase(before.ecc_uncorrected, after.ecc_uncorrected)
-    users = [len(h.processes) for h in (before, after) if h.processes is not None]
+    users = [len(health.processes) for health in (before, after) if health.processes]
     return {
         "gpu_heat": None if heat_s is None else share(heat_s, wall_s),
+        "gpu_slowed": _slowed(after, is_heat_counted=heat_s is not None),
         "gpu_shared": max(users) > 1 if users else None,
         "gpu_errors": None if errors is None else errors > 0,
     }
+
+
+def _slowed(after: GpuHealth, *, is_heat_counted: bool) -> bool | None:
+    """Whether the clocks were held down right after the last step, by more than a cap on power.
+
+    Software's heat counts only where no counter gives its share of the time: a card at the edge
+    of its temperature is held down now and then, by little.
+    """
+    if after.throttle is None:
+        return None
+    slowdowns = HARDWARE_SLOWDOWNS if is_heat_counted else HARDWARE_SLOWDOWNS | {SOFTWARE_HEAT}
+    return not slowdowns.isdisjoint(after.throttle)
 
 
 def energy_j(before: RankReading, after: RankReading) -> float | None:

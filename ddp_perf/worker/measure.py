@@ -72,6 +72,7 @@ def measure(
         extra_warmup=extra_warmup,
         numerics=numerics() if on_gpu and case.trains else None,
         energy_j=watched.energy_j,
+        sm_clock_mhz=watched.sm_clock_mhz,
         probe=facts.probe,
     )
 

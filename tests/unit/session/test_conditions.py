@@ -53,6 +53,7 @@ def test_what_is_not_known_disturbs_nothing():
         (LaunchConditions(memory=0.071), "processes waited for memory for 7.1 % of the time"),
         (RankConditions(foreign=1.0), "other processes took 100 % of"),
         (RankConditions(gpu_heat=0.12), "heat held the clocks of a GPU down for 12 % of the time"),
+        (RankConditions(gpu_slowed=True), "heat or a weak power supply slowed a GPU down"),
         (RankConditions(gpu_shared=True), "another process computed on a rank's GPU"),
         (RankConditions(gpu_errors=True), "a GPU's memory failed beyond what ECC corrects"),
     ],
@@ -67,7 +68,7 @@ def test_each_condition_has_words():
     kinds = (RankConditions, LaunchConditions)
     every = [kind(**dict.fromkeys(kind.__struct_fields__, True)) for kind in kinds]
 
-    assert len(disturbance(*every).causes) == 9
+    assert len(disturbance(*every).causes) == 10
 
 
 def test_the_worst_rank_decides():

@@ -209,40 +209,89 @@ def test_ticks_tell_nothing_of_a_moment():
 
 
 OWN = GpuProcess(pid=1, memory=2**30)
-GPU = GpuHealth(uuid="GPU-0", heat_s=5.0, ecc_uncorrected=1, processes=(OWN,))
+GPU = GpuHealth(uuid="GPU-0", throttle=(), heat_s=5.0, ecc_uncorrected=1, processes=(OWN,))
 
 
 def of_gpu(before=GPU, **after):
-    """What is said of a rank whose GPU is read as ``after`` one second later."""
+    """The conditions of a rank whose GPU is read as ``after`` one second later."""
     begin = msgspec.structs.replace(BEGIN, gpu=before)
     end = after_a_second(gpu=msgspec.structs.replace(before, **after))
-    found = rank_conditions(begin, end, pinned=False)
-    return found.gpu_heat, found.gpu_shared, found.gpu_errors
+    return rank_conditions(begin, end, pinned=False)
 
 
 def test_a_rank_alone_on_a_cool_gpu_lost_nothing():
-    assert of_gpu() == (0, False, False)
+    found = of_gpu()
+
+    assert (found.gpu_heat, found.gpu_slowed) == (0, False)
+    assert (found.gpu_shared, found.gpu_errors) == (False, False)
 
 
 def test_heat_is_told_as_its_share_of_the_time():
-    assert of_gpu(heat_s=5.25)[0] == pytest.approx(0.25)
+    assert of_gpu(heat_s=5.25).gpu_heat == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("reason", ["hardware slowdown", "heat (hardware)", "power brake"])
+def test_hardware_that_holds_the_clocks_down_after_the_steps_slowed_the_rank(reason):
+    assert of_gpu(throttle=("power cap", reason)).gpu_slowed is True
+
+
+@pytest.mark.parametrize("reason", ["power cap", "application clocks", "sync boost"])
+def test_limits_that_somebody_set_are_no_disturbance(reason):
+    assert of_gpu(throttle=(reason,)).gpu_slowed is False
+
+
+def test_what_held_the_clocks_before_the_steps_alone_slowed_none_of_them():
+    before = msgspec.structs.replace(GPU, throttle=("heat (hardware)",))
+
+    assert of_gpu(before=before, throttle=()).gpu_slowed is False
+
+
+@pytest.mark.parametrize(
+    ("heat_s", "slowed"), [(5.0, False), (None, True)], ids=["counted", "not counted"]
+)
+def test_heat_that_software_answers_slowed_the_rank_where_no_counter_gives_its_share(
+    heat_s, slowed
+):
+    before = msgspec.structs.replace(GPU, heat_s=heat_s)
+
+    assert of_gpu(before=before, throttle=("heat (software)",)).gpu_slowed is slowed
 
 
 def test_whoever_computes_beside_the_rank_is_noticed_at_either_end():
     stranger = GpuProcess(pid=2, memory=None)
     crowded = msgspec.structs.replace(GPU, processes=(OWN, stranger))
 
-    assert of_gpu(processes=(OWN, stranger))[1]
-    assert of_gpu(before=crowded, processes=(OWN,))[1]
+    assert of_gpu(processes=(OWN, stranger)).gpu_shared
+    assert of_gpu(before=crowded, processes=(OWN,)).gpu_shared
+
+
+def test_a_container_that_hides_even_the_rank_hides_everybody():
+    hidden = msgspec.structs.replace(GPU, processes=())
+
+    assert of_gpu(before=hidden).gpu_shared is None
+    assert of_gpu(before=hidden, processes=(OWN,)).gpu_shared is False
 
 
 def test_a_failure_of_its_memory_is_noticed():
-    assert of_gpu(ecc_uncorrected=2)[2]
+    assert of_gpu(ecc_uncorrected=2).gpu_errors
 
 
-def test_what_a_gpu_does_not_tell_is_not_known_and_on_a_cpu_there_is_none():
-    assert of_gpu(before=GpuHealth(uuid="GPU-0")) == (None, None, None)
-    assert conditions().gpu_heat is None
+def test_what_a_gpu_does_not_report_is_unknown_and_on_a_cpu_there_is_none():
+    for found in (of_gpu(before=GpuHealth(uuid="GPU-0")), conditions()):
+        assert (found.gpu_heat, found.gpu_slowed) == (None, None)
+        assert (found.gpu_shared, found.gpu_errors) == (None, None)
+
+
+def test_the_clock_of_a_gpu_is_that_after_the_steps():
+    clocks = iter([1980, 1410])
+
+    def reader(uuid):
+        return msgspec.structs.replace(GPU, sm_clock_mhz=next(clocks))
+
+    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False, gpu="GPU-7", read_gpu=reader)
+
+    assert watch.watched().sm_clock_mhz == 1410
+    assert RankWatch([0], pinned=True).watched().sm_clock_mhz is None
 
 
 def test_the_gpu_is_read_before_and_after():
