@@ -107,5 +107,5 @@ def reduce_scatter(own: torch.Tensor, values: torch.Tensor, group: Any) -> None:
 
 
 def device_uuid(index: int) -> str:
-    """The UUID of ``cuda:index``, as NVML writes it."""
-    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+    """Return the UUID of ``cuda:index`` as CUDA writes it: without NVML's prefix."""
+    return str(torch.cuda.get_device_properties(index).uuid)
