@@ -61,5 +61,6 @@ class SimulatedEvent:
         self._gpu.now_s = max(self._gpu.now_s, self.at_s)
 
     def elapsed_time(self, end: SimulatedEvent) -> float:
-        assert self.at_s is not None and end.at_s is not None
+        assert self.at_s is not None
+        assert end.at_s is not None
         return (end.at_s - self.at_s) * 1e3

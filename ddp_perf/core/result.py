@@ -80,6 +80,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     extra_warmup: WarmUp | None = None  # None: on the CPU tier
     numerics: Numerics | None = None  # None: on the CPU tier
     host_bound: bool | None = None  # whether its GPU waited for the host; None: not known, or none
+    slowdown: float | None = None  # of its step by compute:N%, measured as it was put in
     energy_j: float | None = None  # of its GPU, over warm-ups and measured steps; None: not known
     sm_clock_mhz: int | None = None  # of its GPU after the last step; None: not known, or no GPU
     probe: RankProbe | None = None  # None: an older file, or a step replayed by a CUDA graph

@@ -85,6 +85,7 @@ def measure(
         conditions=watched.conditions,
         extra_warmup=extra_warmup,
         host_bound=host_bound,
+        slowdown=injected.slowdown,
         numerics=numerics() if on_gpu and case.trains else None,
         energy_j=watched.energy_j,
         sm_clock_mhz=watched.sm_clock_mhz,

@@ -55,7 +55,7 @@ def _recorded() -> list[dict[str, Any]]:
     """Of finished collectives alone: an older recorder reads events that NCCL's watchdog, which
     retires finished work meanwhile, may already have taken back.
     """
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
     return flight_recorder_entries(dist.get_backend())
 

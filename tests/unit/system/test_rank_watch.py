@@ -348,11 +348,10 @@ def test_only_counters_of_the_gpu_are_read_between_warm_up_and_timed_steps():
 
 def test_counters_are_compared_with_those_straight_before_the_timed_steps():
     """A fault of the warm-up is in no timed step."""
-    during_warm_up = GpuOverTime({"ecc_uncorrected": 1}, {"ecc_uncorrected": 2}, {"ecc_uncorrected": 2})
-    while_timed = GpuOverTime({"ecc_uncorrected": 1}, {"ecc_uncorrected": 1}, {"ecc_uncorrected": 2})
+    early, late = ([{"ecc_uncorrected": n} for n in counts] for counts in ((1, 2, 2), (1, 1, 2)))
 
-    assert not watched(during_warm_up).conditions.gpu_errors
-    assert watched(while_timed).conditions.gpu_errors
+    assert not watched(GpuOverTime(*early)).conditions.gpu_errors
+    assert watched(GpuOverTime(*late)).conditions.gpu_errors
 
 
 def test_who_computed_on_the_gpu_before_the_warm_up_is_known_though_it_is_not_read_again():

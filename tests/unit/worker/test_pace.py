@@ -1,4 +1,4 @@
-"""Whether the host or the GPU sets the pace: seen by who is ahead when the last step is enqueued."""
+"""The host sets the pace, or its GPU: who is ahead when the last step is enqueued shows it."""
 
 from __future__ import annotations
 

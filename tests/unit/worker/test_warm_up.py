@@ -13,7 +13,6 @@ from ddp_perf.core.result import WarmUp
 from ddp_perf.worker.warm_up import until_steady
 
 
-
 @pytest.mark.parametrize(
     ("step_s", "again"), [(0.0001, MOST_EXTRA_WARMUPS), (0.01, 20), (0.5, 1), (30.0, 1)]
 )
