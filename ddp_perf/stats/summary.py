@@ -41,6 +41,7 @@ def summarise(
         p95_step_s=_p95(steps),
         throughput=samples_per_step * launch.unit.per_sample * len(steps) / wall,
         decomposition=decompose(launch),
+        overhead_s=_overhead_s(launch),
     )
 
 
@@ -71,6 +72,12 @@ def _steps_watched(launch: LaunchResult) -> int:
     rank = launch.ranks[0]
     again = rank.extra_warmup.again if rank.extra_warmup is not None else 0
     return again + len(rank.warmup_s) + len(rank.step_s)
+
+
+def _overhead_s(launch: LaunchResult) -> float:
+    """Wall time but for the steps that the suite asks for: start, extra warm-ups, looking."""
+    stepped_s = max(sum(rank.warmup_s) + sum(rank.step_s) for rank in launch.ranks)
+    return max(0.0, launch.wall_s - stepped_s)
 
 
 def _p95(values: Sequence[float]) -> float:

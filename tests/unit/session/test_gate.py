@@ -207,6 +207,18 @@ def test_a_stored_figure_is_rounded_where_it_is_noise():
     assert stored.launches == ({"step_time": 0.01234568, "control": 0.009876543},)
 
 
+@pytest.mark.parametrize(
+    ("overheads", "stored"),
+    [([4.00001, 90.0, 3.0], 4.0), ([None, 3.5], 3.5), ([None], None)],
+    ids=["the typical launch", "of those that have it", "an older file"],
+)
+def test_a_session_keeps_what_its_launches_took_beyond_their_steps(overheads, stored):
+    (row,) = summaries_of({ONE.id: make_measurement(ONE, [0.01])})[ONE.id]
+    rows = [msgspec.structs.replace(row, overhead_s=overhead) for overhead in overheads]
+
+    assert as_session(rows, make_environment(), "2026-11-21").overhead_s == stored
+
+
 def test_the_drift_since_the_first_baseline_is_told_once_the_level_was_moved(baseline):
     moved = msgspec.structs.replace(
         baseline.cases[ONE.id],

@@ -41,6 +41,14 @@ def test_the_budget_is_divided_by_what_a_launch_took_in_the_baseline():
     assert looks_of([ONE], baseline, budget_s=0) == {ONE.id: (5,)}
 
 
+def test_launches_that_take_long_to_start_leave_room_for_fewer():
+    """60 steps of a millisecond on GPUs, which took 4 s a launch in the baseline."""
+    session = msgspec.structs.replace(make_session([0.001]), overhead_s=4.0)
+    baseline = make_baseline({ONE.id: make_case_baseline(ONE, session)})
+
+    assert looks_of([ONE], baseline, budget_s=60) == {ONE.id: (5, 10)}
+
+
 def test_only_an_open_case_takes_more():
     findings = [open_finding(ONE), make_finding(TWO, Outcome.PASS, launches=5)]
 
