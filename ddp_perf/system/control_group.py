@@ -1,5 +1,7 @@
 """What the control group of this process was denied: CPU time by a quota, and memory.
 
+Counters are read at two moments; what was denied in between is a share.
+
 Both versions of control groups (cgroups(7)). A quota may be set on the process's own group or
 on any above it, so each is read, as far up as this process can see: in a container, up to the
 container's own.
@@ -12,12 +14,53 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from ddp_perf.core.conditions import share
+
 
 class CpuUse(msgspec.Struct, frozen=True, kw_only=True):
     """CPU seconds of one group so far, over all of its cores."""
 
     used: float
     throttled: float
+
+
+class GroupReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters at one moment. Empty or None: not known."""
+
+    cpu_uses: dict[Path, CpuUse] = {}  # of the own control group and of each above it
+    memory_stall_s: float | None = None
+
+
+def read_group() -> GroupReading:
+    """Read the counters of the own group, now."""
+    return GroupReading(cpu_uses=read_cpu_use(), memory_stall_s=read_memory_stall_s())
+
+
+def quota_share(before: GroupReading, after: GroupReading) -> float | None:
+    """Return the share of the CPU time that the group wanted and was denied, in the group of its
+    own or above where that is largest; None where no group counts it.
+    """
+    shares = [
+        _denied(before.cpu_uses[group], use)
+        for group, use in after.cpu_uses.items()
+        if group in before.cpu_uses
+    ]
+    return max(shares, default=None)
+
+
+def memory_share(before: GroupReading, after: GroupReading, wall_s: float) -> float | None:
+    """Return the share of the time in which some process waited for memory, or None."""
+    if before.memory_stall_s is None or after.memory_stall_s is None:
+        return None
+    return share(after.memory_stall_s - before.memory_stall_s, wall_s)
+
+
+def _denied(before: CpuUse, after: CpuUse) -> float:
+    """Of the time that the group's processes wanted to run, over all cores: both counters add
+    up the cores, so neither their number nor that of the ranks matters.
+    """
+    throttled_s = after.throttled - before.throttled
+    return share(throttled_s, after.used - before.used + throttled_s)
 
 
 def read_cpu_use(root: Path = Path("/")) -> dict[Path, CpuUse]:

@@ -88,6 +88,31 @@ def read_health(uuid: str) -> GpuHealth:
         return GpuHealth(uuid=uuid)
 
 
+def read_counters(uuid: str) -> GpuHealth:
+    """Return what the driver counts of one GPU, or one MIG slice, and nothing else: so few calls
+    that they fit between two steps.
+    """
+    try:
+        with _nvml():
+            handle = _call("nvmlDeviceGetHandleByUUID", uuid)
+            return GpuHealth(
+                uuid=uuid,
+                heat_s=_held_by_heat_s(_card(handle)),
+                energy_j=_energy_j(handle),
+                ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+            )
+    except pynvml.NVMLError:
+        return GpuHealth(uuid=uuid)
+
+
+def keep_open() -> None:
+    """Leave NVML initialised until this process ends, where there is one: it counts who uses it,
+    so that later readings only count up and down, and take no time to initialise it.
+    """
+    with contextlib.suppress(pynvml.NVMLError):
+        _call("nvmlInit")
+
+
 def cores_near(uuid: str) -> tuple[int, ...]:
     """Return the cores of the GPU's NUMA node; empty where NVML does not report them."""
     try:
@@ -95,6 +120,26 @@ def cores_near(uuid: str) -> tuple[int, ...]:
             return _cores_near(_card(_call("nvmlDeviceGetHandleByUUID", uuid)))
     except pynvml.NVMLError:
         return ()
+
+
+def nvml_uuid(cuda_uuid: str, mask: str | None) -> str:
+    """Return what NVML calls the device that CUDA gives this UUID, which has no prefix there.
+
+    Of a MIG slice CUDA may give the UUID of the slice or, by its version, that of the card. A
+    process sees one slice at most: the one that ``mask`` names, or else the card's first.
+    """
+    whole, cut = f"GPU-{cuda_uuid}", f"MIG-{cuda_uuid}"
+    try:
+        with _nvml():
+            if _optional("nvmlDeviceGetHandleByUUID", cut) is not None:
+                return cut
+            card = _call("nvmlDeviceGetHandleByUUID", whole)
+            uuids = [_call("nvmlDeviceGetUUID", one) for one in _slices(card)]
+    except pynvml.NVMLError:
+        return whole
+    first = (mask or "").split(",")[0].strip()
+    named = [uuid for uuid in uuids if first and uuid.startswith(first)]
+    return next(iter(named or uuids), whole)
 
 
 @contextlib.contextmanager
@@ -262,7 +307,6 @@ def _read_health(uuid: str) -> GpuHealth:
     clock, link = "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrPcieLink"
     memory = _optional("nvmlDeviceGetMemoryInfo", handle) if has_own_memory else None
     power_mw = _optional("nvmlDeviceGetPowerUsage", handle) if has_own_power else None
-    energy_mj = _optional("nvmlDeviceGetTotalEnergyConsumption", handle) if has_own_power else None
     return GpuHealth(
         uuid=uuid,
         throttle=_held_down_by(card),
@@ -271,7 +315,7 @@ def _read_health(uuid: str) -> GpuHealth:
         sm_clock_mhz=_optional(clock, card, pynvml.NVML_CLOCK_SM),
         memory_clock_mhz=_optional(clock, card, pynvml.NVML_CLOCK_MEM),
         power_w=_thousandth(power_mw),
-        energy_j=_thousandth(energy_mj),
+        energy_j=_energy_j(handle),
         ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
         ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
         pcie_generation=_optional(f"{link}Generation", card),
@@ -296,6 +340,13 @@ def _card(handle: Any) -> Any:
 def _is_cut(card: Any) -> bool:
     mig = _optional("nvmlDeviceGetMigMode", card)
     return bool(mig and mig[0])
+
+
+def _energy_j(handle: Any) -> float | None:
+    """Return None of a slice, and of a card that is cut into slices: the card counts for all."""
+    if _is_slice(handle) or _is_cut(handle):
+        return None
+    return _thousandth(_optional("nvmlDeviceGetTotalEnergyConsumption", handle))
 
 
 def _processes(handle: Any) -> tuple[GpuProcess, ...] | None:

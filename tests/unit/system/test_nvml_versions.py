@@ -15,7 +15,14 @@ import ddp_perf.cli.doctor as command
 from ddp_perf.core.gpu import GpuHealth, GpuProcess
 from ddp_perf.system import nvml
 from ddp_perf.system.host_state import HostState
-from ddp_perf.system.nvml import NvmlReader, cores_near, read_health
+from ddp_perf.system.nvml import (
+    NvmlReader,
+    cores_near,
+    keep_open,
+    nvml_uuid,
+    read_counters,
+    read_health,
+)
 from ddp_perf.system.rank_watch import RankWatch
 from tests.builders import FakeLauncher, make_gpu_machine
 from tests.recordings import FakeNvml, RecordedReader
@@ -165,7 +172,9 @@ def test_doctor_and_the_watch_of_a_rank_go_on_with_the_rest(name, monkeypatch):
         break_it()
 
         assert command.diagnose(NvmlReader()).abilities
-        watched = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False, gpu=UUID).watched()
+        watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False, gpu=UUID)
+        watch.begin()
+        watched = watch.watched()
         assert watched.conditions.gpu_errors in (None, False)
 
 
@@ -272,6 +281,52 @@ def test_neighbours_on_the_other_slices_are_not_held_against_a_rank(monkeypatch)
     found = read_health(card)
 
     assert (found.processes, found.memory_used) == (None, None)
+
+
+@pytest.mark.parametrize("mask", [None, "0"])
+def test_a_slice_is_found_by_its_own_uuid_and_by_its_cards(monkeypatch, mask):
+    """Which of them CUDA gives depends on its version."""
+    slice_, card = on_mig(monkeypatch)
+
+    assert nvml_uuid(slice_.removeprefix("MIG-"), mask) == slice_
+    assert nvml_uuid(card.removeprefix("GPU-"), mask) == slice_
+
+
+def test_of_several_slices_the_one_that_is_shown_is_meant(monkeypatch):
+    _, card = on_mig(monkeypatch)
+    second = RecordedReader.of("a100-mig").machine().gpus[1].uuid
+
+    assert nvml_uuid(card.removeprefix("GPU-"), second[:12]) == second
+    assert nvml_uuid(card.removeprefix("GPU-"), f"{second},{card}") == second
+
+
+def test_a_whole_gpu_and_one_that_nvml_does_not_know_keep_their_own_uuid(monkeypatch):
+    FakeNvml(make_gpu_machine("NVIDIA H200")).install(monkeypatch)
+
+    assert nvml_uuid("0abc-0000", None) == "GPU-0abc-0000"
+    assert nvml_uuid("9abc-0000", None) == "GPU-9abc-0000"
+
+
+def test_counters_are_those_of_a_whole_reading(monkeypatch):
+    """They are read between two steps: energy, heat and memory errors, and nothing else."""
+    now = GpuHealth(
+        uuid="GPU-0abc-0000", heat_s=2.0, energy_j=5e5, ecc_uncorrected=1, temperature_c=60
+    )
+    FakeNvml(make_gpu_machine("NVIDIA H200"), [now]).install(monkeypatch)
+
+    found = read_counters(now.uuid)
+
+    assert found == msgspec.structs.replace(now, temperature_c=None)
+    assert read_counters("GPU-9") == GpuHealth(uuid="GPU-9")
+
+
+def test_kept_open_nvml_is_not_initialised_by_every_reading(monkeypatch):
+    fake = FakeNvml(make_gpu_machine("NVIDIA H200")).install(monkeypatch)
+    keep_open()
+
+    read_counters("GPU-0abc-0000")
+
+    assert fake.open == 1
 
 
 def test_the_cores_near_a_slice_are_those_near_its_card(monkeypatch):

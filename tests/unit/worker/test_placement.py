@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import pytest
+import torch
 
 from ddp_perf.errors import LaunchError
+from ddp_perf.worker import placement
 from ddp_perf.worker.placement import check_devices, cores_beside, cores_of_rank
-from tests.builders import make_case
-from tests.recordings import RECORDED, RecordedReader
+from tests.builders import make_case, make_gpu_machine
+from tests.recordings import RECORDED, FakeNvml, RecordedReader
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,30 @@ def test_a_rank_without_a_gpu_of_its_own_is_an_error_with_the_remedy(rank, count
 
 def test_as_many_gpus_as_ranks_are_enough():
     check_devices(1, 2, None)
+
+
+@pytest.fixture
+def one_gpu(monkeypatch):
+    """A machine with one GPU; what the rank would set is noted, and nothing is set."""
+    noted = {}
+    FakeNvml(make_gpu_machine("NVIDIA H200", cores=(4, 5))).install(monkeypatch)
+    for owner, name, stand_in in (
+        (torch.cuda, "device_count", lambda: 1),
+        (torch.cuda, "set_device", lambda device: None),
+        (torch.cuda, "get_device_name", lambda rank: "NVIDIA H200"),
+        (placement, "device_uuid", lambda rank: "0abc-0000"),
+        (os, "sched_setaffinity", lambda pid, cores: noted.update(cores=tuple(cores))),
+        (placement, "allowed_cores", lambda: tuple(range(8))),
+        (torch, "set_num_threads", lambda count: noted.update(threads=count)),
+    ):
+        monkeypatch.setattr(owner, name, stand_in)
+    return noted
+
+
+@pytest.mark.parametrize(("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4)])
+def test_a_rank_on_a_gpu_has_as_many_threads_as_its_case_says(one_gpu, env, threads):
+    """torch's default would be all cores of the machine, in each of eight ranks."""
+    placed = placement.place(make_case(tier="gpu", env=env), 0)[1]
+
+    assert one_gpu == {"threads": threads, "cores": (4, 5)}
+    assert placed.device_id == "GPU-0abc-0000"
