@@ -79,6 +79,6 @@ def test_what_is_no_suspect_is_never_confirmed():
 
 
 def test_a_first_stored_session_has_none_before_it_and_confirms_nothing():
-    verdict = findings(stored=[1.0], current=1.35)["step_time"].verdict
+    verdict = findings(stored=[1.0], current=1.3)["step_time"].verdict
 
     assert verdict.outcome is Outcome.SUSPECT
