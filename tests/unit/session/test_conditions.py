@@ -228,3 +228,36 @@ def test_quiet_launches_leave_a_finding_as_it_is():
     finding = make_finding(TWO, Outcome.PASS)
 
     assert qualified(finding, {TWO.id: measured(TWO, QUIET, QUIET)}) is finding
+
+
+def test_the_most_frequent_cause_is_named_first_and_of_as_frequent_ones_the_larger():
+    conditions = [
+        RankConditions(stolen=0.2),
+        RankConditions(stolen=0.2, foreign=0.1, slow_clock=0.3),
+        RankConditions(foreign=0.9, slow_clock=0.4),
+        RankConditions(stolen=0.2),
+    ]
+
+    causes = disturbance(*conditions).causes
+
+    # Of three launches and two: of the latter, one took up to 90 %, the other up to 40 %.
+    assert [cause.split(" ")[1] for cause in causes] == ["hypervisor", "processes", "cores'"]
+
+
+def test_a_cause_is_told_by_its_median_share():
+    conditions = [RankConditions(foreign=share) for share in (0.2, 0.3, 0.9)]
+
+    assert disturbance(*conditions).causes[0].startswith("other processes took 30 %")
+
+
+@pytest.mark.parametrize(("disturbed", "more"), [(2, 2), (3, 4)])
+def test_as_many_more_launches_are_asked_for_as_would_outweigh_the_disturbed(disturbed, more):
+    """A majority of three launches and those that follow must have been left alone."""
+    conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
+    finding = make_finding(TWO, Outcome.PASS)
+
+    verdict = qualified(finding, {TWO.id: measured(TWO, *conditions)}).verdict
+
+    assert verdict.more_launches == more
+    assert not disturbance(*conditions, *[QUIET] * more).prevails
+    assert disturbance(*conditions, *[QUIET] * (more - 1)).prevails

@@ -250,7 +250,7 @@ def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
     assert "--save-baseline=append" in found.reason
 
 
-@pytest.mark.parametrize(("count", "spoken_of"), [(2, False), (6, True)])
+@pytest.mark.parametrize(("count", "spoken_of"), [(2, False), (3, True), (6, True)])
 def test_the_control_speaks_only_from_three_nights_on(baseline, count, spoken_of):
     case = baseline.cases[ONE.id]
     few = msgspec.structs.replace(case, sessions=case.sessions[:count])

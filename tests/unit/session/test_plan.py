@@ -95,3 +95,19 @@ def test_one_unknown_case_leaves_the_time_unknown():
     baseline = make_baseline({"a": make_case_baseline(known)})
 
     assert estimate_s(plan_of([known, unknown], []), baseline) is None
+
+
+def test_flight_records_of_a_hang_go_under_the_root_by_case(tmp_path):
+    one, two = plan_of([case_with(1, "a"), case_with(1, "b")], [], root=tmp_path)
+    (nowhere,) = plan_of([case_with(1, "a")], [])
+
+    assert one.records != two.records
+    assert one.records.startswith(str(tmp_path))
+    assert nowhere.records is None
+
+
+def test_a_case_stored_without_a_session_has_no_estimate():
+    case = case_with(1, "a")
+    published = msgspec.structs.replace(make_case_baseline(case), sessions=())
+
+    assert estimate_s(plan_of([case], []), make_baseline({"a": published})) is None
