@@ -26,6 +26,7 @@ REACHED_BY = {
     "strategies/hooks/hierarchical.py": HOOKS,
     "strategies/hooks/hook.py": HOOKS,
     "strategies/hooks/topk.py": HOOKS,
+    "strategies/hooks/compression.py": HOOKS,
     "strategies/hooks/post_local_sgd.py": HOOKS,
     "strategies/ddp.py": ("test_ddp", "test_accumulation", "test_buffers", "test_unused"),
     "strategies/fsdp.py": ("test_fsdp", "test_precision", "test_accumulation"),
@@ -95,7 +96,14 @@ MUTANTS = (
         file="strategies/hooks/topk.py",
         line="unsent += buffer",
         becomes="unsent.copy_(buffer)",
-        kills=(r"sends_later_what_it_did_not_send",),
+        kills=(r"lossy_hook.*topk",),
+    ),
+    Mutant(
+        name="PowerSGD: error feedback dropped",
+        file="strategies/hooks/compression.py",
+        line="start_powerSGD_iter=options.start_step,",
+        becomes="start_powerSGD_iter=options.start_step, use_error_feedback=False,",
+        kills=(r"lossy_hook.*powersgd",),
     ),
     Mutant(
         name="Top-K: sent values are kept, too",

@@ -157,7 +157,7 @@ def test_a_server_whose_messages_are_in_another_language(tmp_path):
             database.writing() as connection,
         ):
             connection.exec_driver_sql(
-                "DO $$ BEGIN RAISE 'Zeitüberschreitung' USING ERRCODE = 'lock_not_available'; END $$"
+                "DO $$ BEGIN RAISE 'Zeitüberschreitung' USING ERRCODE = '55P03'; END $$"
             )
 
 
