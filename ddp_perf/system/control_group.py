@@ -9,6 +9,7 @@ container's own.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path, PurePosixPath
 
@@ -77,7 +78,7 @@ def read_cpu_use(root: Path = Path("/")) -> dict[Path, CpuUse]:
 def _version_1(group: Path, account: Path) -> CpuUse | None:
     try:
         throttled_ns = _fields(group / "cpu.stat")["throttled_time"]
-        used_ns = int((account / "cpuacct.usage").read_text())
+        used_ns = int((account / "cpuacct.usage").read_text(encoding="utf-8"))
     except (OSError, KeyError):
         return None
     return CpuUse(used=used_ns / 1e9, throttled=throttled_ns / 1e9)
@@ -93,7 +94,7 @@ def _version_2(group: Path) -> CpuUse | None:
 
 def _fields(path: Path) -> dict[str, int]:
     """Lines such as ``usage_usec 123``."""
-    rows = (line.split() for line in path.read_text().splitlines())
+    rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {name: int(value) for name, value in rows}
 
 
@@ -104,7 +105,7 @@ def read_memory_stall_s(root: Path = Path("/")) -> float | None:
     own = group_directories("", root)[:1]
     for file in (*(group / "memory.pressure" for group in own), root / "proc/pressure/memory"):
         try:
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
         except OSError:  # no such file, or the kernel was told not to keep it
             continue
         if match := re.search(r"^some .*\btotal=(\d+)", text, flags=re.MULTILINE):
@@ -118,8 +119,9 @@ def group_directories(controller: str, root: Path = Path("/")) -> list[Path]:
     ``controller``: of version 1, as "cpu"; "" stands for version 2.
     """
     try:
-        groups = (root / "proc/self/cgroup").read_text()
-        mounts = (root / "proc/self/mountinfo").read_text()
+        # Paths, which the kernel does not encode.
+        groups = os.fsdecode((root / "proc/self/cgroup").read_bytes())
+        mounts = os.fsdecode((root / "proc/self/mountinfo").read_bytes())
     except OSError:
         return []
     group, mount = _own_group(groups, controller), _mount(mounts, controller)

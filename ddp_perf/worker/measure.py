@@ -149,7 +149,11 @@ def _peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
     if status.exists():
-        match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), flags=re.MULTILINE)
+        match = re.search(
+            r"^VmHWM:\s+(\d+) kB$",
+            status.read_text(encoding="utf-8", errors="replace"),
+            flags=re.MULTILINE,
+        )
         if match:
             return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -82,7 +82,7 @@ def run_rank(
     os.setpgid(0, 0)  # so that whatever this rank starts can be killed with it
     files = RankFiles(directory=directory, rank=rank)
     _redirect_output(files.output)
-    stacks = files.stacks.open("w")
+    stacks = files.stacks.open("w", encoding="utf-8")
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
     answer_questions(questions)
     try:
