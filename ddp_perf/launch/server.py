@@ -32,8 +32,8 @@ def main(descriptor: int, parent: int, directory: Path, preloaded: Sequence[str]
     runtime = _runtime()
     for workload in preloaded:
         find_builder(workload)
-    if thread_count() != 1:
-        raise RuntimeError("more than one thread after the imports: forked ranks would hang")
+    if (unfit := _unfit_to_be_forked()) is not None:
+        sys.exit(unfit)  # the last line of its output, which the driver shows
     driver = Connection(descriptor)
     driver.send_bytes(msgspec.json.encode(runtime))
     gc.collect()
@@ -47,9 +47,23 @@ def main(descriptor: int, parent: int, directory: Path, preloaded: Sequence[str]
         driver.send_bytes(msgspec.json.encode(outcome))
 
 
+def _unfit_to_be_forked() -> str | None:
+    """Return why ranks cannot be forked from this process and the remedy, or None if they can."""
+    import torch
+
+    remedy = "start it without what runs beside it (sitecustomize, .pth files, LD_PRELOAD)"
+    if thread_count() != 1:
+        return f"more than one thread after the imports, and forked ranks would hang: {remedy}"
+    if torch.cuda.is_initialized():
+        return f"CUDA was initialised before ranks were forked, and none could use it: {remedy}"
+    return None
+
+
 def _runtime() -> Runtime:
     import torch
     import torch._dynamo  # DDP imports it: 1.2 s in every rank if it is not here already
+
+    from ddp_perf.torch_compat import cudnn_version
 
     cuda = torch.version.cuda
     has_nccl = cuda is not None and torch.distributed.is_nccl_available()
@@ -58,7 +72,7 @@ def _runtime() -> Runtime:
         python=".".join(map(str, sys.version_info[:3])),
         torch=str(torch.__version__),
         cuda=cuda,
-        cudnn=str(torch.backends.cudnn.version()) if cuda else None,  # type: ignore[no-untyped-call]
+        cudnn=cudnn_version() if cuda else None,
         nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,  # type: ignore[no-untyped-call]
         blas=blas[1] if blas else None,
     )
