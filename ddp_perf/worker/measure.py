@@ -18,7 +18,7 @@ from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.collective import CollectiveSteps
 from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.graph import is_captured
-from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.heartbeat import Heartbeats, Phase
 from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.profile import profile_steps
 from ddp_perf.worker.steps import Steps
@@ -50,6 +50,7 @@ def measure(
             gpu=placement.device_id if on_gpu else None,
         )
         step_s, cpu_s = timed_steps(steps, case.schedule.steps, device)
+        steps.enter(Phase.AFTER)
         watched = watch.watched()
         peak_memory = _peak_memory(device)  # before anything else can raise it
         facts = steps.facts()
@@ -106,6 +107,7 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> tuple[list[fl
     gc.collect()
     gc.disable()
     dist.barrier()
+    steps.enter(Phase.TIMED)
     clock.mark()
     timer.mark()
     for _ in range(count):
@@ -113,6 +115,7 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> tuple[list[fl
         clock.mark()
         timer.mark()
     gc.enable()
+    steps.enter(Phase.FOLLOWED)
     return clock.intervals_s(steps.beat), timer.intervals_s()
 
 

@@ -80,6 +80,7 @@ def run_rank(
     ``os._exit``: interpreter shutdown after a process group is where torch hangs or aborts.
     """
     die_with_parent(parent)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the server ignores
     os.setpgid(0, 0)  # so that whatever this rank starts can be killed with it
     files = RankFiles(directory=directory, rank=rank)
     _redirect_output(files.output)
