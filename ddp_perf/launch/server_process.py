@@ -55,26 +55,38 @@ class ServerProcess:
         memory = open_pulse_memory()
         self._pulse = Pulse(memory)
         ours, theirs = socket.socketpair()
-        with theirs, os.fdopen(memory), self._output.open("wb") as output:
-            descriptors = theirs.fileno(), memory
-            self._process = subprocess.Popen(
-                [
-                    *(interpreter, "-m", "ddp_perf.launch.server"),
-                    *(*map(str, descriptors), str(os.getpid()), str(directory), *preloaded),
-                ],
-                env=server_environment(environ),
-                pass_fds=descriptors,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C is the driver's to handle
-            )
         self._connection = Connection(ours.detach())
+        with theirs, os.fdopen(memory):
+            self._process = self._run(interpreter, environ, (theirs.fileno(), memory), preloaded)
         try:
             self.runtime = self._started(interpreter)
         except BaseException:  # Ctrl-C while torch is imported, too
             self.close()
             raise
+
+    def _run(
+        self,
+        interpreter: str,
+        environ: Mapping[str, str],
+        descriptors: tuple[int, int],
+        preloaded: Sequence[str],
+    ) -> subprocess.Popen[bytes]:
+        arguments = *descriptors, os.getpid(), self.directory, *preloaded
+        with self._output.open("wb") as output:
+            try:
+                return subprocess.Popen(
+                    [interpreter, "-m", "ddp_perf.launch.server", *map(str, arguments)],
+                    env=server_environment(environ),
+                    pass_fds=descriptors,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # Ctrl-C is the driver's to handle
+                )
+            except OSError as error:
+                raise LaunchError(
+                    f"the forkserver ({interpreter}) cannot be started: {error.strerror}"
+                ) from None
 
     def _started(self, interpreter: str) -> Runtime:
         try:
