@@ -147,7 +147,9 @@ class ServerProcess:
 
     def output_tail(self, lines: int = 20) -> str:
         """Return the last lines that the server wrote on stdout and stderr."""
-        text = self._output.read_text(errors="replace") if self._output.exists() else ""
+        if not self._output.exists():
+            return ""
+        text = self._output.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
 
 
