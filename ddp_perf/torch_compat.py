@@ -36,7 +36,7 @@ def flight_recorder_variable() -> str:
     Before 2.8 only the older name is read, and nothing is recorded by default; later versions
     warn of it.
     """
-    newer = torch.__version__ >= (2, 8)
+    newer = torch.__version__ >= "2.8"  # of type TorchVersion, which compares as versions do
     return "TORCH_FR_BUFFER_SIZE" if newer else "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 

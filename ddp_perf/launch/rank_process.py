@@ -23,7 +23,7 @@ _REPORT = msgspec.json.Decoder(RankError | RankDone)
 # How long the kernel may take to clear an ended process away, which it cannot do at all with one
 # in an uninterruptible wait. Contexts of eight GPUs and their memory take longer.
 REAPED_S: dict[Tier, float] = {"cpu": 5.0, "gpu": 30.0}
-_REAP_SLICE_S = 0.2  # the supervisor has others to look after
+_POLLS, _POLL_S = 200, 0.001  # then the supervisor looks after the others again
 
 
 class RankProcess:
@@ -100,10 +100,22 @@ class RankProcess:
             if self.ended_at is None:
                 self.ended_at = time.monotonic()
                 self._kill_group()  # before it is reaped: its pid is still its own
-            self._process.join(_REAP_SLICE_S)
-            self.exit_code = self._process.exitcode
+            self.exit_code = self._reap()
             overdue = time.monotonic() - self.ended_at > self._reaped_s
             self._gone = self.exit_code is not None or overdue
+
+    def _reap(self) -> int | None:
+        """Return the exit code, or None if the kernel is not done with the process.
+
+        A process closes its files, which is noticed, before it can be reaped; ``join``, whatever
+        its timeout, would wait for as long as the driver of a GPU takes in between.
+        """
+        for _ in range(_POLLS):
+            code = self._process.exitcode
+            if code is not None:
+                return code
+            time.sleep(_POLL_S)
+        return None
 
     def note_progress(self, progress: Progress, now: float) -> None:
         if progress != self.progress:

@@ -61,7 +61,7 @@ def _unfit_to_be_forked() -> str | None:
     remedy = "start it without what runs beside it (sitecustomize, .pth files, LD_PRELOAD)"
     if thread_count() != 1:
         return f"more than one thread after the imports, and forked ranks would hang: {remedy}"
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return f"CUDA was initialised before ranks were forked, and none could use it: {remedy}"
     return None
 
