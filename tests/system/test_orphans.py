@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -91,6 +92,13 @@ def _parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
+def _ignores_sigterm(pid):
+    (mask,) = re.findall(
+        r"^SigIgn:\s+(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
+    )
+    return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def _all_end(descriptors, within_s):
     """Whether every process behind a pidfd ends in time; waits on nothing else."""
     waiting = set(descriptors)
@@ -150,3 +158,14 @@ def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(
     assert "See what stops processes here" in failure["detail"]
     assert after["type"] == "result"
     assert driver.wait() == 0
+
+
+def test_a_sigterm_to_every_process_of_a_job_is_the_drivers_to_handle(start):
+    """A scheduler sends it to all. The server lives on, or its end would be a failed launch."""
+    driver, server, _ = start("training")
+    ranks = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
+
+    assert not _ignores_sigterm(driver.pid)
+    assert _ignores_sigterm(server)
+    assert len(ranks) == 2
+    assert not any(_ignores_sigterm(rank) for rank in ranks)
