@@ -32,10 +32,21 @@ def broadcast_buffers_argument(broadcast: bool) -> dict[str, Any]:
     return {"broadcast_buffers": False}
 
 
+def flight_recorder_variable() -> str:
+    """Return the variable by which this version takes how many collectives it records.
+
+    Before 2.8 only the older name is read, and nothing is recorded by default; later versions
+    warn of it.
+    """
+    newer = torch.__version__ >= "2.8"  # of type TorchVersion, which compares as versions do
+    return "TORCH_FR_BUFFER_SIZE" if newer else "TORCH_NCCL_TRACE_BUFFER_SIZE"
+
+
 def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
     """Collectives that this process has issued, oldest first, from any thread.
 
-    Empty where this version records none for ``backend``, or TORCH_FR_BUFFER_SIZE is 0.
+    Empty where this version records none for ``backend``, or its
+    ``flight_recorder_variable`` is 0.
     NCCL keeps a recorder of its own.
     """
     name = "_dump_nccl_trace_json" if "nccl" in backend else "_dump_fr_trace_json"
@@ -44,6 +55,16 @@ def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
         return []
     entries: list[dict[str, Any]] = json.loads(dump()).get("entries", [])
     return entries
+
+
+def cudnn_version() -> str | None:
+    """Return cuDNN's version, or None where torch has none, without touching a GPU.
+
+    ``torch.backends.cudnn.version()`` asks the GPUs whether they go with it (2.13 does), which
+    initialises CUDA in this process.
+    """
+    cudnn: Any = getattr(torch._C, "_cudnn", None)
+    return None if cudnn is None else str(cudnn.getVersionInt())
 
 
 def set_tf32(allowed: bool) -> None:

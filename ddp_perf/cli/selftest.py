@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -26,7 +26,7 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.report.selftest import selftest_json, selftest_text
 from ddp_perf.report.text import describe_launch_failure
-from ddp_perf.session.environment import describe_environment
+from ddp_perf.session.environment import check_runtime, describe_environment
 from ddp_perf.session.power_curve import Conclusion, PowerCurve
 from ddp_perf.session.selftest import SelftestRequest, measure
 from ddp_perf.session.selftest_log import SelftestLog, conditions_of
@@ -35,6 +35,7 @@ from ddp_perf.stats.budget import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.lease import machine_lease
+from ddp_perf.system.termination import sigterm_calls
 
 _CONFIGS, _BASELINES = Path("bench_configs"), Path("baselines")
 _LEASE_PATIENCE_S = 600
@@ -44,7 +45,7 @@ _EXIT_CODES = {
     Conclusion.CANNOT_GATE: ExitCode.UNDECIDED,
     Conclusion.TOO_SHORT: ExitCode.UNDECIDED,
 }
-_INTERRUPTED = 130  # what a shell says of Ctrl-C
+_INTERRUPTED, _TERMINATED = 130, 143  # what a shell says of Ctrl-C and of SIGTERM
 
 
 def selftest(
@@ -100,6 +101,7 @@ def selftest(
         progress = stack.enter_context(BudgetProgress(budget_s))
         launcher = stack.enter_context(contextlib.closing(ForkserverLauncher()))
         runtime = launcher.runtime(case)
+        check_runtime(case.tier, runtime, capacity.machine)
         environment = describe_environment(capacity, case.tier, runtime, Path.cwd())
         log = SelftestLog(output / "launches.jsonl", conditions_of(case, environment))
         stack.enter_context(contextlib.closing(log))
@@ -151,13 +153,27 @@ def _measure(
     request: SelftestRequest, log: SelftestLog, launcher: Launcher, progress: BudgetProgress
 ) -> tuple[str, int] | None:
     """Why it ended before its time, and the exit code of that; None where it did not."""
+    go_on = "the same command goes on from here"
     try:
-        failure = measure(request, log, launcher, until=progress.until, on_launch=progress.launched)
+        with sigterm_calls(_raise_terminated):
+            failure = measure(
+                request, log, launcher, until=progress.until, on_launch=progress.launched
+            )
     except KeyboardInterrupt:
-        return "interrupted; the same command goes on from here", _INTERRUPTED
+        return f"interrupted; {go_on}", _INTERRUPTED
+    except _TerminatedError:
+        return f"ended by SIGTERM at launch {1 + len(log.launches)}; {go_on}", _TERMINATED
     if failure is not None:
         return describe_launch_failure(failure), ExitCode.UNDECIDED
     return None
+
+
+class _TerminatedError(BaseException):
+    """SIGTERM came. No ``Exception``, as KeyboardInterrupt is none."""
+
+
+def _raise_terminated() -> NoReturn:
+    raise _TerminatedError
 
 
 def _write(curve: PowerCurve, output: Path) -> list[Path]:

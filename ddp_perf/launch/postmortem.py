@@ -9,13 +9,20 @@ import signal
 import time
 from collections.abc import Sequence
 
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import FailureKind, LaunchFailure
 from ddp_perf.launch.flight_records import flight_records
 from ddp_perf.launch.rank_process import RankProcess
 from ddp_perf.system.processes import describe_state, state_of
+from ddp_perf.worker.heartbeat import Phase, Progress
 from ddp_perf.worker.rank import STACK_SIGNAL, RankError
 
+_PHASES = {
+    Phase.START: "before its first timed step",
+    Phase.WARM_UP: "while it warmed up, before its first timed step",
+    Phase.AFTER: "after the timed steps, while it looked into some more",
+}
 _STACKS_S = 0.5
 _OUTPUT_LINES = 20
 
@@ -36,28 +43,61 @@ def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> La
 
 
 def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
-    """The rank that the others wait for: a stopped one, else the one furthest behind."""
+    """Name the rank that the others wait for: a stopped one, else the one furthest behind.
+
+    None is named where several are equally far behind.
+    """
     states = {rank.rank: state_of(rank.pid) for rank in ranks if rank.running}
-    hung = min(
-        (rank for rank in ranks if rank.running),
-        key=lambda rank: (states[rank.rank] != "T", rank.beats, rank.rank),
-    )
-    steps = request.case.schedule.steps
-    # On a GPU the host queues ahead, and beats again as the device gets there.
-    step = min(hung.beats // 2 + 1, steps)
-    where = f"in step {step} of {steps}"
-    if request.case.tier == "cpu" and hung.beats // 2 >= steps:
-        where = "after the timed steps, while it looked into some more"
+    behind = _behind(request.case.tier, [rank for rank in ranks if rank.running], states)
+    hung, *others = behind
+    if not others:
+        who = f"the process is {describe_state(states[hung.rank])}"
+    elif len(behind) == len(states):
+        who = "all ranks stopped there, so none is named"
+    else:
+        who = f"ranks {', '.join(str(rank.rank) for rank in behind)} stopped there, others later"
     return LaunchFailure(
         case_id=request.case.id,
         round=request.round,
         kind="hang",
-        rank=hung.rank,
-        detail=(f"hung {where}: the process is {describe_state(states[hung.rank])}"),
-        output=_output(hung),
+        rank=None if others else hung.rank,
+        detail=f"hung {_where(request.case, hung.progress)}: {who}",
+        output="" if others else _output(hung),
         stacks=_stacks(ranks, states),
         collectives=flight_records(_able(ranks, states), request.records),
     )
+
+
+def _behind(
+    tier: Tier, running: Sequence[RankProcess], states: dict[int, str | None]
+) -> list[RankProcess]:
+    """Return the ranks that are the furthest behind, of the stopped ones where there are any.
+
+    Hosts of GPUs run ahead until their queues are full, each in another place of a step: only
+    whole steps tell them apart.
+    """
+    places = {
+        rank.rank: (
+            rank.progress.beats if tier == "cpu" else (rank.progress.phase, rank.progress.step or 0)
+        )
+        for rank in running
+    }
+    suspects = [rank for rank in running if states[rank.rank] == "T"] or running
+    last = min(places[rank.rank] for rank in suspects)
+    return [rank for rank in suspects if places[rank.rank] == last]
+
+
+def _where(case: Case, progress: Progress) -> str:
+    """Return where a rank was, with the number of its step where that is known."""
+    steps = case.schedule.steps
+    if progress.step is None:
+        return _PHASES[progress.phase]
+    step = f"step {min(max(progress.step, 1), steps)} of {steps}"
+    if progress.step == 0:
+        return f"before {step}"
+    if progress.phase is Phase.TIMED and case.tier == "gpu":
+        return f"as the host queued {step}, which the GPU may not have come to"
+    return f"in {step}"
 
 
 def check_agreement(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure | None:
@@ -98,7 +138,9 @@ def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
         if rank.report.exit_code is not None:
             return "exit", f"exited with code {rank.report.exit_code}"
         return "exception", rank.report.detail
-    code = rank.exit_code or 0
+    code = rank.exit_code
+    if code is None:
+        return "exit", "ended without a result, and the kernel has not cleared it away"
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (out of memory? the kernel's log says so)" if name == "SIGKILL" else ""

@@ -13,15 +13,17 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.core.case import Schedule
+from ddp_perf.core.case import Schedule, Tier
 from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import RankResult
-from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Heartbeats, Phase, Progress
 from ddp_perf.worker.rank import RankDone, RankError, RankFiles, Report, run_rank
 
 _REPORT = msgspec.json.Decoder(RankError | RankDone)
-_BEATS_PER_STEP = 2
-_KILLED_S = 5.0  # a process in an uninterruptible wait outlives even SIGKILL
+# How long the kernel may take to clear an ended process away, which it cannot do at all with one
+# in an uninterruptible wait. Contexts of eight GPUs and their memory take longer.
+REAPED_S: dict[Tier, float] = {"cpu": 5.0, "gpu": 30.0}
+_POLLS, _POLL_S = 200, 0.001  # then the supervisor looks after the others again
 
 
 class RankProcess:
@@ -40,7 +42,8 @@ class RankProcess:
         self.files = RankFiles(directory=directory, rank=rank)
         self.report: Report | None = None
         self.ended_at: float | None = None
-        self.beats = 0
+        self.exit_code: int | None = None  # None with ``running`` False: the kernel holds on to it
+        self.progress = Progress(beats=0, phase=Phase.START, phase_beats=0)
         self.reports, sender = context.Pipe(duplex=False)
         self.recorder, questions = context.Pipe()
         self._process = context.Process(
@@ -53,7 +56,8 @@ class RankProcess:
         self._process.start()
         sender.close()
         questions.close()
-        self.exit_code: int | None = None
+        self._reaped_s = REAPED_S[request.case.tier]
+        self._gone = False
         self._last_progress = time.monotonic()
 
     @property
@@ -67,14 +71,18 @@ class RankProcess:
 
     @property
     def running(self) -> bool:
-        return self.ended_at is None
+        """Whether it has not ended, or the kernel may still say how."""
+        return not self._gone
 
     @property
     def failed(self) -> bool:
-        """Reported an error, or ended without delivering a result and exiting with 0."""
+        """Reported an error, or ended without a result, or with another exit code than 0.
+
+        A result without an exit code is no failure: a context that is slow to end has no say.
+        """
         if isinstance(self.report, RankError):
             return True
-        return not self.running and (self.report is None or self.exit_code != 0)
+        return not self.running and (self.report is None or self.exit_code not in (0, None))
 
     @property
     def result(self) -> RankResult:
@@ -89,18 +97,35 @@ class RankProcess:
                 self.report = _REPORT.decode(self.reports.recv_bytes())
                 self._last_progress = time.monotonic()
         if ended and self.running:
-            self.ended_at = time.monotonic()
-            self._kill_group()  # before it is reaped: its pid is still its own
-            self._process.join(_KILLED_S)
-            self.exit_code = self._process.exitcode
+            if self.ended_at is None:
+                self.ended_at = time.monotonic()
+                self._kill_group()  # before it is reaped: its pid is still its own
+            self.exit_code = self._reap()
+            overdue = time.monotonic() - self.ended_at > self._reaped_s
+            self._gone = self.exit_code is not None or overdue
 
-    def note_progress(self, beats: int, now: float) -> None:
-        if beats != self.beats:
-            self.beats, self._last_progress = beats, now
+    def _reap(self) -> int | None:
+        """Return the exit code, or None if the kernel is not done with the process.
+
+        A process closes its files, which is noticed, before it can be reaped; ``join``, whatever
+        its timeout, would wait for as long as the driver of a GPU takes in between.
+        """
+        for _ in range(_POLLS):
+            code = self._process.exitcode
+            if code is not None:
+                return code
+            time.sleep(_POLL_S)
+        return None
+
+    def note_progress(self, progress: Progress, now: float) -> None:
+        if progress != self.progress:
+            self.progress, self._last_progress = progress, now
 
     def overdue(self, schedule: Schedule, now: float) -> bool:
         """Silent for longer than its phase allows: start-up, or one step."""
-        started = self.beats >= _BEATS_PER_STEP
+        if self.ended_at is not None:
+            return False  # the kernel is at work
+        started = self.progress.beats >= BEATS_PER_STEP
         allowed = schedule.step_deadline_s if started else schedule.start_deadline_s
         return now - self._last_progress > allowed
 
@@ -108,17 +133,14 @@ class RankProcess:
         if self.running:
             self._process.terminate()
 
-    def join(self, timeout: float) -> None:
-        if self.running and wait_for([self.sentinel], max(timeout, 0)):
-            self.receive()
-
     def kill(self) -> None:
-        """End it now, with whatever it started, and release what the supervisor holds."""
+        """End it now, with whatever it started."""
         if self.running:
             self._kill_group()
             self._process.kill()
-            self._process.join(_KILLED_S)
-            self.ended_at = time.monotonic()
+
+    def close(self) -> None:
+        """Release what the supervisor holds of it."""
         self.reports.close()
         self.recorder.close()
         if self._process.exitcode is not None:  # else the kernel cannot end it: a lost GPU

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import torch.multiprocessing as multiprocessing
 from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.launch.postmortem import check_agreement, describe_failure, describe_hang
-from ddp_perf.launch.rank_process import RankProcess
+from ddp_perf.launch.rank_process import REAPED_S, RankProcess
 from ddp_perf.worker.heartbeat import Heartbeats
 
 _GRACE_S = 0.2  # for the other ranks to say what they saw, before they are ended
@@ -23,10 +23,11 @@ _TERMINATE_S = 0.2
 
 
 def run_launch(
-    request: LaunchRequest, directory: Path, driver: Connection
+    request: LaunchRequest, directory: Path, driver: Connection, alive: Callable[[], None]
 ) -> LaunchResult | LaunchFailure:
     """Run one launch to its end; every rank is gone when this returns.
 
+    ``alive`` is called once a second at least, so that the driver sees that somebody watches.
     Raises EOFError when the driver hangs up meanwhile.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
@@ -36,10 +37,10 @@ def run_launch(
     ranks: list[RankProcess] = []
     try:
         _start(request, launch_directory, heartbeats, driver, ranks)
-        failure = _watch(request, ranks, heartbeats, driver)
+        failure = _watch(request, ranks, heartbeats, driver, alive)
         failure = failure or check_agreement(request, ranks)
     finally:
-        _end(ranks)
+        _end(ranks, REAPED_S[request.case.tier], alive)
         shutil.rmtree(launch_directory, ignore_errors=True)
     if failure is not None:
         return failure
@@ -65,19 +66,24 @@ def _start(
 
 
 def _watch(
-    request: LaunchRequest, ranks: list[RankProcess], heartbeats: Heartbeats, driver: Connection
+    request: LaunchRequest,
+    ranks: list[RankProcess],
+    heartbeats: Heartbeats,
+    driver: Connection,
+    alive: Callable[[], None],
 ) -> LaunchFailure | None:
     """Wait until every rank has delivered and exited with 0, or one has failed."""
     schedule = request.case.schedule
     tick = min(schedule.start_deadline_s, schedule.step_deadline_s, 4.0) / 4
     while running := [rank for rank in ranks if rank.running]:
+        alive()
         _wait(running, driver, tick)
         if any(rank.failed for rank in ranks):
             _gather(ranks, driver)
             return describe_failure(request, ranks)
         now = time.monotonic()
-        for rank, beats in zip(ranks, heartbeats.read(), strict=True):
-            rank.note_progress(beats, now)
+        for rank, progress in zip(ranks, heartbeats.read(), strict=True):
+            rank.note_progress(progress, now)
         if any(rank.overdue(schedule, now) for rank in running):
             return describe_hang(request, ranks)
     return None
@@ -103,13 +109,25 @@ def _gather(ranks: list[RankProcess], driver: Connection) -> None:
         _wait(running, driver, left)
 
 
-def _end(ranks: list[RankProcess]) -> None:
+def _end(ranks: list[RankProcess], reaped_s: float, alive: Callable[[], None]) -> None:
     """Terminate, then kill, then reap; a rank's own children go with it."""
     for rank in ranks:
         rank.terminate()
-    end = time.monotonic() + _TERMINATE_S
-    for rank in ranks:
-        with contextlib.suppress(TimeoutError):
-            rank.join(end - time.monotonic())
+    _await_ends(ranks, _TERMINATE_S, alive)
     for rank in ranks:
         rank.kill()
+    _await_ends(ranks, reaped_s, alive)
+    for rank in ranks:
+        rank.close()
+
+
+def _await_ends(ranks: list[RankProcess], patience_s: float, alive: Callable[[], None]) -> None:
+    end = time.monotonic() + patience_s
+    while running := [rank for rank in ranks if rank.running]:
+        alive()
+        left = end - time.monotonic()
+        if left <= 0:
+            return
+        wait([rank.sentinel for rank in running], min(left, 1.0))
+        for rank in running:
+            rank.receive()

@@ -69,6 +69,12 @@ class TerminalProgress:
         else:
             self.say(f"{self._suite} {self._done}/{self._launches} {text}")
 
+    def how_far(self) -> str:
+        """Return how much of the newest suite is measured: ``after 3 of 15 launches of quick``."""
+        if not self._done:
+            return "before a launch was done"
+        return f"after {self._done} of {self._launches} launches of {self._suite}"
+
     def end(self) -> None:
         self._stack.close()
         self._bar = None

@@ -7,6 +7,7 @@ import contextlib
 import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -24,6 +25,7 @@ from ddp_perf.report.results import write_results
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.lease import machine_lease
+from ddp_perf.system.termination import sigterm_calls
 from ddp_perf.workloads.corpus import check_texts
 
 _LEASE_PATIENCE_S = 600
@@ -158,6 +160,7 @@ class DdpSession:
                 )
             )
             self._launcher = self._resources.enter_context(contextlib.closing(ForkserverLauncher()))
+            self._resources.enter_context(sigterm_calls(self._end_by_sigterm))
         return run_suite(
             SuiteRequest(
                 suite=suite,
@@ -185,6 +188,10 @@ class DdpSession:
             on_partial=self._note_partial,
             on_judged=functools.partial(self._note_judged, cases),
         )
+
+    def _end_by_sigterm(self) -> NoReturn:
+        """End as Ctrl-C does: what was measured is written, and the exit code is pytest's 2."""
+        pytest.exit(f"ended by SIGTERM {self._progress.how_far()}")
 
     def _note_judged(self, cases: Sequence[Case], result: SuiteResult) -> None:
         """Whatever fails from here on, these are measured."""

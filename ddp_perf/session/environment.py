@@ -11,8 +11,10 @@ from typing import Any
 from ddp_perf.core.case import Tier
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuMachine
+from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
+from ddp_perf.system.cuda_driver import cuda_mismatch
 from ddp_perf.system.gpus import NO_GPUS
 from ddp_perf.system.host import current_commit, host_name
 from ddp_perf.system.variables import training_variables
@@ -40,6 +42,23 @@ def describe_environment(
         variables=training_variables(tier, os.environ),
         **_of_gpus(capacity.machine if on_gpu else NO_GPUS),
     )
+
+
+def check_runtime(tier: Tier, runtime: Runtime, machine: GpuMachine) -> None:
+    """Refuse a torch that cannot use the machine's GPUs, before any rank is started.
+
+    Raises LaunchError where it is built without CUDA or NCCL, or for a newer CUDA than the
+    driver runs.
+    """
+    if tier != "gpu":
+        return
+    if runtime.lacking is not None:
+        raise LaunchError(
+            f"torch {runtime.torch} is built without {runtime.lacking}, which the gpu tier needs:"
+            " install a CUDA build of torch (pytorch.org/get-started), or run -m cpu"
+        )
+    if (mismatch := cuda_mismatch(runtime.cuda, machine.cuda_driver)) is not None:
+        raise LaunchError(mismatch)
 
 
 def _of_gpus(machine: GpuMachine) -> dict[str, Any]:

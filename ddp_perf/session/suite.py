@@ -12,15 +12,14 @@ import msgspec
 from ddp_perf.baselines.save import SaveMode
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.case import Case
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.errors import LaunchError
-from ddp_perf.launch.launcher import Launcher, Runtime
+from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.acknowledging import with_known
 from ddp_perf.session.costs import costs_of
-from ddp_perf.session.environment import describe_environment
+from ddp_perf.session.environment import check_runtime, describe_environment
 from ddp_perf.session.explain import slower_cases
 from ddp_perf.session.gate import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.links import find_links
@@ -84,7 +83,7 @@ def run_suite(
     progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
         runtime = launcher.runtime(request.cases[0])
-        _check_runtime(tier, runtime)
+        check_runtime(tier, runtime, capacity.machine)
         result = request.earlier or SuiteResult(
             suite=request.suite,
             tier=tier,
@@ -123,15 +122,6 @@ def run_suite(
     finally:
         progress.end()
     return result
-
-
-def _check_runtime(tier: Tier, runtime: Runtime) -> None:
-    """Raises LaunchError where torch has no CUDA or no NCCL, before any rank would."""
-    if tier == "gpu" and runtime.lacking is not None:
-        raise LaunchError(
-            f"torch {runtime.torch} is built without {runtime.lacking}, which the gpu tier needs:"
-            " install a CUDA build of torch (pytorch.org/get-started), or run -m cpu"
-        )
 
 
 def _measured_and_judged(

@@ -15,7 +15,7 @@ from ddp_perf.core.collective import FLOAT32, CollectiveStep, size_text
 from ddp_perf.core.result import Unit
 from ddp_perf.errors import CollectiveError
 from ddp_perf.worker.calls import CALLS, ROOT
-from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.heartbeat import Heartbeats, Phase
 from ddp_perf.worker.steps import StepFacts
 
 _PERIOD = 1021  # prime: no chunk of an algorithm is as long, so that none passes for another
@@ -49,6 +49,9 @@ class CollectiveSteps:
 
     def beat(self) -> None:
         self._heartbeats.beat(self._rank)
+
+    def enter(self, phase: Phase) -> None:
+        self._heartbeats.enter(self._rank, phase)
 
     def facts(self) -> StepFacts:
         """The unit makes algorithm bandwidth (nccl-tests: algbw) of the throughput."""

@@ -21,7 +21,7 @@ from ddp_perf.worker.clock import ThreadTimer, step_clock
 from ddp_perf.worker.collective import CollectiveSteps
 from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.graph import is_captured
-from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.heartbeat import Heartbeats, Phase
 from ddp_perf.worker.injection import Injected
 from ddp_perf.worker.pace import is_host_bound, waits_for_gpu
 from ddp_perf.worker.profile import profile_steps
@@ -59,6 +59,7 @@ def measure(
         for _ in range(extra_warmup.again if extra_warmup is not None else 0):
             steps.step()
         timed = timed_steps(steps, case.schedule.steps, device)
+        steps.enter(Phase.AFTER)
         watched = watch.watched()
         peak_memory = _peak_memory(device)  # before anything else can raise it
         profile_steps(steps, request.profiling, rank, device)  # the very steps that were timed
@@ -130,12 +131,14 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
     clock, timer = step_clock(device, count), ThreadTimer()
     gc.disable()
     dist.barrier()
+    steps.enter(Phase.TIMED)
     clock.mark()
     timer.mark()
     for _ in range(count):
         steps.step()
         clock.mark()
         timer.mark()
+    steps.enter(Phase.FOLLOWED)
     enqueued_s = time.perf_counter()
     step_s = clock.intervals_s(steps.beat)
     lead_s = time.perf_counter() - enqueued_s

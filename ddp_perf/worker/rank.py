@@ -21,6 +21,7 @@ from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import RankResult
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.parent_death import die_with_parent
+from ddp_perf.torch_compat import flight_recorder_variable
 from ddp_perf.worker.graph import graph_stream
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
@@ -79,6 +80,7 @@ def run_rank(
     ``os._exit``: interpreter shutdown after a process group is where torch hangs or aborts.
     """
     die_with_parent(parent)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the server ignores
     os.setpgid(0, 0)  # so that whatever this rank starts can be killed with it
     files = RankFiles(directory=directory, rank=rank)
     _redirect_output(files.output)
@@ -146,7 +148,11 @@ def _set_environment(case: Case, rank: int) -> None:
     }
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, "lo")  # one machine: never listen on a public address
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", _RECORDED_COLLECTIVES)
+    if case.tier == "cpu":
+        # torch's own hooks synchronise with any GPU that they see, over gloo too. CUDA is not up
+        # yet: the process is a fresh fork of one that never initialises it.
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ.setdefault(flight_recorder_variable(), _RECORDED_COLLECTIVES)
 
 
 def _describe(error: BaseException) -> RankError:

@@ -8,6 +8,7 @@ import msgspec
 
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.result import Structure, Unit
+from ddp_perf.worker.heartbeat import Phase
 
 
 class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +31,10 @@ class Steps(Protocol):
 
     def beat(self) -> None:
         """Tell the supervisor that this rank gets on."""
+        ...
+
+    def enter(self, phase: Phase) -> None:
+        """Tell the supervisor what comes next."""
         ...
 
     def facts(self) -> StepFacts:

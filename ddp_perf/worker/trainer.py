@@ -14,7 +14,7 @@ from ddp_perf.strategies.registry import apply_strategy
 from ddp_perf.strategies.strategy import Parts
 from ddp_perf.torch_compat import set_tf32
 from ddp_perf.worker.graph import WARM_UPS, captured
-from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.heartbeat import Heartbeats, Phase
 from ddp_perf.workloads.registry import build
 from ddp_perf.workloads.workload import BuildContext
 
@@ -115,6 +115,10 @@ class Trainer:
     def beat(self) -> None:
         """Tell the supervisor that this rank gets on."""
         self._heartbeats.beat(self._rank)
+
+    def enter(self, phase: Phase) -> None:
+        """Tell the supervisor what comes next."""
+        self._heartbeats.enter(self._rank, phase)
 
     def _share(self, loss: torch.Tensor) -> torch.Tensor:
         """So that micro-steps add up to the mean loss of the whole batch."""

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from ddp_perf.core.case import MOST_EXTRA_WARMUPS
 from ddp_perf.core.result import WarmUp
 from ddp_perf.worker.clock import step_clock
+from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.steps import Steps
 
 _WINDOW = 10  # steps that have one median
@@ -30,6 +31,7 @@ def warm_up(steps: Steps, device: torch.device) -> WarmUp:
 
     Collective: what is decided by is the same on every rank, so all take as many steps.
     """
+    steps.enter(Phase.WARM_UP)
     return until_steady(lambda: slowest(_window_s(steps, device), device))
 
 

@@ -25,7 +25,7 @@ def _children(pid):
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
             except (OSError, IndexError):
                 continue
             if parent == pid:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -15,18 +17,24 @@ WORKLOADS = Path(__file__).parent / "workloads"
 
 _DRIVER = """
 import sys
+import msgspec
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.core.launch_request import LaunchRequest
 
 suite = Suite(suite="orphans", tier="cpu", workload="lingering:build",
               model={"state": sys.argv[1], "pids": sys.argv[2]},
-              world_sizes=[2], batch_sizes=[4], steps=10**6, warmup=1)
+              world_sizes=[2], batch_sizes=[4], steps=10**6, warmup=1, step_deadline_s=5)
+sizes = {"input_dim": 16, "hidden_dim": 16, "output_dim": 4, "num_layers": 2}
+short = msgspec.structs.replace(suite, workload="mlp", model=sizes, steps=4)
 launcher = ForkserverLauncher()
-request = LaunchRequest(case=cases_of(Variant(suite=suite))[0], round=0,
-                        import_paths=(sys.argv[3],))
 try:
-    launcher.launch(request)
+    for of in (suite, short):
+        case, = cases_of(Variant(suite=of))
+        request = LaunchRequest(case=case, round=0, import_paths=(sys.argv[3],))
+        outcome = launcher.launch(request)
+        print(msgspec.json.encode(outcome).decode(), flush=True)
+    launcher.close()
 except KeyboardInterrupt:
     launcher.close()
     sys.exit(130)
@@ -35,7 +43,9 @@ except KeyboardInterrupt:
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a driver; gives it, amid a launch, and a pidfd of each rank and the forkserver."""
+    """Starts a driver; gives it, amid a launch, its forkserver's pid, and a pidfd of that and of
+    each rank.
+    """
     drivers, descriptors = [], []
 
     def start(state):
@@ -43,20 +53,24 @@ def start(tmp_path):
         os.mkfifo(pipe)
         driver = subprocess.Popen(
             [sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
             # A shell that runs the tests in the background has them ignore it.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         drivers.append(driver)
         pids = _told_pids(pipe, os.pidfd_open(driver.pid))
+        pipe.unlink()
         loaders = 2 if state == "loading" else 0
         assert len(pids) == 3 + loaders  # two ranks, one forkserver
         descriptors.extend(os.pidfd_open(pid) for pid in pids)
-        return driver, descriptors
+        (server,) = {pid for pid in pids if _parent(pid) == driver.pid}
+        return driver, server, descriptors
 
     yield start
     for driver in drivers:
         driver.kill()
-        driver.wait()
+        driver.communicate()
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -74,6 +88,17 @@ def _told_pids(pipe, driver):
     return {int(pid) for pid in told.split()}
 
 
+def _parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+
+
+def _ignores_sigterm(pid):
+    (mask,) = re.findall(
+        r"^SigIgn:\s+(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
+    )
+    return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def _all_end(descriptors, within_s):
     """Whether every process behind a pidfd ends in time; waits on nothing else."""
     waiting = set(descriptors)
@@ -87,14 +112,60 @@ def _all_end(descriptors, within_s):
 
 @pytest.mark.parametrize("state", ["training", "loading", "sleeping", "stopped", "in-a-collective"])
 def test_sigkill_of_the_driver_ends_everything(start, state):
-    driver, descriptors = start(state)
+    driver, _, descriptors = start(state)
     driver.kill()
     driver.wait()
     assert _all_end(descriptors, within_s=10)
 
 
-def test_an_interrupt_ends_everything(start):
-    driver, descriptors = start("training")
+def test_sigkill_of_the_driver_leaves_nothing_that_the_next_does_not_remove(start, tmp_path):
+    driver, _, descriptors = start("training")
+    (left,) = tmp_path.glob("ddp-perf-*")
+    driver.kill()
+    driver.wait()
+    assert _all_end(descriptors, within_s=10)
+
+    next_driver, _, _ = start("training")
+
+    (own,) = tmp_path.glob("ddp-perf-*")
+    assert own != left
+    next_driver.send_signal(signal.SIGINT)
+    next_driver.wait()
+    assert not own.exists()
+
+
+def test_an_interrupt_ends_everything(start, tmp_path):
+    driver, _, descriptors = start("training")
     driver.send_signal(signal.SIGINT)
     assert driver.wait(timeout=20) == 130
     assert _all_end(descriptors, within_s=10)
+    assert not list(tmp_path.glob("ddp-perf-*"))
+
+
+@pytest.mark.parametrize("state", ["training", "in-a-collective"])
+def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(start, state):
+    driver, server, descriptors = start(state)
+
+    os.kill(server, signal.SIGSTOP)
+
+    failure, after = (json.loads(driver.stdout.readline()) for _ in range(2))
+    assert _all_end(descriptors, within_s=10)
+    assert (failure["type"], failure["kind"], failure["rank"]) == ("failure", "server", None)
+    said = (
+        f"the forkserver (pid {server}) gave no sign of life for 5 s: its process was stopped (T)"
+    )
+    assert failure["detail"].startswith(said)
+    assert "See what stops processes here" in failure["detail"]
+    assert after["type"] == "result"
+    assert driver.wait() == 0
+
+
+def test_a_sigterm_to_every_process_of_a_job_is_the_drivers_to_handle(start):
+    """A scheduler sends it to all. The server lives on, or its end would be a failed launch."""
+    driver, server, _ = start("training")
+    ranks = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
+
+    assert not _ignores_sigterm(driver.pid)
+    assert _ignores_sigterm(server)
+    assert len(ranks) == 2
+    assert not any(_ignores_sigterm(rank) for rank in ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -233,24 +234,81 @@ def test_what_was_refused_is_not_accepted(project):
     assert "not stored: one launch says nothing of the spread" in result.stdout.str()
 
 
-def test_an_interrupted_session_keeps_what_was_measured_and_says_it_is_not_all(project):
-    results = project.path / "results.json"
+@pytest.fixture
+def amid_launches(project):
+    """A session of 1,000 launches past its second round, and where its results are."""
+    results, junit = project.path / "results.json", project.path / "junit.xml"
     process = project.popen(
         [
             *(sys.executable, "-m", "pytest", "-m", "cpu", "--ddp-launches", "500"),
-            *("--ddp-json", results, "-k", "structure"),
+            *("--ddp-json", results, "--junitxml", junit, "-k", "structure"),
         ],
         stdin=subprocess.DEVNULL,
         # A shell that runs the tests in the background has them ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for line in process.stdout:
-        if b"tiny 6/1000" in line:  # past the second round
+        if b"tiny 6/1000" in line:
             break
+    yield process, results, junit
+    process.kill()
+    process.communicate()
+
+
+def test_an_interrupted_session_keeps_what_was_measured_and_says_it_is_not_all(amid_launches):
+    process, results, _ = amid_launches
+
     process.send_signal(signal.SIGINT)
+
     process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     data = json.loads(results.read_text())
     assert not data["complete"]
     cases = data["suites"][0]["measurements"].values()
     assert all(len(case["launches"]) >= 2 for case in cases)
+
+
+def test_sigterm_ends_a_session_as_an_interrupt_does_and_is_named(amid_launches):
+    process, results, junit = amid_launches
+
+    process.send_signal(signal.SIGTERM)
+
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    (launches,) = re.findall(
+        r"Exit: ended by SIGTERM after (\d+) of 1000 launches of tiny", output.decode()
+    )
+    data = json.loads(results.read_text())
+    assert not data["complete"]
+    cases = data["suites"][0]["measurements"].values()
+    assert sum(len(case["launches"]) for case in cases) == int(launches) >= 6
+    assert "<testsuite " in junit.read_text()
+    assert b"Traceback" not in output
+
+
+def test_a_second_sigterm_ends_a_session_at_once(project):
+    """It hangs in the end of the first: a hook stands for a disk that does not answer."""
+    project.makeconftest(
+        """
+        import signal, sys
+
+        def pytest_keyboard_interrupt(excinfo):
+            print("ending", flush=True)
+            signal.pause()
+        """
+    )
+    process = project.popen(
+        [
+            *(sys.executable, "-m", "pytest", "-s", "-m", "cpu", "-k", "structure"),
+            *("--ddp-launches", "500"),
+        ],
+        stdin=subprocess.DEVNULL,
+    )
+    for expected in (b"tiny 6/1000", b"ending"):
+        for line in process.stdout:
+            if expected in line:
+                break
+        process.send_signal(signal.SIGTERM)
+
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM

@@ -63,7 +63,14 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_goes_on(launcher, sui
     assert curve.conclusion is Conclusion.TOO_SHORT
 
 
-def test_ctrl_c_ends_the_command_quietly_with_what_there_is(suite, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM at launch "),
+    ],
+)
+def test_a_signal_ends_the_command_quietly_with_what_there_is(suite, tmp_path, number, code, said):
     # A shell that runs the tests in the background has them ignore SIGINT, and so their children.
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command = heed + "from ddp_perf.cli.app import app; app()"
@@ -80,14 +87,15 @@ def test_ctrl_c_ends_the_command_quietly_with_what_there_is(suite, tmp_path):
         for line in process.stderr:
             if "launch 1 done" in line:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         stdout, stderr = process.communicate()
 
-    assert process.returncode == 130, stderr
+    assert process.returncode == code, stderr
     assert "Traceback" not in stderr
-    assert stderr.splitlines()[-1].endswith("interrupted; the same command goes on from here")
+    assert stderr.splitlines()[-1].startswith(f"ddp-perf: {said}")
+    assert stderr.splitlines()[-1].endswith("; the same command goes on from here")
     assert "Too short to tell" in stdout
     header, *launches = (tmp_path / "out" / "launches.jsonl").read_text().splitlines()
     assert json.loads(header)["conditions"]["case"] == "mlp-ddp-fp32-ws2-b16"
-    assert f"step time of {len(launches)} launch" in stdout
+    assert f"step time of {len(launches)} launch" in " ".join(stdout.split())
     assert (tmp_path / "out" / "selftest.png").stat().st_size > 10_000

@@ -13,8 +13,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.torch_version import TorchVersion
 
-from ddp_perf.torch_compat import ieee_products, numerics, set_tf32
+from ddp_perf.torch_compat import (
+    cudnn_version,
+    flight_recorder_variable,
+    ieee_products,
+    numerics,
+    set_tf32,
+)
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -152,3 +159,38 @@ def test_the_control_keeps_an_older_torchs_choice(older_torch, device):
     with ieee_products(device):
         assert older_torch.products == "highest"
     assert older_torch.products == "medium"
+
+
+@pytest.mark.parametrize(
+    ("version", "variable"),
+    [
+        ("2.6.0+cu118", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+        ("2.7.1", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
+        ("2.8.0", "TORCH_FR_BUFFER_SIZE"),
+        ("2.13.0+cu130", "TORCH_FR_BUFFER_SIZE"),
+    ],
+)
+def test_the_flight_recorder_is_sized_by_the_name_that_the_version_reads(
+    monkeypatch, version, variable
+):
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+
+    assert flight_recorder_variable() == variable
+
+
+def test_cudnn_is_asked_for_its_version_without_a_device(monkeypatch):
+    def refuse():
+        raise AssertionError("asks the GPUs")
+
+    monkeypatch.setattr(torch.backends.cudnn, "version", refuse)
+    monkeypatch.setattr(
+        torch._C, "_cudnn", SimpleNamespace(getVersionInt=lambda: 91900), raising=False
+    )
+
+    assert cudnn_version() == "91900"
+
+
+def test_a_torch_without_cudnn_has_no_version_of_it(monkeypatch):
+    monkeypatch.delattr(torch._C, "_cudnn", raising=False)
+
+    assert cudnn_version() is None

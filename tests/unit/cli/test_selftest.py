@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 
+import msgspec
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -356,3 +357,15 @@ def test_the_help_tells_options_and_exit_codes(selftest):
     assert done.exit_code == 0
     for text in ("--budget TIME", "--output DIR", "0  this machine can gate", "2  undecided"):
         assert text in done.stdout
+
+
+def test_a_torch_for_a_newer_cuda_than_the_drivers_is_refused_before_any_launch(selftest):
+    machine = msgspec.structs.replace(make_gpu_machine("Tesla T4", "Tesla T4"), cuda_driver="11.4")
+    selftest.capacity = make_capacity(machine)
+    suite = selftest.suite("big", tier="gpu")
+
+    done = selftest("--config", suite)
+
+    assert done.exit_code == 4
+    assert "torch is built for CUDA 12.8, and NVML reports a driver for CUDA 11.4" in done.stderr
+    assert selftest.asked == []

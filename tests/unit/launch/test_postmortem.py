@@ -7,7 +7,9 @@ import signal
 import pytest
 
 from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.launch.postmortem import check_agreement, describe_failure
+from ddp_perf.launch import postmortem
+from ddp_perf.launch.postmortem import check_agreement, describe_failure, describe_hang
+from ddp_perf.worker.heartbeat import Phase, Progress
 from ddp_perf.worker.rank import RankError, RankFiles
 from tests.builders import make_case, make_placement, make_rank_result
 
@@ -67,10 +69,11 @@ def test_a_rank_that_lost_its_peer_is_not_blamed_though_it_spoke_first(blamed):
         ({"exit_code": -signal.SIGSEGV}, "signal", "killed by SIGSEGV"),
         ({"exit_code": -signal.SIGKILL}, "signal", "killed by SIGKILL (out of memory?"),
         ({"exit_code": 3}, "exit", "exited with code 3"),
+        ({"exit_code": None}, "exit", "ended without a result, and the kernel has not"),
         ({"exit_code": 0}, "exit", "exited with code 0 before it delivered a result"),
         ({"report": error(1.0, exit_code=3)}, "exit", "exited with code 3"),
     ],
-    ids=["crash", "killed", "os._exit(3)", "exit without result", "sys.exit(3)"],
+    ids=["crash", "killed", "os._exit(3)", "not reaped", "exit without result", "sys.exit(3)"],
 )
 def test_how_it_ended_is_put_in_words(blamed, end, kind, said):
     failure = blamed(end)
@@ -129,3 +132,101 @@ def test_of_several_ranks_the_odd_one_is_named():
 
 def test_of_two_ranks_nobody_can_say_which_is_wrong():
     assert disagreement("cpu", (7, "0"), (8, "1")).rank is None
+
+
+class HungRank:
+    """What the supervisor knows of a rank that runs, in a phase and so many beats into it."""
+
+    running = True
+
+    def __init__(self, directory, rank, phase, phase_beats=0, *, stopped=False):
+        self.files = RankFiles(directory=directory, rank=rank)
+        self.files.stacks.write_text("its stack")
+        self.rank, self.pid = rank, 1000 + rank
+        beats = phase_beats + 50 * (phase > Phase.START)
+        self.progress = Progress(beats=beats, phase=phase, phase_beats=phase_beats)
+        self.state = "T" if stopped else "S"
+        self.recorder = Deaf()
+
+
+class Deaf:
+    def send_bytes(self, question):
+        raise BrokenPipeError
+
+
+@pytest.fixture
+def hang(tmp_path, monkeypatch):
+    """``hang(tier, (phase, beats), …)``: what is reported of ranks that got so far."""
+
+    def describe(tier, *places, stopped=()):
+        ranks = [
+            HungRank(tmp_path, rank, *place, stopped=rank in stopped)
+            for rank, place in enumerate(places)
+        ]
+        states = {rank.pid: rank.state for rank in ranks}
+        monkeypatch.setattr(postmortem, "state_of", states.get)
+        monkeypatch.setattr(postmortem.os, "kill", lambda pid, number: None)
+        case = make_case(tier=tier, world_size=len(ranks))  # of 12 steps
+        return describe_hang(LaunchRequest(case=case, round=0), ranks)
+
+    return describe
+
+
+def test_the_rank_that_the_others_wait_for_is_named(hang):
+    failure = hang("cpu", (Phase.TIMED, 15), (Phase.TIMED, 14))
+
+    assert (failure.kind, failure.rank) == ("hang", 1)
+    assert failure.detail == "hung in step 8 of 12: the process is sleeping (S)"
+
+
+@pytest.mark.parametrize("tier", ["cpu", "gpu"])
+def test_ranks_that_stopped_at_the_same_place_are_not_told_apart(hang, tier):
+    failure = hang(tier, *[(Phase.TIMED, 15)] * 3)
+
+    assert failure.rank is None
+    assert failure.detail.endswith(": all ranks stopped there, so none is named")
+    assert "step 8 of 12" in failure.detail
+    assert set(failure.stacks) == {"rank 0", "rank 1", "rank 2"}
+
+
+def test_several_ranks_that_are_equally_far_behind_are_listed(hang):
+    failure = hang("cpu", (Phase.TIMED, 14), (Phase.TIMED, 15), (Phase.TIMED, 14))
+
+    assert failure.rank is None
+    assert failure.detail == "hung in step 8 of 12: ranks 0, 2 stopped there, others later"
+
+
+def test_a_rank_by_itself_is_named(hang):
+    assert hang("gpu", (Phase.TIMED, 15)).rank == 0
+
+
+def test_a_stopped_rank_is_named_however_far_it_got(hang):
+    failure = hang("cpu", (Phase.TIMED, 14), (Phase.TIMED, 15), stopped=[1])
+
+    assert failure.rank == 1
+    assert "stopped (T)" in failure.detail
+
+
+def test_hosts_of_gpus_are_told_apart_by_whole_steps_alone(hang):
+    """Their queues are full somewhere in the step, each somewhere else."""
+    assert hang("gpu", (Phase.TIMED, 14), (Phase.TIMED, 15)).rank is None
+    assert hang("gpu", (Phase.TIMED, 13), (Phase.TIMED, 14)).rank == 0
+
+
+@pytest.mark.parametrize(
+    ("tier", "place", "said"),
+    [
+        ("cpu", (Phase.START, 0), "before its first timed step"),
+        ("gpu", (Phase.START, 22), "before its first timed step"),
+        ("gpu", (Phase.WARM_UP, 62), "while it warmed up, before its first timed step"),
+        ("cpu", (Phase.TIMED, 0), "in step 1 of 12"),
+        ("cpu", (Phase.TIMED, 23), "in step 12 of 12"),
+        ("gpu", (Phase.TIMED, 2), "as the host queued step 2 of 12, which the GPU may not have"),
+        ("gpu", (Phase.FOLLOWED, 0), "before step 1 of 12"),
+        ("gpu", (Phase.FOLLOWED, 1), "in step 1 of 12"),
+        ("gpu", (Phase.FOLLOWED, 12), "in step 12 of 12"),
+        ("gpu", (Phase.AFTER, 9), "after the timed steps, while it looked into some more"),
+    ],
+)
+def test_where_it_hangs_is_the_phase_and_its_step_where_that_is_known(hang, tier, place, said):
+    assert hang(tier, place).detail.startswith(f"hung {said}")

@@ -164,3 +164,10 @@ def test_an_upgrade_is_judged_and_told(night):
 def test_a_torch_that_cannot_is_refused_before_any_rank_is_started(night, runtime, lacking):
     with pytest.raises(LaunchError, match=f"built without {lacking}.*install a CUDA build"):
         night(read("t4-pair"), runtime=msgspec.structs.replace(RUNTIME, **runtime))
+
+
+def test_a_torch_for_a_newer_cuda_than_the_drivers_is_refused_before_any_rank_is_started(night):
+    machine = msgspec.structs.replace(read("t4-pair"), cuda_driver="12.8")
+
+    with pytest.raises(LaunchError, match=r"built for CUDA 13.0, .* driver for CUDA 12.8: install"):
+        night(machine, runtime=msgspec.structs.replace(RUNTIME, cuda="13.0"))

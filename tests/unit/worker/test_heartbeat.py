@@ -1,10 +1,20 @@
-"""Heartbeats are seen across a fork, each rank's for itself."""
+"""Progress is seen across a fork, each rank's for itself, and names the step that it is in."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 
-from ddp_perf.worker.heartbeat import Heartbeats
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddp_perf.worker import measure, warm_up
+from ddp_perf.worker.heartbeat import Heartbeats, Phase
+
+
+def beats(heartbeats):
+    return [progress.beats for progress in heartbeats.read()]
 
 
 def test_each_rank_counts_for_itself():
@@ -13,23 +23,105 @@ def test_each_rank_counts_for_itself():
     heartbeats.beat(0)
     heartbeats.beat(2)
 
-    assert heartbeats.read() == [1, 0, 2]
+    assert beats(heartbeats) == [1, 0, 2]
 
 
 def test_what_was_read_does_not_change_afterwards():
     heartbeats = Heartbeats(1)
-    before = heartbeats.read()
+    before = beats(heartbeats)
     heartbeats.beat(0)
 
     assert before == [0]
 
 
-def test_beats_of_a_forked_rank_are_seen_here():
+def test_progress_of_a_forked_rank_is_seen_here():
     heartbeats = Heartbeats(2)
     pid = os.fork()
     if pid == 0:
+        heartbeats.enter(1, Phase.TIMED)
         heartbeats.beat(1)
         os._exit(0)
 
     assert os.waitpid(pid, 0) == (pid, 0)
-    assert heartbeats.read() == [0, 1]
+    assert beats(heartbeats) == [0, 1]
+    assert [progress.phase for progress in heartbeats.read()] == [Phase.START, Phase.TIMED]
+
+
+class HungError(Exception):
+    """Stands for a step, or a wait for the GPU, that never ends."""
+
+
+class Steps:
+    """Beats as a case's steps do, and hangs in one of them, after its forward."""
+
+    def __init__(self, heartbeats, hang_in=None):
+        self._heartbeats, self._left = heartbeats, hang_in
+
+    def step(self):
+        self.beat()
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0:
+                raise HungError
+        self.beat()
+
+    def beat(self):
+        self._heartbeats.beat(0)
+
+    def enter(self, phase):
+        self._heartbeats.enter(0, phase)
+
+
+class GpuClock:
+    """Follows a GPU that hangs in one of the steps that its host queued."""
+
+    def __init__(self, hang_in=None):
+        self._marks, self._hang_in = 0, hang_in
+
+    def mark(self):
+        self._marks += 1
+
+    def intervals_s(self, on_step):
+        for mark in range(self._marks):
+            if mark == self._hang_in:
+                raise HungError
+            on_step()
+        return [0.01] * (self._marks - 1)
+
+
+@pytest.fixture
+def hung_at(monkeypatch):
+    """Where a rank on a GPU is seen to hang, which warmed up before."""
+
+    def hang(*, host_in=None, gpu_in=None, warm_ups=30):
+        monkeypatch.setattr(dist, "barrier", lambda: None)
+        monkeypatch.setattr(warm_up, "slowest", lambda step_s, device: (0.01, 0.1))
+        monkeypatch.setattr(warm_up, "step_clock", lambda device, steps: GpuClock())
+        monkeypatch.setattr(measure, "step_clock", lambda device, steps: GpuClock(gpu_in))
+        heartbeats, cpu = Heartbeats(1), torch.device("cpu")
+        steps = Steps(heartbeats, host_in and warm_ups + host_in)
+        with contextlib.suppress(HungError):
+            warm_up.warm_up(steps, cpu)
+            measure.timed_steps(steps, 12, cpu)
+        (progress,) = heartbeats.read()
+        return progress.phase, progress.step
+
+    return hang
+
+
+@pytest.mark.parametrize("step", [1, 7, 12])
+def test_the_host_hangs_in_a_timed_step_whatever_was_run_before(hung_at, step):
+    assert hung_at(host_in=step) == (Phase.TIMED, step)
+
+
+@pytest.mark.parametrize("step", [1, 7, 12])
+def test_the_gpu_hangs_in_a_timed_step_that_its_host_queued_long_ago(hung_at, step):
+    assert hung_at(gpu_in=step) == (Phase.FOLLOWED, step)
+
+
+def test_the_gpu_hangs_before_the_first_timed_step(hung_at):
+    assert hung_at(gpu_in=0) == (Phase.FOLLOWED, 0)
+
+
+def test_a_step_of_the_warm_up_has_no_number(hung_at):
+    assert hung_at(host_in=-3) == (Phase.WARM_UP, None)

@@ -1,0 +1,171 @@
+"""The driver's end of one forkserver process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+import ddp_perf
+from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.result import LaunchFailure, LaunchResult
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.launcher import Runtime
+from ddp_perf.launch.pulse import Pulse, open_pulse_memory
+from ddp_perf.system.processes import describe_state, state_of
+
+_OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Decoder(
+    LaunchResult | LaunchFailure
+)
+_RUNTIME = msgspec.json.Decoder(Runtime)
+_GOODBYE_S = 3.0
+_START_S = 300.0  # importing torch from a cold network disk takes minutes
+# The supervisor beats once a second at least; a busy machine may hold it up for longer.
+_LEAST_PATIENCE_S, _MOST_PATIENCE_S = 5.0, 60.0
+
+
+class ServerLostError(Exception):
+    """The server is gone, and its ranks with it; the text says how it ended."""
+
+
+class ServerProcess:
+    """Starts a forkserver, hands launches to it one by one, and notices when it fails.
+
+    Raises LaunchError where it does not start. Use from the main thread: the server dies with
+    the thread that started it (see ``die_with_parent``).
+    """
+
+    def __init__(
+        self,
+        interpreter: str,
+        environ: Mapping[str, str],
+        directory: Path,
+        preloaded: Sequence[str],
+    ) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise LaunchError("ranks must be started from the main thread: they die with it")
+        self.directory = directory
+        self._output = directory / "server.out"
+        memory = open_pulse_memory()
+        self._pulse = Pulse(memory)
+        ours, theirs = socket.socketpair()
+        self._connection = Connection(ours.detach())
+        with theirs, os.fdopen(memory):
+            self._process = self._run(interpreter, environ, (theirs.fileno(), memory), preloaded)
+        try:
+            self.runtime = self._started(interpreter)
+        except BaseException:  # Ctrl-C while torch is imported, too
+            self.close()
+            raise
+
+    def _run(
+        self,
+        interpreter: str,
+        environ: Mapping[str, str],
+        descriptors: tuple[int, int],
+        preloaded: Sequence[str],
+    ) -> subprocess.Popen[bytes]:
+        arguments = *descriptors, os.getpid(), self.directory, *preloaded
+        with self._output.open("wb") as output:
+            try:
+                return subprocess.Popen(
+                    [interpreter, "-m", "ddp_perf.launch.server", *map(str, arguments)],
+                    env=server_environment(environ),
+                    pass_fds=descriptors,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # Ctrl-C is the driver's to handle
+                )
+            except OSError as error:
+                raise LaunchError(
+                    f"the forkserver ({interpreter}) cannot be started: {error.strerror}"
+                ) from None
+
+    def _started(self, interpreter: str) -> Runtime:
+        try:
+            if self._connection.poll(_START_S):
+                return _RUNTIME.decode(self._connection.recv_bytes())
+            why = f"no answer in {_START_S:.0f} s; its process is {self._state()}"
+        except (EOFError, ConnectionError):
+            self.close()  # it may still be writing why
+            why = self.output_tail(1)
+        raise LaunchError(f"the forkserver ({interpreter}) did not start: {why}")
+
+    def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
+        """Return how the launch ended.
+
+        Raises ServerLostError when the server died, or was killed since it gave no sign of life
+        for as long as a step may take (within 5 to 60 s). Interrupted, the server is ended.
+        """
+        patience_s = min(
+            max(request.case.schedule.step_deadline_s, _LEAST_PATIENCE_S), _MOST_PATIENCE_S
+        )
+        try:
+            self._connection.send_bytes(msgspec.json.encode(request))
+            if not self._pulse.goes_on_until(self._connection.poll, patience_s):
+                raise ServerLostError(self._end_silent(patience_s))
+            return _OUTCOME.decode(self._connection.recv_bytes())
+        except (EOFError, ConnectionError):
+            raise ServerLostError(self._describe_end()) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _end_silent(self, patience_s: float) -> str:
+        state = self._state()
+        self._process.kill()  # it would not hear that it is hung up on
+        return (
+            f"the forkserver (pid {self._process.pid}) gave no sign of life for {patience_s:.0f} s:"
+            f" its process was {state}; it was killed with its ranks, and the next launch starts"
+            " another. See what stops processes here: a debugger, a scheduler, SIGSTOP"
+        )
+
+    def _describe_end(self) -> str:
+        self.close()
+        code = self._process.returncode
+        end = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"the forkserver died ({end}), and the ranks with it"
+
+    def _state(self) -> str:
+        return describe_state(state_of(self._process.pid))
+
+    def close(self) -> None:
+        """Hang up, which ends the server and its ranks; kill it when it does not listen."""
+        self._connection.close()
+        try:
+            self._process.wait(_GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def output_tail(self, lines: int = 20) -> str:
+        """Return the last lines that the server wrote on stdout and stderr."""
+        if not self._output.exists():
+            return ""
+        text = self._output.read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environ`` with what keeps the server fit to be forked.
+
+    It must import this very package, installed there or not; stay single-threaded, where
+    numpy's OpenBLAS would start a thread per core at import; and never initialise CUDA, which
+    ``torch.cuda.is_available()`` does unless it may ask NVML. Ranks must count GPUs as NVML does.
+    """
+    package = str(Path(ddp_perf.__file__).parents[1])
+    paths = [package, environ.get("PYTHONPATH", "")]
+    return {
+        **environ,
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }

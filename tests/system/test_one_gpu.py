@@ -1,0 +1,74 @@
+"""On a machine with a GPU: the forkserver leaves CUDA alone, and ranks of the CPU tier see none.
+
+The GPU is pretended: see one_gpu/sitecustomize.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.strategy import PostLocalSgdHook, PowerSgdHook
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from tests.builders import make_case
+
+ONE_GPU = Path(__file__).parent / "one_gpu"
+
+
+def launcher_on_one_gpu(**environ):
+    environ = {**os.environ, "PYTHONPATH": str(ONE_GPU), **environ}
+    return contextlib.closing(ForkserverLauncher(environ=environ))
+
+
+@pytest.fixture(scope="module")
+def launcher():
+    with launcher_on_one_gpu() as launcher:
+        yield launcher
+
+
+@pytest.mark.parametrize("workload", ["mlp", "text_transformer", "distilbert", "resnet50"])
+def test_the_forkserver_serves_without_initialising_cuda(launcher, workload):
+    if workload in ("distilbert", "resnet50"):
+        pytest.importorskip("transformers")
+
+    runtime = launcher.runtime(make_case(workload=workload))
+
+    assert (runtime.cuda, runtime.cudnn) == ("12.8", "91900")
+
+
+def test_a_forkserver_that_initialised_cuda_is_refused_in_one_line():
+    with (
+        launcher_on_one_gpu(INITIALISE_CUDA="1") as launcher,
+        pytest.raises(LaunchError, match="CUDA was initialised before ranks were forked") as caught,
+    ):
+        launcher.runtime(make_case())
+
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mask", [None, "0"])
+def test_ranks_of_the_cpu_tier_see_no_gpu(request_of, mask):
+    environ = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
+    with launcher_on_one_gpu(**environ) as launcher:
+        outcome = launcher.launch(request_of("gpu_seen:build", {}))
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    assert {rank.placement.cuda_visible_devices for rank in outcome.ranks} == {None}
+
+
+@pytest.mark.parametrize(
+    ("hook", "world_size"),
+    [(PowerSgdHook(rank=2), 2), (PostLocalSgdHook(group_size=2, period=2), 4)],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_hooks_that_wait_for_any_gpu_work_over_gloo(launcher, request_of, hook, world_size):
+    sizes = {"input_dim": 64, "hidden_dim": 64, "output_dim": 8, "num_layers": 2}
+
+    outcome = launcher.launch(request_of("mlp", sizes, comm_hooks=[hook], world_sizes=[world_size]))
+
+    assert isinstance(outcome, LaunchResult), str(outcome)

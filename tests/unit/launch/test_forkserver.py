@@ -1,0 +1,57 @@
+"""What a launcher refuses, and what it starts servers with."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.launch.server_process import server_environment
+from tests.builders import make_case
+
+
+def runtime(environ, **case):
+    launcher = ForkserverLauncher(interpreter="/no/such/python", environ=environ)
+    with contextlib.closing(launcher):
+        launcher.runtime(make_case(**case))
+
+
+@pytest.mark.parametrize(
+    ("environ", "env"),
+    [({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, {}), ({}, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})],
+    ids=["of the user", "of the case"],
+)
+def test_gpus_counted_in_another_order_than_nvml_does_are_refused(environ, env):
+    with pytest.raises(LaunchError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST: .* unset it"):
+        runtime(environ, tier="gpu", env=env)
+
+
+@pytest.mark.parametrize(
+    ("environ", "tier"),
+    [
+        ({}, "gpu"),
+        ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, "gpu"),
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "cpu"),
+    ],
+)
+def test_their_order_is_no_obstacle_otherwise(environ, tier):
+    with pytest.raises(LaunchError, match=r"/no/such/python.* cannot be started: No such file"):
+        runtime(environ, tier=tier)
+
+
+def test_what_a_server_needs_wins_over_the_users_environment():
+    theirs = {
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "0",
+        "CUDA_DEVICE_ORDER": "FASTEST_FIRST",
+        "OPENBLAS_NUM_THREADS": "8",
+        "CUDA_VISIBLE_DEVICES": "1",
+    }
+
+    environ = server_environment(theirs)
+
+    assert environ["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    assert environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert environ["OPENBLAS_NUM_THREADS"] == "1"
+    assert environ["CUDA_VISIBLE_DEVICES"] == "1"

@@ -1,0 +1,70 @@
+"""A server whose pulse stands still is noticed, one that is only slow is not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ddp_perf.launch.pulse import Pulse, open_pulse_memory
+
+
+@pytest.fixture
+def ends():
+    """The server's end and the driver's."""
+    with os.fdopen(open_pulse_memory()) as memory:
+        return Pulse(memory.fileno()), Pulse(memory.fileno())
+
+
+class Answer:
+    """Comes at the given look; ``between`` happens before each."""
+
+    def __init__(self, at_look, between=lambda look: None):
+        self.waited_s, self._at_look, self._between = [], at_look, between
+
+    def __call__(self, timeout_s):
+        self._between(len(self.waited_s))
+        self.waited_s.append(timeout_s)
+        return len(self.waited_s) == self._at_look
+
+
+def test_a_server_that_goes_on_may_take_as_long_as_it_needs(ends):
+    server, driver = ends
+    answer = Answer(1000, lambda look: server.beat())
+
+    assert driver.goes_on_until(answer, 10.0)
+
+
+def test_a_server_that_beats_now_and_then_goes_on(ends):
+    server, driver = ends
+    answer = Answer(1000, lambda look: server.beat() if look % 4 == 0 else None)
+
+    assert driver.goes_on_until(answer, 10.0)
+
+
+def test_a_server_that_is_silent_is_given_up_in_its_patience(ends):
+    _, driver = ends
+    answer = Answer(None)
+
+    assert not driver.goes_on_until(answer, 10.0)
+    assert 5.0 <= sum(answer.waited_s) <= 10.0
+
+
+def test_a_server_that_falls_silent_is_given_up_in_its_patience(ends):
+    server, driver = ends
+    answer = Answer(None, lambda look: server.beat() if look < 100 else None)
+
+    assert not driver.goes_on_until(answer, 10.0)
+    assert sum(answer.waited_s[99:]) <= 10.0
+
+
+def test_a_beat_of_another_process_is_seen(ends):
+    server, driver = ends
+
+    def beat(look):
+        if (pid := os.fork()) == 0:
+            server.beat()
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    assert driver.goes_on_until(Answer(20, beat), 10.0)

@@ -1,0 +1,129 @@
+"""What a killed driver leaves is removed by the next one, and nobody else's is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.launch.scratch import ScratchDirectory
+
+_HOLDER = """
+from ddp_perf.launch.scratch import ScratchDirectory
+scratch = ScratchDirectory()
+(scratch.path / "server.out").write_text("what a server said")
+print(scratch.path, flush=True)
+input()
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def holder(temporary):
+    """Another driver, and its directory."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_a_directory_goes_with_its_driver(temporary):
+    scratch = ScratchDirectory()
+    (scratch.path / "server.out").write_text("what a server said")
+    assert list(temporary.iterdir()) == [scratch.path]
+
+    scratch.close()
+    scratch.close()
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_a_killed_driver_leaves_is_removed_by_the_next(holder):
+    process, left = holder
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert left.exists()
+
+    scratch = ScratchDirectory()
+
+    assert not left.exists()
+    scratch.close()
+
+
+def test_a_running_driver_keeps_its_directory(holder):
+    _, held = holder
+
+    ScratchDirectory().close()
+
+    assert (held / "server.out").exists()
+
+
+def test_a_directory_of_another_user_stays(temporary, monkeypatch):
+    others = temporary / "ddp-perf-launches-others"
+    others.mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: others.stat().st_uid + 1)
+
+    ScratchDirectory().close()
+
+    assert others.exists()
+
+
+def test_other_files_and_links_of_the_name_stay(temporary):
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    names = [temporary / f"ddp-perf-launches-{name}" for name in ("file", "link")]
+    names[0].write_text("no directory")
+    names[1].symlink_to(elsewhere)
+
+    ScratchDirectory().close()
+
+    assert elsewhere.exists()
+    assert all(os.path.lexists(name) for name in names)
+
+
+def test_a_directory_that_was_removed_before_it_was_locked_is_made_anew(temporary, monkeypatch):
+    make = tempfile.mkdtemp
+
+    def made_and_removed(**arguments):
+        monkeypatch.setattr(tempfile, "mkdtemp", make)
+        path = make(**arguments)
+        os.rmdir(path)
+        return path
+
+    monkeypatch.setattr(tempfile, "mkdtemp", made_and_removed)
+
+    scratch = ScratchDirectory()
+
+    assert scratch.path.exists()
+    scratch.close()
+
+
+def test_without_locks_a_directory_is_used_and_none_removed(temporary, monkeypatch):
+    import fcntl
+
+    def none(descriptor, operation):
+        raise OSError(9, "Bad file descriptor")  # of a directory on NFS
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    left = temporary / "ddp-perf-launches-left"
+    left.mkdir()
+
+    scratch = ScratchDirectory()
+    scratch.close()
+
+    assert (left.exists(), scratch.path.exists()) == (True, False)
