@@ -23,6 +23,7 @@ from ddp_perf.core.models import PACKAGES
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
+from ddp_perf.system.launch_platform import check_can_launch
 
 _OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Decoder(
     LaunchResult | LaunchFailure
@@ -112,6 +113,7 @@ class _Server:
         directory: Path,
         preloaded: tuple[str, ...],
     ) -> None:
+        check_can_launch()
         if threading.current_thread() is not threading.main_thread():
             raise LaunchError("ranks must be started from the main thread: they die with it")
         self.directory = directory
