@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import pytest
+import torch
 
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.errors import LaunchError
-from ddp_perf.worker.placement import check_devices, cores_beside, cores_of_rank
+from ddp_perf.worker import placement
+from ddp_perf.worker.placement import check_devices, cores_beside, cores_of_rank, place
 from tests.builders import make_case
 from tests.recordings import RECORDED, RecordedReader
 
@@ -79,3 +83,28 @@ def test_a_rank_without_a_gpu_of_its_own_is_an_error_with_the_remedy(rank, count
 
 def test_as_many_gpus_as_ranks_are_enough():
     check_devices(1, 2, None)
+
+
+@pytest.fixture
+def one_gpu(monkeypatch):
+    """A machine where torch sees one GPU."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
+    monkeypatch.setattr(placement, "device_uuid", lambda index: f"GPU-{index}")
+    monkeypatch.setattr(placement, "cores_near", lambda uuid: ())
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None)
+
+
+def test_a_second_rank_has_no_gpu_where_there_is_one(one_gpu):
+    with pytest.raises(LaunchError, match="rank 1 needs cuda:1"):
+        place(LaunchRequest(case=make_case(tier="gpu"), round=0), 1)
+
+
+def test_ranks_that_are_asked_to_share_a_gpu_are_all_on_the_first(one_gpu):
+    request = LaunchRequest(case=make_case(tier="gpu"), round=0, shared_gpu=True)
+
+    placed = [place(request, rank) for rank in (0, 1)]
+
+    assert [str(device) for device, _ in placed] == ["cuda:0", "cuda:0"]
+    assert [(p.rank, p.device_id) for _, p in placed] == [(0, "GPU-0"), (1, "GPU-0")]
