@@ -30,6 +30,7 @@ _OF_UNIX = (
     *("fork", "forkpty", "getpgid", "setpgid", "setsid", "killpg", "getuid", "geteuid", "getpgrp"),
     *("sysconf", "statvfs", "uname", "getloadavg", "mkfifo", "nice", "O_NONBLOCK"),
 )
+_KERNEL = ("/proc", "/sys/", "/dev/shm", "/dev/kmsg")
 _SIGNALS = ("SIGKILL", "SIGSTOP", "SIGCONT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGHUP")
 
 
@@ -49,17 +50,16 @@ def _pretend(system):
         io._WindowsConsoleIO = type("_WindowsConsoleIO", (), {})  # pytest looks whether it has one
     vars(select).pop("epoll", None)
     sys.addaudithook(_without_kernel_files)
-    shutil.disk_usage = _no_such_directory
+    shutil.disk_usage = _refuse  # asked for /dev/shm alone
     sys.platform = system
 
 
 def _without_kernel_files(event, arguments):
-    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
-        if arguments[0].startswith(("/proc", "/sys/", "/dev/shm", "/dev/kmsg")):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), arguments[0])
+    if event in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith(_KERNEL):
+        _refuse(arguments[0])
 
 
-def _no_such_directory(path):
+def _refuse(path):
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
