@@ -21,11 +21,10 @@ def launch_obstacle() -> str | None:
     A launch depends on fork, pidfd, process groups, the parent-death signal, /proc and CPU
     affinity: the guarantees that a rank is placed, watched and never left behind.
     """
-    if sys.platform == "linux":
+    system: str = sys.platform  # mypy takes a comparison of sys.platform itself for settled
+    if system == "linux":
         return None
-    return (
-        f"ranks are launched on Linux alone, and this is {_NAMES.get(sys.platform, sys.platform)}"
-    )
+    return f"ranks are launched on Linux alone, and this is {_NAMES.get(system, system)}"
 
 
 def check_can_launch() -> None:

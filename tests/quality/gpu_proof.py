@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections import Counter
 from pathlib import Path
@@ -62,17 +63,18 @@ def read_tests(out: Path) -> Reading:
 def read_suite(out: Path) -> Reading:
     """The typical step of each case, and how many verdicts of which kind."""
     file = read_results(out / "results.json")
-    steps, verdicts, failures = [], Counter[str](), 0
+    figures, verdicts, problems = [], Counter[str](), []
     for suite in file.suites:
         verdicts.update(finding.verdict.outcome.value for finding in suite.findings)
+        problems += [f"{case_id} is not stored: {why}" for case_id, why in suite.not_saved.items()]
         for case_id, measurement in suite.measurements.items():
-            failures += len(measurement.failures)
-            values = sorted(row.values["step_time"] for row in suite.summaries.get(case_id, ()))
+            problems += [f"{case_id}: {failure.detail}" for failure in measurement.failures]
+            values = [row.values["step_time"] for row in suite.summaries.get(case_id, ())]
             if values:
-                steps.append(f"{case_id} {1e3 * values[len(values) // 2]:.2f} ms")
-    counts = ", ".join(f"{number} {outcome}" for outcome, number in verdicts.items())
-    figure = "; ".join([*steps, counts, f"{failures} failed launches"])
-    return Reading(ok=bool(steps) and not failures and file.complete, figure=figure)
+                figures.append(f"{case_id} {1e3 * statistics.median(values):.2f} ms")
+    ok = bool(figures) and not problems and file.complete
+    figures += [f"{number} {outcome}" for outcome, number in verdicts.items()]
+    return Reading(ok=ok, figure="; ".join([*figures, *problems[:1]]) or "nothing was measured")
 
 
 def read_slow_downs(out: Path) -> Reading:

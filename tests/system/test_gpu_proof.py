@@ -242,22 +242,21 @@ def test_figures_that_tests_record_are_shown(tmp_path):
     assert read_tests(tmp_path).figure == "1 passed, exposed_ms 4.2"
 
 
-def test_a_suite_is_proof_where_every_launch_ended_well(tmp_path):
+def test_a_suite_is_proof_where_every_launch_ended_well_and_is_stored(tmp_path):
     case = make_case()
     measurement = make_measurement(case, [0.010, 0.011, 0.012])
-    file = tmp_path / "results.json"
-
-    write_results(file, [make_result([measurement])], complete=True)
-    assert read_suite(tmp_path) == Reading(
-        ok=True, figure=f"{case.id} 11.00 ms; ; 0 failed launches"
-    )
     failed = msgspec.structs.replace(measurement, failures=(make_failure(case),))
-    write_results(file, [make_result([failed])], complete=True)
-    assert not read_suite(tmp_path).ok
-    write_results(file, [make_result([measurement])], complete=False)
-    assert not read_suite(tmp_path).ok
-    write_results(file, [], complete=True)
-    assert not read_suite(tmp_path).ok
+
+    def read(*results, complete=True):
+        write_results(tmp_path / "results.json", results, complete=complete)
+        return read_suite(tmp_path)
+
+    assert read(make_result([measurement])) == Reading(ok=True, figure=f"{case.id} 11.00 ms")
+    refused = read(make_result([measurement], not_saved={case.id: "too noisy"}))
+    assert (refused.ok, "is not stored: too noisy" in refused.figure) == (False, True)
+    assert not read(make_result([failed])).ok
+    assert not read(make_result([measurement]), complete=False).ok
+    assert read() == Reading(ok=False, figure="nothing was measured")
 
 
 @pytest.mark.parametrize(
