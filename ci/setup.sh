@@ -14,6 +14,12 @@ ddp_setup() {
         echo "setup: $python is not Python 3.10 or later; name one: PYTHON=python3.12 $0" >&2
         return 1
     }
+    # Before a minute of installing what could launch nothing here.
+    PYTHONPATH=$root:${PYTHONPATH-} "$python" -c '
+import sys
+from ddp_perf.system.launch_platform import LAUNCH_REMEDY, launch_obstacle
+obstacle = launch_obstacle()
+sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . installs them)")' || return
     wanted=$("$python" -VV; command -v "$python"; cat ci/requirements.txt pyproject.toml | cksum)
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return 0
 

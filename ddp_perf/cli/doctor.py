@@ -21,6 +21,7 @@ from ddp_perf.report.doctor import (
 )
 from ddp_perf.system.gpus import find_gpus
 from ddp_perf.system.host_state import read_host_state
+from ddp_perf.system.launch_platform import LAUNCH_REMEDY, launch_obstacle
 from ddp_perf.system.nvml import GpuReader, NvmlReader
 from ddp_perf.system.spoilers import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
 from ddp_perf.system.xid import find_xids
@@ -60,7 +61,7 @@ def diagnose(reader: GpuReader) -> Diagnosis:
         try:
             runtime = launcher.runtime()
         except LaunchError as error:
-            spoilers.append(Spoiler(what=str(error), remedy="see that torch can be imported"))
+            spoilers.append(_launch_spoiler(error))
     if machine.gpus and runtime is not None:
         spoilers += torch_spoilers(runtime, machine)
     return Diagnosis(
@@ -72,3 +73,10 @@ def diagnose(reader: GpuReader) -> Diagnosis:
         abilities=tuple(abilities(machine, host, runtime)),
         spoilers=tuple(spoilers),
     )
+
+
+def _launch_spoiler(error: LaunchError) -> Spoiler:
+    obstacle = launch_obstacle()
+    if obstacle is not None:
+        return Spoiler(what=obstacle, remedy=LAUNCH_REMEDY)
+    return Spoiler(what=str(error), remedy="see that torch can be imported")

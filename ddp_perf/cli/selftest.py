@@ -34,6 +34,7 @@ from ddp_perf.session.selftest_trials import power_curve
 from ddp_perf.stats.budget import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
+from ddp_perf.system.launch_platform import check_can_launch
 from ddp_perf.system.lease import machine_lease
 from ddp_perf.system.termination import sigterm_calls
 
@@ -81,6 +82,7 @@ def selftest(
       2  undecided: it cannot gate, the budget was too short, or a launch failed
       4  usage: an argument, a file, or launches in DIR of another case, machine or version
     """
+    check_can_launch()
     budget_s = _seconds(budget)
     capacity = find_capacity()
     cases = _suite(config, capacity)

@@ -19,3 +19,6 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     probe_steps: int = 8  # looked at in each run of the probe, after the timed ones
     profiling: Profiling | None = None
     records: str | None = None  # directory for the ranks' flight records, should they hang
+    # All ranks run on cuda:0, over gloo: that proves DDP's CUDA path where there is one GPU. Their
+    # times are those of a crowd, so no such launch is ever judged or stored.
+    shared_gpu: bool = False

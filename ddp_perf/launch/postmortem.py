@@ -101,16 +101,19 @@ def _where(case: Case, progress: Progress) -> str:
 
 
 def check_agreement(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure | None:
-    """Ranks that trained together hold the same parameters, each on a device of its own."""
+    """Return a failure where ranks that trained together hold other parameters than each other,
+    or share a GPU that the launch did not ask them to share; None where they agree.
+    """
     digests = collections.Counter(rank.result.digest for rank in ranks)
     devices = collections.Counter(rank.result.placement.device_id for rank in ranks)
+    own_gpus = request.case.tier == "gpu" and not request.shared_gpu
     common, holders = digests.most_common(1)[0]
     if len(digests) > 1:
         # Of two ranks nobody can say which one is wrong.
         odd = [rank.rank for rank in ranks if rank.result.digest != common]
         culprit = odd[0] if holders > len(ranks) / 2 else None
         detail = "parameters differ from the other ranks' after the last step"
-    elif request.case.tier == "gpu" and len(devices) < len(ranks):
+    elif own_gpus and len(devices) < len(ranks):
         culprit = next(r.rank for r in ranks if devices[r.result.placement.device_id] > 1)
         detail = (
             "shares its GPU with another rank; give each rank one of its own"

@@ -18,6 +18,7 @@ from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.pulse import Pulse, open_pulse_memory
+from ddp_perf.system.launch_platform import check_can_launch
 from ddp_perf.system.processes import describe_state, state_of
 
 _OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Decoder(
@@ -48,6 +49,7 @@ class ServerProcess:
         directory: Path,
         preloaded: Sequence[str],
     ) -> None:
+        check_can_launch()
         if threading.current_thread() is not threading.main_thread():
             raise LaunchError("ranks must be started from the main thread: they die with it")
         self.directory = directory

@@ -24,6 +24,7 @@ from ddp_perf.plugin.report import ReportWriter
 from ddp_perf.report.results import write_results
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity, find_capacity
+from ddp_perf.system.launch_platform import check_can_launch
 from ddp_perf.system.lease import machine_lease
 from ddp_perf.system.termination import sigterm_calls
 from ddp_perf.workloads.corpus import check_texts
@@ -61,9 +62,11 @@ class DdpSession:
 
         ``and_any``: some of them may ask for any case of the suites while they run.
         Reads baselines and data, so that a broken file is refused before anything is launched.
-        Raises BaselineError, DataError, HistoryError, and ConfigError for an injection that
-        none can have.
+        Raises LaunchError on a system where nothing can be launched, BaselineError, DataError,
+        HistoryError, and ConfigError for an injection that none can have.
         """
+        if wanted or and_any:
+            check_can_launch()
         check_applicable(self.options.injections, self.cases if and_any else wanted)
         ids = {(case.suite, case.id) for case in wanted}
         possible = []

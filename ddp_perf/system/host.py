@@ -11,8 +11,10 @@ from pathlib import Path
 
 
 def allowed_cores() -> tuple[int, ...]:
-    """Cores that this process may run on, in order."""
-    return tuple(sorted(os.sched_getaffinity(0)))
+    """Return the cores that this process may run on, in order."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))  # macOS and Windows, where nothing is launched
 
 
 def cpu_name() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -50,10 +50,9 @@ def _cpu_quota(groups: Path) -> float | None:
 
 def _free(directory: Path) -> int | None:
     try:
-        status = os.statvfs(directory)
+        return shutil.disk_usage(directory).free
     except OSError:
         return None
-    return status.f_bavail * status.f_frsize
 
 
 def _text(path: Path) -> str | None:

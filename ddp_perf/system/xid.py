@@ -32,7 +32,8 @@ def find_xids(log: Path = _KERNEL_LOG) -> list[str]:
 def _read(log: Path) -> str:
     """All that the log holds now. Records that it overwrote meanwhile are skipped."""
     try:
-        descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+        # Windows has no such flag, nor the log.
+        descriptor = os.open(log, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return ""
     records = []

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import Placement
 from ddp_perf.errors import LaunchError
 from ddp_perf.system.host import allowed_cores, cpu_name
@@ -15,30 +16,34 @@ from ddp_perf.system.nvml import cores_near, keep_open, nvml_uuid
 from ddp_perf.torch_compat import device_uuid
 
 
-def place(case: Case, rank: int) -> tuple[torch.device, Placement]:
+def place(request: LaunchRequest, rank: int) -> tuple[torch.device, Placement]:
     """Put this process where ``rank`` belongs: rank r on cuda:r, or pinned to its cores.
 
-    On either tier it gets as many threads as its case says: one, as torchrun gives it, unless
-    the suite sets OMP_NUM_THREADS. torch's own default is every core of the machine, for each rank.
+    Where the launch shares a GPU, every rank is put on cuda:0. On either tier the rank gets as
+    many threads as its case says: one, as torchrun gives it, unless the suite sets
+    OMP_NUM_THREADS. torch's own default is every core of the machine, for each rank.
     """
+    case = request.case
     torch.set_num_threads(case.threads_per_rank)
-    return _on_gpu(rank) if case.tier == "gpu" else _on_cores(case, rank)
+    if case.tier == "gpu":
+        return _on_gpu(rank, index=0 if request.shared_gpu else rank)
+    return _on_cores(case, rank)
 
 
-def _on_gpu(rank: int) -> tuple[torch.device, Placement]:
+def _on_gpu(rank: int, index: int) -> tuple[torch.device, Placement]:
     keep_open()  # or each later reading would initialise NVML anew, while the GPU rests
     mask = os.environ.get("CUDA_VISIBLE_DEVICES")
-    check_devices(rank, torch.cuda.device_count(), mask)
-    device = torch.device("cuda", rank)
+    check_devices(index, torch.cuda.device_count(), mask)
+    device = torch.device("cuda", index)
     torch.cuda.set_device(device)
-    uuid = nvml_uuid(device_uuid(rank), mask)
+    uuid = nvml_uuid(device_uuid(index), mask)
     # Before autograd and NCCL start threads of their own, which inherit it.
     os.sched_setaffinity(0, cores_beside(cores_near(uuid), allowed_cores()))
     return device, Placement(
         rank=rank,
         device=str(device),
         device_id=uuid,
-        device_name=torch.cuda.get_device_name(rank),
+        device_name=torch.cuda.get_device_name(index),
         cores=allowed_cores(),
         cuda_visible_devices=mask,
     )

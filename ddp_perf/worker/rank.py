@@ -105,13 +105,14 @@ def _in_process_group(
     request: LaunchRequest, rank: int, directory: Path, heartbeats: Heartbeats
 ) -> RankResult:
     case = request.case
-    device, placement = place(case, rank)
+    device, placement = place(request, rank)
+    backend = backend_of(request)
     dist.init_process_group(
-        _backend(case),
+        backend,
         store=FileStore(str(directory / "store"), case.world_size),
         rank=rank,
         world_size=case.world_size,
-        device_id=device if device.type == "cuda" else None,  # so that no barrier has to guess
+        device_id=device if "nccl" in backend else None,  # so that no barrier has to guess
     )
     with graph_stream(case, device):
         result = measure(request, rank, device, placement, heartbeats)
@@ -122,8 +123,10 @@ def _in_process_group(
     return result
 
 
-def _backend(case: Case) -> str:
-    if case.tier == "cpu":
+def backend_of(request: LaunchRequest) -> str:
+    """Return the backend of the launch's process group, as torch names it."""
+    case = request.case
+    if case.tier == "cpu" or request.shared_gpu:  # NCCL refuses two ranks on one GPU
         return "gloo"
     # Shards in the host's memory are reduced there: NCCL knows only the GPU's.
     offloads = case.fsdp is not None and case.fsdp.cpu_offload

@@ -93,19 +93,26 @@ def make_case(*, world_size: int, workload: str, model: dict[str, Any], **suite:
     return case
 
 
-def launch(launcher: Launcher, case: Case) -> LaunchResult | LaunchFailure:
-    """On GPUs that no other test holds meanwhile; cores may be shared, for nothing is timed."""
-    wanted = case.world_size if case.tier == "gpu" else 0
+def launch(
+    launcher: Launcher, case: Case, *, shared_gpu: bool = False
+) -> LaunchResult | LaunchFailure:
+    """On GPUs that no other test holds meanwhile; cores may be shared, for nothing is timed.
+
+    ``shared_gpu``: all ranks run on one GPU.
+    """
+    wanted = 0 if case.tier == "cpu" else 1 if shared_gpu else case.world_size
     with gpu_lease(wanted, gpus=find_gpus().gpus, patience_s=600, on_wait=print) as gpus:
         if gpus:
             env = {**case.env, "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus)}
             case = msgspec.structs.replace(case, env=env)
-        return launcher.launch(LaunchRequest(case=case, round=0, import_paths=(str(ROOT),)))
+        return launcher.launch(
+            LaunchRequest(case=case, round=0, import_paths=(str(ROOT),), shared_gpu=shared_gpu)
+        )
 
 
-def train(launcher: Launcher, case: Case, directory: Path) -> Trained:
+def train(launcher: Launcher, case: Case, directory: Path, *, shared_gpu: bool = False) -> Trained:
     """Launch a case of the ``recorded`` workload that writes to ``directory``."""
-    result = launch(launcher, case)
+    result = launch(launcher, case, shared_gpu=shared_gpu)
     assert isinstance(result, LaunchResult), f"{result}\n{result.output}\n{result.traceback}"
     records = [torch.load(directory / f"rank{rank}") for rank in range(case.world_size)]
     return Trained(case=case, result=result, ranks=[RankRecord(**record) for record in records])

@@ -35,7 +35,7 @@ class PowerSgd(Hook):
             matrix_approximation_rank=options.rank,
             start_powerSGD_iter=options.start_step,
         )
-        self._blocks = device.type == "cpu"
+        self._blocks = dist.get_backend() == "gloo"
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:
         reduced = powerSGD_hook(self._state, bucket)

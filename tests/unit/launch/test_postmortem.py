@@ -89,7 +89,7 @@ def test_its_last_lines_are_kept(blamed, tmp_path):
     assert blamed({"exit_code": 1}).output.splitlines() == lines[-20:]
 
 
-def disagreement(tier, *ranks):
+def disagreement(tier, *ranks, shared_gpu=False):
     """What check_agreement says of ranks given as (digest, device id)."""
     ended = [
         EndedRank(
@@ -101,8 +101,8 @@ def disagreement(tier, *ranks):
         )
         for rank, (digest, device) in enumerate(ranks)
     ]
-    request = LaunchRequest(case=make_case(tier=tier, world_size=len(ranks)), round=0)
-    return check_agreement(request, ended)
+    case = make_case(tier=tier, world_size=len(ranks))
+    return check_agreement(LaunchRequest(case=case, round=0, shared_gpu=shared_gpu), ended)
 
 
 @pytest.mark.parametrize("tier", ["cpu", "gpu"])
@@ -132,6 +132,16 @@ def test_of_several_ranks_the_odd_one_is_named():
 
 def test_of_two_ranks_nobody_can_say_which_is_wrong():
     assert disagreement("cpu", (7, "0"), (8, "1")).rank is None
+
+
+def test_ranks_that_are_asked_to_share_a_gpu_may():
+    assert disagreement("gpu", (7, "GPU-a"), (7, "GPU-a"), shared_gpu=True) is None
+
+
+def test_ranks_that_share_a_gpu_must_hold_the_same_parameters_all_the_same():
+    failure = disagreement("gpu", (7, "GPU-a"), (8, "GPU-a"), shared_gpu=True)
+
+    assert "parameters differ" in failure.detail
 
 
 class HungRank:

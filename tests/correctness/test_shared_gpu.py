@@ -1,0 +1,156 @@
+"""Two ranks on one GPU, over gloo: DDP's CUDA path where NCCL cannot run.
+
+Gloo takes CUDA tensors for every collective that is used here; it copies them through the host's
+memory (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp and ProcessGroupGlooCuda.cpp). So buckets,
+hooks, streams, events and the figures that DDP takes of itself are those of any GPU; speed is not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.config.loading import load_cases
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.result import LaunchResult
+from ddp_perf.session.structure import compare_structure
+from ddp_perf.system.gpus import find_gpus
+from tests.correctness.training import (
+    HOOK_ROUNDINGS,
+    STEPS,
+    TOLERANCES,
+    UNIT_ROUNDOFF,
+    assert_equals_reference,
+    assert_ranks_hold_the_same_bits,
+    launch,
+    make_case,
+    reference,
+    train,
+)
+
+ROOT = Path(__file__).parents[2]
+MANY = {"bucket_cap_mb": 0.001}
+
+pytestmark = pytest.mark.gpu
+
+EXACT = [
+    pytest.param({"ddp": MANY}, id="ddp"),
+    pytest.param({"ddp": {**MANY, "static_graph": True}}, id="static_graph"),
+    pytest.param({"ddp": {**MANY, "gradient_as_bucket_view": True}}, id="bucket_view"),
+    pytest.param({"ddp": {**MANY, "find_unused_parameters": True}}, id="unused_parameters"),
+    pytest.param({"ddp": MANY, "comm_hooks": [{"kind": "topk", "ratio": 1.0}]}, id="topk"),
+    pytest.param({"comm_hooks": [{"kind": "hierarchical", "group_size": 2}]}, id="hierarchical"),
+    pytest.param({"strategy": "fsdp"}, id="fsdp"),
+]
+LOSSY = [
+    pytest.param({"comm_hooks": [{"kind": "fp16"}]}, id="fp16"),
+    pytest.param({"comm_hooks": [{"kind": "topk", "ratio": 0.1}]}, id="topk_0.1"),
+    pytest.param({"comm_hooks": [{"kind": "powersgd", "rank": 2}]}, id="powersgd"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_gpu():
+    if not find_gpus().gpus:
+        pytest.skip("needs 1 CUDA device, found 0")
+
+
+@pytest.fixture
+def trained(launcher, tmp_path):
+    """``trained("gpu", dtype="float32", ddp=…)``: two ranks of that tier, on one GPU."""
+
+    def run(tier="gpu", *, dtype="float64", **suite):
+        directory = tmp_path / tier
+        directory.mkdir()
+        model = {"path": str(directory), "model": "Transformer", "steps": STEPS, "dtype": dtype}
+        case = make_case(
+            workload="recorded:build", world_size=2, model=model, tier=tier, steps=STEPS, **suite
+        )
+        return train(launcher, case, directory, shared_gpu=tier == "gpu")
+
+    return run
+
+
+@pytest.fixture
+def launched(launcher):
+    """A launch of two ranks on one GPU that ends well."""
+
+    def run(case):
+        outcome = launch(launcher, case, shared_gpu=True)
+        assert isinstance(outcome, LaunchResult), f"{outcome}\n{getattr(outcome, 'traceback', '')}"
+        return outcome
+
+    return run
+
+
+@pytest.mark.parametrize("fields", EXACT)
+def test_they_train_as_one_process_on_the_whole_batch(trained, fields):
+    shared = trained(**fields)
+
+    assert [rank.placement.device for rank in shared.result.ranks] == ["cuda:0", "cuda:0"]
+    assert all("cuda" in rank.devices for rank in shared.ranks)
+    assert_equals_reference(shared, reference("Transformer"), TOLERANCES["float64"])
+
+
+def test_micro_steps_without_synchronisation_equal_the_large_batch(trained):
+    shared = trained(gradient_accumulation=3, ddp=MANY)
+
+    expected = reference("Transformer", micro_steps=3)
+    assert_equals_reference(shared, expected, TOLERANCES["float64"])
+
+
+def test_the_half_hook_rounds_and_no_more(trained):
+    shared = trained(dtype="float32", comm_hooks=[{"kind": "fp16"}])
+
+    roundings = HOOK_ROUNDINGS * UNIT_ROUNDOFF["fp16"]
+    assert_equals_reference(shared, reference("Transformer"), roundings)
+
+
+@pytest.mark.parametrize("fields", LOSSY)
+def test_a_lossy_hook_leaves_all_ranks_with_the_same_bits(trained, fields):
+    assert_ranks_hold_the_same_bits(trained(dtype="float32", **fields))
+
+
+@pytest.mark.parametrize("fields", [*EXACT, *LOSSY])
+def test_a_step_does_the_same_collectives_as_on_cpus(trained, fields):
+    shared, on_cpus = trained(dtype="float32", **fields), trained("cpu", dtype="float32", **fields)
+
+    assert shared.collectives == on_cpus.collectives
+    assert shared.structure.buckets == on_cpus.structure.buckets
+
+
+@pytest.mark.parametrize("name", ["mlp_scaling", "comm_optimizations"])
+def test_the_shipped_structures_are_those_of_the_suite(launched, name):
+    overrides = Overrides(world_sizes=(2,), batch_sizes=(8,), steps=6, warmup=3)
+    stored = BaselineStore(ROOT / "baselines").load_structures(name)
+
+    for case in load_cases([ROOT / "bench_configs" / f"{name}.yaml"], overrides):
+        outcome = launched(case)
+
+        same_step = next(s for s in stored.values() if _step(s.work) == _step(case.work()))
+        verdict = compare_structure([outcome], same_step.structure)
+        assert verdict.outcome == "PASS", (case.id, verdict.reason)
+
+
+def test_every_step_is_timed_by_events_and_its_communication_is_seen(launched, record_property):
+    overrides = Overrides(world_sizes=(2,), batch_sizes=(256,), steps=20, warmup=2)
+    (case,) = load_cases([ROOT / "bench_configs" / "mlp_scaling.yaml"], overrides)
+
+    ranks = launched(case).ranks
+
+    for rank in ranks:
+        assert len(rank.step_s) == 18
+        assert min(rank.step_s) > 0
+        # DDP's own events; by gloo a bucket of 100 MB is copied to the host and back.
+        assert float(rank.ddp_logging["avg_backward_comm_time"]) > 0
+        assert min(rank.probe.communication) > 0
+        assert min(rank.probe.phases.exposed) >= 0
+        assert min(rank.probe.phases.backward) >= 0  # less what is exposed: that is a part of it
+    record_property("exposed_ms", f"{1e3 * max(ranks[0].probe.phases.exposed):.1f}")
+
+
+def _step(work):
+    """Cases that differ in their batch and their ranks alone do the same step under DDP."""
+    return {key: value for key, value in work.items() if key != "batch_size"}

@@ -1,0 +1,113 @@
+"""A hang and two kills, on either tier: the rank is named, nothing outlives the run, and the next
+launch works.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ddp_perf.core.result import LaunchFailure, LaunchResult
+from ddp_perf.system.gpus import find_gpus
+
+WORKLOADS = Path(__file__).parent / "workloads"
+DEADLINE_S = {"cpu": 1, "gpu": 5}
+
+_DRIVER = """
+import sys
+import msgspec
+from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.launch.forkserver import ForkserverLauncher
+
+ForkserverLauncher().launch(msgspec.json.decode(sys.argv[1], type=LaunchRequest))
+"""
+
+
+@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def tier(request):
+    return request.param
+
+
+@pytest.fixture
+def world_size(tier):
+    """Two ranks; one on a machine with one GPU."""
+    if tier == "cpu":
+        return 2
+    gpus = len(find_gpus().gpus)
+    if not gpus:
+        pytest.skip("needs 1 CUDA device, found 0")
+    return min(2, gpus)
+
+
+@pytest.fixture
+def ask(request_of, tier, world_size):
+    """``ask("hang")``: the launch in whose last rank that fault happens."""
+
+    def make(fault):
+        model = {"fault": fault, "fault_rank": world_size - 1}
+        changes = {"world_sizes": [world_size], "step_deadline_s": DEADLINE_S[tier]}
+        return request_of("faulty:build", model, tier=tier, **changes)
+
+    return make
+
+
+def test_a_hang_is_found_named_and_ended(launcher, ask, world_size, tmp_path):
+    request = msgspec.structs.replace(ask("hang"), records=str(tmp_path / "hangs"))
+
+    failure = launcher.launch(request)
+
+    assert isinstance(failure, LaunchFailure), failure
+    assert (failure.kind, failure.rank) == ("hang", world_size - 1)
+    assert "faulty.py" in failure.stacks[f"rank {world_size - 1}"]
+    if world_size > 1:
+        assert "all_reduce" in failure.collectives["rank 0"]
+    assert isinstance(launcher.launch(ask("nothing")), LaunchResult)
+
+
+def test_a_killed_rank_is_named(launcher, ask, world_size):
+    failure = launcher.launch(ask("kill"))
+
+    assert isinstance(failure, LaunchFailure), failure
+    assert (failure.kind, failure.rank) == ("signal", world_size - 1)
+    assert "SIGKILL" in failure.detail
+    assert isinstance(launcher.launch(ask("nothing")), LaunchResult)
+
+
+def test_killing_the_driver_ends_its_ranks(request_of, tier, world_size, tmp_path):
+    pipe = tmp_path / "pids"
+    os.mkfifo(pipe)
+    model = {"state": "training", "pids": str(pipe)}
+    changes = {"tier": tier, "world_sizes": [world_size], "steps": 10**6}
+    request = msgspec.json.encode(request_of("lingering:build", model, **changes)).decode()
+
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, request], env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    try:
+        ended = [os.pidfd_open(pid) for pid in _pids(pipe, driver, world_size)]
+    finally:
+        driver.kill()
+        driver.wait()
+
+    for descriptor in ended:
+        with os.fdopen(descriptor):
+            assert select.select([descriptor], [], [], 30)[0], "a process outlived its driver"
+
+
+def _pids(pipe, driver, ranks):
+    """The ranks and the forkserver, as each rank writes them once it trains."""
+    # Read and write: with the read end alone, the first rank to close would end the file.
+    reader, gone = os.open(pipe, os.O_RDWR), os.pidfd_open(driver.pid)
+    written = b""
+    with os.fdopen(reader), os.fdopen(gone):
+        while written.count(b"\n") < ranks:
+            ready = select.select([reader, gone], [], [])[0]
+            assert reader in ready, "the driver ended before its ranks trained"
+            written += os.read(reader, 4096)
+    return {int(pid) for pid in written.split()}
