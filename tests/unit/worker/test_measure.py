@@ -29,6 +29,9 @@ def order(monkeypatch):
         def beat(self):
             pass
 
+        def enter(self, phase):
+            pass
+
         def facts(self):
             done.append("look")  # a captured step is let go for it
             return StepFacts(unit=Unit())

@@ -29,6 +29,9 @@ class SimulatedSteps:
     def beat(self):
         pass
 
+    def enter(self, phase):
+        pass
+
 
 @pytest.fixture
 def found(gpu, monkeypatch):
