@@ -194,7 +194,7 @@ def test_what_is_acknowledged_again_replaces_what_was_said_and_is_sorted():
     first, tail, elsewhere = (
         make_acknowledgement(case),
         make_acknowledgement(case, metric="tail"),
-        make_acknowledgement(other),
+        make_acknowledgement(other, metric="tail"),
     )
     again = make_acknowledgement(case, reason="see #13")
     baseline = make_baseline()

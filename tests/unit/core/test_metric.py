@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddp_perf.core.case import Tolerances
-from ddp_perf.core.metric import gated_metrics
+from ddp_perf.core.metric import EFFICIENCY, METRICS, STEP_TIME, gated_metrics, is_explained
 from tests.builders import make_case
 
 
@@ -15,3 +17,8 @@ def test_only_what_has_a_tolerance_is_gated():
 
 def test_without_a_one_rank_leg_there_is_no_efficiency_to_gate():
     assert gated_metrics(make_case(single=None)) == ["step_time", "tail", "peak_memory"]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_step_time_and_scaling_are_what_the_terms_of_a_step_explain(metric):
+    assert is_explained(metric.name) is (metric in (STEP_TIME, EFFICIENCY))

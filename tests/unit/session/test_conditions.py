@@ -233,15 +233,15 @@ def test_quiet_launches_leave_a_finding_as_it_is():
 def test_the_most_frequent_cause_is_named_first_and_of_as_frequent_ones_the_larger():
     conditions = [
         RankConditions(stolen=0.2),
-        RankConditions(stolen=0.2, foreign=0.1, slow_clock=0.3),
-        RankConditions(foreign=0.9, slow_clock=0.4),
+        RankConditions(stolen=0.2, foreign=0.3, slow_clock=0.1),
+        RankConditions(foreign=0.4, slow_clock=0.9),
         RankConditions(stolen=0.2),
     ]
 
     causes = disturbance(*conditions).causes
 
     # Of three launches and two: of the latter, one took up to 90 %, the other up to 40 %.
-    assert [cause.split(" ")[1] for cause in causes] == ["hypervisor", "processes", "cores'"]
+    assert [cause.split(" ")[1] for cause in causes] == ["hypervisor", "cores'", "processes"]
 
 
 def test_a_cause_is_told_by_its_median_share():

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.core.case import Tolerances
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate import Bar, judge_suite
 from ddp_perf.session.summaries import summaries_of
@@ -30,8 +32,9 @@ def launches(step_s, factors=JITTER):
     return [step_s * factor for factor in factors]
 
 
-def stored(case, step_s, *, levels=SESSIONS, environment=None, efficiency=None, **changes):
-    figures = {} if efficiency is None else {"efficiency": efficiency}
+def stored(case, step_s, *, levels=SESSIONS, environment=None, **changes):
+    """``changes`` of every launch's figures, or of what is stored of the case."""
+    figures = {name: changes.pop(name) for name in ("efficiency", "energy") if name in changes}
     sessions = [
         msgspec.structs.replace(
             make_session(launches(step_s * level, SKEWED), day=day, **figures),
@@ -42,10 +45,10 @@ def stored(case, step_s, *, levels=SESSIONS, environment=None, efficiency=None, 
     return make_case_baseline(case, *sessions, **changes)
 
 
-def findings(*measured, cases, environment=None, **bar):
+def findings(*measured, cases, environment=None, published=(), **bar):
     by_id = {measurement.case.id: measurement for measurement in measured}
     bar = Bar(
-        baseline=make_baseline(cases),
+        baseline=make_baseline(cases, published=published),
         baseline_path="baselines/x.json",
         environment=environment or make_environment(),
         alpha=0.001,
@@ -100,20 +103,55 @@ def test_planned_looks_share_the_false_alarm_rate_of_a_verdict():
     assert smallest[0] == smallest[2] < smallest[1]
 
 
-def test_a_case_of_another_machine_takes_nothing_from_the_others():
-    elsewhere = make_environment(accelerator_key="cpu-other-2c-host")
-    cases = {
-        ONE.id: stored(ONE, 0.010),
-        TWO.id: stored(TWO, 0.012, efficiency=1.2, environment=elsewhere),
-    }
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ({"environment": make_environment(accelerator_key="other")}, Outcome.INCOMPARABLE),
+        ({"work": {**TWO.work(), "batch_size": 1}}, Outcome.INCOMPARABLE),
+        (None, Outcome.NO_BASELINE),
+    ],
+    ids=["of another machine", "of other work", "unknown"],
+)
+def test_a_case_that_cannot_be_compared_takes_nothing_from_the_others(change, outcome):
+    cases = {ONE.id: stored(ONE, 0.010)}
+    if change is not None:
+        cases[TWO.id] = stored(TWO, 0.012, efficiency=1.2, **change)
     measured = [make_measurement(ONE, launches(0.010)), make_measurement(TWO, launches(0.012))]
 
     found = findings(*measured, cases=cases)
 
-    assert {(case_id, f.verdict.outcome) for (case_id, _), f in found.items()} == {
-        (ONE.id, Outcome.PASS),
-        (TWO.id, Outcome.INCOMPARABLE),
-    }
+    times = {(case_id, f.verdict.outcome) for (case_id, m), f in found.items() if m != "structure"}
+    assert times == {(ONE.id, Outcome.PASS), (TWO.id, outcome)}
+
+
+def test_a_published_figure_judges_the_step_time_alone():
+    row = PublishedRow(case=ONE.id, world_size=1, batch_size=64, step_ms=10.0)
+    table = PublishedTable(
+        name="t",
+        document="A Report",
+        where="Table 1",
+        hardware="1x Some GPU",
+        work={"workload": "mlp", "precision": "fp32"},
+        tolerance=0.05,
+        rows=(row,),
+    )
+
+    found = findings(make_measurement(ONE, launches(0.010)), cases={}, published=(table,))
+
+    step = found.pop((ONE.id, "step_time"))
+    assert (step.verdict.outcome, step.launches) == (Outcome.MEETS_PUBLISHED, 5)
+    assert {finding.verdict.outcome for finding in found.values()} == {Outcome.NO_BASELINE}
+
+
+def test_without_a_reading_there_is_no_drift():
+    case = msgspec.structs.replace(ONE, tolerances=Tolerances(energy=0.05))
+    entry = Rebaseline(date="2026-01-09", commit=None, reason="known", ratio=1.25)
+    moved = stored(case, 0.010, energy=1.0, first={"energy": 1.0}, log=(entry,))
+
+    finding = findings(make_measurement(case, launches(0.010)), cases={case.id: moved})
+
+    assert finding[case.id, "energy"].verdict.outcome is Outcome.INVALID
+    assert finding[case.id, "energy"].drift is None
 
 
 def test_a_case_without_a_launch_has_no_finding():
@@ -152,3 +190,23 @@ def test_scaling_got_worse_only_where_the_step_of_all_ranks_did(one_s, two_s, ou
     excused = "the one-rank leg got faster" in finding.verdict.reason
     assert excused is (outcome is Outcome.PASS)
     assert finding.verdict.ratio > 1.05
+
+
+def test_scaling_that_looks_worse_is_open_where_the_step_of_all_ranks_is():
+    restless = stored(TWO, 0.012, levels=(1.0, 1.2, 0.85, 1.15, 0.9, 1.1), efficiency=1.2)
+    cases = {ONE.id: stored(ONE, 0.010), TWO.id: restless}
+    measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
+
+    found = findings(*measured, cases=cases)
+
+    assert found[TWO.id, "step_time"].verdict.outcome is Outcome.INCONCLUSIVE
+    assert found[TWO.id, "efficiency"].verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_scaling_that_was_not_measured_is_not_excused_by_a_step_that_passes():
+    cases = {TWO.id: stored(TWO, 0.012, efficiency=1.2)}
+
+    found = findings(make_measurement(TWO, launches(0.0119)), cases=cases)
+
+    assert found[TWO.id, "step_time"].verdict.outcome is Outcome.PASS
+    assert found[TWO.id, "efficiency"].verdict.outcome is Outcome.INVALID

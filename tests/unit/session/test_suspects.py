@@ -30,15 +30,20 @@ def launches(level):
     return [0.010 * level * factor for factor in JITTER]
 
 
-def findings(*newest, stored=RESTLESS, current=SUSPECT):
-    """Those of the case by metric, after the sessions ``stored`` and then ``newest``."""
-    sessions = [
-        make_session(launches(level), day=day)
-        for day, level in enumerate([*stored, *newest], start=1)
-    ]
+def case_baseline(levels):
+    sessions = [make_session(launches(level), day=day) for day, level in enumerate(levels, start=1)]
+    return make_case_baseline(CASE, *sessions)
+
+
+def findings(*newest, stored=RESTLESS, current=SUSPECT, beside=()):
+    """Those of the case by metric, after the sessions ``stored`` and then ``newest``; ``beside``:
+    levels of the sessions of other cases.
+    """
+    cases = {CASE.id: case_baseline([*stored, *newest])}
+    cases |= {f"other {number}": case_baseline(levels) for number, levels in enumerate(beside)}
     measured = {CASE.id: make_measurement(CASE, launches(current))}
     bar = Bar(
-        baseline=make_baseline({CASE.id: make_case_baseline(CASE, *sessions)}),
+        baseline=make_baseline(cases),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
@@ -55,10 +60,18 @@ def findings(*newest, stored=RESTLESS, current=SUSPECT):
         ([], Outcome.SUSPECT),
         ([SUSPECT], Outcome.REGRESSION),
         ([1.07], Outcome.REGRESSION),
+        ([1.052], Outcome.REGRESSION),
         ([1.04], Outcome.SUSPECT),
         ([SUSPECT, 1.0], Outcome.SUSPECT),
     ],
-    ids=["ordinary", "suspect", "red", "slower by less than the tolerance", "suspect, then not"],
+    ids=[
+        "ordinary",
+        "suspect",
+        "red",
+        "barely suspect",
+        "slower by less than the tolerance",
+        "suspect, then not",
+    ],
 )
 def test_the_newest_stored_session_alone_confirms_a_suspect(newest, outcome):
     verdict = findings(*newest)["step_time"].verdict
@@ -82,3 +95,13 @@ def test_a_first_stored_session_has_none_before_it_and_confirms_nothing():
     verdict = findings(stored=[1.0], current=1.3)["step_time"].verdict
 
     assert verdict.outcome is Outcome.SUSPECT
+
+
+def test_the_machines_other_cases_help_to_judge_the_newest_session_too():
+    """Two sessions alone would not tell that the second was slower."""
+    others = [[level + 0.001 * number for level in RESTLESS] for number in range(12)]
+
+    verdict = findings(stored=[1.0, 1.1], current=1.195, beside=others)["step_time"].verdict
+
+    assert verdict.outcome is Outcome.REGRESSION
+    assert verdict.reason.startswith("suspect for the second session in a row")

@@ -165,3 +165,24 @@ def test_a_reference_that_was_slow_as_a_whole_is_compared_with_all_the_same():
     verdict = judge_launches(usual[5], usual, tolerance=0.02, alpha=0.001, reference=1)
 
     assert verdict.ratio == pytest.approx(1 / 1.4, rel=0.02)
+
+
+def slow_launches(sessions_before, slow_now):
+    """The verdict on five launches, so many of them in a slow mode that no session had before."""
+    current = sessions(1, 5, slow=[(0, k) for k in range(slow_now)])[0]
+    return judge_launches(current, sessions(sessions_before, 5), tolerance=0.02, alpha=0.001)
+
+
+def test_more_slow_launches_are_a_regression_of_all_launches_without_an_interval():
+    verdict = slow_launches(16, 4)
+
+    assert verdict.outcome is Outcome.REGRESSION
+    assert "more launches than before fall into the slow mode" in verdict.reason
+    assert verdict.ratio == pytest.approx(1.4 ** (4 / 5), rel=0.01)
+    assert verdict.interval is None
+
+
+@pytest.mark.parametrize(("before", "outcome"), [(16, Outcome.PASS), (20, Outcome.INCONCLUSIVE)])
+def test_a_slow_launch_too_rare_by_five_per_cent_is_no_pass(before, outcome):
+    """One of five now and none before: by chance in 5 ÷ 85 cases, and in 5 ÷ 105."""
+    assert slow_launches(before, 1).outcome is outcome
