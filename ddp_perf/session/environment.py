@@ -14,9 +14,9 @@ from ddp_perf.core.gpu import Gpu, GpuMachine
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
-from ddp_perf.system.cuda_driver import cuda_mismatch
 from ddp_perf.system.gpus import NO_GPUS
 from ddp_perf.system.host import current_commit, host_name
+from ddp_perf.system.torch_builds import misfit
 from ddp_perf.system.variables import training_variables
 
 
@@ -47,8 +47,8 @@ def describe_environment(
 def check_runtime(tier: Tier, runtime: Runtime, machine: GpuMachine) -> None:
     """Refuse a torch that cannot use the machine's GPUs, before any rank is started.
 
-    Raises LaunchError where it is built without CUDA or NCCL, or for a newer CUDA than the
-    driver runs.
+    Raises LaunchError where it is built without CUDA or NCCL, or for a CUDA that the
+    driver or a GPU cannot run.
     """
     if tier != "gpu":
         return
@@ -57,8 +57,8 @@ def check_runtime(tier: Tier, runtime: Runtime, machine: GpuMachine) -> None:
             f"torch {runtime.torch} is built without {runtime.lacking}, which the gpu tier needs:"
             " install a CUDA build of torch (pytorch.org/get-started), or run -m cpu"
         )
-    if (mismatch := cuda_mismatch(runtime.cuda, machine.cuda_driver)) is not None:
-        raise LaunchError(mismatch)
+    if (reason := misfit(runtime.cuda, machine)) is not None:
+        raise LaunchError(reason)
 
 
 def _of_gpus(machine: GpuMachine) -> dict[str, Any]:

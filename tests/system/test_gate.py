@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,7 +25,7 @@ SUITE = """
 suite: slowed
 tier: cpu
 workload: slowed:build
-model: {{switch: {switch}}}
+model: {switch: switch}  # relative: the same work in every copy
 world_sizes: [1, 2]
 batch_sizes: [128]
 steps: 14
@@ -30,35 +33,47 @@ warmup: 4
 launches: 5
 # Wide: the sleep makes a step four times as long, and the neighbours of a test are noisy. They
 # must not take the step time's tolerance from the cores, or nothing would be judged.
-tolerances: {{step_time: 0.9, tail: 0.5, efficiency: 0.5, peak_memory: null}}
+tolerances: {step_time: 0.9, tail: 0.5, efficiency: 0.5, peak_memory: null}
+"""
+INI = """
+[pytest]
+addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
+junit_family = xunit1
+pythonpath = .
+filterwarnings =
+    error
+    ignore::pytest.PytestAssertRewriteWarning
 """
 
 
-@pytest.fixture
-def slowed(pytester, monkeypatch):
-    """A project whose own workload has a stored baseline, and a switch to change it."""
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
-    shutil.copytree(REPOSITORY / "tests" / "perf", pytester.path / "tests")
-    shutil.copy(WORKLOADS / "slowed.py", pytester.path)
-    (pytester.path / "bench_configs").mkdir()
-    switch = pytester.path / "switch"
-    switch.write_text("")
-    suite = SUITE.format(switch=switch)
-    (pytester.path / "bench_configs" / "slowed.yaml").write_text(suite)
-    pytester.makeini(
-        """
-        [pytest]
-        addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
-        junit_family = xunit1
-        pythonpath = .
-        filterwarnings =
-            error
-            ignore::pytest.PytestAssertRewriteWarning
-        """
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A project whose own workload has a stored baseline, measured once."""
+    path = tmp_path_factory.mktemp("stored")
+    shutil.copytree(REPOSITORY / "tests" / "perf", path / "tests")
+    shutil.copy(WORKLOADS / "slowed.py", path)
+    (path / "bench_configs").mkdir()
+    (path / "bench_configs" / "slowed.yaml").write_text(SUITE, encoding="utf-8")
+    (path / "pytest.ini").write_text(INI, encoding="utf-8")
+    (path / "switch").touch()
+    saved = subprocess.run(
+        [sys.executable, "-m", "pytest", "--save-baseline"],
+        cwd=path,
+        env={name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"},
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        check=False,
     )
-    saved = pytester.runpytest("--save-baseline")
-    assert "2 cases: stored (missing)" in saved.stdout.str()
-    return pytester, switch
+    assert "2 cases: stored (missing)" in saved.stdout, saved.stdout
+    return path
+
+
+@pytest.fixture
+def slowed(stored, pytester, monkeypatch):
+    """A copy of that project, and the switch that changes its workload."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
+    shutil.copytree(stored, pytester.path, dirs_exist_ok=True)
+    return pytester, pytester.path / "switch"
 
 
 def _failures(path):

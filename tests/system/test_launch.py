@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -109,14 +108,12 @@ def test_one_rank_without_ddp_has_no_collectives(launcher, request_of):
     ],
 )
 def test_a_rank_that_fails_is_named_with_its_cause(launcher, request_of, fault, kind, says):
-    begin = time.monotonic()
-    outcome = launcher.launch(request_of("faulty:build", {"fault": fault}))
+    patient = {"start_deadline_s": 600, "step_deadline_s": 600}  # no deadline ends it
+    outcome = launcher.launch(request_of("faulty:build", {"fault": fault}, **patient))
     assert isinstance(outcome, LaunchFailure)
     assert (outcome.rank, outcome.kind) == (1, kind)
     assert says in outcome.detail
     assert f"about to {fault}" in outcome.output
-    # Far below any deadline. The figure itself is printed by tests/quality.
-    assert time.monotonic() - begin < 15
 
 
 @pytest.mark.parametrize("fault_rank", [0, 1])
@@ -162,7 +159,7 @@ def test_ranks_that_hang_tell_the_collectives_they_came_to(launcher, request_of,
 
 def test_a_rank_that_never_gets_to_its_first_step(launcher, request_of):
     model = {"fault": "hang", "at_step": 1}
-    request = request_of("faulty:build", model, start_deadline_s=3)
+    request = request_of("faulty:build", model, start_deadline_s=6)
     outcome = launcher.launch(request)
     assert (outcome.rank, outcome.kind) == (1, "hang")
     assert "step 1 of" in outcome.detail

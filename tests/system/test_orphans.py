@@ -115,7 +115,7 @@ def test_sigkill_of_the_driver_ends_everything(start, state):
     driver, _, descriptors = start(state)
     driver.kill()
     driver.wait()
-    assert _all_end(descriptors, within_s=10)
+    assert _all_end(descriptors, within_s=60)
 
 
 def test_sigkill_of_the_driver_leaves_nothing_that_the_next_does_not_remove(start, tmp_path):
@@ -123,7 +123,7 @@ def test_sigkill_of_the_driver_leaves_nothing_that_the_next_does_not_remove(star
     (left,) = tmp_path.glob("ddp-perf-*")
     driver.kill()
     driver.wait()
-    assert _all_end(descriptors, within_s=10)
+    assert _all_end(descriptors, within_s=60)
 
     next_driver, _, _ = start("training")
 
@@ -137,8 +137,8 @@ def test_sigkill_of_the_driver_leaves_nothing_that_the_next_does_not_remove(star
 def test_an_interrupt_ends_everything(start, tmp_path):
     driver, _, descriptors = start("training")
     driver.send_signal(signal.SIGINT)
-    assert driver.wait(timeout=20) == 130
-    assert _all_end(descriptors, within_s=10)
+    assert driver.wait(timeout=60) == 130
+    assert _all_end(descriptors, within_s=60)
     assert not list(tmp_path.glob("ddp-perf-*"))
 
 
@@ -149,7 +149,7 @@ def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(
     os.kill(server, signal.SIGSTOP)
 
     failure, after = (json.loads(driver.stdout.readline()) for _ in range(2))
-    assert _all_end(descriptors, within_s=10)
+    assert _all_end(descriptors, within_s=60)
     assert (failure["type"], failure["kind"], failure["rank"]) == ("failure", "server", None)
     said = (
         f"the forkserver (pid {server}) gave no sign of life for 5 s: its process was stopped (T)"

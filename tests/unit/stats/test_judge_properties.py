@@ -12,7 +12,7 @@ from tests.strategies import FACTORS, SLOWER, comparisons
 from tests.unit.stats.machine import scaled
 
 GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
-few = settings(max_examples=60, deadline=None, derandomize=True)
+few = settings(max_examples=60)
 
 
 @few

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pynvml
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from ddp_perf.core.gpu import GpuHealth, GpuProcess
 from ddp_perf.system import nvml
@@ -28,7 +28,7 @@ def test_a_recorded_machine_is_read_as_it_was_recorded(name, monkeypatch):
     assert fake.open == 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(max_examples=20)
 @given(machine=gpu_machines())
 def test_any_machine_is_read_as_it_is(machine, monkeypatch):
     with monkeypatch.context() as patch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddp_perf.traces.split import split_of
@@ -105,7 +105,7 @@ TIMES = st.tuples(st.integers(0, 500), st.integers(0, 60), st.integers(1, 4))
 MAKERS = st.sampled_from([lambda s, d, n: kernel("gemm", s, d, stream=n), all_reduce, copy])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(MAKERS, TIMES), min_size=1, max_size=30), st.integers(0, 99))
 def test_the_parts_add_up_in_any_order_of_events(timeline, drawn, seed):
     events = [

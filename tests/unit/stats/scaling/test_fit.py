@@ -138,7 +138,7 @@ def test_what_cannot_be_fitted_raises_its_reason():
         fit_laws(LAWS, [*points_of(lambda n: 0.1, (1,)), *points_of(lambda n: math.nan, (2,))])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     factor=st.floats(1e-6, 1e6),
     communication=st.floats(0.01, 3.0),
