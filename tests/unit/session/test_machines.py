@@ -16,6 +16,7 @@ from tests.builders import (
     NotedProgress,
     make_capacity,
     make_cases,
+    make_gpu_machine,
     make_launch,
 )
 from tests.recordings import RecordedReader
@@ -170,4 +171,11 @@ def test_a_torch_for_a_newer_cuda_than_the_drivers_is_refused_before_any_rank_is
     machine = msgspec.structs.replace(read("t4-pair"), cuda_driver="12.8")
 
     with pytest.raises(LaunchError, match=r"built for CUDA 13.0, .* driver for CUDA 12.8: install"):
+        night(machine, runtime=msgspec.structs.replace(RUNTIME, cuda="13.0"))
+
+
+def test_a_torch_without_code_for_the_gpu_is_refused_before_any_rank_is_started(night):
+    machine = make_gpu_machine("Tesla V100-PCIE-16GB", compute_capability=(7, 0))
+
+    with pytest.raises(LaunchError, match=r"no code for compute capability 7.0 .*: install"):
         night(machine, runtime=msgspec.structs.replace(RUNTIME, cuda="13.0"))
