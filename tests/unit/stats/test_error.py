@@ -118,9 +118,10 @@ def test_with_fewer_than_three_sessions_their_spread_is_assumed_and_the_missing_
     assert advice.endswith("nights would tell" if nights == 1 else "night would tell")
 
 
-def test_as_many_sessions_are_asked_for_as_would_decide():
+@pytest.mark.parametrize("variance", [5e-4, 1.4e-3])
+def test_as_many_sessions_are_asked_for_as_would_decide(variance):
     """A few set the level as yet: each more makes it, and its spread, better known."""
-    growing = errors(variance=5e-4, df=3.0, control=0.0, nights=4, reference_nights=4)
+    growing = errors(variance=variance, df=3.0, control=0.0, nights=4, reference_nights=4)
     now = compared(growing, 0.0)
 
     advice = more_nights(growing, now, RISKS)
@@ -134,10 +135,9 @@ def test_as_many_sessions_are_asked_for_as_would_decide():
         return then.passes(RISKS.passing)
 
     more = next(count for count in range(1, 101) if passes(4 + count))
-    assert (
-        f"nights differ by 2.0 %, so no more launches tonight can decide it, but about {more}"
-        in (advice)
-    )
+    assert (more > 1) is (variance > 5e-4)
+    assert advice.endswith(f"but about {more} more baseline night{'s' if more > 1 else ''} would")
+    assert advice.startswith(f"nights differ by {100 * math.sqrt(variance - 1e-4):.1f} %, so no")
 
 
 def test_where_the_level_is_frozen_more_sessions_only_tell_their_spread():

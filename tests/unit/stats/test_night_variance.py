@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from ddp_perf.core.verdict import NightPrior
 from ddp_perf.stats.night_variance import (
@@ -146,3 +146,19 @@ def test_independent_nights_count_almost_in_full():
     spread = NightSpread(variance=1.0, degrees_of_freedom=7, correlation=0.5)
     assert spread.independent_nights(9) == pytest.approx(3)
     assert spread.independent_nights(1) == 1
+
+
+@pytest.mark.parametrize(("p", "contradicted"), [(0.009, True), (0.011, False)])
+@pytest.mark.parametrize("prior_df", [20.0, math.inf])
+def test_a_prior_is_set_aside_where_one_case_in_a_hundred_would_be_as_restless(
+    p, contradicted, prior_df
+):
+    """By the F test with the case's 4 degrees of freedom before the prior's."""
+    quantile = stats.chi2.isf(p, 4) / 4 if math.isinf(prior_df) else stats.f.isf(p, 4, prior_df)
+    own = NightSpread(variance=1e-4 * float(quantile), degrees_of_freedom=4.0)
+    prior = NightPrior(sd=0.01, degrees_of_freedom=prior_df)
+
+    found = moderate(own, prior, launch_noise=0.0)
+
+    assert (found.degrees_of_freedom == 4.0) is contradicted
+    assert (found.variance == pytest.approx(own.variance)) is contradicted
