@@ -16,7 +16,8 @@ ddp_start_postgresql() {
     [ "$(id -u)" != 0 ] || as_owner=(runuser -u postgres --) # it refuses to run as root
     (
         { [ "$(id -u)" != 0 ] || chown postgres "$postgresql"; } && cd "$postgresql" &&
-            "${as_owner[@]}" "$bin/initdb" --auth=trust --username=postgres -D data &&
+            "${as_owner[@]}" "$bin/initdb" --encoding=UTF8 --locale=C --auth=trust \
+                --username=postgres -D data && # the same in every locale of the caller
             "${as_owner[@]}" "$bin/pg_ctl" -D data -w -l log -o "-k $postgresql -h ''" start
     ) >"$postgresql/start.log" 2>&1 || {
         echo "test: PostgreSQL may not start here ($(tail -n 1 "$postgresql/start.log"));" \

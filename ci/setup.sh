@@ -1,7 +1,8 @@
 # Sourced by the scripts beside it. Makes .venv once and puts it first on PATH.
 #
 # A torch that $PYTHON (default: python3) can import is what is under test: it is used where
-# it lies and never replaced. Only where there is none is the pinned one installed.
+# it lies and never replaced. Only where there is none is the pinned one installed, in a build
+# that the machine's GPUs and their driver can run: ddp_perf/system/torch_builds.py.
 # With nothing changed since the last time it needs no network.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -32,11 +33,28 @@ sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . instal
         echo "setup: torch of $python is what is tested" >&2
     else
         rm -f "$site/torch-under-test.pth"
-        echo "setup: no torch found, installing torch==2.13.0" >&2
-        "${pip[@]}" -c ci/requirements.txt torch==2.13.0
+        ddp_install_torch "${pip[@]}" -c ci/requirements.txt
     fi
     "${pip[@]}" --no-deps --no-build-isolation -e .
     echo "$wanted" >"$stamp"
+}
+
+# Installs torch by the command "$@", from PyPI or an index of PyTorch's beside it. Where that
+# cannot be reached, PyPI's build still runs the CPU tier, and doctor says what keeps it from GPUs.
+ddp_install_torch() {
+    local choice wanted default
+    choice=$(.venv/bin/python -c '
+from ddp_perf.system.nvml import NvmlReader
+from ddp_perf.system.torch_builds import DEFAULT_BUILD, torch_build
+print(*(torch_build(NvmlReader().machine()) or DEFAULT_BUILD).pip_arguments)
+print(*DEFAULT_BUILD.pip_arguments)')
+    { read -ra wanted; read -ra default; } <<<"$choice"
+    echo "setup: no torch found, installing ${wanted[0]}" >&2
+    "$@" "${wanted[@]}" && return
+    [ "${wanted[*]}" != "${default[*]}" ] || return 1
+    echo "setup: ${wanted[0]} cannot be installed from ${wanted[2]};" \
+        "installing ${default[0]}, which this machine's GPUs cannot run" >&2
+    "$@" "${default[@]}"
 }
 
 # The directory that $1 imports torch from; fails when it has none.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -45,24 +47,49 @@ def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
 
 
 def set_tf32(allowed: bool) -> None:
-    """Whether fp32 may mean TF32, in matrix products and in convolutions."""
+    """Let fp32 mean TF32 or not, in matrix products, convolutions and recurrent layers alike.
+
+    These are the older switches, on purpose. From 2.9 on each sets the newer, finer ones with it,
+    while torch rejects the older ones after the newer were set: ``cudnn.allow_tf32`` can then
+    not be read, nor ``cudnn.flags()`` be entered, as transformers and Inductor do.
+    """
     torch.set_float32_matmul_precision("high" if allowed else "highest")
-    convolution: Any = getattr(torch.backends.cudnn, "conv", None)
-    if hasattr(convolution, "fp32_precision"):  # from 2.9 on; the older switch warns there
-        convolution.fp32_precision = "tf32" if allowed else "ieee"
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+@contextlib.contextmanager
+def ieee_products(device: torch.device) -> Iterator[None]:
+    """Compute fp32 matrix products on ``device`` in IEEE's fp32; restore afterwards what was set.
+
+    From 2.9 on this reads and sets the newer switch of the one backend: it can be read whichever
+    switches a workload used, where the older one raises after the newer was set.
+    """
+    backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    products: Any = getattr(backend, "matmul", None)
+    if hasattr(products, "fp32_precision"):
+        before = products.fp32_precision
+        products.fp32_precision = "ieee"
+        yield
+        products.fp32_precision = before
     else:
-        torch.backends.cudnn.allow_tf32 = allowed
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        yield
+        torch.set_float32_matmul_precision(before)
 
 
 def numerics() -> Numerics:
-    """What this process computes by on its GPU."""
+    """Return what this process computes by on its GPU, whichever switches a workload used."""
     convolution: Any = getattr(torch.backends.cudnn, "conv", None)
     if hasattr(convolution, "fp32_precision"):
+        # On a GPU "medium" is what "high" is: both mean TF32.
+        products = "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
         tf32 = convolution.fp32_precision == "tf32"
     else:
+        products = torch.get_float32_matmul_precision()
         tf32 = torch.backends.cudnn.allow_tf32
     return Numerics(
-        matmul_precision=torch.get_float32_matmul_precision(),
+        matmul_precision=products,
         convolution_tf32=tf32,
         cudnn_benchmark=torch.backends.cudnn.benchmark,
         allocator=torch.cuda.get_allocator_backend(),
@@ -80,5 +107,5 @@ def reduce_scatter(own: torch.Tensor, values: torch.Tensor, group: Any) -> None:
 
 
 def device_uuid(index: int) -> str:
-    """The UUID of ``cuda:index``, as NVML writes it."""
-    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+    """Return the UUID of ``cuda:index`` as CUDA writes it: without NVML's prefix."""
+    return str(torch.cuda.get_device_properties(index).uuid)

@@ -12,7 +12,7 @@ from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
-from ddp_perf.core.conditions import LaunchConditions, RankConditions
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
@@ -184,10 +184,8 @@ def make_measurement(
     return Measurement(case=case, launches=tuple(launches), failures=())
 
 
-def with_conditions(
-    measurement: Measurement, *each: RankConditions | LaunchConditions | None
-) -> Measurement:
-    """One for each launch: of all of its ranks, or of the launch itself; None: nothing known."""
+def with_conditions(measurement: Measurement, *each: RankConditions | None) -> Measurement:
+    """One for each launch: of all of its ranks; None: nothing known."""
     launches = [
         launch if conditions is None else _under(launch, conditions)
         for launch, conditions in zip(measurement.launches, each, strict=True)
@@ -195,9 +193,7 @@ def with_conditions(
     return msgspec.structs.replace(measurement, launches=tuple(launches))
 
 
-def _under(launch: LaunchResult, conditions: RankConditions | LaunchConditions) -> LaunchResult:
-    if isinstance(conditions, LaunchConditions):
-        return msgspec.structs.replace(launch, conditions=conditions)
+def _under(launch: LaunchResult, conditions: RankConditions) -> LaunchResult:
     ranks = [msgspec.structs.replace(rank, conditions=conditions) for rank in launch.ranks]
     return msgspec.structs.replace(launch, ranks=tuple(ranks))
 

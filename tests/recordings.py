@@ -9,6 +9,7 @@ doctor --json`` prints on a machine is such a file, but for its ``source``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_uint
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -114,9 +115,17 @@ class FakeNvml:
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:
         for gpu in self._machine.gpus:
-            if gpu.uuid == uuid:
+            if uuid == gpu.uuid:
                 return SimpleNamespace(gpu=gpu, slices=[])
+            if gpu.mig and uuid == card_uuid(gpu):
+                return self._nvmlDeviceGetHandleByIndex(gpu.index)
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def _nvmlDeviceIsMigDeviceHandle(self, handle: Any) -> c_uint:
+        return c_uint(handle.gpu.mig and not handle.slices)
+
+    def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: Any) -> Any:
+        return self._nvmlDeviceGetHandleByIndex(handle.gpu.index)
 
     def _nvmlDeviceGetMigMode(self, handle: Any) -> list[int]:
         return [int(bool(handle.slices))] * 2
@@ -203,10 +212,31 @@ class FakeNvml:
         return [_other(link, gpu) for link in links for _ in range(link.nvlinks)]
 
     def _now(self, handle: Any) -> GpuHealth:
-        return self._health.get(handle.gpu.uuid, GpuHealth(uuid=handle.gpu.uuid))
+        """Of a slice's card, too, whose own readings are those of all its slices."""
+        uuid = card_uuid(handle.gpu) if handle.slices else handle.gpu.uuid
+        return self._health.get(uuid, GpuHealth(uuid=uuid))
 
     def _nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any) -> int:
         return self._throttle_bits
+
+    def _nvmlDeviceGetClockInfo(self, handle: Any, kind: int) -> int:
+        now = self._now(handle)
+        clocks = {
+            pynvml.NVML_CLOCK_SM: now.sm_clock_mhz,
+            pynvml.NVML_CLOCK_MEM: now.memory_clock_mhz,
+        }
+        return self._or_unsupported(clocks[kind])
+
+    def _nvmlDeviceGetTotalEnergyConsumption(self, handle: Any) -> int:
+        return round(self._or_unsupported(self._now(handle).energy_j) * 1000)
+
+    def _nvmlDeviceGetTotalEccErrors(self, handle: Any, kind: int, counter: int) -> int:
+        now = self._now(handle)
+        errors = {
+            pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED: now.ecc_corrected,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED: now.ecc_uncorrected,
+        }
+        return self._or_unsupported(errors[kind])
 
     def _nvmlDeviceGetViolationStatus(self, handle: Any, policy: int) -> Any:
         heat_s = self._or_unsupported(self._now(handle).heat_s)
@@ -235,6 +265,11 @@ def _mask(bits: Sequence[int], words: int) -> list[int]:
     for bit in bits:
         mask[bit // 64] |= 1 << bit % 64
     return mask
+
+
+def card_uuid(gpu: Gpu) -> str:
+    """Return the UUID of the card that a slice is cut from."""
+    return f"GPU-card-{gpu.index}"
 
 
 def _bus_id(index: int) -> str:

@@ -12,12 +12,18 @@ from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.report.doctor import Diagnosis, abilities, diagnosis_json, diagnosis_text
+from ddp_perf.report.doctor import (
+    Diagnosis,
+    abilities,
+    diagnosis_json,
+    diagnosis_text,
+    torch_spoilers,
+)
 from ddp_perf.system.gpus import find_gpus
 from ddp_perf.system.host_state import read_host_state
 from ddp_perf.system.launch_platform import LAUNCH_REMEDY, launch_obstacle
 from ddp_perf.system.nvml import GpuReader, NvmlReader
-from ddp_perf.system.spoilers import Spoiler, gpu_spoilers, host_spoilers
+from ddp_perf.system.spoilers import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
 from ddp_perf.system.xid import find_xids
 
 
@@ -45,6 +51,7 @@ def diagnose(reader: GpuReader) -> Diagnosis:
     machine = find_gpus(reader=reader)
     health = reader.health(machine.gpus)
     spoilers = [*gpu_spoilers(machine, health, host.cores), *host_spoilers(host)]
+    spoilers += variable_spoilers(os.environ, has_gpus=bool(machine.gpus))
     spoilers += [
         Spoiler(what=f"the kernel's log has {xid}", remedy="see NVIDIA's list of Xid errors")
         for xid in find_xids()
@@ -55,9 +62,8 @@ def diagnose(reader: GpuReader) -> Diagnosis:
             runtime = launcher.runtime()
         except LaunchError as error:
             spoilers.append(_launch_spoiler(error))
-    if machine.gpus and runtime is not None and runtime.lacking is not None:
-        what = f"torch {runtime.torch} is built without {runtime.lacking}"
-        spoilers.append(Spoiler(what=what, remedy="install a CUDA build (pytorch.org/get-started)"))
+    if machine.gpus and runtime is not None:
+        spoilers += torch_spoilers(runtime, machine)
     return Diagnosis(
         host=host,
         machine=machine,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import io
 import sys
 from typing import Any, NoReturn
 
@@ -25,6 +26,9 @@ class CommandGroup(typer.core.TyperGroup):
     """The commands, and one line instead of a traceback for what a user can mend."""
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # in every locale, as JSON has to be
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
         except typer.TyperException as error:

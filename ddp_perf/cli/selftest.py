@@ -95,7 +95,10 @@ def selftest(
     )
     stored = _stored(case, capacity)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(machine_lease(patience_s=_LEASE_PATIENCE_S, on_wait=_say))
+        lease = machine_lease(
+            patience_s=_LEASE_PATIENCE_S, on_wait=_say, gpus=capacity.machine.gpus
+        )
+        stack.enter_context(lease)
         progress = stack.enter_context(BudgetProgress(budget_s))
         launcher = stack.enter_context(contextlib.closing(ForkserverLauncher()))
         runtime = launcher.runtime(case)

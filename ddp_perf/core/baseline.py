@@ -24,6 +24,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     environment: Environment
     launches: tuple[dict[str, float], ...]
     terms: tuple[dict[str, float], ...] = ()  # of each launch, where the time of a step went
+    overhead_s: float | None = None  # of a launch beyond its timed steps; None: an older session
 
     def values(self, metric: str) -> list[float]:
         """The metric of each launch that has it."""

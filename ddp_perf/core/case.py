@@ -93,7 +93,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def threads_per_rank(self) -> int:
-        """One, unless OMP_NUM_THREADS says: two threads on one core are three times slower."""
+        """One, unless OMP_NUM_THREADS says: two threads on one core are three times slower. On
+        GPUs likewise, as torchrun does: one rank alone must not have more than one of eight.
+        """
         return int(self.env.get("OMP_NUM_THREADS", "1"))
 
     @property

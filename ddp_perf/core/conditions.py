@@ -15,24 +15,20 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class RankConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one rank, its cores and its GPU, from just before its first step to just after its
-    last.
+    """Of one rank, its cores, its GPU and its control group, from just before the timed loop to
+    just after it. Starting up is no part of it: what a quota throttles there costs no step.
     """
 
     stolen: Share | None = None  # of its cores' time in use: the hypervisor ran other machines
     foreign: Share | None = None  # of the time: it waited for a core while others ran on it
     slow_clock: Share | None = None  # how far its cores' clock was below their base frequency
     overheated: bool | None = None  # whether heat throttled one of its cores
-    gpu_heat: Share | None = None  # of the time: heat held its GPU's clocks down
-    gpu_shared: bool | None = None  # whether others computed on its GPU
-    gpu_errors: bool | None = None  # whether memory failed that ECC could not correct
-
-
-class LaunchConditions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the control group and the memory, from before the first rank to after the last."""
-
     quota: Share | None = None  # of the CPU time that the control group wanted: was denied
     memory: Share | None = None  # of the time: some process waited for memory
+    gpu_heat: Share | None = None  # of the time: heat held its GPU's clocks down
+    gpu_slowed: bool | None = None  # whether its hardware held its clocks down, after the last step
+    gpu_shared: bool | None = None  # whether others computed on its GPU
+    gpu_errors: bool | None = None  # whether memory failed that ECC could not correct
 
 
 def share(part: float, whole: float) -> float:

@@ -21,7 +21,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     persistence: bool | None = None  # on all GPUs
     ecc: bool | None = None  # on any
     cuda_visible_devices: str | None = None
-    variables: dict[str, str] = {}  # of NCCL, the allocator and TF32, as the process had them
+    variables: dict[str, str] = {}  # that change how ranks train, as the process had them
     host: str
     os: str
     python: str

@@ -13,6 +13,23 @@ PcieLevel = Literal["INT", "PIX", "PXB", "PHB", "NODE", "SYS"]
 _LEVELS: tuple[PcieLevel, ...] = ("INT", "PIX", "PXB", "PHB", "NODE", "SYS")
 UNKNOWN_LINK = "unknown"
 
+# What may hold a GPU's clocks down, as NVML reports it at a moment.
+Throttle = Literal[
+    "application clocks",
+    "power cap",
+    "hardware slowdown",
+    "sync boost",
+    "heat (software)",
+    "heat (hardware)",
+    "power brake",
+    "display clocks",
+]
+# These halve the clocks at least (nvml.h), where a power cap or software's heat shaves some off.
+HARDWARE_SLOWDOWNS: frozenset[Throttle] = frozenset(
+    {"hardware slowdown", "heat (hardware)", "power brake"}
+)
+SOFTWARE_HEAT: Throttle = "heat (software)"
+
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU, or one MIG slice of it: what stays as it is unless somebody changes it."""
@@ -107,7 +124,9 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU at one moment. Counters run since the driver was loaded."""
 
     uuid: str
-    throttle: tuple[str, ...] | None = None  # what holds its clocks down; idling is no such thing
+    throttle: tuple[Throttle, ...] | None = (
+        None  # what holds its clocks down; idling is no such thing
+    )
     heat_s: float | None = None  # that heat held its clocks down: a counter
     temperature_c: int | None = None
     sm_clock_mhz: int | None = None

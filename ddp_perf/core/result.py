@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.core.conditions import LaunchConditions, RankConditions
+from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.decomposition import RankProbe
 
 
@@ -50,6 +50,7 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: int
     steady: bool  # False: it still moved when so many steps, or their seconds, were spent
+    again: int = 0  # steps once more, after the last reading, straight before the timed loop
 
 
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +79,10 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     conditions: RankConditions = RankConditions()
     extra_warmup: WarmUp | None = None  # None: on the CPU tier
     numerics: Numerics | None = None  # None: on the CPU tier
+    host_bound: bool | None = None  # whether its GPU waited for the host; None: not known, or none
+    slowdown: float | None = None  # of its step by compute:N%, measured as it was put in
     energy_j: float | None = None  # of its GPU, over warm-ups and measured steps; None: not known
+    sm_clock_mhz: int | None = None  # of its GPU after the last step; None: not known, or no GPU
     probe: RankProbe | None = None  # None: an older file, or a step replayed by a CUDA graph
 
 
@@ -90,7 +94,14 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     ranks: tuple[RankResult, ...]  # by rank
     started: str  # ISO 8601, UTC
     wall_s: float  # from request to answer
-    conditions: LaunchConditions = LaunchConditions()
+
+    @property
+    def host_bound(self) -> bool | None:
+        """Whether a GPU waited for its host: the others' then wait for that GPU. None: not known,
+        and on the CPU tier.
+        """
+        each = [rank.host_bound for rank in self.ranks]
+        return True if True in each else None if None in each else False
 
     @property
     def unit(self) -> Unit:

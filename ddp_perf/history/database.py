@@ -16,10 +16,11 @@ from ddp_perf.errors import HistoryError
 
 _EXAMPLES = "sqlite:///artifacts/history.sqlite or postgresql://user@host/database"
 _ADVISORY_LOCK = 0x0DD9  # of PostgreSQL: who makes or upgrades the tables holds it
-# What the driver says → what it means, and the remedy.
+# Part of the driver's message, or PostgreSQL's SQLSTATE, whose messages are in the server's
+# language → what it means, and the remedy.
 _MEANINGS = {
     "is locked": "another process has been writing here for long; if none is, copy the file",
-    "lock timeout": "another session has held a lock here for long; pg_stat_activity names it",
+    "55P03": "another session has held a lock here for long; pg_stat_activity names it",
     "readonly": "cannot be written: it is read-only; make it writable, or name another",
     "is full": "cannot be written: the disk is full",
     "malformed": "is corrupt; restore a copy, or move it away and import the results files anew",
@@ -83,7 +84,8 @@ class Database:
             yield
         except exc.DBAPIError as error:
             said = " ".join(str(error.orig).split())
-            meanings = [meaning for part, meaning in _MEANINGS.items() if part in said]
+            known = f"{said} {getattr(error.orig, 'sqlstate', None)}"
+            meanings = [meaning for part, meaning in _MEANINGS.items() if part in known]
             raise HistoryError(f"{self.name}: {meanings[0] if meanings else said}") from None
         except HistoryError as error:
             raise HistoryError(f"{self.name}: {error}") from None
@@ -103,6 +105,7 @@ def _postgresql(url: sqlalchemy.URL, patience_s: float) -> Engine:
         engine = sqlalchemy.create_engine(
             url.set(drivername="postgresql+psycopg"),
             connect_args={
+                "client_encoding": "utf8",  # whatever PGCLIENTENCODING says
                 "connect_timeout": max(2, int(patience_s)),
                 "tcp_user_timeout": patience_ms,  # of a server that is gone in between
             },
@@ -110,6 +113,15 @@ def _postgresql(url: sqlalchemy.URL, patience_s: float) -> Engine:
     except ImportError:
         name = url.render_as_string(hide_password=True)
         raise HistoryError(f"{name}: needs psycopg: pip install 'psycopg[binary]'") from None
+
+    @sqlalchemy.event.listens_for(engine, "connect")
+    def connect(connection: Any, _: Any) -> None:
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":  # it would refuse a name at the session's end, or garble it
+            raise HistoryError(
+                f"its encoding is {encoding}, and a history needs UTF8; make another database with"
+                " createdb --encoding=UTF8 --template=template0 NAME"
+            )
 
     @sqlalchemy.event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -176,7 +176,11 @@ class _Server:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def output_tail(self, lines: int = 20) -> str:
-        text = self._output.read_text(errors="replace") if self._output.exists() else ""
+        text = (
+            self._output.read_text(encoding="utf-8", errors="replace")
+            if self._output.exists()
+            else ""
+        )
         return "\n".join(text.splitlines()[-lines:])
 
 

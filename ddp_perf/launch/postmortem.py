@@ -111,7 +111,7 @@ def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
 
 def _output(rank: RankProcess) -> str:
     with contextlib.suppress(OSError):
-        lines = rank.files.output.read_text(errors="replace").splitlines()
+        lines = rank.files.output.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_OUTPUT_LINES:])
     return ""
 
@@ -134,7 +134,10 @@ def _stacks(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> dict
         if all(sizes) and sizes == before:
             break
         before = sizes
-    stacks = {f"rank {rank.rank}": rank.files.stacks.read_text() for rank in asked}
+    stacks = {
+        f"rank {rank.rank}": rank.files.stacks.read_text(encoding="utf-8", errors="replace")
+        for rank in asked
+    }
     stopped = [rank for rank in ranks if rank.running and rank not in asked]
     return stacks | {
         f"rank {rank.rank}": f"no stack: the process is {describe_state(states[rank.rank])}"

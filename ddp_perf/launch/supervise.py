@@ -16,7 +16,6 @@ from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.launch.postmortem import check_agreement, describe_failure, describe_hang
 from ddp_perf.launch.rank_process import RankProcess
-from ddp_perf.system.launch_watch import LaunchWatch
 from ddp_perf.worker.heartbeat import Heartbeats
 
 _GRACE_S = 0.2  # for the other ranks to say what they saw, before they are ended
@@ -32,7 +31,6 @@ def run_launch(
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     begin = time.monotonic()
-    watch = LaunchWatch()
     launch_directory = Path(tempfile.mkdtemp(dir=directory))
     heartbeats = Heartbeats(request.case.world_size)
     ranks: list[RankProcess] = []
@@ -51,7 +49,6 @@ def run_launch(
         ranks=tuple(rank.result for rank in ranks),
         started=started.isoformat(timespec="seconds"),
         wall_s=time.monotonic() - begin,
-        conditions=watch.conditions(),
     )
 
 

@@ -24,6 +24,9 @@ class TerminalProgress:
 
     def __init__(self, config: pytest.Config) -> None:
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self._terminal: pytest.TerminalReporter | None = config.pluginmanager.getplugin(
+            "terminalreporter"
+        )
         self._quiet = config.get_verbosity() < 0
         self._bar: rich.progress.Progress | None = None
         self._suite, self._launches, self._done = "", 0, 0
@@ -76,11 +79,12 @@ class TerminalProgress:
 
     def say(self, line: str, *, always: bool = False) -> None:
         """One plain line, unless pytest runs with -q."""
-        if always or not self._quiet:
+        if self._terminal is not None and (always or not self._quiet):
             capture = self._capture
             shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
             with shown:
-                print(f"\nddp: {line}" if self._done == 0 else f"ddp: {line}", flush=True)
+                begin = "\n" if self._done == 0 else ""
+                self._terminal.write(f"{begin}ddp: {line}\n", flush=True)
 
 
 def _result(outcome: LaunchOutcome) -> str:

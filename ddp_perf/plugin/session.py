@@ -106,9 +106,19 @@ class DdpSession:
         planned += [case for case in wanted if case not in planned]
         return self._result(case.suite, wanted)
 
-    def can_measure(self, suite: str) -> bool:
-        """Whether this machine can run any planned case of the suite."""
-        return bool(self._planned.get(suite))
+    def owes(self, suite: str) -> bool:
+        """Whether a strict session is red for the suite: no planned case of it can run here.
+
+        A suite owes nothing whose smallest case takes more GPUs than the machine is expected to
+        have, as long as another suite can be measured: a session without any figure is no pass.
+        """
+        expected = self.options.expect_devices
+        if self._planned.get(suite):
+            return False
+        if expected is None or not any(self._planned.values()):
+            return True
+        cases = [case for case in self.cases if case.suite == suite]
+        return any(case.tier == "cpu" or case.world_size <= expected for case in cases)
 
     def close(self, *, began: bool) -> None:
         """End the ranks, free the machine, and write what was measured.

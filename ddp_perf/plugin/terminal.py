@@ -37,11 +37,13 @@ def pytest_terminal_summary(
         if not result.summaries:
             continue
         terminalreporter.section(headline(result))
-        terminalreporter.write_line(suite_table(result, width))
+        texts = [suite_table(result, width)]
         if not quiet and (table := decomposition_table(result, width)) is not None:
-            terminalreporter.write_line(f"\n{table}\n")
+            texts.append(f"\n{table}\n")
         if result.profiles:
-            terminalreporter.write_line(profiles_text(result, width))
+            texts.append(profiles_text(result, width))
+        for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
+            terminalreporter.write_line(line)
         terminalreporter.write_line(
             f"chance of any false REGRESSION in this session:"
             f" {ddp.options.false_alarm_rate:.1%} (each verdict {result.alpha:.2%})"

@@ -11,6 +11,7 @@ from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.gpus import accelerator_slug
 from ddp_perf.system.host_state import HostState
 from ddp_perf.system.spoilers import Spoiler
+from ddp_perf.system.torch_builds import misfit
 
 _GIB = 2**30
 _LEGEND = (
@@ -33,7 +34,15 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 def abilities(machine: GpuMachine, host: HostState, runtime: Runtime | None) -> Iterator[str]:
     """What this machine can and cannot gate, tier by tier."""
-    yield f"gpu: {_gpu_ability(machine, runtime)}"
+    obstacle = _gpu_obstacle(machine, runtime)
+    if obstacle is not None:
+        yield f"gpu: nothing, for {obstacle}"
+    else:
+        over = f" over {machine.interconnect}" if machine.interconnect else ""
+        file = f"baselines/{accelerator_slug(machine)}.json"
+        yield f"gpu: {_ranks(len(machine.gpus))}{over}, against {file}"
+        if len(machine.gpus) == 1:
+            yield "gpu: no DDP, no scaling and no collectives, which need two GPUs"
     if runtime is None:
         yield "cpu: nothing, for no rank can be started"
         return
@@ -46,16 +55,26 @@ def abilities(machine: GpuMachine, host: HostState, runtime: Runtime | None) -> 
         yield "cpu: no scaling, which needs two cores"
 
 
-def _gpu_ability(machine: GpuMachine, runtime: Runtime | None) -> str:
+def _gpu_obstacle(machine: GpuMachine, runtime: Runtime | None) -> str | None:
+    """Why nothing can run on GPUs here; None where something can."""
     if not machine.gpus:
         hidden = "CUDA_VISIBLE_DEVICES shows none" if machine.driver else "no driver is loaded"
-        return f"nothing, for no GPU is visible ({machine.problem or hidden})"
+        return f"no GPU is visible ({machine.problem or hidden})"
     if runtime is None:
-        return "nothing, for no rank can be started"
+        return "no rank can be started"
     if runtime.lacking is not None:
-        return f"nothing, for torch {runtime.torch} is built without {runtime.lacking}"
-    over = f" over {machine.interconnect}" if machine.interconnect else ""
-    return f"{_ranks(len(machine.gpus))}{over}, against baselines/{accelerator_slug(machine)}.json"
+        return f"torch {runtime.torch} is built without {runtime.lacking}"
+    return misfit(runtime.cuda, machine)
+
+
+def torch_spoilers(runtime: Runtime, machine: GpuMachine) -> Iterator[Spoiler]:
+    """Yield what keeps this torch from the machine's GPUs."""
+    if runtime.lacking is not None:
+        what = f"torch {runtime.torch} is built without {runtime.lacking}"
+        yield Spoiler(what=what, remedy="install a CUDA build (pytorch.org/get-started)")
+    elif (reason := misfit(runtime.cuda, machine)) is not None:
+        what, _, remedy = reason.partition(": ")
+        yield Spoiler(what=what, remedy=remedy)
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:

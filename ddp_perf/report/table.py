@@ -13,6 +13,7 @@ from ddp_perf.report.columns import figure_cells, figure_headings
 from ddp_perf.report.explanation import explanation_lines
 from ddp_perf.report.layout import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.links import link_lines, link_notes
+from ddp_perf.report.pace import pace_notes
 from ddp_perf.report.text import describe_finding, metric_title
 from ddp_perf.report.verdicts import is_expected, worst
 from ddp_perf.session.result import SuiteResult
@@ -72,6 +73,7 @@ def _notes(result: SuiteResult) -> list[str]:
         notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
     notes += _disturbances(result.findings)
     notes += link_notes(result)
+    notes += pace_notes(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
         notes.append(f"changed since the baseline: {', '.join(changes)}")

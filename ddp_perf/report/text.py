@@ -110,6 +110,7 @@ def summary_block(
         lines.append(f"Numerics         : {_describe_numerics(numerics)}")
     if utilisation is not None:
         lines.append(f"MFU              : {utilisation}")
+    lines += _of_clocks(measurement)
     if figures.energy_j is not None:
         lines.append(f"Energy           : {figures.energy_j:.3g} J a sample, all GPUs")
     return "\n".join(lines)
@@ -147,6 +148,16 @@ def _extra_warmups(measurement: Measurement) -> str:
     if all(warm_up.steady for warm_up in taken):
         return f", after up to {most} until the step time was steady"
     return f", after up to {most}, and the step time was not steady then"
+
+
+def _of_clocks(measurement: Measurement) -> list[str]:
+    """The GPUs' SM clock after the steps, over all ranks and launches; nothing if unknown."""
+    ranks = [rank for launch in measurement.launches for rank in launch.ranks]
+    clocks = [rank.sm_clock_mhz for rank in ranks if rank.sm_clock_mhz is not None]
+    if not clocks:
+        return []
+    low, high = min(clocks), max(clocks)
+    return [f"SM clock         : {low if low == high else f'{low} to {high}'} MHz after the steps"]
 
 
 def _describe_numerics(numerics: Numerics) -> str:

@@ -22,9 +22,13 @@ _CAUSES = {
     "slow_clock": "the cores' clock was {share} below their base frequency (heat, a power limit)",
     "overheated": "heat throttled the ranks' cores",
     "gpu_heat": "heat held the clocks of a GPU down for {share} of the time (cool it)",
+    "gpu_slowed": "heat or a weak power supply slowed a GPU down (nvidia-smi -q -d PERFORMANCE)",
     "gpu_shared": "another process computed on a rank's GPU (find it with nvidia-smi)",
     "gpu_errors": "a GPU's memory failed beyond what ECC corrects (nvidia-smi -q -d ECC)",
 }
+
+
+_OF_THE_HOST = ("foreign", "stolen", "quota", "memory", "slow_clock", "overheated")
 
 
 class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,22 +36,27 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
 
     launches: int
     disturbed: int
+    harmless: int = 0  # of those: the host alone was, and its GPU never waited for it
     causes: tuple[str, ...]  # in words, the most frequent one first
 
     @property
     def prevails(self) -> bool:
         """From half on: the typical launch is not free of it then."""
-        return 2 * self.disturbed >= self.launches
+        return 2 * (self.disturbed - self.harmless) >= self.launches
 
     @property
     def more_launches(self) -> int:
         """How many more, undisturbed, would outweigh those that were: a neighbour may go."""
-        return 2 * self.disturbed - self.launches + 1
+        return 2 * (self.disturbed - self.harmless) - self.launches + 1
 
     def __str__(self) -> str:
         verb = "was" if self.disturbed == 1 else "were"
         count = f"{self.disturbed} of {self.launches} launches {verb} disturbed"
-        return f"{count}: {', '.join(self.causes)}"
+        text = f"{count}: {', '.join(self.causes)}"
+        if self.harmless:
+            verb = "does" if self.harmless == 1 else "do"
+            text += f"; {self.harmless} of them {verb} not count: no GPU waited for its host"
+        return text
 
 
 def find_disturbance(
@@ -64,11 +73,13 @@ def find_disturbance(
     single = measurements.get(measurement.case.single or "") if with_single else None
     beside = {launch.round: launch for launch in single.launches} if single else {}
     found: dict[str, list[float]] = {}
-    disturbed = 0
+    disturbed = harmless = 0
     for launch in measurement.launches:
         legs = [launch, *([beside[launch.round]] if launch.round in beside else [])]
         large = {cause: share for cause, share in _losses(legs).items() if share > tolerance}
         disturbed += bool(large)
+        decisive = _losses(legs, decisive=True)
+        harmless += bool(large) and not any(share > tolerance for share in decisive.values())
         for cause, share in large.items():
             found.setdefault(cause, []).append(share)
     if not disturbed:
@@ -77,6 +88,7 @@ def find_disturbance(
     return Disturbance(
         launches=len(measurement.launches),
         disturbed=disturbed,
+        harmless=harmless,
         causes=tuple(_in_words(cause, found[cause]) for cause in causes),
     )
 
@@ -89,13 +101,18 @@ def prevailing_disturbance(
     return str(found) if found is not None and found.prevails else None
 
 
-def _losses(launches: Sequence[LaunchResult]) -> dict[str, float]:
-    """Share that each known cause took, at worst: the slowest rank decides."""
+def _losses(launches: Sequence[LaunchResult], *, decisive: bool = False) -> dict[str, float]:
+    """Return the share that each known cause took, at worst: the slowest rank decides.
+
+    ``decisive``: without what the host lost where its GPUs never waited for it.
+    """
     worst: dict[str, float] = {}
     for launch in launches:
-        for conditions in (launch.conditions, *(rank.conditions for rank in launch.ranks)):
-            for cause, share in msgspec.structs.asdict(conditions).items():
-                if share is not None:
+        ahead = launch.host_bound is False
+        for rank in launch.ranks:
+            for cause, share in msgspec.structs.asdict(rank.conditions).items():
+                harmless = decisive and ahead and cause in _OF_THE_HOST
+                if share is not None and not harmless:
                     worst[cause] = max(worst.get(cause, 0.0), float(share))
     return worst
 

@@ -8,22 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ddp_perf.core.case import Tier
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuMachine
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpus import NO_GPUS
 from ddp_perf.system.host import current_commit, host_name
-
-# What changes how GPUs train, set from outside. Those that a suite sets are part of its cases.
-_VARIABLES = (
-    *("NCCL_", "TORCH_NCCL_", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
-    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
-)
+from ddp_perf.system.variables import training_variables
 
 
 def describe_environment(
-    capacity: Capacity, tier: str, runtime: Runtime, directory: Path
+    capacity: Capacity, tier: Tier, runtime: Runtime, directory: Path
 ) -> Environment:
     """``directory`` is where the measured code is checked out."""
     on_gpu = tier == "gpu"
@@ -41,6 +37,7 @@ def describe_environment(
         driver=capacity.machine.driver if on_gpu else None,
         blas=runtime.blas,
         commit=current_commit(directory),
+        variables=training_variables(tier, os.environ),
         **_of_gpus(capacity.machine if on_gpu else NO_GPUS),
     )
 
@@ -58,11 +55,6 @@ def _of_gpus(machine: GpuMachine) -> dict[str, Any]:
         "persistence": all(persistence) if persistence else None,
         "ecc": any(ecc) if ecc else None,
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES") if gpus else None,
-        "variables": {
-            name: value
-            for name, value in sorted(os.environ.items())
-            if gpus and name.startswith(_VARIABLES)
-        },
     }
 
 

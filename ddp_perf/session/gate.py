@@ -19,13 +19,12 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, MISSING_READINGS, STEP_TIME, STRUCTURE, gated_metrics
-from ddp_perf.core.result import Structure
 from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
 from ddp_perf.session.comparability import changes, other_machine
 from ddp_perf.session.conditions import qualified
 from ddp_perf.session.judging import judge_night, nights_of, prior_of, tolerance_of
 from ddp_perf.session.published import describe_published, judge_published, published_of
-from ddp_perf.session.structure import compare_structure
+from ddp_perf.session.structure import judge_structure
 from ddp_perf.session.summaries import as_session
 from ddp_perf.session.utilisation import utilisation_of
 from ddp_perf.stats.judge import confirm
@@ -123,7 +122,10 @@ def confirm_suspects(
 def _unknown(
     measurement: Measurement, summaries: Sequence[LaunchSummary], bar: Bar
 ) -> Iterable[Finding]:
-    """Nothing was measured of this case on this accelerator; maybe something was published."""
+    """Judge a case that was never stored on this accelerator by what was published of it.
+
+    A metric that no published row states stays NO_BASELINE or INCOMPARABLE: missing is no pass.
+    """
     case = measurement.case
     if (other := bar.elsewhere.get(case.id)) is not None:
         outcome = Outcome.INCOMPARABLE
@@ -131,16 +133,20 @@ def _unknown(
     else:
         outcome = Outcome.NO_BASELINE
         what = f"{bar.baseline_path} has no such case"
-    published = list(published_of(bar.baseline, case))
-    verdict = judge_published(published, case, summaries)
+    published = published_of(bar.baseline, case)
+    step_time: Finding | None = None
     for finding in _refused(measurement, outcome, f"{what}; {bar.remedies.no_such_case}", bar):
-        if finding.metric != STEP_TIME.name:
-            yield finding
-        elif verdict is not None:
-            yield msgspec.structs.replace(finding, verdict=verdict, launches=len(summaries))
+        verdict = judge_published(published, finding.metric, case, summaries)
+        if verdict is not None:
+            finding = msgspec.structs.replace(finding, verdict=verdict, launches=len(summaries))
         else:
-            beside = describe_published(published, case, summaries)
-            yield msgspec.structs.replace(finding, published=beside)
+            beside = describe_published(published, finding.metric, case, summaries)
+            finding = msgspec.structs.replace(finding, published=beside)
+        if finding.metric == STEP_TIME.name:
+            step_time = finding
+        elif finding.metric == EFFICIENCY.name and step_time is not None:
+            finding = _only_if_slower_itself(finding, step_time)
+        yield finding
 
 
 def _refused(
@@ -151,16 +157,10 @@ def _refused(
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
     if not case.trains:
         return
-    known = _known_structure(case, bar)
-    if known is not None:
-        verdict = compare_structure(measurement.launches, known)
+    structure = judge_structure(case, measurement.launches, None, bar.structures)
+    if structure.outcome is not Outcome.NO_BASELINE:
+        verdict = structure
     yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict)
-
-
-def _known_structure(case: Case, bar: Bar) -> Structure | None:
-    """That of any machine; it says nothing of a case that has changed since."""
-    known = bar.structures.get(case.id)
-    return known.structure if known is not None and known.work == case.work() else None
 
 
 def _judge_case(
@@ -172,18 +172,19 @@ def _judge_case(
 ) -> Iterable[Finding]:
     case = measurement.case
     session = as_session(summaries, bar.environment, date="")
+    published = published_of(bar.baseline, case)
     step_time: Finding | None = None
     for metric in gated_metrics(case):
         finding = _judge_metric(case, metric, session, stored, bar, priors[metric])
+        beside = describe_published(published, metric, case, summaries)
+        finding = msgspec.structs.replace(finding, published=beside)
         if metric == STEP_TIME.name:
-            beside = describe_published(list(published_of(bar.baseline, case)), case, summaries)
-            step_time = finding = msgspec.structs.replace(finding, published=beside)
+            step_time = finding
         elif metric == EFFICIENCY.name and step_time is not None:
             finding = _only_if_slower_itself(finding, step_time)
         yield finding
     if case.trains:
-        known = stored.structure or _known_structure(case, bar)
-        verdict = compare_structure(measurement.launches, known)
+        verdict = judge_structure(case, measurement.launches, stored.structure, bar.structures)
         launches = len(measurement.launches)
         yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
 
@@ -235,7 +236,7 @@ def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float
 
 def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
     """Scaling that got worse because one rank alone got faster is no regression."""
-    bad = (Outcome.REGRESSION, Outcome.SUSPECT)
+    bad = (Outcome.REGRESSION, Outcome.SUSPECT, Outcome.BELOW_PUBLISHED)
     good = (Outcome.PASS, Outcome.IMPROVEMENT)
     ratio = step_time.verdict.ratio
     if efficiency.verdict.outcome not in bad or ratio is None or ratio > 1:

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.artifacts import hang_directory
 
-_LAUNCH_S = 0.3  # what a launch costs beyond its steps, roughly; only for the estimate
+# What a launch takes beyond its timed steps, where no session has it yet. Of a GPU's, guessed:
+# CUDA's context, NCCL's communicator and the first kernels, then the fewest extra warm-ups
+# that `worker.warm_up` needs to call the step time steady.
+_OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0}
+_EXTRA_WARMUPS: dict[Tier, int] = {"cpu": 0, "gpu": 30}
 
 
 def interleave(
@@ -51,9 +55,15 @@ def estimate_s(plan: Sequence[LaunchRequest], baseline: Baseline) -> float | Non
 
 
 def launch_s(case: Case, baseline: Baseline) -> float | None:
-    """Seconds that a launch of the case took in the baseline, roughly; None: not known."""
+    """Return the seconds that a launch of the case took in the baseline; None: not known."""
     stored = baseline.cases.get(case.id)
     if stored is None or not stored.sessions:
         return None
     steps = [value for session in stored.sessions for value in session.values(STEP_TIME.name)]
-    return statistics.median(steps) * case.schedule.steps + _LAUNCH_S
+    step_s = statistics.median(steps)
+    known = [one.overhead_s for one in stored.sessions if one.overhead_s is not None]
+    if known:
+        overhead_s = statistics.median(known)
+    else:
+        overhead_s = _OVERHEAD_S[case.tier] + _EXTRA_WARMUPS[case.tier] * step_s
+    return step_s * case.schedule.steps + overhead_s

@@ -17,7 +17,7 @@ from ddp_perf.core.result import Structure, Unit
 from ddp_perf.session.conditions import prevailing_disturbance
 from ddp_perf.session.costs import epoch_of
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.audit import audit_table
+from ddp_perf.stats.audit import COMMUNICATION, audit_table
 from ddp_perf.stats.scaling.changes import Exchanging, StepWork
 from ddp_perf.stats.scaling.points import ScalingPoint, point_of
 from ddp_perf.stats.scaling.shape import (
@@ -160,8 +160,10 @@ def _of_work(member: _Member, ignored: frozenset[str]) -> str:
 def published_series(table: PublishedTable, structures: Mapping[str, Structure]) -> list[Series]:
     """Of a published table, one for each strategy and batch size.
 
-    ``structures``: what a step does, by case id; tells the buckets of rows that name a case.
-    Rows without a step time, and rows that contradict themselves, are left out.
+    ``structures``: what a step does, by case id; tells the buckets of rows that name a case,
+    where the document states all of the case's work. Rows without a step time are left out, and
+    rows that contradict themselves, unless in the share of communication alone: that says nothing
+    about how long a step takes.
     """
     groups: dict[tuple[Exchanging, int | None], list[PublishedRow]] = {}
     for row in table.rows:
@@ -179,11 +181,13 @@ def _published(
 ) -> Series:
     strategy, batch_size = key
     rows = [*_single(table, strategy, batch_size), *rows]
-    wrong = {id(found.row): str(found) for found in audit_table(table)}
+    wrong = {
+        id(found.row): str(found) for found in audit_table(table) if found.what != COMMUNICATION
+    }
     timed = [(row, _step_s(row)) for row in rows]
     usable = [(row, step_s) for row, step_s in timed if step_s and id(row) not in wrong]
-    named = (structures.get(row.case) for row in rows if row.case and row.world_size > 1)
-    structure = next(filter(None, named), None)
+    cases = [row.case for row in rows if row.case and row.world_size > 1 and not table.inferred]
+    structure = next(filter(None, map(structures.get, cases)), None)
     shape = shape_of(structure, strategy) if structure is not None else None
     return Series(
         label=strategy + (f", batch {batch_size}" if batch_size else ""),

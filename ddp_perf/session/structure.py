@@ -4,10 +4,43 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ddp_perf.core.baseline import CaseStructure
+from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.result import Collective, LaunchResult, Structure
 from ddp_perf.core.verdict import Outcome, Verdict
+
+
+def judge_structure(
+    case: Case,
+    launches: Sequence[LaunchResult],
+    stored: Structure | None,
+    shipped: Mapping[str, CaseStructure],
+) -> Verdict:
+    """Judge by this machine's own structure, or else by what ships for any machine.
+
+    What ships is of one and of two ranks. Plain DDP does the same at any larger size: every rank
+    reduces whole buckets, which follow from the model and the options. A hook or FSDP divides
+    what is sent by the ranks, so the structure of two tells nothing exact of four: INCONCLUSIVE.
+    """
+    alike = [known for known in shipped.values() if _one_size(known.work) == _one_size(case.work())]
+    same = [known.structure for known in alike if known.work == case.work()]
+    if stored is None and not same and alike:
+        if case.strategy != "ddp" or case.comm_hook is not None:
+            sizes = " and ".join(str(known.work["world_size"]) for known in alike)
+            reason = (
+                f"no structure of {case.world_size} ranks ships, and that of {sizes} does not tell"
+                " it; --save-baseline stores this machine's"
+            )
+            return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
+        same = [known.structure for known in alike]
+    return compare_structure(launches, stored or next(iter(same), None))
+
+
+def _one_size(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the fingerprint of the same work on any number of ranks."""
+    return {name: value for name, value in work.items() if name != "world_size"}
 
 
 def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None) -> Verdict:

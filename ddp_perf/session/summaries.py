@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from ddp_perf.core.baseline import CONTROL, Session
@@ -28,14 +29,20 @@ def as_session(summaries: Sequence[LaunchSummary], environment: Environment, dat
     """A case's launches of this session, in the form that baselines are stored in."""
     figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
     terms = [s.decomposition.figures() if s.decomposition else {} for s in summaries]
+    overheads = [s.overhead_s for s in summaries if s.overhead_s is not None]
     return Session(
         date=date,
         environment=environment,
         launches=tuple(_rounded(row, 7) for row in figures),
         terms=tuple(_rounded(row, 4) for row in terms) if any(terms) else (),
+        overhead_s=_to_digits(statistics.median(overheads), 4) if overheads else None,
     )
 
 
 def _rounded(row: Mapping[str, float], digits: int) -> dict[str, float]:
     """To significant digits: more is noise, and would make a baseline's diff unreadable."""
-    return {name: float(f"{value:.{digits}g}") for name, value in row.items()}
+    return {name: _to_digits(value, digits) for name, value in row.items()}
+
+
+def _to_digits(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")

@@ -16,6 +16,7 @@ import msgspec
 from ddp_perf.core.published import PublishedRow, PublishedTable
 
 ROUNDING = 0.01  # what authors round without saying so
+COMMUNICATION = "share of communication"
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +75,12 @@ def audit_table(table: PublishedTable) -> list[RowContradiction]:
     found = []
     for row in table.rows:
         single = _single(row, table.rows)
-        for checks in (_of_row(row), _against_single(row, single), _of_cost(row, table)):
+        for checks in (
+            _of_row(row),
+            _against_single(row, single),
+            _of_communication(row, single),
+            _of_cost(row, table),
+        ):
             found += [check for check in checks if check is not None]
         found += _of_kind(row, single, table)
     return [*found, *_rising(table.rows)]
@@ -96,7 +102,19 @@ def _of_row(row: PublishedRow) -> Iterator[RowContradiction | None]:
     if row.epoch_samples and row.epoch_s and row.throughput:
         computed = _Value(row.epoch_samples) / _printed(row.epoch_s)
         yield _check(row, "throughput", row.throughput, computed, "samples ÷ time of an epoch")
-    if row.epochs and row.epoch_s and row.total_s:
+    yield from _of_epochs(row)
+
+
+def _of_epochs(row: PublishedRow) -> Iterator[RowContradiction | None]:
+    """Check the total time and that of an epoch, against each epoch's where those are stated."""
+    if row.epochs_s:
+        total = _sum(row.epochs_s)
+        if row.total_s:
+            yield _check(row, "total time", row.total_s, total, "the sum of its epochs")
+        if row.epoch_s:
+            mean = total / _Value(len(row.epochs_s))
+            yield _check(row, "time of an epoch", row.epoch_s, mean, "the mean of its epochs")
+    elif row.epochs and row.epoch_s and row.total_s:
         computed = _Value(row.epochs) * _printed(row.epoch_s)
         yield _check(row, "total time", row.total_s, computed, "epochs × time of an epoch")
 
@@ -115,7 +133,9 @@ def _against_single(
         if now and alone:
             ways.append((_TIMES[name], _printed(alone) / _printed(now)))
     for how, speedup in ways:
-        if row.speedup:
+        if row.total_speedup and how == _TIMES["total_s"]:
+            yield _check(row, "speedup", row.total_speedup, speedup, f"{how} against 1 GPU")
+        elif row.speedup:
             yield _check(row, "speedup", row.speedup, speedup, f"{how} against 1 GPU")
         if row.efficiency:
             computed = speedup / _Value(row.world_size)
@@ -128,6 +148,24 @@ def _against_single(
 
 
 _TIMES = {"epoch_s": "time of an epoch", "total_s": "total time", "hours": "hours"}
+
+
+def _of_communication(
+    row: PublishedRow, single: PublishedRow | None
+) -> Iterator[RowContradiction | None]:
+    """Communication is what a step takes longer than that of one GPU: T(N) − T(1).
+
+    What is compared is the rest of the step, T(1) ÷ T(N): a difference of two times that are
+    nearly equal has hardly a digit left.
+    """
+    if single is None or row.communication is None or not (row.step_ms and single.step_ms):
+        return
+    rest = _printed(single.step_ms) / _printed(row.step_ms)
+    digits = _printed(row.communication).slack * row.communication if row.communication else 0.0
+    how = "step time against 1 GPU"
+    found = _check(row, COMMUNICATION, 1 - row.communication, rest, how, digits)
+    if found is not None:
+        yield msgspec.structs.replace(found, stated=row.communication, computed=1 - rest.number)
 
 
 def _of_cost(row: PublishedRow, table: PublishedTable) -> Iterator[RowContradiction | None]:
@@ -157,9 +195,10 @@ def _of_kind(
 
 def _rising(rows: Sequence[PublishedRow]) -> Iterator[RowContradiction]:
     """More GPUs of one strategy and batch do not scale better than fewer."""
-    series: dict[tuple[str | None, int | None], PublishedRow] = {}
+    series: dict[tuple[str | None, str | None, int | None], PublishedRow] = {}
     for row in sorted(rows, key=lambda row: row.world_size):
-        before = series.get((row.strategy, row.batch_size))
+        key = (row.name, row.strategy, row.batch_size)
+        before = series.get(key)
         if row.efficiency is None:
             continue
         if before is not None and before.efficiency is not None:
@@ -172,7 +211,7 @@ def _rising(rows: Sequence[PublishedRow]) -> Iterator[RowContradiction]:
                     computed=before.efficiency,
                     how=f"{before.world_size} GPUs, which scale no worse",
                 )
-        series[row.strategy, row.batch_size] = row
+        series[key] = row
 
 
 def _single(row: PublishedRow, rows: Sequence[PublishedRow]) -> PublishedRow | None:
@@ -196,6 +235,12 @@ def _check(
     if apart <= max(ROUNDING, allowed + computed.slack):
         return None
     return RowContradiction(row=row, what=what, stated=stated, computed=computed.number, how=how)
+
+
+def _sum(numbers: Sequence[float]) -> _Value:
+    """Each of the numbers may be off by half a unit of its last digit."""
+    total = sum(numbers)
+    return _Value(total, sum(_printed(number).slack * number for number in numbers) / total)
 
 
 def _printed(number: float) -> _Value:

@@ -31,8 +31,7 @@ def summarise(
     if single is not None:
         values[EFFICIENCY.name] = median / statistics.median(group_steps(single))
     if (energy_j := _energy_j(launch)) is not None:
-        trained = samples_per_step * sum(map(len, (launch.ranks[0].warmup_s, steps)))
-        values[ENERGY.name] = energy_j / trained
+        values[ENERGY.name] = energy_j / (samples_per_step * _steps_watched(launch))
     wall = max(sum(rank.step_s) for rank in launch.ranks)
     return LaunchSummary(
         round=launch.round,
@@ -42,6 +41,7 @@ def summarise(
         p95_step_s=_p95(steps),
         throughput=samples_per_step * launch.unit.per_sample * len(steps) / wall,
         decomposition=decompose(launch),
+        overhead_s=_overhead_s(launch),
     )
 
 
@@ -65,6 +65,19 @@ def _energy_j(launch: LaunchResult) -> float | None:
     """
     joules = [rank.energy_j for rank in launch.ranks if rank.energy_j is not None]
     return sum(joules) if len(joules) == len(launch.ranks) else None
+
+
+def _steps_watched(launch: LaunchResult) -> int:
+    """Return how many steps the energy is of: those before the timed loop count, too."""
+    rank = launch.ranks[0]
+    again = rank.extra_warmup.again if rank.extra_warmup is not None else 0
+    return again + len(rank.warmup_s) + len(rank.step_s)
+
+
+def _overhead_s(launch: LaunchResult) -> float:
+    """Wall time but for the steps that the suite asks for: start, extra warm-ups, looking."""
+    stepped_s = max(sum(rank.warmup_s) + sum(rank.step_s) for rank in launch.ranks)
+    return max(0.0, launch.wall_s - stepped_s)
 
 
 def _p95(values: Sequence[float]) -> float:

@@ -1,5 +1,7 @@
 """What the control group of this process was denied: CPU time by a quota, and memory.
 
+Counters are read at two moments; what was denied in between is a share.
+
 Both versions of control groups (cgroups(7)). A quota may be set on the process's own group or
 on any above it, so each is read, as far up as this process can see: in a container, up to the
 container's own.
@@ -7,10 +9,13 @@ container's own.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path, PurePosixPath
 
 import msgspec
+
+from ddp_perf.core.conditions import share
 
 
 class CpuUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +23,45 @@ class CpuUse(msgspec.Struct, frozen=True, kw_only=True):
 
     used: float
     throttled: float
+
+
+class GroupReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters at one moment. Empty or None: not known."""
+
+    cpu_uses: dict[Path, CpuUse] = {}  # of the own control group and of each above it
+    memory_stall_s: float | None = None
+
+
+def read_group() -> GroupReading:
+    """Read the counters of the own group, now."""
+    return GroupReading(cpu_uses=read_cpu_use(), memory_stall_s=read_memory_stall_s())
+
+
+def quota_share(before: GroupReading, after: GroupReading) -> float | None:
+    """Return the share of the CPU time that the group wanted and was denied, in the group of its
+    own or above where that is largest; None where no group counts it.
+    """
+    shares = [
+        _denied(before.cpu_uses[group], use)
+        for group, use in after.cpu_uses.items()
+        if group in before.cpu_uses
+    ]
+    return max(shares, default=None)
+
+
+def memory_share(before: GroupReading, after: GroupReading, wall_s: float) -> float | None:
+    """Return the share of the time in which some process waited for memory, or None."""
+    if before.memory_stall_s is None or after.memory_stall_s is None:
+        return None
+    return share(after.memory_stall_s - before.memory_stall_s, wall_s)
+
+
+def _denied(before: CpuUse, after: CpuUse) -> float:
+    """Of the time that the group's processes wanted to run, over all cores: both counters add
+    up the cores, so neither their number nor that of the ranks matters.
+    """
+    throttled_s = after.throttled - before.throttled
+    return share(throttled_s, after.used - before.used + throttled_s)
 
 
 def read_cpu_use(root: Path = Path("/")) -> dict[Path, CpuUse]:
@@ -34,7 +78,7 @@ def read_cpu_use(root: Path = Path("/")) -> dict[Path, CpuUse]:
 def _version_1(group: Path, account: Path) -> CpuUse | None:
     try:
         throttled_ns = _fields(group / "cpu.stat")["throttled_time"]
-        used_ns = int((account / "cpuacct.usage").read_text())
+        used_ns = int((account / "cpuacct.usage").read_text(encoding="utf-8"))
     except (OSError, KeyError):
         return None
     return CpuUse(used=used_ns / 1e9, throttled=throttled_ns / 1e9)
@@ -50,7 +94,7 @@ def _version_2(group: Path) -> CpuUse | None:
 
 def _fields(path: Path) -> dict[str, int]:
     """Lines such as ``usage_usec 123``."""
-    rows = (line.split() for line in path.read_text().splitlines())
+    rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {name: int(value) for name, value in rows}
 
 
@@ -61,7 +105,7 @@ def read_memory_stall_s(root: Path = Path("/")) -> float | None:
     own = group_directories("", root)[:1]
     for file in (*(group / "memory.pressure" for group in own), root / "proc/pressure/memory"):
         try:
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
         except OSError:  # no such file, or the kernel was told not to keep it
             continue
         if match := re.search(r"^some .*\btotal=(\d+)", text, flags=re.MULTILINE):
@@ -75,8 +119,9 @@ def group_directories(controller: str, root: Path = Path("/")) -> list[Path]:
     ``controller``: of version 1, as "cpu"; "" stands for version 2.
     """
     try:
-        groups = (root / "proc/self/cgroup").read_text()
-        mounts = (root / "proc/self/mountinfo").read_text()
+        # Paths, which the kernel does not encode.
+        groups = os.fsdecode((root / "proc/self/cgroup").read_bytes())
+        mounts = os.fsdecode((root / "proc/self/mountinfo").read_bytes())
     except OSError:
         return []
     group, mount = _own_group(groups, controller), _mount(mounts, controller)

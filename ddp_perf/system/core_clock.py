@@ -40,6 +40,6 @@ def _directory(core: int, root: Path) -> Path:
 
 def _number(path: Path) -> int | None:
     try:
-        return int(path.read_text())
+        return int(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # ValueError: "<unknown>"
         return None

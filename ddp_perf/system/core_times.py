@@ -36,7 +36,7 @@ class CoreTimes(msgspec.Struct, frozen=True, kw_only=True):
 def read_core_times(root: Path = Path("/")) -> dict[int, CoreTimes]:
     """By core; empty where the kernel does not say."""
     try:
-        text = (root / "proc/stat").read_text()
+        text = (root / "proc/stat").read_text(encoding="utf-8")
     except OSError:
         return {}
     return parse_core_times(text)

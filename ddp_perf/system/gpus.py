@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,8 @@ def find_gpus(
 
 
 def visible_gpus(gpus: Sequence[Gpu], mask: str | None) -> list[Gpu]:
-    """CUDA's own rule: indices or UUID prefixes, in order, up to the first invalid one.
+    """CUDA's own rule: indices or UUID prefixes, in order, up to the first invalid one; none at all
+    where one is repeated (`torch.cuda._parse_visible_devices`).
 
     A process sees one MIG slice at most, and no whole GPU beside it (NVIDIA's MIG user guide,
     "CUDA Device Enumeration").
@@ -37,18 +39,25 @@ def visible_gpus(gpus: Sequence[Gpu], mask: str | None) -> list[Gpu]:
 
 
 def _named(gpus: Sequence[Gpu], mask: str) -> list[Gpu]:
+    entries = list(itertools.takewhile(_is_entry, map(str.strip, mask.split(","))))
+    if len(set(entries)) < len(entries):
+        return []
     named: list[Gpu] = []
-    for entry in mask.split(","):
-        entry = entry.strip()
+    for entry in entries:
         if entry.isdecimal():  # of a GPU that is cut into slices: the first of them
             matches = [gpu for gpu in gpus if gpu.index == int(entry)][:1]
         else:
-            is_uuid = entry.startswith(("GPU-", "MIG-"))
-            matches = [gpu for gpu in gpus if is_uuid and gpu.uuid.startswith(entry)]
-        if len(matches) != 1 or matches[0] in named:
+            matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
+        if len(matches) != 1:
             break
+        if matches[0] in named:
+            return []
         named += matches
     return named
+
+
+def _is_entry(entry: str) -> bool:
+    return entry.isdecimal() or entry.startswith(("GPU-", "MIG-"))
 
 
 def accelerator_slug(machine: GpuMachine) -> str:

@@ -20,7 +20,7 @@ def allowed_cores() -> tuple[int, ...]:
 def cpu_name() -> str:
     """The processor's model name."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return platform.processor() or platform.machine()
     match = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
@@ -43,7 +43,11 @@ def current_commit(directory: Path) -> str | None:
     command = ["git", "-C", str(directory), "describe", "--always", "--abbrev=12"]
     try:
         done = subprocess.run(
-            [*command, "--dirty=+", "--exclude=*"], capture_output=True, text=True, timeout=10
+            [*command, "--dirty=+", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

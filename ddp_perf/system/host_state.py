@@ -57,6 +57,6 @@ def _free(directory: Path) -> int | None:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text().strip() or None
+        return path.read_text(encoding="utf-8").strip() or None
     except OSError:
         return None

@@ -187,7 +187,10 @@ def _holder_file(directory: Path, name: str) -> Path:
 
 def _holder(directory: Path, name: str) -> str:
     try:
-        return _holder_file(directory, name).read_text().strip() or "another session"
+        return (
+            _holder_file(directory, name).read_text(encoding="utf-8", errors="replace").strip()
+            or "another session"
+        )
     except OSError:
         return "another session"
 
@@ -197,7 +200,8 @@ def _write_holder(directory: Path, name: str) -> None:
     with contextlib.suppress(OSError):  # a full disk must not stop a measurement
         holder = _holder_file(directory, name)
         beside = holder.with_suffix(f".{os.getpid()}")
-        beside.write_text(f"{_user()} (pid {os.getpid()}, since {time.strftime('%H:%M')})")
+        text = f"{_user()} (pid {os.getpid()}, since {time.strftime('%H:%M')})"
+        beside.write_text(text, encoding="utf-8", errors="replace")
         beside.replace(holder)
 
 

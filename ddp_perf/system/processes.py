@@ -35,7 +35,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 def read_process(pid: int) -> Process | None:
     """None when it is gone."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        # The kernel cuts a name to 15 bytes, maybe within a character.
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     head, _, tail = text.rpartition(")")  # a name may hold anything, ")" too
@@ -99,7 +100,9 @@ def _of_threads(pid: int | str, name: str) -> dict[int, str]:
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                texts[int(thread.name)] = (thread / name).read_text()
+                texts[int(thread.name)] = (thread / name).read_text(
+                    encoding="utf-8", errors="replace"
+                )
     return texts
 
 
@@ -121,7 +124,9 @@ def parse_wait_s(text: str) -> float | None:
 
 def thread_count() -> int:
     """Threads of this process, those that Python does not know of included."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+    for line in (
+        Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    ):
         if line.startswith("Threads:"):
             return int(line.split()[1])
     raise RuntimeError("/proc/self/status has no line 'Threads:'")

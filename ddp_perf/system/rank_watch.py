@@ -14,11 +14,17 @@ from typing import Any
 import msgspec
 
 from ddp_perf.core.conditions import RankConditions, share
-from ddp_perf.core.gpu import GpuHealth
+from ddp_perf.core.gpu import HARDWARE_SLOWDOWNS, SOFTWARE_HEAT, GpuHealth
 from ddp_perf.core.metric import SHORTEST_ENERGY_S
+from ddp_perf.system.control_group import (
+    GroupReading,
+    memory_share,
+    quota_share,
+    read_group,
+)
 from ddp_perf.system.core_clock import clock_ratio, heat_events
 from ddp_perf.system.core_times import TICKS_PER_S, CoreTimes, read_core_times
-from ddp_perf.system.nvml import read_health
+from ddp_perf.system.nvml import read_counters, read_health
 from ddp_perf.system.processes import family_cpu_s, thread_waits_s
 
 _SHORTEST_S = 25 / TICKS_PER_S  # in less, a tick or two too many would be a large share
@@ -33,6 +39,7 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
     waits_s: dict[int, float] = {}  # of each thread of the rank: ready to run, and no core
     heat_events: int | None = None
     clock_ratio: float | None = None  # to the base frequency
+    group: GroupReading = GroupReading()
     gpu: GpuHealth | None = None  # None: on the CPU tier
 
 
@@ -41,10 +48,13 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
     conditions: RankConditions
     energy_j: float | None  # None: not known, and on the CPU tier
+    sm_clock_mhz: int | None  # of its GPU at the end; None likewise
 
 
 class RankWatch:
-    """Watches from its making on."""
+    """Watches a rank from ``begin`` on. Made before the rank warms up: some readings take long,
+    and a GPU that rests meanwhile runs faster afterwards.
+    """
 
     def __init__(
         self,
@@ -53,6 +63,7 @@ class RankWatch:
         pinned: bool,
         gpu: str | None = None,
         read_gpu: Callable[[str], GpuHealth] = read_health,
+        read_gpu_counters: Callable[[str], GpuHealth] = read_counters,
     ) -> None:
         """``pinned``: the rank has the cores to itself; else they are all that it may use.
         ``gpu``: the UUID of its GPU.
@@ -61,17 +72,30 @@ class RankWatch:
         self._pinned = pinned
         self._gpu = gpu
         self._read_gpu = read_gpu
-        self._before = self._read()
+        self._read_gpu_counters = read_gpu_counters
+        self._gpu_at_rest = None if gpu is None else read_gpu(gpu)
+        self._before = RankReading(at_s=time.monotonic())
+
+    def begin(self) -> None:
+        """Watch from now on. Of the GPU only counters are read now: who else uses it was read
+        when the watch was made.
+        """
+        gpu = None
+        if self._gpu is not None and self._gpu_at_rest is not None:
+            counters = self._read_gpu_counters(self._gpu)
+            gpu = msgspec.structs.replace(counters, processes=self._gpu_at_rest.processes)
+        self._before = self._read(gpu)
 
     def watched(self) -> Watched:
-        """What happened since."""
-        after = self._read()
+        """Return what happened since ``begin``."""
+        after = self._read(None if self._gpu is None else self._read_gpu(self._gpu))
         return Watched(
             conditions=rank_conditions(self._before, after, pinned=self._pinned),
             energy_j=energy_j(self._before, after),
+            sm_clock_mhz=None if after.gpu is None else after.gpu.sm_clock_mhz,
         )
 
-    def _read(self) -> RankReading:
+    def _read(self, gpu: GpuHealth | None) -> RankReading:
         times = read_core_times()
         # Of a whole machine's cores some always idle, and to ask all their clocks takes long.
         own = self._cores if self._pinned else ()
@@ -82,7 +106,8 @@ class RankWatch:
             waits_s=thread_waits_s(),
             heat_events=heat_events(own),
             clock_ratio=clock_ratio(own),
-            gpu=None if self._gpu is None else self._read_gpu(self._gpu),
+            group=read_group(),
+            gpu=gpu,
         )
 
 
@@ -102,22 +127,37 @@ def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) ->
         foreign=_foreign(cores, before, after, pinned=pinned),
         slow_clock=_slow_clock(before, after),
         overheated=_overheated(before, after),
+        quota=quota_share(before.group, after.group),
+        memory=memory_share(before.group, after.group, wall_s),
         **(_of_gpu(before.gpu, after.gpu, wall_s) if before.gpu and after.gpu else {}),
     )
 
 
 def _of_gpu(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any]:
-    """The rank itself computes on the GPU at both moments. Its pid tells nothing: a container
-    counts its own.
+    """The rank itself computes on the GPU at both moments, so where nobody is seen to, a container
+    hides who does. Its pid is of no use: a container counts its own.
     """
     heat_s = _increase(before.heat_s, after.heat_s)
     errors = _increase(before.ecc_uncorrected, after.ecc_uncorrected)
-    users = [len(h.processes) for h in (before, after) if h.processes is not None]
+    users = [len(health.processes) for health in (before, after) if health.processes]
     return {
         "gpu_heat": None if heat_s is None else share(heat_s, wall_s),
+        "gpu_slowed": _slowed(after, is_heat_counted=heat_s is not None),
         "gpu_shared": max(users) > 1 if users else None,
         "gpu_errors": None if errors is None else errors > 0,
     }
+
+
+def _slowed(after: GpuHealth, *, is_heat_counted: bool) -> bool | None:
+    """Whether the clocks were held down right after the last step, by more than a cap on power.
+
+    Software's heat counts only where no counter gives its share of the time: a card at the edge
+    of its temperature is held down now and then, by little.
+    """
+    if after.throttle is None:
+        return None
+    slowdowns = HARDWARE_SLOWDOWNS if is_heat_counted else HARDWARE_SLOWDOWNS | {SOFTWARE_HEAT}
+    return not slowdowns.isdisjoint(after.throttle)
 
 
 def energy_j(before: RankReading, after: RankReading) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -147,6 +147,25 @@ def host_spoilers(host: HostState) -> Iterator[Spoiler]:
             remedy="free some, or docker --shm-size=8g",
         )
     yield from _of_directories()
+
+
+def variable_spoilers(environ: Mapping[str, str], *, has_gpus: bool) -> Iterator[Spoiler]:
+    """Yield the variables that make every step another one, which a debugging session left set."""
+    if has_gpus and environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+        yield Spoiler(
+            what="CUDA_LAUNCH_BLOCKING: the host waits for every kernel, so nothing overlaps",
+            remedy="unset CUDA_LAUNCH_BLOCKING",
+        )
+    if has_gpus and "PYTORCH_NO_CUDA_MEMORY_CACHING" in environ:  # torch heeds any value
+        yield Spoiler(
+            what="PYTORCH_NO_CUDA_MEMORY_CACHING: every tensor is allocated by the driver",
+            remedy="unset PYTORCH_NO_CUDA_MEMORY_CACHING",
+        )
+    if environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
+        yield Spoiler(
+            what="TORCH_DISTRIBUTED_DEBUG=DETAIL: the ranks compare every collective before it",
+            remedy="unset TORCH_DISTRIBUTED_DEBUG",
+        )
 
 
 def _of_directories() -> Iterator[Spoiler]:

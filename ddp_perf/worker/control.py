@@ -5,30 +5,47 @@ Its sizes are part of every stored baseline. They must never change.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import torch
 
+from ddp_perf.torch_compat import ieee_products
 from ddp_perf.worker.clock import step_clock
 
 REPEATS = 4  # before the steps, and again after them
 _CPU_SIZE = 512
 _CUDA_SIZE = 4096
+_WARM_S = 0.2  # a GPU that rested has slow clocks: half of the control would be of those
 
 
 def control_times_s(device: torch.device) -> list[float]:
-    """Seconds of each of REPEATS square FP32 matrix products, after one that is not counted.
+    """Return the seconds of each of REPEATS square FP32 matrix products.
 
-    Holds no memory afterwards, and leaves the precision that the workload chose.
+    At least one that is not counted comes before them; on a GPU as many as warm it. Holds no
+    memory afterwards, and leaves the precision that the workload chose.
     """
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
     size = _CUDA_SIZE if device.type == "cuda" else _CPU_SIZE
     one, other = torch.full((2, size, size), 0.5, device=device).unbind()
     product = torch.empty(size, size, device=device)
-    clock = step_clock(device, REPEATS)
-    torch.mm(one, other, out=product)
-    clock.mark()
-    for _ in range(REPEATS):
+
+    def multiply() -> None:
         torch.mm(one, other, out=product)
+
+    with ieee_products(device):
+        multiply()
+        if device.type == "cuda":
+            _warm(multiply, device)
+        clock = step_clock(device, REPEATS)
         clock.mark()
-    torch.set_float32_matmul_precision(precision)
+        for _ in range(REPEATS):
+            multiply()
+            clock.mark()
     return clock.intervals_s(lambda: None)
+
+
+def _warm(multiply: Callable[[], None], device: torch.device) -> None:
+    end = time.monotonic() + _WARM_S
+    while time.monotonic() < end:
+        multiply()
+        torch.cuda.synchronize(device)

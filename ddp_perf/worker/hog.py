@@ -34,7 +34,7 @@ def hogs(count: int) -> Iterator[None]:
 
 def main(parent: int) -> None:
     die_with_parent(parent)
-    Path("/proc/self/comm").write_text(STRANGER)
+    Path("/proc/self/comm").write_text(STRANGER, encoding="utf-8")
     print("busy", flush=True)
     while True:
         pass

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,15 +22,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import KINDS, Injection, Kind
-from ddp_perf.worker.clock import step_clock
+from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.hog import hogs
+from ddp_perf.worker.products import products_for, times_s, undisturbed
 from ddp_perf.worker.structure import SETTLED_AFTER
 from ddp_perf.worker.trainer import Trainer
 from ddp_perf.workloads.workload import Batch
 
+_STEPS = SETTLED_AFTER + 10  # to calibrate by
+
 
 class Effect:
     """What one injection does on this rank; by default nothing, at every point."""
+
+    slowdown: float | None = None  # of the step, as measured when it was put in
 
     def __init__(self, injection: Injection, rank: int, device: torch.device) -> None:
         self.injection = injection
@@ -67,6 +71,11 @@ class Injected:
         for effect in self._effects:
             effect.into(trainer)
 
+    @property
+    def slowdown(self) -> float | None:
+        """By which share compute:N% made the step longer; None where it is not injected."""
+        return next((e.slowdown for e in self._effects if e.slowdown is not None), None)
+
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
@@ -78,11 +87,25 @@ class Injected:
 class _Compute(Effect):
     """Matrix products before the forward, as many as take that share of the plain step."""
 
+    _is_captured = False
+
+    def case(self, case: Case) -> Case:
+        self._is_captured = is_captured(case, self.device)
+        return case
+
     def into(self, trainer: Trainer) -> None:
-        products = _Products(self.device)
-        step_s = _undisturbed(_times_s(self.device, trainer.step, _STEPS)[SETTLED_AFTER:])
-        count = max(1, round(self.injection.amount * step_s / products.one_s()))
-        _before_forward(trainer, lambda: products.run(count))
+        plain_s = self._step_s(trainer)
+        products = products_for(self.injection.amount * plain_s, self.device)
+        _before_forward(trainer, products.run)
+        self.slowdown = self._step_s(trainer) / plain_s - 1
+
+    def _step_s(self, trainer: Trainer) -> float:
+        """Return the typical seconds of the step as it is to be timed: captured, if it will be."""
+        if self._is_captured:
+            trainer.capture()
+        steps_s = times_s(self.device, trainer.step, _STEPS)[SETTLED_AFTER:]
+        trainer.release()
+        return undisturbed(steps_s)
 
 
 class _Straggler(Effect):
@@ -219,45 +242,6 @@ def _read_mean(loss: torch.Tensor) -> None:
     mean = loss.detach() / dist.get_world_size()
     dist.all_reduce(mean)
     mean.item()  # waits for the device
-
-
-_STEPS = SETTLED_AFTER + 10  # to calibrate by
-_ROUNDS = 10
-_PRODUCTS = 20  # a round: one alone is shorter than the clocks resolve
-
-
-class _Products:
-    """Small square matrix products: fine enough to make up a few per cent of a short step."""
-
-    def __init__(self, device: torch.device) -> None:
-        size = 256 if device.type == "cuda" else 64
-        self._device = device
-        self._factors = torch.full((2, size, size), 0.5, device=device).unbind()
-        self._product = torch.empty(size, size, device=device)
-
-    def run(self, count: int) -> None:
-        for _ in range(count):
-            torch.mm(*self._factors, out=self._product)
-
-    def one_s(self) -> float:
-        """Seconds of one of many."""
-        rounds = _times_s(self._device, lambda: self.run(_PRODUCTS), _ROUNDS)
-        return _undisturbed(rounds) / _PRODUCTS
-
-
-def _undisturbed(times_s: list[float]) -> float:
-    """The lower quartile: near the typical time, without what a neighbour took of the core."""
-    return statistics.quantiles(times_s, n=4)[0]
-
-
-def _times_s(device: torch.device, act: Callable[[], object], count: int) -> list[float]:
-    """Seconds of each of ``count`` calls, by the device's clock."""
-    clock = step_clock(device, count)
-    clock.mark()
-    for _ in range(count):
-        act()
-        clock.mark()
-    return clock.intervals_s(lambda: None)
 
 
 class _KeptBack:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import re
 import resource
+import statistics
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -20,6 +23,7 @@ from ddp_perf.worker.control import control_times_s
 from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection import Injected
+from ddp_perf.worker.pace import is_host_bound, waits_for_gpu
 from ddp_perf.worker.profile import profile_steps
 from ddp_perf.worker.steps import Steps
 from ddp_perf.worker.training import TrainingSteps
@@ -42,25 +46,35 @@ def measure(
     steps = _steps(request, rank, device, heartbeats, injected)
     on_gpu = case.tier == "gpu"
     with injected.beside():
-        # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
-        extra_warmup = warm_up(steps, device) if on_gpu else None
+        # What takes long comes before the warm-up: a GPU that rests after it runs faster.
+        gc.collect()
         watch = RankWatch(
             placement.cores,
             pinned=not on_gpu,
             gpu=placement.device_id if on_gpu else None,
         )
-        step_s, cpu_s = timed_steps(steps, case.schedule.steps, device)
+        # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
+        extra_warmup = warm_up(steps, device) if on_gpu else None
+        watch.begin()
+        for _ in range(extra_warmup.again if extra_warmup is not None else 0):
+            steps.step()
+        timed = timed_steps(steps, case.schedule.steps, device)
         watched = watch.watched()
         peak_memory = _peak_memory(device)  # before anything else can raise it
+        profile_steps(steps, request.profiling, rank, device)  # the very steps that were timed
         facts = steps.facts()
     control_s += control_times_s(device)
-    profile_steps(steps, request.profiling, rank, device)  # after everything that is timed
     warmup = case.schedule.warmup
+    step_s = timed.step_s[warmup:]
+    host_bound = None
+    if on_gpu and case.trains:
+        waits = waits_for_gpu(case, facts.probe)
+        host_bound = is_host_bound(timed.lead_s, statistics.median(step_s), waits=waits)
     return RankResult(
         placement=placement,
-        warmup_s=tuple(step_s[:warmup]),
-        step_s=tuple(step_s[warmup:]),
-        cpu_s=tuple(cpu_s[warmup:]),
+        warmup_s=tuple(timed.step_s[:warmup]),
+        step_s=tuple(step_s),
+        cpu_s=tuple(timed.cpu_s[warmup:]),
         control_s=tuple(control_s),
         peak_memory=peak_memory,
         digest=facts.digest,
@@ -70,8 +84,11 @@ def measure(
         unit=facts.unit,
         conditions=watched.conditions,
         extra_warmup=extra_warmup,
+        host_bound=host_bound,
+        slowdown=injected.slowdown,
         numerics=numerics() if on_gpu and case.trains else None,
         energy_j=watched.energy_j,
+        sm_clock_mhz=watched.sm_clock_mhz,
         probe=facts.probe,
     )
 
@@ -96,14 +113,21 @@ def _steps(
     return training
 
 
-def timed_steps(steps: Steps, count: int, device: torch.device) -> tuple[list[float], list[float]]:
-    """Seconds of each step by the device's clock, and of the host thread's CPU time.
+class Timed(NamedTuple):
+    """Steps in seconds."""
+
+    step_s: list[float]  # of each, by the device's clock
+    cpu_s: list[float]  # of each: CPU time of the host's thread
+    lead_s: float  # how long the device went on after the host was done with the last one
+
+
+def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
+    """Run and time ``count`` steps.
 
     Nothing in the loop waits for the device: that would hide the overlap of computation
     and communication that DDP exists for.
     """
     clock, timer = step_clock(device, count), ThreadTimer()
-    gc.collect()
     gc.disable()
     dist.barrier()
     clock.mark()
@@ -112,8 +136,11 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> tuple[list[fl
         steps.step()
         clock.mark()
         timer.mark()
+    enqueued_s = time.perf_counter()
+    step_s = clock.intervals_s(steps.beat)
+    lead_s = time.perf_counter() - enqueued_s
     gc.enable()
-    return clock.intervals_s(steps.beat), timer.intervals_s()
+    return Timed(step_s, timer.intervals_s(), lead_s)
 
 
 def _peak_memory(device: torch.device) -> int:
@@ -122,7 +149,11 @@ def _peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")
     if status.exists():
-        match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), flags=re.MULTILINE)
+        match = re.search(
+            r"^VmHWM:\s+(\d+) kB$",
+            status.read_text(encoding="utf-8", errors="replace"),
+            flags=re.MULTILINE,
+        )
         if match:
             return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -8,30 +8,33 @@ from collections.abc import Sequence
 import torch
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import Placement
 from ddp_perf.errors import LaunchError
 from ddp_perf.system.host import allowed_cores, cpu_name
-from ddp_perf.system.nvml import cores_near
+from ddp_perf.system.nvml import cores_near, keep_open, nvml_uuid
 from ddp_perf.torch_compat import device_uuid
 
 
-def place(request: LaunchRequest, rank: int) -> tuple[torch.device, Placement]:
+def place(case: Case, rank: int, *, shared_gpu: bool = False) -> tuple[torch.device, Placement]:
     """Put this process where ``rank`` belongs: rank r on cuda:r, or pinned to its cores.
 
-    Where the launch shares a GPU, every rank is put on cuda:0.
+    Where the launch shares a GPU, every rank is put on cuda:0. On either tier it gets as many
+    threads as its case says: one, as torchrun gives it, unless the suite sets OMP_NUM_THREADS.
+    torch's own default is every core of the machine, for each rank.
     """
-    if request.case.tier == "gpu":
-        return _on_gpu(rank, index=0 if request.shared_gpu else rank)
-    return _on_cores(request.case, rank)
+    torch.set_num_threads(case.threads_per_rank)
+    if case.tier == "gpu":
+        return _on_gpu(rank, index=0 if shared_gpu else rank)
+    return _on_cores(case, rank)
 
 
 def _on_gpu(rank: int, index: int) -> tuple[torch.device, Placement]:
+    keep_open()  # or each later reading would initialise NVML anew, while the GPU rests
     mask = os.environ.get("CUDA_VISIBLE_DEVICES")
     check_devices(index, torch.cuda.device_count(), mask)
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
-    uuid = device_uuid(index)
+    uuid = nvml_uuid(device_uuid(index), mask)
     # Before autograd and NCCL start threads of their own, which inherit it.
     os.sched_setaffinity(0, cores_beside(cores_near(uuid), allowed_cores()))
     return device, Placement(
@@ -64,7 +67,6 @@ def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:
     threads = case.threads_per_rank
     cores = cores_of_rank(allowed_cores(), rank, threads)
     os.sched_setaffinity(0, cores)
-    torch.set_num_threads(threads)
     return torch.device("cpu"), Placement(
         rank=rank,
         device="cpu",

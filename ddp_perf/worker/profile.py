@@ -15,7 +15,8 @@ from ddp_perf.worker.steps import Steps
 def profile_steps(
     steps: Steps, profiling: Profiling | None, rank: int, device: torch.device
 ) -> None:
-    """Export a trace of so many steps, where one is wanted. Last of all: it slows them down.
+    """Export a trace of so many steps, if one is wanted. After the timed ones: it slows them
+    down; and before a CUDA graph is let go, for later steps are others.
 
     One step before them takes the profiler's own start-up. Shapes are recorded: over gloo they
     alone tell how many bytes a collective moves.

@@ -82,7 +82,7 @@ def run_rank(
     os.setpgid(0, 0)  # so that whatever this rank starts can be killed with it
     files = RankFiles(directory=directory, rank=rank)
     _redirect_output(files.output)
-    stacks = files.stacks.open("w")
+    stacks = files.stacks.open("w", encoding="utf-8")
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
     answer_questions(questions)
     try:
@@ -103,7 +103,7 @@ def _in_process_group(
     request: LaunchRequest, rank: int, directory: Path, heartbeats: Heartbeats
 ) -> RankResult:
     case = request.case
-    device, placement = place(request, rank)
+    device, placement = place(case, rank, shared_gpu=request.shared_gpu)
     backend = backend_of(request)
     dist.init_process_group(
         backend,

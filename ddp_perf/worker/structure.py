@@ -37,10 +37,10 @@ _RECORDER_DTYPES = {
 
 def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
     """Run ``step`` once and say what it did. Call it after the first SETTLED_AFTER steps."""
-    recorded = _last_record(flight_recorder_entries(dist.get_backend()))
+    recorded = _last_record(_recorded())
     with _CollectiveCounter() as counter:
         step()
-    entries = flight_recorder_entries(dist.get_backend())
+    entries = _recorded()
     new = [entry for entry in entries if entry["record_id"] > recorded]
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     return Structure(
@@ -49,6 +49,15 @@ def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
         buckets=_bucket_bytes(module),
         collectives=tuple(in_order(counter.seen, new)),
     )
+
+
+def _recorded() -> list[dict[str, Any]]:
+    """Of finished collectives alone: an older recorder reads events that NCCL's watchdog, which
+    retires finished work meanwhile, may already have taken back.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    return flight_recorder_entries(dist.get_backend())
 
 
 def ddp_logging(module: nn.Module) -> dict[str, int | float | str]:

@@ -1,11 +1,12 @@
 """More warm-ups than the suite asks for, until the step time stands still: clocks have risen,
-kernels are chosen and caches are filled.
+kernels are chosen and caches are filled. And some once more, after what is read in between.
 
 Before the timed loop, which keeps its own warm-ups: a decision in it would let the GPU run dry.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ _WINDOW = 10  # steps that have one median
 _ALIKE = 3  # windows in a row that must agree: two do by chance while the time still falls
 _SHARE = 0.01  # their largest median ÷ their smallest - 1: no tolerance that ships is under 2 %
 _LONGEST_S = 20.0
+_AGAIN_S = 0.2  # once more: readings take milliseconds, in which the GPU rests
 
 
 def warm_up(steps: Steps, device: torch.device) -> WarmUp:
@@ -32,17 +34,20 @@ def warm_up(steps: Steps, device: torch.device) -> WarmUp:
 
 
 def until_steady(window: Callable[[], tuple[float, float]]) -> WarmUp:
-    """``window`` runs one, and tells its median step and how long it took, in seconds."""
+    """Run windows until three in a row agree. ``window`` runs one, and returns its median step
+    and how long it took, in seconds.
+    """
     medians: list[float] = []
     elapsed_s = 0.0
-    while len(medians) * _WINDOW < MOST_EXTRA_WARMUPS and elapsed_s < _LONGEST_S:
+    steady = False
+    while not steady and len(medians) * _WINDOW < MOST_EXTRA_WARMUPS and elapsed_s < _LONGEST_S:
         median_s, window_s = window()
         medians.append(median_s)
         elapsed_s += window_s
         newest = medians[-_ALIKE:]
-        if len(newest) == _ALIKE and max(newest) <= min(newest) * (1 + _SHARE):
-            return WarmUp(steps=len(medians) * _WINDOW, steady=True)
-    return WarmUp(steps=len(medians) * _WINDOW, steady=False)
+        steady = len(newest) == _ALIKE and max(newest) <= min(newest) * (1 + _SHARE)
+    again = min(MOST_EXTRA_WARMUPS, math.ceil(_AGAIN_S / medians[-1]))
+    return WarmUp(steps=len(medians) * _WINDOW, steady=steady, again=again)
 
 
 def _window_s(steps: Steps, device: torch.device) -> list[float]:

@@ -1,4 +1,7 @@
-"""The feed-forward network of the DDP scaling experiments: Linear and ReLU in turn."""
+"""The feed-forward network of the DDP scaling experiments (document 000): Linear and ReLU in turn.
+
+The document states the widths. Loss and optimizer are this suite's choice.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _SAMPLES = 2**17
 def build(
     context: BuildContext, *, input_dim: int, hidden_dim: int, output_dim: int, num_layers: int
 ) -> Workload:
-    """Random inputs and targets; mean squared error; SGD."""
+    """Build it with random inputs and targets, the mean squared error and SGD."""
     sizes = [input_dim, *[hidden_dim] * (num_layers - 1), output_dim]
     layers: list[nn.Module] = []
     for wide, narrow in itertools.pairwise(sizes):

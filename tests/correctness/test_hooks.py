@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import pytest
 import torch
@@ -18,8 +19,9 @@ from tests.correctness.training import (
     relative_error,
 )
 from tests.correctness.workloads.models import build_model
-from tests.correctness.workloads.tug_of_war import GOAL
+from tests.correctness.workloads.tug_of_war import GOAL, LEARNING_RATE, PULL
 
+KIND = operator.itemgetter("kind")
 MANY = {"bucket_cap_mb": 0.001}  # buckets of all sizes, odd ones too
 EXACT = [
     pytest.param({"kind": "topk", "ratio": 1.0}, id="topk"),
@@ -146,33 +148,34 @@ def test_bytes_of_powersgd(trained):
     ]
 
 
-def test_top_k_sends_later_what_it_did_not_send(launcher, case_of, tmp_path):
-    """Without error feedback the second coordinate would wait for ever: see the workload."""
-    case = case_of(
-        "tug_of_war:build",
-        2,
-        {"path": str(tmp_path), "steps": 400},
-        comm_hooks=[{"kind": "topk", "ratio": 0.5}],
-        steps=400,
-    )
+@pytest.mark.parametrize(
+    "hook", [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.02}], ids=KIND
+)
+def test_a_lossy_hook_sends_later_what_it_did_not_send(launcher, case_of, tmp_path, hook):
+    """Without error feedback the small gradient waits for ever, and its entry stays at 0. With
+    it, no more is held back than two pulls. Seen: 0.25 (PowerSGD) and 0.1 (Top-K) of 0.4.
+    """
+    steps = 600
+    model = {"path": str(tmp_path), "steps": steps}
+    case = case_of("tug_of_war:build", 2, model, comm_hooks=[hook], steps=steps)
     launch(launcher, case)
 
     for rank in range(2):
-        _, second = torch.load(tmp_path / f"rank{rank}").tolist()
-        assert second == pytest.approx(GOAL, abs=0.1)
+        entry = torch.load(tmp_path / f"rank{rank}")[steps // 2 :, 1, 1]
+        assert (entry - GOAL).abs().max() < 2 * LEARNING_RATE * PULL
 
 
 @pytest.mark.parametrize(
-    "hook",
-    [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.1}],
-    ids=lambda h: h["kind"],
+    "hook", [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.1}], ids=KIND
 )
 def test_a_lossy_hook_converges(trained, hook):
-    """To an eighth of the first losses at least, as the same training without the hook."""
-    steps = 150
-    exact = reference("Mlp", steps=steps).losses
-    ranks = trained("Mlp", 2, steps=steps, comm_hooks=[hook], dtype="float32").ranks
+    """To the least loss of a convex problem, 0, at a linear rate, as error feedback does where
+    the gradients vanish at the optimum (Stich and Karimireddy 2020). Such a run forgets its
+    start and its roundings. Seen, from four sets of samples: 1e-11 to 1e-8 of the first loss.
+    """
+    steps = 100
+    hooked = trained("Linear", 2, steps=steps, comm_hooks=[hook], dtype="float32")
 
-    of_ranks = zip(*(rank.losses[:steps] for rank in ranks), strict=True)
-    for losses in (exact, [sum(losses) / 2 for losses in of_ranks]):
-        assert sum(losses[-10:]) / 10 < sum(losses[:2]) / 2 / 8
+    assert sum(size for _, _, size in hooked.collectives) < hooked.structure.gradient_bytes
+    for rank in hooked.ranks:
+        assert max(rank.losses[steps - 10 : steps]) < 1e-6 * rank.losses[0]

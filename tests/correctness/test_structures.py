@@ -29,6 +29,20 @@ def test_the_ranks_of_a_suite_do_what_ships_as_its_structure(launcher, name):
     assert compare_structure([outcome], stored.structure).outcome == "PASS"
 
 
+def test_ddp_does_on_three_ranks_what_ships_of_two(launcher):
+    """What `judge_structure` takes for granted of plain DDP at any size."""
+    overrides = Overrides(world_sizes=(2,), steps=1, warmup=0)
+    case, *_ = load_cases([ROOT / "bench_configs" / "cpu_quick.yaml"], overrides)
+    stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]
+
+    outcome = launcher.launch(
+        LaunchRequest(case=msgspec.structs.replace(case, world_size=3), round=0)
+    )
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    assert compare_structure([outcome], stored.structure).outcome == "PASS"
+
+
 def test_one_collective_more_is_no_longer_that_structure(launcher):
     case = load_cases([ROOT / "bench_configs" / "cpu_quick.yaml"], Overrides(steps=1, warmup=0))[1]
     smaller = msgspec.structs.replace(case.ddp, bucket_cap_mb=0.5)

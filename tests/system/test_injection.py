@@ -90,6 +90,8 @@ def test_compute_costs_each_rank_cpu_time_in_proportion_to_its_step(ranks):
     for rank in (0, 1):
         assert after.typical("cpu_s", rank) > 1.4 * before.typical("cpu_s", rank)
     assert after.collectives == before.collectives
+    assert [rank.slowdown for rank in before.result.ranks] == [None, None]
+    assert all(rank.slowdown > 0 for rank in after.result.ranks)  # as the ranks measured it
 
 
 def test_a_straggler_alone_is_late_for_its_backward_and_all_wait(ranks):

@@ -1,7 +1,12 @@
-"""Two coordinates: large gradients that cancel between ranks hide a small one that counts."""
+"""Two entries of a matrix: large gradients that cancel over two steps hide a small one that counts.
+
+Whoever sends only the largest part of each step's gradient sends the pull, and never the rest;
+unless what was not sent is added to the next gradient (error feedback).
+"""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import torch
@@ -9,40 +14,40 @@ from torch import nn
 
 from ddp_perf.workloads.workload import Workload
 
-PULL = 10.0  # of rank r on the first coordinate: + PULL or − PULL
-GOAL = 1.0  # of the second one
+SIZE = 6  # square: large enough for PowerSGD to compress it to rank 1
+PULL = 10.0  # on the entry (0, 0): + PULL and − PULL in turn
+GOAL = 1.0  # of the entry (1, 1)
+LEARNING_RATE = 0.02
 
 
 class Point(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.place = nn.Parameter(torch.zeros(2))
+        self.place = nn.Parameter(torch.zeros(SIZE, SIZE))
 
     def forward(self, pull: torch.Tensor) -> torch.Tensor:
-        first, second = self.place
-        return pull * first + (second - GOAL).square() / 2
+        return pull * self.place[0, 0] + (self.place[1, 1] - GOAL).square() / 2
 
 
 def build(context, *, path, steps):
-    """Writes down where the point is after ``steps`` steps; the mean loss is least at GOAL."""
+    """Record the point after each of ``steps`` steps; the mean loss is least at GOAL."""
     point = Point().to(context.device)
-    step = 0
+    places = []
 
     def optimizer(parameters):
-        optimizer = torch.optim.SGD(parameters, lr=0.02)
+        optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE)
         optimizer.register_step_post_hook(lambda *_: record())
         return optimizer
 
     def record():
-        nonlocal step
-        step += 1
-        if step == steps:
-            torch.save(point.place.detach().cpu(), Path(path) / f"rank{context.rank}")
+        places.append(point.place.detach().cpu().clone())
+        if len(places) == steps:
+            torch.save(torch.stack(places), Path(path) / f"rank{context.rank}")
 
-    pull = torch.tensor(PULL if context.rank % 2 else -PULL, device=context.device)
+    pull = torch.tensor(PULL, device=context.device)
     return Workload(
         model=point,
-        batch=(pull,),
+        batch=itertools.cycle([(pull,), (-pull,)]),
         loss=lambda module, batch: module(batch[0]),
         optimizer=optimizer,
     )

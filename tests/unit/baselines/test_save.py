@@ -5,9 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.baselines.save import NewSession, differences, is_comparable, merge, refusal
+from ddp_perf.baselines.save import (
+    NewSession,
+    acknowledge,
+    differences,
+    is_comparable,
+    merge,
+    refusal,
+    unacknowledged,
+)
 from ddp_perf.core.case import Tolerances
 from tests.builders import (
+    make_acknowledgement,
     make_baseline,
     make_case,
     make_case_baseline,
@@ -147,3 +156,64 @@ def test_other_steps_and_launches_are_comparable():
     schedule = msgspec.structs.replace(case.schedule, steps=999, launches=1)
 
     assert is_comparable(make_case_baseline(case), make_case(schedule=schedule))
+
+
+@pytest.mark.parametrize("mode", ["missing", "accept"])
+def test_the_operations_of_a_step_are_stored(mode):
+    new = msgspec.structs.replace(new_session([0.01, 0.01]), flops=10**9)
+    before = make_baseline({new.case.id: make_case_baseline(new.case)} if mode == "accept" else {})
+
+    merged = merge(before, [new], mode=mode, reason="why")
+
+    assert merged.cases[new.case.id].flops == 10**9
+
+
+def test_accepting_a_published_case_tells_the_ratio_from_its_first_figure():
+    new = new_session([0.02, 0.02])
+    published = msgspec.structs.replace(make_case_baseline(new.case), sessions=())
+
+    merged = merge(make_baseline({new.case.id: published}), [new], mode="accept", reason="ours")
+
+    (entry,) = merged.cases[new.case.id].log
+    assert entry.ratio == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_accepting_ends_what_was_acknowledged_of_a_case(baseline, mode):
+    case, other = make_case(), make_case(id="other")
+    said = (make_acknowledgement(case), make_acknowledgement(other))
+    before = msgspec.structs.replace(baseline, acknowledged=said)
+
+    merged = merge(before, [new_session([0.01, 0.01])], mode=mode, reason="why")
+
+    assert merged.acknowledged == (said[1:] if mode == "accept" else said)
+
+
+def test_what_is_acknowledged_again_replaces_what_was_said_and_is_sorted():
+    case, other = make_case(), make_case(id="another")
+    first, tail, elsewhere = (
+        make_acknowledgement(case),
+        make_acknowledgement(case, metric="tail"),
+        make_acknowledgement(other),
+    )
+    again = make_acknowledgement(case, reason="see #13")
+    baseline = make_baseline()
+    for said in (tail, first, elsewhere, again):
+        baseline = acknowledge(baseline, said)
+
+    assert baseline.acknowledged == (elsewhere, again, tail)
+
+
+def test_the_metrics_that_are_not_acknowledged_are_those_stored_in_any_session():
+    case = make_case()
+    sessions = make_session([0.01]), make_session([0.01], energy=1.0)
+    said = make_acknowledgement(case, metric="tail")
+    stored = make_case_baseline(case, *sessions)
+    without = msgspec.structs.replace(stored, structure=None)
+
+    def left(stored, date="2026-06-01"):
+        return unacknowledged(make_baseline({case.id: stored}, acknowledged=(said,)), case.id, date)
+
+    assert left(stored) == ["step_time", "peak_memory", "energy", "structure"]
+    assert left(without) == ["step_time", "peak_memory", "energy"]
+    assert "tail" in left(stored, "2027-01-01")

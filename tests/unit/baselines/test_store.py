@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines import store as store_module
-from ddp_perf.baselines.store import baseline_schema
+from ddp_perf.baselines.store import BaselineStore, baseline_schema, read_baseline
 from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.errors import BaselineError
 from tests.builders import (
@@ -209,3 +209,52 @@ def test_a_broken_file_of_structures_is_named(store, text, said):
 
     assert str(caught.value).startswith(f"{path}: ")
     assert said in str(caught.value)
+
+
+def test_what_must_not_be_stored_is_refused_before_it_is_written(store, stored, baseline):
+    path = stored(baseline)
+    before = path.read_bytes()
+    (case_id,) = baseline.cases
+    bad = make_case_baseline(make_case(), make_session([0.01, float("inf")]))
+    wrong = msgspec.structs.replace(baseline, cases={case_id: bad})
+
+    with pytest.raises(BaselineError, match=r"sessions\[0\].step_time: inf is no measured figure"):
+        store.update(KEY, lambda _: wrong)
+
+    assert path.read_bytes() == before
+
+
+def test_a_file_named_by_its_path_is_checked_like_any_other(stored, baseline):
+    path = stored(baseline)
+    path.write_text(path.read_text().replace("0.012", "-1"))
+
+    with pytest.raises(BaselineError, match=r"-1\.0 is no measured figure"):
+        read_baseline(path)
+
+
+def test_the_directory_is_made_where_there_is_none(tmp_path, baseline):
+    store = BaselineStore(tmp_path / "deep" / "baselines")
+
+    store.update(KEY, lambda _: baseline)
+
+    assert store.accelerators() == [KEY]
+
+
+def test_relatives_are_of_the_same_family_the_nearest_name_first(store):
+    keys = ("h200", "h200-nvl", "h200-sxm", "h2000", "h200-nvl-80gb", "a100")
+    for key in reversed(keys):
+        store.update(key, lambda _, key=key: make_baseline(accelerator=key))
+
+    assert store.accelerators() == sorted(keys)
+    assert [b.accelerator for b in store.relatives("h200-nvl")] == [
+        "h200-nvl-80gb",
+        "h200",
+        "h200-sxm",
+    ]
+
+
+def test_a_processor_has_no_relatives(store):
+    for key in ("cpu-a-2c-host", "cpu-a-2c-other"):
+        store.update(key, lambda _, key=key: make_baseline(accelerator=key))
+
+    assert store.relatives("cpu-a-2c-host") == []

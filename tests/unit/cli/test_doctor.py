@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -14,13 +15,15 @@ from ddp_perf.system.host_state import HostState
 from tests.builders import RUNTIME, FakeLauncher, make_gpu_machine
 from tests.recordings import RecordedReader
 
+DEBUGGING = ("CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING", "TORCH_DISTRIBUTED_DEBUG")
 HOST = HostState(name="node7", cpu="Some Processor", cores=tuple(range(256)))
 
 
 @pytest.fixture
 def run(monkeypatch):
     """``run(reader, *arguments)`` on a replayed machine with a fit host."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in ("CUDA_VISIBLE_DEVICES", *DEBUGGING):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(command, "read_host_state", lambda: HOST)
     monkeypatch.setattr(command, "find_xids", list)
 
@@ -82,6 +85,31 @@ def test_a_torch_without_cuda_spoils_a_machine_with_gpus_and_no_other(run):
     assert with_gpu.exit_code == 1
     assert "install a CUDA build" in with_gpu.stdout
     assert without.exit_code == 0
+
+
+class NewerLauncher(FakeLauncher):
+    def runtime(self, case=None):
+        return msgspec.structs.replace(RUNTIME, cuda="13.0")
+
+
+def test_a_torch_that_the_driver_cannot_run_is_a_spoiler_with_the_command_that_mends_it(run):
+    done = run(RecordedReader.of("h200"), launcher=NewerLauncher)  # its driver runs CUDA 12.4
+
+    assert done.exit_code == 1
+    assert "gpu: nothing, for torch is built for CUDA 13.0" in done.stdout
+    spoiler = done.stdout.partition("would spoil a measurement")[2]
+    assert "torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4" in spoiler
+    assert "→ install a torch built for CUDA 12" in spoiler
+    assert "pip install torch==2.13.0+cu126" in spoiler
+
+
+def test_a_variable_left_over_from_debugging_is_a_spoiler(run, monkeypatch):
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+
+    done = run(RecordedReader.of("h200"))
+
+    assert done.exit_code == 1
+    assert "→ unset CUDA_LAUNCH_BLOCKING" in done.stdout
 
 
 def test_an_xid_in_the_kernels_log_is_a_spoiler(run, monkeypatch):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
+from ddp_perf.core.baseline import CaseStructure, StructureBaseline
+from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.report.results import write_results
 from tests.builders import (
     make_baseline,
@@ -19,6 +21,7 @@ from tests.builders import (
     make_measurement,
     make_result,
     make_session,
+    make_structure,
 )
 
 BASELINES = Path(__file__).parents[3] / "baselines"
@@ -54,18 +57,48 @@ def test_document_004_fitted_on_up_to_8_gpus_holds_16_and_32():
     assert {16, 32, 256, 1024, 16384} <= steps.keys()
 
 
-def test_document_000_is_undecided_and_says_why():
-    done = run(DOCUMENT_000)
+@pytest.fixture
+def contradicting(tmp_path):
+    """Document 000's times as if of a case with one bucket, which hides nothing at any batch."""
+    cases = {(c.world_size, c.batch_size): c for c in make_cases(batch_sizes=[256, 4096])}
+    times_ms = {(1, 256): 7.60, (2, 256): 41.40, (1, 4096): 99.77, (2, 4096): 114.24}
+    rows = tuple(
+        PublishedRow(case=cases[key].id, world_size=key[0], batch_size=key[1], step_ms=step_ms)
+        for key, step_ms in times_ms.items()
+    )
+    table = PublishedTable(name="t", document="A Report", where="w", hardware="h", rows=rows)
+    store = BaselineStore(tmp_path)
+    structures = {
+        case.id: CaseStructure(work=case.work(), structure=make_structure())
+        for case in cases.values()
+    }
+    store.structure_path("quick").parent.mkdir()
+    store.structure_path("quick").write_bytes(
+        msgspec.json.encode(StructureBaseline(suite="quick", cases=structures))
+    )
+    return store.update("x9", lambda _: make_baseline(accelerator="x9", published=(table,)))
+
+
+def test_batches_that_contradict_each_other_are_undecided_and_say_why(contradicting):
+    done = run(contradicting)
 
     assert done.exit_code == 2
     assert done.stdout.count("NOT PREDICTED: contradiction") == 2
 
 
-def test_a_contradiction_is_none_the_less_one_where_half_of_it_is_asked_for():
-    done = run(DOCUMENT_000, "--only", "batch 256")
+def test_a_contradiction_is_none_the_less_one_where_half_of_it_is_asked_for(contradicting):
+    done = run(contradicting, "--only", "batch 256")
 
     assert done.exit_code == 2
     assert done.stdout.count("NOT PREDICTED: contradiction") == 1
+
+
+def test_document_000_is_no_contradiction_since_its_depth_is_not_stated():
+    done = run(DOCUMENT_000)
+
+    assert done.exit_code == 0, done.output
+    assert "contradiction" not in done.stdout
+    assert "buckets are not stated" in done.stdout
 
 
 def test_results_of_a_session_are_predicted_from(results):
@@ -151,13 +184,3 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, said):
 
     assert done.exit_code == 4
     assert said in done.stderr
-
-
-def test_without_the_structures_the_buckets_are_not_known(tmp_path):
-    """So document 000's two batches could be reconciled by overlap: no contradiction is shown."""
-    shutil.copy(DOCUMENT_000, tmp_path)
-
-    done = run(tmp_path / DOCUMENT_000.name)
-
-    assert done.exit_code == 0, done.output
-    assert "buckets are not stated" in done.stdout

@@ -56,7 +56,8 @@ class Command:
         monkeypatch.setattr("ddp_perf.cli.selftest.machine_lease", self._lease)
 
     def __call__(self, *arguments):
-        return CliRunner().invoke(app, ["selftest", *map(str, arguments)])
+        wide = {"COLUMNS": "200"}  # where a line breaks must not depend on the processor's name
+        return CliRunner().invoke(app, ["selftest", *map(str, arguments)], env=wide)
 
     def suite(self, name="quick", tier="cpu"):
         path = self.directory / "bench_configs" / f"{name}.yaml"
@@ -78,6 +79,7 @@ class Command:
     @contextlib.contextmanager
     def _lease(self, **options):
         self.waited.append(options["patience_s"])
+        self.leased = options["gpus"]
         yield
 
 
@@ -97,7 +99,7 @@ def test_a_machine_that_can_gate_exits_with_0_and_writes_three_files(selftest):
     assert sorted(path.name for path in output.iterdir()) == names
     written = ", ".join(f"artifacts/selftest/{name}" for name in names)
     assert done.stdout.endswith(f"written: {written}\n")
-    assert "this gate sees ≥" in " ".join(done.stdout.split())
+    assert "this gate sees ≥" in unwrapped(done)
     assert selftest.report()["conclusion"] == "CAN_GATE"
     assert selftest.report()["curve"]["alpha"] == pytest.approx(0.01 / 14)  # 2 × 3 and 2 × 4
     assert len(selftest.asked) == 450
@@ -119,7 +121,7 @@ def test_a_machine_that_cannot_exits_otherwise(selftest, machine, code, said):
     done = selftest("--budget", "15m")
 
     assert done.exit_code == code
-    assert said in " ".join(done.stdout.split())
+    assert said in unwrapped(done)
 
 
 def test_too_short_a_budget_exits_with_2_and_tells_how_long_is_needed(selftest):
@@ -129,6 +131,11 @@ def test_too_short_a_budget_exits_with_2_and_tells_how_long_is_needed(selftest):
     assert "About 195 more launches are needed, 6 min; run it again" in " ".join(
         done.stdout.split()
     )
+
+
+def unwrapped(done):
+    """What was printed, whatever the length of the processor's name wraps."""
+    return " ".join(done.stdout.split())
 
 
 def test_run_again_it_goes_on(selftest):
@@ -150,12 +157,12 @@ def test_interrupted_it_tells_what_there_is_and_goes_on_later(selftest):
     done = selftest("--budget", "15m")
 
     assert done.exit_code == 130
-    assert "step time of 300 launches" in done.stdout
+    assert "step time of 300 launches" in unwrapped(done)
     assert done.stderr.splitlines()[-1] == (
         "ddp-perf: interrupted; the same command goes on from here"
     )
     selftest.answer = Machine().answer
-    assert "step time of 330 launches" in selftest("--budget", "1m").stdout
+    assert "step time of 330 launches" in unwrapped(selftest("--budget", "1m"))
 
 
 def test_a_failed_launch_is_told_by_its_rank_and_what_was_finished_stays(selftest):
@@ -170,7 +177,7 @@ def test_a_failed_launch_is_told_by_its_rank_and_what_was_finished_stays(selftes
     assert done.exit_code == 2
     assert "launch 21: rank 1: exited with code 3" in done.stderr
     assert "its last" in done.stderr
-    assert "step time of 20 launches" in done.stdout
+    assert "step time of 20 launches" in unwrapped(done)
 
 
 def test_how_far_it_is_goes_to_stderr_now_and_then(selftest):
@@ -237,7 +244,7 @@ def test_stored_nights_of_the_case_go_into_the_model(selftest):
 
     done = selftest("--budget", "15m")
 
-    assert "spread of the 3 stored nights" in " ".join(done.stdout.split())
+    assert "spread of the 3 stored nights" in unwrapped(done)
     assert len(store.load(selftest.capacity.accelerator_key("cpu")).cases[case.id].sessions) == 3
 
 
@@ -245,6 +252,16 @@ def test_the_machine_is_leased_as_for_pytest(selftest):
     selftest("--budget", "1m")
 
     assert selftest.waited == [600]
+
+
+def test_every_gpu_is_leased_too_as_for_pytest(selftest):
+    machine = make_gpu_machine("NVIDIA H200", "NVIDIA H200")
+    selftest.capacity = make_capacity(machine)
+    selftest.suite("another", "gpu")
+
+    selftest("--budget", "1m")
+
+    assert selftest.leased == machine.gpus
 
 
 def refused(done, selftest):
@@ -303,7 +320,7 @@ def test_a_session_may_be_one_launch(selftest):
     done = selftest("--budget", "5m", "--launches", "1")
 
     assert done.exit_code == 0
-    assert "with 1 launch, this gate sees" in " ".join(done.stdout.split())
+    assert "with 1 launch, this gate sees" in unwrapped(done)
 
 
 def test_a_broken_baseline_is_refused_before_anything_is_launched(selftest):

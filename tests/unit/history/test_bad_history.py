@@ -6,12 +6,13 @@ import contextlib
 import sqlite3
 
 import pytest
+import sqlalchemy
 
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
 from tests.builders import make_case
-from tests.databases import empty_database, make_read_only
+from tests.databases import database_of_encoding, empty_database, make_read_only
 from tests.nights import make_night
 
 RECORD = make_night(make_case(), 0, 0.01)
@@ -145,6 +146,41 @@ def test_a_table_that_another_session_holds(tmp_path):
             connection.exec_driver_sql("LOCK TABLE figures")
             with pytest.raises(HistoryError, match="another session has held a lock here for long"):
                 store.append([RECORD])
+
+
+def test_a_server_whose_messages_are_in_another_language(tmp_path):
+    with empty_database("postgresql", tmp_path) as url:
+        database = Database(url, patience_s=5)
+        with (
+            contextlib.closing(database),
+            pytest.raises(HistoryError, match="another session has held a lock here for long"),
+            database.writing() as connection,
+        ):
+            connection.exec_driver_sql(
+                "DO $$ BEGIN RAISE 'Zeitüberschreitung' USING ERRCODE = '55P03'; END $$"
+            )
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_of_another_encoding_is_refused_with_the_remedy(encoding):
+    with database_of_encoding(encoding) as url:
+        with pytest.raises(HistoryError) as caught:
+            HistoryStore(url)
+
+        message = told(caught, sqlalchemy.make_url(url).render_as_string(hide_password=True))
+        assert f"its encoding is {encoding}, and a history needs UTF8" in message
+        assert "createdb --encoding=UTF8 --template=template0 NAME" in message
+
+
+def test_the_encoding_that_a_user_set_for_clients_does_not_matter(tmp_path, monkeypatch):
+    with empty_database("postgresql", tmp_path) as url:
+        monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+        with contextlib.closing(HistoryStore(url)) as store:
+            store.append([RECORD])
+            (case,) = store.cases()
+        monkeypatch.undo()
+
+        assert case.case_id == make_case().id
 
 
 def test_a_server_that_does_not_answer_and_no_password_is_told():

@@ -116,10 +116,27 @@ NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
         ),
         (make_gpu_machine("Tesla T4"), NO_NCCL, "nothing, for torch 2.13.0 is built without NCCL"),
         (make_gpu_machine("Tesla T4"), None, "nothing, for no rank can be started"),
+        (
+            msgspec.structs.replace(T4, cuda_driver="12.4"),
+            msgspec.structs.replace(RUNTIME, cuda="13.0"),
+            "nothing, for torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4:"
+            " install a torch built for CUDA 12 (pytorch.org/get-started), or a driver for CUDA 13;"
+            " pip install torch==2.13.0+cu126 --extra-index-url"
+            " https://download.pytorch.org/whl/cu126",
+        ),
     ],
 )
 def test_what_the_gpu_tier_can_gate_is_said_with_the_reason_where_it_cannot(machine, runtime, said):
     assert next(abilities(machine, HOST, runtime)) == f"gpu: {said}"
+
+
+def test_one_gpu_can_gate_no_ddp_no_scaling_and_no_collectives():
+    one = [text for text in abilities(T4, HOST, RUNTIME) if text.startswith("gpu")]
+    two = make_gpu_machine("Tesla T4", "Tesla T4")
+
+    assert one[1:] == ["gpu: no DDP, no scaling and no collectives, which need two GPUs"]
+    assert not any("no DDP" in text for text in abilities(two, HOST, RUNTIME))
+    assert not any("no DDP" in text for text in abilities(T4, HOST, None))
 
 
 def test_what_the_cpu_tier_can_gate_depends_on_its_cores():

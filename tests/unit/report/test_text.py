@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddp_perf.core.measurement import Known
@@ -196,6 +197,22 @@ def test_the_summary_block_tells_what_torch_computed_by():
 
 def test_the_summary_block_tells_the_energy_of_a_sample_where_it_was_read():
     assert "Energy           : 0.013 J a sample, all GPUs" in block_of(energy_j=10.0)
+
+
+def test_the_summary_block_has_the_gpus_clock_where_it_was_read():
+    assert "SM clock         : 1410 MHz after the steps" in block_of(sm_clock_mhz=1410)
+    assert not any("SM clock" in line for line in block_of())
+
+
+def test_clocks_that_differ_are_given_as_a_range():
+    slow, fast = (make_measurement(make_case(), [0.01], sm_clock_mhz=mhz) for mhz in (900, 1980))
+    launches = (*slow.launches, *fast.launches)
+    measurement = msgspec.structs.replace(slow, launches=launches)
+    rows = summarise_all(launches, samples_per_step=128, singles=())
+
+    block = summary_block(measurement, rows, figures_of(measurement))
+
+    assert "SM clock         : 900 to 1980 MHz after the steps" in block
     assert not any(line.startswith("Energy") for line in block_of())
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.session.comparability import changes, mismatches, other_machine
+from ddp_perf.session.comparability import changes, mismatches, other_machine, same_software
 from ddp_perf.session.environment import describe_environment
 from ddp_perf.system.gpus import find_gpus
 from tests.builders import (
@@ -151,3 +151,40 @@ def test_each_variable_that_changed_is_named_with_both_values_and_stands_in_no_w
 
 def test_no_variable_leaves_a_stored_environment_as_it_was():
     assert b"variables" not in msgspec.json.encode(H200)
+
+
+@pytest.mark.parametrize("name", ["torch", "cuda", "cudnn", "nccl", "driver", "blas"])
+def test_an_upgrade_of_any_software_that_computes_is_no_move_of_the_machine(name):
+    upgraded = msgspec.structs.replace(H200, **{name: "another"})
+
+    assert same_software(H200, msgspec.structs.replace(H200))
+    assert not same_software(H200, upgraded)
+    assert not same_software(upgraded, H200)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("driver", "cuda", "nccl", "torch", "cudnn", "blas", "python", "os", "host"),
+        *("sm_clock_mhz", "ecc", "persistence"),
+    ],
+)
+def test_every_condition_that_informs_is_named_where_it_changed(name):
+    (said,) = changes(H200, msgspec.structs.replace(H200, **{name: 7}))
+
+    assert said == f"{name} {H200.conditions()[name] or 'none'} → 7"
+
+
+@pytest.mark.parametrize("unknown", ["power_limit_w", "gpu_memory", "links"])
+def test_what_either_side_does_not_know_is_not_held_against_the_other(unknown):
+    older = msgspec.structs.replace(H200, **{unknown: None})
+
+    assert mismatches(older, H200, world_size=2) == mismatches(H200, older, world_size=2) == []
+
+
+@pytest.mark.parametrize(("watts", "found"), [(735.0, 0), (665.1, 1), (760.0, 1), (640.0, 1)])
+def test_power_limits_within_five_per_cent_are_of_one_class(watts, found):
+    """700 W ÷ 665.1 W is 1.052."""
+    now = msgspec.structs.replace(H200, power_limit_w=watts)
+
+    assert len(mismatches(H200, now, world_size=1)) == found

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.conditions import LaunchConditions, RankConditions
+from ddp_perf.core.conditions import RankConditions
+from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.conditions import find_disturbance, qualified
 from tests.builders import (
     make_case,
     make_cases,
     make_finding,
+    make_launch,
     make_measurement,
     with_conditions,
 )
@@ -39,7 +41,7 @@ def test_a_launch_that_lost_less_than_the_tolerance_is_not_disturbed():
 
 
 def test_what_is_not_known_disturbs_nothing():
-    assert disturbance(RankConditions(), LaunchConditions(), None) is None
+    assert disturbance(RankConditions(), None) is None
 
 
 @pytest.mark.parametrize(
@@ -49,10 +51,11 @@ def test_what_is_not_known_disturbs_nothing():
         (RankConditions(stolen=0.125), "the hypervisor took 12 % of the ranks' cores"),
         (RankConditions(slow_clock=0.4), "clock was 40 % below their base frequency"),
         (RankConditions(overheated=True), "heat throttled the ranks' cores"),
-        (LaunchConditions(quota=0.5), "CPU quota of the control group held back 50 %"),
-        (LaunchConditions(memory=0.071), "processes waited for memory for 7.1 % of the time"),
+        (RankConditions(quota=0.5), "CPU quota of the control group held back 50 %"),
+        (RankConditions(memory=0.071), "processes waited for memory for 7.1 % of the time"),
         (RankConditions(foreign=1.0), "other processes took 100 % of"),
         (RankConditions(gpu_heat=0.12), "heat held the clocks of a GPU down for 12 % of the time"),
+        (RankConditions(gpu_slowed=True), "heat or a weak power supply slowed a GPU down"),
         (RankConditions(gpu_shared=True), "another process computed on a rank's GPU"),
         (RankConditions(gpu_errors=True), "a GPU's memory failed beyond what ECC corrects"),
     ],
@@ -64,10 +67,56 @@ def test_every_cause_is_named_with_its_share(conditions, words):
 
 def test_each_condition_has_words():
     """A field that is added without any would end a session in a KeyError."""
-    kinds = (RankConditions, LaunchConditions)
-    every = [kind(**dict.fromkeys(kind.__struct_fields__, True)) for kind in kinds]
+    fields = RankConditions.__struct_fields__
+    every = RankConditions(**dict.fromkeys(fields, True))
 
-    assert len(disturbance(*every).causes) == 9
+    assert len(disturbance(every).causes) == len(fields)
+
+
+HOST = {
+    "foreign": 0.3,
+    "stolen": 0.3,
+    "quota": 0.3,
+    "memory": 0.3,
+    "slow_clock": 0.3,
+    "overheated": True,
+}
+GPU = {"gpu_heat": 0.3, "gpu_slowed": True, "gpu_shared": True, "gpu_errors": True}
+
+
+def paced(*host_bound, **lost):
+    """What disturbed launches of a GPU case that all lost the same, at the pace of host or GPU."""
+    case = make_case(tier="gpu")
+    launches = [make_launch(case, i, host_bound=bound) for i, bound in enumerate(host_bound)]
+    measurement = Measurement(case=case, launches=tuple(launches), failures=())
+    conditions = [RankConditions(**lost)] * len(launches)
+    measurements = {case.id: with_conditions(measurement, *conditions)}
+    return find_disturbance(case.id, measurements, with_single=False)
+
+
+@pytest.mark.parametrize("cause", HOST)
+def test_what_its_host_lost_only_remarks_on_a_launch_at_the_pace_of_its_gpu(cause):
+    found = paced(False, False, **{cause: HOST[cause]})
+
+    assert not found.prevails
+    assert str(found).startswith("2 of 2 launches were disturbed: ")
+    assert str(found).endswith("; 2 of them do not count: no GPU waited for its host")
+
+
+@pytest.mark.parametrize("cause", HOST)
+@pytest.mark.parametrize("host_bound", [True, None], ids=["host-bound", "unknown"])
+def test_what_its_host_lost_counts_where_a_gpu_waits_for_it(host_bound, cause):
+    assert paced(host_bound, host_bound, **{cause: HOST[cause]}).prevails
+
+
+@pytest.mark.parametrize("cause", GPU)
+def test_what_its_gpu_lost_counts_at_any_pace(cause):
+    assert paced(False, False, **{cause: GPU[cause]}).prevails
+    assert "count" not in str(paced(False, False, **{cause: GPU[cause]}))
+
+
+def test_more_launches_are_for_those_that_count():
+    assert paced(False, True, True, foreign=0.3).more_launches == 2
 
 
 def test_the_worst_rank_decides():
@@ -179,3 +228,36 @@ def test_quiet_launches_leave_a_finding_as_it_is():
     finding = make_finding(TWO, Outcome.PASS)
 
     assert qualified(finding, {TWO.id: measured(TWO, QUIET, QUIET)}) is finding
+
+
+def test_the_most_frequent_cause_is_named_first_and_of_as_frequent_ones_the_larger():
+    conditions = [
+        RankConditions(stolen=0.2),
+        RankConditions(stolen=0.2, foreign=0.1, slow_clock=0.3),
+        RankConditions(foreign=0.9, slow_clock=0.4),
+        RankConditions(stolen=0.2),
+    ]
+
+    causes = disturbance(*conditions).causes
+
+    # Of three launches and two: of the latter, one took up to 90 %, the other up to 40 %.
+    assert [cause.split(" ")[1] for cause in causes] == ["hypervisor", "processes", "cores'"]
+
+
+def test_a_cause_is_told_by_its_median_share():
+    conditions = [RankConditions(foreign=share) for share in (0.2, 0.3, 0.9)]
+
+    assert disturbance(*conditions).causes[0].startswith("other processes took 30 %")
+
+
+@pytest.mark.parametrize(("disturbed", "more"), [(2, 2), (3, 4)])
+def test_as_many_more_launches_are_asked_for_as_would_outweigh_the_disturbed(disturbed, more):
+    """A majority of three launches and those that follow must have been left alone."""
+    conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
+    finding = make_finding(TWO, Outcome.PASS)
+
+    verdict = qualified(finding, {TWO.id: measured(TWO, *conditions)}).verdict
+
+    assert verdict.more_launches == more
+    assert not disturbance(*conditions, *[QUIET] * more).prevails
+    assert disturbance(*conditions, *[QUIET] * (more - 1)).prevails

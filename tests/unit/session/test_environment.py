@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ddp_perf.session.environment import describe_environment
 from tests.builders import RUNTIME, make_capacity, make_gpu_machine
 
@@ -28,16 +30,30 @@ def test_a_cpu_session_on_the_same_machine_names_none_of_them(tmp_path):
     assert {getattr(environment, name) for name in gpu_only} == {None}
 
 
-def test_variables_that_change_how_gpus_train_are_conditions(tmp_path, monkeypatch):
+def test_variables_that_change_how_ranks_train_are_conditions(tmp_path, monkeypatch):
     variables = {
         "NCCL_ALGO": "Ring",
         "NVIDIA_TF32_OVERRIDE": "0",
         "PYTORCH_ALLOC_CONF": "expandable_segments:True",
         "TORCH_NCCL_BLOCKING_WAIT": "1",
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "CUDA_MODULE_LOADING": "EAGER",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "CUBLASLT_WORKSPACE_SIZE": "4096",
+        "CUDNN_LOGLEVEL_DBG": "3",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+        "OMP_NUM_THREADS": "4",
     }
-    for name, value in {**variables, "NCCLX": "no", "MY_NCCL_ALGO": "no"}.items():
+    of_torch = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
+    for name in [name for name in os.environ if name.startswith(("OMP_", "TORCH", "CU", "NCCL"))]:
+        monkeypatch.delenv(name)
+    strange = {"NCCLX": "no", "MY_NCCL_ALGO": "no", "CUDA_HOME": "no"}
+    for name, value in {**variables, **of_torch, **strange}.items():
         monkeypatch.setenv(name, value)
     capacity = make_capacity(MACHINE)
 
-    assert describe_environment(capacity, "gpu", RUNTIME, tmp_path).variables == variables
-    assert describe_environment(capacity, "cpu", RUNTIME, tmp_path).variables == {}
+    on_gpu = describe_environment(capacity, "gpu", RUNTIME, tmp_path).variables
+    on_cpu = describe_environment(capacity, "cpu", RUNTIME, tmp_path).variables
+    assert on_gpu == {**variables, **of_torch}
+    assert on_cpu == of_torch

@@ -207,6 +207,18 @@ def test_a_stored_figure_is_rounded_where_it_is_noise():
     assert stored.launches == ({"step_time": 0.01234568, "control": 0.009876543},)
 
 
+@pytest.mark.parametrize(
+    ("overheads", "stored"),
+    [([4.00001, 90.0, 3.0], 4.0), ([None, 3.5], 3.5), ([None], None)],
+    ids=["the typical launch", "of those that have it", "an older file"],
+)
+def test_a_session_keeps_what_its_launches_took_beyond_their_steps(overheads, stored):
+    (row,) = summaries_of({ONE.id: make_measurement(ONE, [0.01])})[ONE.id]
+    rows = [msgspec.structs.replace(row, overhead_s=overhead) for overhead in overheads]
+
+    assert as_session(rows, make_environment(), "2026-11-21").overhead_s == stored
+
+
 def test_the_drift_since_the_first_baseline_is_told_once_the_level_was_moved(baseline):
     moved = msgspec.structs.replace(
         baseline.cases[ONE.id],
@@ -238,7 +250,7 @@ def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
     assert "--save-baseline=append" in found.reason
 
 
-@pytest.mark.parametrize(("count", "spoken_of"), [(2, False), (6, True)])
+@pytest.mark.parametrize(("count", "spoken_of"), [(2, False), (3, True), (6, True)])
 def test_the_control_speaks_only_from_three_nights_on(baseline, count, spoken_of):
     case = baseline.cases[ONE.id]
     few = msgspec.structs.replace(case, sessions=case.sessions[:count])
@@ -401,3 +413,15 @@ def test_energy_is_shown_and_stored_where_no_config_gates_it(baseline):
 
     assert night.values("energy") == [pytest.approx(10 / 768, rel=1e-5)] * 5
     assert "energy" not in outcomes(findings([measured], baseline), ONE.id)
+
+
+def test_four_ranks_that_were_never_stored_are_held_to_what_ships_of_two():
+    _, two, four = make_cases(world_sizes=[1, 2, 4])
+    shipped = {two.id: CaseStructure(work=two.work(), structure=make_structure())}
+
+    def structure(**changes):
+        measured = make_measurement(four, [0.010], structure=make_structure(**changes))
+        return findings([measured], make_baseline(), shipped)[four.id, "structure"].verdict.outcome
+
+    assert structure() is Outcome.PASS
+    assert structure(buckets=(1616, 1616)) is Outcome.REGRESSION

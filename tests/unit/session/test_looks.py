@@ -41,6 +41,14 @@ def test_the_budget_is_divided_by_what_a_launch_took_in_the_baseline():
     assert looks_of([ONE], baseline, budget_s=0) == {ONE.id: (5,)}
 
 
+def test_launches_that_take_long_to_start_leave_room_for_fewer():
+    """60 steps of a millisecond on GPUs, which took 4 s a launch in the baseline."""
+    session = msgspec.structs.replace(make_session([0.001]), overhead_s=4.0)
+    baseline = make_baseline({ONE.id: make_case_baseline(ONE, session)})
+
+    assert looks_of([ONE], baseline, budget_s=60) == {ONE.id: (5, 10)}
+
+
 def test_only_an_open_case_takes_more():
     findings = [open_finding(ONE), make_finding(TWO, Outcome.PASS, launches=5)]
 
@@ -113,3 +121,31 @@ def test_a_case_that_failed_meanwhile_keeps_what_was_found():
     other = make_finding(TWO, Outcome.PASS, launches=5)
 
     assert settle([red, other], [msgspec.structs.replace(other)]) == [other, red]
+
+
+def test_the_one_rank_leg_goes_along_with_the_scaling_alone():
+    findings = [open_finding(TWO)]
+
+    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {TWO.id: 5}
+
+
+def test_a_case_without_a_one_rank_leg_takes_more_of_its_own():
+    alone = msgspec.structs.replace(TWO, single=None)
+    measurements = {TWO.id: make_measurement(alone, [0.01] * 5)}
+    findings = [open_finding(TWO, metric="efficiency")]
+
+    assert more_launches(measurements, findings, LOOKS, budget_s=60) == {TWO.id: 5}
+
+
+def test_of_several_open_metrics_the_one_that_needs_most_decides():
+    """Of ten launches here, the step time is to be looked at again after twenty."""
+    measurements = {**measured(), TWO.id: make_measurement(TWO, [0.01] * 10)}
+    findings = [
+        open_finding(ONE),
+        open_finding(TWO, metric="efficiency", launches=10),
+        open_finding(ONE, metric="tail"),
+    ]
+
+    more = more_launches(measurements, findings, LOOKS, budget_s=600)
+
+    assert more == {TWO.id: 10, ONE.id: 10}

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.session.plan import estimate_s, interleave
+from ddp_perf.session.plan import estimate_s, interleave, launch_s
 from tests.builders import make_baseline, make_case, make_case_baseline, make_cases, make_session
 
 
@@ -67,8 +67,47 @@ def test_the_estimate_grows_with_steps_and_launches():
     assert estimate(3, 10) == pytest.approx(3 * estimate(1, 10))
 
 
+def seconds_of_a_launch(tier, *overheads, steps=10):
+    """What is planned for a case of 10 ms a step, of sessions with these overheads."""
+    case = make_case(id="a", tier=tier)
+    schedule = msgspec.structs.replace(case.schedule, steps=steps)
+    case = msgspec.structs.replace(case, schedule=schedule)
+    sessions = [
+        msgspec.structs.replace(make_session([0.01]), overhead_s=overhead) for overhead in overheads
+    ]
+    return launch_s(case, make_baseline({"a": make_case_baseline(case, *sessions)}))
+
+
+@pytest.mark.parametrize("tier", ["cpu", "gpu"])
+def test_a_launch_takes_its_steps_and_what_launches_took_beyond_them(tier):
+    assert seconds_of_a_launch(tier, 8.0, 7.0, 90.0) == pytest.approx(8.0 + 0.1)
+    assert seconds_of_a_launch(tier, None, 7.0) == pytest.approx(7.0 + 0.1)
+    assert seconds_of_a_launch(tier, 7.0, steps=100) == pytest.approx(7.0 + 1.0)
+
+
+def test_a_launch_on_gpus_that_nobody_timed_is_planned_as_longer_with_its_extra_warm_ups():
+    assert seconds_of_a_launch("cpu", None) == pytest.approx(0.3 + 0.1)
+    assert seconds_of_a_launch("gpu", None) == pytest.approx(5.0 + 0.3 + 0.1)
+
+
 def test_one_unknown_case_leaves_the_time_unknown():
     known, unknown = case_with(1, "a"), case_with(1, "b")
     baseline = make_baseline({"a": make_case_baseline(known)})
 
     assert estimate_s(plan_of([known, unknown], []), baseline) is None
+
+
+def test_flight_records_of_a_hang_go_under_the_root_by_case(tmp_path):
+    one, two = plan_of([case_with(1, "a"), case_with(1, "b")], [], root=tmp_path)
+    (nowhere,) = plan_of([case_with(1, "a")], [])
+
+    assert one.records != two.records
+    assert one.records.startswith(str(tmp_path))
+    assert nowhere.records is None
+
+
+def test_a_case_stored_without_a_session_has_no_estimate():
+    case = case_with(1, "a")
+    published = msgspec.structs.replace(make_case_baseline(case), sessions=())
+
+    assert estimate_s(plan_of([case], []), make_baseline({"a": published})) is None

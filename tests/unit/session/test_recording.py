@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.conditions import RankConditions
+from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.recording import record_of
 from tests.builders import (
@@ -111,3 +112,11 @@ def test_a_session_that_grew_is_the_same_session():
     one, two = (make_measurement(make_case(id=name), [0.01]) for name in ("a", "b"))
 
     assert record_of(make_result([one])).info == record_of(make_result([one, two])).info
+
+
+def test_a_session_without_a_launch_has_no_begin():
+    nothing = Measurement(case=make_case(), launches=(), failures=())
+    later = make_measurement(make_case(id="later"), [0.01])
+
+    assert record_of(make_result([nothing])).info.started == ""
+    assert record_of(make_result([nothing, later])).info.started == "2026-01-02T03:04:05+00:00"

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddp_perf.core.verdict import Outcome
-from tests.builders import make_case, make_finding, make_result
+from tests.builders import (
+    make_case,
+    make_collectives,
+    make_finding,
+    make_measurement,
+    make_result,
+)
 
 A, B, C = (make_case(id=name) for name in "abc")
 
@@ -36,3 +44,43 @@ def test_a_case_that_waits_for_its_first_nights_is_not_undecided():
     disturbed = make_finding(B, Outcome.INVALID, nights=2)
 
     assert make_result([], findings=(few, disturbed)).undecided() == ["b"]
+
+
+def test_a_first_session_that_was_refused_is_undecided_and_another_new_one_is_not():
+    """It was to be stored, and this machine was not fit to measure it."""
+    new = [make_finding(case, Outcome.NO_BASELINE) for case in (A, B)]
+    result = make_result([], findings=tuple(new), not_saved={"b": "not stored: too noisy"})
+
+    assert result.undecided() == ["b"]
+
+
+def test_a_refused_case_that_passes_is_decided():
+    passed = make_finding(A, Outcome.PASS)
+
+    assert make_result([], findings=(passed,), not_saved={"a": "it has one"}).undecided() == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "mode", "settled"),
+    [
+        (Outcome.NO_BASELINE, "missing", True),
+        (Outcome.INCOMPARABLE, "accept", True),
+        (Outcome.BELOW_PUBLISHED, "missing", True),
+        (Outcome.REGRESSION, "accept", True),
+        (Outcome.REGRESSION, "append", False),
+        (Outcome.SUSPECT, "accept", False),
+        (Outcome.PASS, "accept", False),
+        (Outcome.INVALID, "append", False),
+    ],
+)
+def test_storing_a_case_settles_what_it_answers(outcome, mode, settled):
+    finding = make_finding(A, outcome)
+    stored = make_result([], findings=(finding,), save_mode=mode, saved={"a": "stored"})
+
+    assert stored.is_settled(finding) is settled
+    assert not make_result([], findings=(finding,), save_mode=mode).is_settled(finding)
+
+
+@pytest.mark.parametrize(("cases", "trains"), [([A, B], True), (make_collectives(), False)])
+def test_a_suite_trains_or_calls_collectives(cases, trains):
+    assert make_result([make_measurement(case, [0.01]) for case in cases]).trains is trains

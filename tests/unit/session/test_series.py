@@ -213,3 +213,29 @@ def test_a_row_that_names_a_case_has_its_buckets():
     assert known.work.shape.payload == 3232
     assert not unknown.work.shape.payload_known
     assert known == msgspec.structs.replace(unknown, work=known.work)
+
+
+def test_what_a_document_does_not_state_of_the_model_says_nothing_of_its_buckets():
+    rows = [
+        {"world_size": 1, "batch_size": 32, "step_ms": 100, "case": "a"},
+        {"world_size": 2, "batch_size": 32, "step_ms": 103, "case": "b"},
+    ]
+
+    (series,) = published_series(
+        table(*rows, inferred=("model.num_layers",)), {"b": make_structure()}
+    )
+
+    assert not series.work.shape.payload_known
+
+
+def test_a_wrong_share_of_communication_leaves_the_step_time_in():
+    (series,) = published_series(
+        table(
+            {"world_size": 1, "batch_size": 32, "step_ms": 100},
+            {"world_size": 2, "batch_size": 32, "step_ms": 110, "communication": 0.5},
+        ),
+        {},
+    )
+
+    assert sizes(series) == [1, 2]
+    assert series.left_out == ()

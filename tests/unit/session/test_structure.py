@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.core.baseline import CaseStructure
 from ddp_perf.core.result import Collective
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.structure import compare_structure, structure_changes
-from tests.builders import make_case, make_launch, make_structure
+from ddp_perf.session.structure import compare_structure, judge_structure, structure_changes
+from tests.builders import make_case, make_cases, make_launch, make_structure
 
 SMALL = Collective(kind="all_reduce", dtype="float32", bytes=1024)
 LARGE = Collective(kind="all_reduce", dtype="float32", bytes=4096)
@@ -81,3 +82,46 @@ def test_every_launch_must_have_the_stored_structure():
 
 def test_no_stored_structure_is_no_pass():
     assert compare_structure([make_launch(make_case())], None).outcome is Outcome.NO_BASELINE
+
+
+def judged(case, shipped_of, stored=None, **structure):
+    """The verdict on a launch with ``structure`` where ``shipped_of`` ships with the default."""
+    shipped = {
+        known.id: CaseStructure(work=known.work(), structure=make_structure())
+        for known in shipped_of
+    }
+    launches = [make_launch(case, structure=make_structure(**structure))]
+    return judge_structure(case, launches, stored, shipped)
+
+
+def test_plain_ddp_does_on_four_ranks_what_it_does_on_two():
+    one, two, four = make_cases(world_sizes=[1, 2, 4])
+
+    assert judged(four, [one, two]).outcome is Outcome.PASS
+    assert judged(four, [one, two], collectives=(LARGE,)).outcome is Outcome.REGRESSION
+    assert judged(four, [one]).outcome is Outcome.NO_BASELINE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"comm_hooks": [{"kind": "topk", "ratio": 0.01}]}, id="hook"),
+        pytest.param({"strategy": "fsdp"}, id="fsdp"),
+    ],
+)
+def test_what_divides_by_the_ranks_is_inconclusive_at_a_size_that_does_not_ship(changes):
+    _, two, four = make_cases(world_sizes=[1, 2, 4], **changes)
+
+    verdict = judged(four, [two])
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "no structure of 4 ranks ships, and that of 2 does not tell it" in verdict.reason
+    assert "--save-baseline" in verdict.reason
+    assert judged(four, [two], stored=make_structure()).outcome is Outcome.PASS
+    assert judged(two, [two]).outcome is Outcome.PASS
+
+
+def test_a_structure_of_other_work_is_none_of_this_case():
+    (_, other), (_, case) = make_cases(batch_sizes=[32]), make_cases(world_sizes=[1, 4])
+
+    assert judged(case, [other]).outcome is Outcome.NO_BASELINE

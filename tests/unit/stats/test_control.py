@@ -1,9 +1,12 @@
 """The slope of the case on the control."""
 
+import math
+
 import numpy as np
 import pytest
+from scipy import stats
 
-from ddp_perf.stats.control import fit_slope
+from ddp_perf.stats.control import ControlSlope, fit_slope, tonights_move
 
 
 def centred(values):
@@ -50,3 +53,35 @@ def test_night_that_follows_exactly_leaves_nothing():
     assert slope.mean == pytest.approx(1.0, abs=1e-6)
     assert slope.residual == pytest.approx(np.zeros(8), abs=1e-6)
     assert fit_slope(np.zeros(1), np.zeros(1)).mean == pytest.approx(0.375)
+
+
+MOVES = centred([0.01, -0.01, 0.02, -0.02, 0.005, -0.005])
+# Of one more session of that spread: 0.1 % of them lie further off, on either side.
+FAR = stats.t.isf(0.001, 5) * MOVES.std(ddof=1) * math.sqrt(1 + 1 / 6)
+
+
+def slope_of(mean, variance):
+    return ControlSlope(mean=mean, variance=variance, residual=np.zeros(6))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_move_within_what_the_sessions_show_is_followed_by_the_learnt_slope(sign):
+    move = tonights_move(slope_of(0.8, 0.04), MOVES, sign * 0.99 * FAR)
+
+    assert not move.beyond
+    assert move.shift == pytest.approx(sign * 0.99 * FAR)
+    assert move.explained == pytest.approx(0.8 * move.shift)
+    assert move.variance == pytest.approx(0.04 * move.shift**2)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_how_a_case_follows_a_move_beyond_all_sessions_is_as_unknown_as_before_any(sign):
+    move = tonights_move(slope_of(0.8, 0.04), MOVES, sign * 1.01 * FAR)
+
+    assert move.beyond
+    assert move.explained == pytest.approx(0.375 * move.shift)  # the prior's mean
+    assert move.variance == pytest.approx(0.19 * move.shift**2, rel=0.05)
+
+
+def test_one_session_cannot_show_that_a_move_is_beyond_it():
+    assert not tonights_move(slope_of(0.375, 0.19), np.zeros(1), 5.0).beyond

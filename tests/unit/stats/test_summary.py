@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from ddp_perf.core.result import WarmUp
 from ddp_perf.stats.group_steps import group_steps
 from ddp_perf.stats.summary import summarise, summarise_all
 from tests.builders import make_case, make_cases, make_launch, make_rank_result
@@ -89,6 +90,18 @@ def test_the_95th_percentile_is_numpys(steps):
     assert row.p95_step_s == pytest.approx(float(np.percentile(taken, 95)))
 
 
+def test_what_a_launch_took_beyond_its_timed_steps_is_told_apart():
+    launch = make_launch(make_case(), step_s=0.02)  # a second of wall time
+    stepped_s = sum(launch.ranks[0].warmup_s) + sum(launch.ranks[0].step_s)
+    no_start = msgspec.structs.replace(launch, wall_s=stepped_s / 2)
+
+    overheads = [
+        summarise(one, samples_per_step=1, single=None).overhead_s for one in (launch, no_start)
+    ]
+
+    assert overheads == [pytest.approx(1 - stepped_s), 0]
+
+
 def test_energy_is_that_of_all_ranks_by_all_samples_that_took_it():
     """Two warm-ups and three measured steps of 100 samples; 30 J and 20 J."""
     steps = {"warmup_s": (0.2, 0.1), "step_s": (0.1,) * 3}
@@ -100,6 +113,17 @@ def test_energy_is_that_of_all_ranks_by_all_samples_that_took_it():
     )
 
     assert row.values["energy"] == pytest.approx(50 / 500)
+
+
+def test_energy_counts_the_steps_that_a_gpu_took_once_more_before_the_timed_ones():
+    steps = {"warmup_s": (0.2, 0.1), "step_s": (0.1,) * 3}
+    again = {"extra_warmup": WarmUp(steps=30, steady=True, again=15)}
+
+    row = summarise(
+        launch_of({**steps, **again, "energy_j": 50.0}), samples_per_step=100, single=None
+    )
+
+    assert row.values["energy"] == pytest.approx(50 / 2000)
 
 
 @pytest.mark.parametrize("readings", [(None, None), (30.0, None), (None, 0.1)])

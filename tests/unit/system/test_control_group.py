@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ddp_perf.system.control_group import (
     CpuUse,
+    GroupReading,
     group_directories,
+    memory_share,
+    quota_share,
     read_cpu_use,
+    read_group,
     read_memory_stall_s,
 )
 
@@ -168,3 +174,48 @@ def test_the_memory_stall_is_the_machines_where_groups_are_not_told_apart(machin
     )
 
     assert read_memory_stall_s(root) == 9.0
+
+
+OWN, ABOVE = Path("/sys/fs/cgroup/job"), Path("/sys/fs/cgroup")
+
+
+def reading(memory_stall_s=None, **uses):
+    groups = {"own": OWN, "above": ABOVE}
+    cpu_uses = {
+        groups[name]: CpuUse(used=used, throttled=throttled)
+        for name, (used, throttled) in uses.items()
+    }
+    return GroupReading(cpu_uses=cpu_uses, memory_stall_s=memory_stall_s)
+
+
+def test_a_quota_takes_a_share_of_what_was_wanted_however_many_cores_that_is():
+    assert quota_share(reading(own=(50, 5)), reading(own=(56, 7))) == pytest.approx(2 / 8)
+
+
+def test_of_the_own_group_and_those_above_the_worst_counts():
+    before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(1, 0), above=(1, 1))
+
+    assert quota_share(before, after) == pytest.approx(0.5)
+
+
+def test_a_group_that_did_nothing_was_denied_nothing():
+    assert quota_share(reading(own=(5, 1)), reading(own=(5, 1))) == 0
+
+
+def test_a_memory_stall_is_a_share_of_the_time():
+    assert memory_share(reading(3.0), reading(3.5), 2.0) == pytest.approx(0.25)
+
+
+def test_what_either_reading_does_not_know_is_not_known():
+    known = reading(1.0, own=(1, 0))
+
+    for before, after in ((known, reading()), (reading(), known)):
+        assert quota_share(before, after) is None
+        assert memory_share(before, after, 1.0) is None
+
+
+def test_the_counters_of_this_machine_make_shares_or_nothing():
+    before, after = read_group(), read_group()
+
+    for share in (quota_share(before, after), memory_share(before, after, 1.0)):
+        assert share is None or 0 <= share <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -34,13 +35,24 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def child(tmp_path):
+def sleeper(tmp_path):
+    """``sleeper(name)`` starts a sleeping process of this name."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name):
+            link = tmp_path / name
+            link.symlink_to(shutil.which("sleep"))
+            process = stack.enter_context(subprocess.Popen([str(link), "600"]))
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def child(sleeper):
     """A sleeping process with a name that looks like the fields after it."""
-    link = tmp_path / "odd) T (name"
-    link.symlink_to(shutil.which("sleep"))
-    with subprocess.Popen([str(link), "600"]) as process:
-        yield process
-        process.kill()
+    return sleeper("odd) T (name")
 
 
 def test_a_stopped_process_is_known(child):
@@ -52,6 +64,12 @@ def test_a_stopped_process_is_known(child):
 
 def test_a_name_that_looks_like_a_state_does_not_deceive(child):
     assert state_of(child.pid) in ("S", "R", "D")
+
+
+def test_a_name_that_the_kernel_cut_within_a_character_is_read(sleeper):
+    process = sleeper("fourteen_bytesü")  # two bytes for the last: the kernel keeps the first
+
+    assert read_process(process.pid).name == "fourteen_bytes\ufffd"
 
 
 def test_a_process_that_is_gone_has_no_state(child):

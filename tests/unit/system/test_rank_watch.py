@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,9 +12,19 @@ from hypothesis import strategies as st
 
 from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.gpu import GpuHealth, GpuProcess
+from ddp_perf.system.control_group import CpuUse, GroupReading
 from ddp_perf.system.core_times import CoreTimes
 from ddp_perf.system.rank_watch import RankReading, RankWatch, energy_j, rank_conditions
 from tests.strategies import rank_readings
+
+JOB = Path("/sys/fs/cgroup/job")
+
+
+def group(used, throttled, stalled):
+    return GroupReading(
+        cpu_uses={JOB: CpuUse(used=used, throttled=throttled)}, memory_stall_s=stalled
+    )
+
 
 BEGIN = RankReading(
     at_s=100.0,
@@ -22,6 +33,7 @@ BEGIN = RankReading(
     waits_s={77: 1.0},
     heat_events=5,
     clock_ratio=1.2,
+    group=group(50.0, 5.0, 3.0),
 )
 
 
@@ -50,7 +62,16 @@ def conditions(**after):
 def test_an_undisturbed_rank_lost_nothing():
     quiet = conditions(busy=0.9, own=0.9, waits={77: 1.0})
 
-    assert quiet == RankConditions(stolen=0, foreign=0, slow_clock=0, overheated=False)
+    assert quiet == RankConditions(
+        stolen=0, foreign=0, slow_clock=0, overheated=False, quota=0, memory=0
+    )
+
+
+def test_the_control_group_is_watched_as_long_as_the_rank_and_no_longer():
+    """What was throttled while ranks started up is in the first reading already."""
+    denied = conditions(group=group(51.5, 5.5, 3.2))
+
+    assert (denied.quota, denied.memory) == (pytest.approx(0.25), pytest.approx(0.2))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +173,7 @@ def test_heat_is_told_by_its_events(count, overheated):
         ({"family_cpu_s": None}, {"foreign"}),
         ({"heat_events": None}, {"overheated"}),
         ({"clock_ratio": None}, {"slow_clock"}),
+        ({"group": GroupReading()}, {"quota", "memory"}),
     ],
     ids=[
         "no cores",
@@ -160,6 +182,7 @@ def test_heat_is_told_by_its_events(count, overheated):
         "no children",
         "no heat",
         "no clock",
+        "no control group",
     ],
 )
 def test_what_the_kernel_does_not_tell_is_not_known(lacking, unknown):
@@ -190,13 +213,16 @@ def test_more_work_of_its_own_never_makes_others_look_worse(before, after, pinne
 
 def test_a_watch_of_this_machine_gives_shares_or_nothing():
     watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=True)
+    watch.begin()
 
     for share in msgspec.structs.astuple(watch.watched().conditions):
         assert share is None or 0 <= share <= 1
 
 
 def test_cores_that_are_not_its_own_say_nothing_of_a_ranks_clock():
-    found = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False).watched().conditions
+    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False)
+    watch.begin()
+    found = watch.watched().conditions
 
     assert (found.slow_clock, found.overheated) == (None, None)
 
@@ -209,53 +235,137 @@ def test_ticks_tell_nothing_of_a_moment():
 
 
 OWN = GpuProcess(pid=1, memory=2**30)
-GPU = GpuHealth(uuid="GPU-0", heat_s=5.0, ecc_uncorrected=1, processes=(OWN,))
+GPU = GpuHealth(uuid="GPU-0", throttle=(), heat_s=5.0, ecc_uncorrected=1, processes=(OWN,))
 
 
 def of_gpu(before=GPU, **after):
-    """What is said of a rank whose GPU is read as ``after`` one second later."""
+    """The conditions of a rank whose GPU is read as ``after`` one second later."""
     begin = msgspec.structs.replace(BEGIN, gpu=before)
     end = after_a_second(gpu=msgspec.structs.replace(before, **after))
-    found = rank_conditions(begin, end, pinned=False)
-    return found.gpu_heat, found.gpu_shared, found.gpu_errors
+    return rank_conditions(begin, end, pinned=False)
 
 
 def test_a_rank_alone_on_a_cool_gpu_lost_nothing():
-    assert of_gpu() == (0, False, False)
+    found = of_gpu()
+
+    assert (found.gpu_heat, found.gpu_slowed) == (0, False)
+    assert (found.gpu_shared, found.gpu_errors) == (False, False)
 
 
 def test_heat_is_told_as_its_share_of_the_time():
-    assert of_gpu(heat_s=5.25)[0] == pytest.approx(0.25)
+    assert of_gpu(heat_s=5.25).gpu_heat == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("reason", ["hardware slowdown", "heat (hardware)", "power brake"])
+def test_hardware_that_holds_the_clocks_down_after_the_steps_slowed_the_rank(reason):
+    assert of_gpu(throttle=("power cap", reason)).gpu_slowed is True
+
+
+@pytest.mark.parametrize("reason", ["power cap", "application clocks", "sync boost"])
+def test_limits_that_somebody_set_are_no_disturbance(reason):
+    assert of_gpu(throttle=(reason,)).gpu_slowed is False
+
+
+def test_what_held_the_clocks_before_the_steps_alone_slowed_none_of_them():
+    before = msgspec.structs.replace(GPU, throttle=("heat (hardware)",))
+
+    assert of_gpu(before=before, throttle=()).gpu_slowed is False
+
+
+@pytest.mark.parametrize(
+    ("heat_s", "slowed"), [(5.0, False), (None, True)], ids=["counted", "not counted"]
+)
+def test_heat_that_software_answers_slowed_the_rank_where_no_counter_gives_its_share(
+    heat_s, slowed
+):
+    before = msgspec.structs.replace(GPU, heat_s=heat_s)
+
+    assert of_gpu(before=before, throttle=("heat (software)",)).gpu_slowed is slowed
 
 
 def test_whoever_computes_beside_the_rank_is_noticed_at_either_end():
     stranger = GpuProcess(pid=2, memory=None)
     crowded = msgspec.structs.replace(GPU, processes=(OWN, stranger))
 
-    assert of_gpu(processes=(OWN, stranger))[1]
-    assert of_gpu(before=crowded, processes=(OWN,))[1]
+    assert of_gpu(processes=(OWN, stranger)).gpu_shared
+    assert of_gpu(before=crowded, processes=(OWN,)).gpu_shared
+
+
+def test_a_container_that_hides_even_the_rank_hides_everybody():
+    hidden = msgspec.structs.replace(GPU, processes=())
+
+    assert of_gpu(before=hidden).gpu_shared is None
+    assert of_gpu(before=hidden, processes=(OWN,)).gpu_shared is False
 
 
 def test_a_failure_of_its_memory_is_noticed():
-    assert of_gpu(ecc_uncorrected=2)[2]
+    assert of_gpu(ecc_uncorrected=2).gpu_errors
 
 
-def test_what_a_gpu_does_not_tell_is_not_known_and_on_a_cpu_there_is_none():
-    assert of_gpu(before=GpuHealth(uuid="GPU-0")) == (None, None, None)
-    assert conditions().gpu_heat is None
+def test_what_a_gpu_does_not_report_is_unknown_and_on_a_cpu_there_is_none():
+    for found in (of_gpu(before=GpuHealth(uuid="GPU-0")), conditions()):
+        assert (found.gpu_heat, found.gpu_slowed) == (None, None)
+        assert (found.gpu_shared, found.gpu_errors) == (None, None)
 
 
-def test_the_gpu_is_read_before_and_after():
-    read = []
+class GpuOverTime:
+    """A GPU whose next reading is the next one given, and which notes how it was asked."""
 
-    def reader(uuid):
-        read.append(uuid)
-        return msgspec.structs.replace(GPU, ecc_uncorrected=len(read))
+    def __init__(self, *readings):
+        self._readings = iter(readings)
+        self.asked = []
 
-    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False, gpu="GPU-7", read_gpu=reader)
+    def health(self, uuid):
+        self.asked.append(("all", uuid))
+        return msgspec.structs.replace(GPU, **next(self._readings))
 
-    assert watch.watched().conditions.gpu_errors
-    assert read == ["GPU-7", "GPU-7"]
+    def counters(self, uuid):
+        self.asked.append(("counters", uuid))
+        return GpuHealth(uuid=uuid, heat_s=5.0, **next(self._readings))
+
+
+def watched(gpu):
+    """What a watch of ``gpu`` finds that begins some time after it was made."""
+    watch = RankWatch(
+        sorted(os.sched_getaffinity(0)),
+        pinned=False,
+        gpu="GPU-7",
+        read_gpu=gpu.health,
+        read_gpu_counters=gpu.counters,
+    )
+    watch.begin()
+    return watch.watched()
+
+
+def test_only_counters_of_the_gpu_are_read_between_warm_up_and_timed_steps():
+    """The GPU rests meanwhile, and runs faster afterwards."""
+    gpu = GpuOverTime({}, {}, {})
+
+    watched(gpu)
+
+    assert gpu.asked == [("all", "GPU-7"), ("counters", "GPU-7"), ("all", "GPU-7")]
+
+
+def test_counters_are_compared_with_those_straight_before_the_timed_steps():
+    """A fault of the warm-up is in no timed step."""
+    early, late = ([{"ecc_uncorrected": n} for n in counts] for counts in ((1, 2, 2), (1, 1, 2)))
+
+    assert not watched(GpuOverTime(*early)).conditions.gpu_errors
+    assert watched(GpuOverTime(*late)).conditions.gpu_errors
+
+
+def test_who_computed_on_the_gpu_before_the_warm_up_is_known_though_it_is_not_read_again():
+    crowd = (OWN, GpuProcess(pid=2, memory=None))
+
+    assert watched(GpuOverTime({"processes": crowd}, {}, {})).conditions.gpu_shared
+    assert watched(GpuOverTime({}, {}, {})).conditions.gpu_shared is False
+
+
+def test_the_clock_of_a_gpu_is_that_after_the_steps():
+    after = watched(GpuOverTime({"sm_clock_mhz": 1980}, {}, {"sm_clock_mhz": 1410}))
+
+    assert after.sm_clock_mhz == 1410
+    assert RankWatch([0], pinned=True).watched().sm_clock_mhz is None
 
 
 def energy(*, seconds=10.0, **counter):

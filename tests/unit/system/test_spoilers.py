@@ -10,7 +10,7 @@ from ddp_perf.core.gpu import GpuHealth, GpuMachine, GpuProcess
 from ddp_perf.errors import LeaseError
 from ddp_perf.system import spoilers
 from ddp_perf.system.host_state import HostState, read_host_state
-from ddp_perf.system.spoilers import gpu_spoilers, host_spoilers
+from ddp_perf.system.spoilers import gpu_spoilers, host_spoilers, variable_spoilers
 from tests.builders import make_gpu, make_gpu_machine
 from tests.recordings import RecordedReader
 from tests.strategies import gpu_machines
@@ -164,6 +164,35 @@ def test_a_fit_host_and_one_that_tells_nothing_have_no_spoilers():
 
     assert list(host_spoilers(FIT)) == []
     assert list(host_spoilers(silent)) == []
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"CUDA_LAUNCH_BLOCKING": "1"},
+        {"PYTORCH_NO_CUDA_MEMORY_CACHING": "0"},
+        {"TORCH_DISTRIBUTED_DEBUG": "detail"},
+    ],
+)
+def test_each_variable_that_ruins_a_measurement_is_named_with_its_remedy(variables):
+    (name,) = variables
+
+    (found,) = variable_spoilers(variables, has_gpus=True)
+
+    assert found.what.startswith(name)
+    assert found.remedy == f"unset {name}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_gpus"),
+    [
+        ({"CUDA_LAUNCH_BLOCKING": "0", "TORCH_DISTRIBUTED_DEBUG": "OFF"}, True),
+        ({"CUDA_LAUNCH_BLOCKING": "1", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, False),
+    ],
+    ids=["off", "no GPU"],
+)
+def test_a_variable_that_changes_nothing_here_is_not_mentioned(variables, has_gpus):
+    assert list(variable_spoilers(variables, has_gpus=has_gpus)) == []
 
 
 def test_directories_that_cannot_be_written_are_named(monkeypatch, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddp_perf.system.xid import find_xids
 
 LOG = """\
@@ -21,6 +23,15 @@ def test_each_xid_is_told_once_with_its_gpu(tmp_path):
         "Xid 79 of 0000:3b:00: pid=1234, GPU has fallen off the bus.",
         "Xid 48 of 0000:86:00",
     ]
+
+
+@pytest.mark.parametrize("number", [13, 31, 43, 45])
+def test_a_fault_of_an_application_is_no_fault_of_the_gpu(number, tmp_path):
+    log = tmp_path / "kmsg"
+    record = "4,339,5140900,-;NVRM: Xid (PCI:0000:3b:00): {}, pid=1234, name=python\n"
+    log.write_text(record.format(number) + record.format(94))
+
+    assert find_xids(log) == ["Xid 94 of 0000:3b:00: pid=1234, name=python"]
 
 
 def test_a_log_without_any_or_that_may_not_be_read_has_none(tmp_path):

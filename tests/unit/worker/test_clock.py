@@ -51,3 +51,14 @@ def test_without_two_marks_there_is_no_interval(marks):
 
 def test_a_cpu_is_timed_by_the_host():
     assert isinstance(step_clock(torch.device("cpu"), 3), HostClock)
+
+
+def test_no_event_is_made_in_the_timed_loop(gpu):
+    clock = step_clock(torch.device("cuda", 0), 3)
+    begun_s = gpu.now_s
+    for _ in range(4):
+        clock.mark()
+        gpu.work(0.01)
+
+    assert gpu.now_s == begun_s  # the host spent no time on events
+    assert clock.intervals_s(lambda: None) == pytest.approx([0.01] * 3)

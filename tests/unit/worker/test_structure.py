@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
 from ddp_perf.core.result import Collective
+from ddp_perf.worker import structure
 from ddp_perf.worker.structure import Seen, in_order
 
 FOUR_FLOATS = Collective(kind="reduce_scatter", dtype="float32", bytes=16)
@@ -43,3 +47,18 @@ def test_both_call_a_collective_by_one_name():
     (collective,) = in_order([], [recorded("_all_gather_base", 2, dtype="BFloat16")])
 
     assert collective == Collective(kind="all_gather", dtype="bfloat16", bytes=4)
+
+
+def test_a_gpus_recorder_is_read_when_its_collectives_are_done(monkeypatch):
+    done = []
+    for owner, name, stand_in in (
+        (torch.cuda, "is_initialized", lambda: True),
+        (torch.cuda, "synchronize", lambda: done.append("synchronise")),
+        (structure.dist, "get_backend", lambda: "nccl"),
+        (structure, "flight_recorder_entries", lambda backend: done.append("read") or []),
+    ):
+        monkeypatch.setattr(owner, name, stand_in)
+
+    structure.count_structure(nn.Linear(1, 1), lambda: done.append("step"))
+
+    assert done == ["synchronise", "read", "step", "synchronise", "read"]

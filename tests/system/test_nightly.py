@@ -1,0 +1,171 @@
+"""``ci/nightly``: its arguments, what it asks of pytest, its exit code, in an empty environment.
+
+The real script runs with a set-up that does nothing but put a pytest on the path.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.projects import TINY
+
+REPOSITORY = Path(__file__).parents[2]
+SETUP = """\
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+touch set-up
+export PATH="$root/bin:$PATH"
+"""
+NOTING = """\
+#!/usr/bin/env bash
+printf '%s\\n' "$@" >arguments
+echo "on stdout" && echo "on stderr" >&2
+exit "${CODE-0}"
+"""
+WAITING = """\
+#!/usr/bin/env bash
+sleep 60 &
+trap 'kill $!; echo ended by SIGTERM; exit 2' TERM
+echo ready
+wait
+"""
+REAL = """\
+#!/usr/bin/env bash
+exec {python} -m pytest "$@"
+"""
+
+
+class Nightly:
+    def __init__(self, root):
+        self.root = root
+        (root / "ci").mkdir()
+        (root / "bin").mkdir()
+        shutil.copy(REPOSITORY / "ci" / "nightly", root / "ci" / "nightly")
+        (root / "ci" / "setup.sh").write_text(SETUP)
+        self.pytest(NOTING)
+
+    def pytest(self, script):
+        path = self.root / "bin" / "pytest"
+        path.write_text(script)
+        path.chmod(0o755)
+
+    def start(self, *arguments, **variables):
+        return subprocess.Popen(
+            [
+                *("env", "-i", "PATH=/usr/bin:/bin"),
+                *(f"{name}={value}" for name, value in variables.items()),
+                *(str(self.root / "ci" / "nightly"), *arguments),
+            ],
+            cwd=self.root.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments, **variables):
+        with self.start(*arguments, **variables) as process:
+            stdout, stderr = process.communicate()
+        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+    @property
+    def arguments(self):
+        """What pytest was given."""
+        return (self.root / "arguments").read_text().splitlines()
+
+
+@pytest.fixture
+def nightly(tmp_path):
+    (tmp_path / "project").mkdir()
+    return Nightly(tmp_path / "project")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say how many GPUs this runner has: --devices N"),
+        (["--tier", "gpu"], "say how many GPUs this runner has: --devices N"),
+        (["--devices"], "--devices takes a number"),
+        (["--devices", "eight"], "--devices takes a number from 1 on, not 'eight'"),
+        (["--devices", "0"], "--devices takes a number from 1 on, not '0'"),
+        (["--tier"], "--tier takes gpu or cpu"),
+        (["--tier", "tpu"], "unknown tier 'tpu' (gpu or cpu)"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_the_usage_before_anything_is_set_up(
+    nightly, arguments, said
+):
+    done = nightly(*arguments)
+
+    assert done.returncode == 4
+    lines = done.stderr.splitlines()
+    assert lines[-1] == f"nightly: {said}"
+    assert [line.split("[")[0].strip() for line in lines[:-1]] == [
+        "ci/nightly --devices 8",
+        "ci/nightly --tier cpu",
+    ]
+    assert not (nightly.root / "set-up").exists()
+
+
+@pytest.mark.parametrize("code", range(6))
+def test_its_exit_code_is_pytests(nightly, code):
+    assert nightly("--devices", "1", CODE=code).returncode == code
+
+
+def test_the_gpu_tier_is_gated_strictly_on_the_devices_that_are_promised(nightly):
+    nightly("--devices", "8", "-k", "mlp and ddp")
+
+    assert nightly.arguments[:6] == [
+        *("tests/perf", "-m", "gpu", "--ddp-expect-devices", "8", "--ddp-strict")
+    ]
+    assert "--save-baseline=append" in nightly.arguments
+    assert nightly.arguments[-2:] == ["-k", "mlp and ddp"]
+
+
+def test_the_cpu_tier_promises_no_devices(nightly):
+    nightly("--tier", "cpu")
+
+    assert nightly.arguments[:4] == ["tests/perf", "-m", "perf and cpu", "--ddp-strict"]
+    assert "--ddp-expect-devices" not in nightly.arguments
+
+
+def test_what_pytest_prints_is_shown_and_kept(nightly):
+    done = nightly("--devices", "1")
+
+    assert done.stdout == "on stdout\non stderr\n"
+    assert (nightly.root / "artifacts" / "nightly" / "output.txt").read_text() == done.stdout
+
+
+def test_a_job_that_is_cancelled_ends_pytest_and_keeps_its_last_words(nightly):
+    nightly.pytest(WAITING)
+
+    with nightly.start("--devices", "1") as process:
+        ready = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        rest = process.stdout.read()
+
+    assert (ready, rest) == ("ready\n", "ended by SIGTERM\n")
+    assert process.returncode == 2
+
+
+def test_the_real_pytest_takes_its_arguments(nightly):
+    nightly.pytest(REAL.format(python=sys.executable))
+    root = nightly.root
+    shutil.copytree(REPOSITORY / "tests" / "perf", root / "tests" / "perf")
+    (root / "bench_configs").mkdir()
+    (root / "bench_configs" / "tiny.yaml").write_text(TINY)
+    (root / "pytest.ini").write_text(
+        "[pytest]\naddopts = -p ddp_perf.plugin --import-mode=importlib\n"
+    )
+
+    done = nightly("--tier", "cpu", "--collect-only", "-q", PYTHONPATH=REPOSITORY)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_throughput[mlp-ddp-fp32-ws2-b16]" in done.stdout
+    refused = nightly("--tier", "cpu", "--ddp-steps", "0", PYTHONPATH=REPOSITORY)
+    assert refused.returncode == pytest.ExitCode.USAGE_ERROR

@@ -1,0 +1,18 @@
+"""A workload may use torch's newer switches of precision: its launch ends well."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ddp_perf.core.result import LaunchResult
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"),
+    reason="torch before 2.9 has the older switches alone",
+)
+def test_a_workload_that_uses_the_newer_switches_is_measured(launcher, request_of):
+    result = launcher.launch(request_of("newer_switches:build", {}))
+
+    assert isinstance(result, LaunchResult), str(result)

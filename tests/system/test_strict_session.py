@@ -1,0 +1,74 @@
+"""What --ddp-strict asks of a machine, beside --ddp-expect-devices: all that it should be able to
+measure, and never nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import FakeLauncher, make_capacity, make_gpu_machine, make_launch
+from tests.projects import TINY, make_project
+
+SMALL = TINY.replace("tier: cpu", "tier: gpu").replace("suite: tiny", "suite: small")
+LINKS = """
+suite: links
+tier: gpu
+collectives: [all_reduce]
+sizes: [1MiB]
+world_sizes: [2, 4]
+steps: 8
+warmup: 2
+launches: 2
+"""
+
+
+@pytest.fixture
+def session(pytester, monkeypatch):
+    """``session(gpus, *arguments)`` runs both suites strictly on so many GPUs."""
+    monkeypatch.setattr(
+        "ddp_perf.plugin.session.ForkserverLauncher",
+        lambda: FakeLauncher(lambda request: make_launch(request.case, request.round)),
+    )
+    project = make_project(pytester, monkeypatch, small=SMALL, links=LINKS)
+
+    def run(gpus, *arguments):
+        machine = make_gpu_machine(*["NVIDIA H200"] * gpus, nvlinks=18)
+        monkeypatch.setattr("ddp_perf.plugin.session.find_capacity", lambda: make_capacity(machine))
+        return project.runpytest_inprocess(
+            "-m", "gpu", "-k", "throughput", "--ddp-strict", "--save-baseline", "-rA", *arguments
+        )
+
+    return run
+
+
+def test_on_one_gpu_a_suite_for_several_is_skipped_where_one_is_expected(session):
+    done = session(1, "--ddp-expect-devices", "1")
+
+    assert done.ret == pytest.ExitCode.OK
+    assert "needs 2 CUDA devices, found 1" in done.stdout.str()
+    assert "stored (missing)" in done.stdout.str()
+
+
+def test_where_more_are_expected_or_nothing_is_it_is_red(session):
+    unstated = session(1)
+
+    assert unstated.ret == pytest.ExitCode.TESTS_FAILED
+    assert (
+        "--ddp-strict: needs 2 CUDA devices, found 1, so nothing was measured"
+        in unstated.stdout.str()
+    )
+    assert "--ddp-expect-devices 2: found 1" in session(1, "--ddp-expect-devices", "2").stdout.str()
+
+
+def test_a_session_that_can_measure_nothing_at_all_is_red_whatever_is_expected(session):
+    done = session(1, "--ddp-expect-devices", "1", "--ddp-config", "bench_configs/links.yaml")
+
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    assert "so nothing was measured" in done.stdout.str()
+
+
+def test_enough_gpus_owe_every_suite(session):
+    done = session(4, "--ddp-expect-devices", "4")
+
+    assert done.ret == pytest.ExitCode.OK
+    assert "needs" not in done.stdout.str()

@@ -1,0 +1,255 @@
+"""What a verdict does to its test: red, green, skipped or expected, and why."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from ddp_perf.core.conditions import RankConditions
+from tests.builders import (
+    make_acknowledgement,
+    make_capacity,
+    make_gpu_machine,
+    make_launch,
+    make_probe,
+)
+from tests.projects import TINY
+
+ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
+STEP = "throughput and ws1"
+
+
+def under(conditions):
+    """An answer: launches of the usual speed, under these conditions."""
+    return lambda request: make_launch(request.case, request.round, conditions=conditions)
+
+
+@pytest.mark.parametrize(
+    ("one_s", "outcome", "said"),
+    [
+        (0.0100, "passed", None),
+        (0.0080, "passed", None),
+        (0.0200, "failed", "REGRESSION: step time"),
+        (0.0106, "skipped", "INCONCLUSIVE: step time"),
+    ],
+    ids=["as fast", "faster", "slower", "cannot tell"],
+)
+def test_a_verdict_decides_its_test(project, one_s, outcome, said):
+    project.store(sessions=1 if outcome == "skipped" else 6)
+    project.answer = project.steps_of(one_s, 0.012)
+
+    result = project.run("-k", STEP, "-rs")
+
+    result.assert_outcomes(**{outcome: 1}, deselected=9)
+    if said is not None:
+        assert said in str(result.stdout)
+
+
+def test_a_verdict_is_that_of_the_tests_own_metric(project):
+    project.store()
+    project.answer = lambda request: make_launch(request.case, request.round, peak_memory=2000)
+
+    project.run("-k", "memory and ws1").assert_outcomes(failed=1, deselected=9)
+    project.run("-k", STEP).assert_outcomes(passed=1, deselected=9)
+
+
+def test_what_disturbed_the_launches_skips_the_test_with_the_cause(project):
+    project.store()
+    project.answer = under(RankConditions(foreign=0.5))
+
+    result = project.run("-k", STEP, "-rs")
+
+    result.assert_outcomes(skipped=1, deselected=9)
+    assert "INVALID" in str(result.stdout)
+    assert "other processes took 50 %" in str(result.stdout)
+
+
+def test_without_a_baseline_a_test_is_red_and_stored_it_is_skipped(project):
+    project.run("-k", STEP).assert_outcomes(failed=1, deselected=9)
+
+    result = project.run("-k", STEP, "--save-baseline", "-rs")
+
+    result.assert_outcomes(skipped=1, deselected=9)
+    assert "stored (missing)" in str(result.stdout)
+
+
+def test_a_first_session_that_is_refused_is_skipped_with_the_reason(project):
+    project.answer = under(RankConditions(foreign=0.5))
+
+    result = project.run("-k", STEP, "--save-baseline", "-rs")
+
+    result.assert_outcomes(skipped=1, deselected=9)
+    assert "NO_BASELINE" in str(result.stdout)
+    assert "not stored: 3 of 3 launches were disturbed" in str(result.stdout)
+
+
+def test_an_accepted_regression_is_skipped_and_an_appended_one_is_red(project):
+    project.store()
+    project.answer = project.steps_of(0.020, 0.024)
+
+    appended = project.run("-k", STEP, "--save-baseline=append")
+    accepted = project.run("-k", STEP, "--save-baseline=accept", "--reason=meant", "-rs")
+
+    appended.assert_outcomes(failed=1, deselected=9)
+    accepted.assert_outcomes(skipped=1, deselected=9)
+    assert "stored (accept)" in str(accepted.stdout)
+
+
+@pytest.mark.parametrize(
+    ("until", "outcome"), [("9999-12-31", "xfailed"), ("2026-01-01", "failed")]
+)
+def test_a_known_regression_is_expected_until_its_day(project, until, outcome):
+    known = make_acknowledgement(project.cases()[0], until=until)
+    project.store(acknowledged=(known,))
+    project.answer = project.steps_of(0.020, 0.024)
+
+    project.run("-k", STEP).assert_outcomes(**{outcome: 1}, deselected=9)
+
+
+def test_a_regression_is_failed_with_its_explanation(project):
+    def answer(late_s):
+        probe = make_probe(data=0.0001 + late_s)
+        return lambda request: make_launch(
+            request.case,
+            request.round,
+            step_s=(0.0101 + late_s) * (1 + 0.001 * (request.round % 3)),
+            probe=probe,
+        )
+
+    project.answer = answer(0.0)
+    project.run("--save-baseline")
+    project.repeat_stored(6)
+    project.answer = answer(0.005)
+    step = project.run("-k", STEP)
+    tail = project.run("-k", "latency and ws1")
+
+    step.assert_outcomes(failed=1, deselected=9)
+    assert "data" in str(step.stdout).partition("REGRESSION: step time")[2]
+    tail.assert_outcomes(passed=1, deselected=9)
+
+
+def properties(project, *arguments):
+    """What JUnit says of the only test."""
+    project.run("--junitxml=junit.xml", *arguments)
+    (case,) = ElementTree.parse(project.path / "junit.xml").iter("testcase")
+    return {p.get("name"): p.get("value") for p in case.iter("property")}
+
+
+def test_junit_has_the_verdict_with_its_figures(project):
+    project.store()
+    project.answer = project.steps_of(0.020, 0.024)
+
+    found = properties(project, "-k", STEP)
+
+    assert (found["metric"], found["verdict"]) == ("step_time", "REGRESSION")
+    assert float(found["value"]) == pytest.approx(0.020)
+    assert float(found["baseline"]) == pytest.approx(0.010, rel=0.01)
+    assert float(found["ratio"]) == pytest.approx(2, rel=0.01)
+    assert found["baseline_date"].startswith("2026-01-01")
+    assert 0 < float(found["minimum_detectable"]) < 1
+    low, high = map(float, found["interval"].strip("()").split(","))
+    assert low < 2 < high
+
+
+def test_junit_says_what_was_injected_and_what_changed(project):
+    project.store()
+
+    found = properties(project, "-k", STEP, "--ddp-inject=compute:20%")
+
+    assert found["injected"] == "compute:20%"
+    assert "→" in found["changed"]  # this machine's Python is not that of the stored sessions
+
+
+@pytest.mark.parametrize(("disturbed", "red"), [(1, False), (2, True)])
+def test_a_strict_session_is_red_from_more_than_a_fifth_undecided(project, disturbed, red):
+    sizes = [2**power for power in range(4, 9)]
+    suite = TINY.replace("[16]", str(sizes)).replace("[1, 2]", "[1]")
+    project.suite("tiny", suite + "tolerances: {step_time: 0.2}\n")
+    project.run("--save-baseline")
+    project.repeat_stored(6)
+
+    def answer(request):
+        conditions = RankConditions(foreign=0.5 * (request.case.batch_size in sizes[:disturbed]))
+        return make_launch(request.case, request.round, conditions=conditions)
+
+    project.answer = answer
+    loose = project.run("-k", "throughput")
+    strict = project.run("-k", "throughput", "--ddp-strict")
+
+    loose.assert_outcomes(passed=5 - disturbed, skipped=disturbed, deselected=15)
+    if red:
+        strict.assert_outcomes(passed=3, failed=2, deselected=15)
+        said = "--ddp-strict: 2 of 5 cases undecided: this machine cannot gate"
+        assert said in str(strict.stdout)
+    else:
+        strict.assert_outcomes(passed=4, skipped=1, deselected=15)
+
+
+GPU = TINY.replace("tier: cpu", "tier: gpu").replace("[1, 2]", "[1, 4]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcomes"),
+    [
+        ([], {"passed": 1, "skipped": 1}),
+        (["--ddp-strict"], {"passed": 1, "skipped": 1}),  # one of the suite's cases can run
+        (["--ddp-expect-devices=2"], {"passed": 1, "skipped": 1}),
+        (["--ddp-expect-devices=4"], {"errors": 2}),
+        (["--ddp-expect-devices=1"], {"errors": 2}),
+    ],
+)
+def test_too_few_gpus_skip_a_case_and_unexpected_ones_are_red(project, arguments, outcomes):
+    project.suite("tiny", GPU)
+    project.capacity = make_capacity(make_gpu_machine("NVIDIA H200", "NVIDIA H200"), cores=2)
+    key = project.capacity.accelerator_key("gpu")
+    project.run("-m", "gpu", "--save-baseline", "--ddp-launches=2")
+    assert (project.path / "baselines" / f"{key}.json").exists()
+
+    result = project.run("-m", "gpu", "-k", "structure", *arguments)
+
+    found = result.parseoutcomes()
+    found.pop("deselected")
+    assert found == outcomes
+
+
+def test_a_strict_session_is_red_where_no_case_of_a_suite_can_run(project):
+    project.suite("tiny", GPU.replace("[1, 4]", "[4]"))
+    project.capacity = make_capacity(make_gpu_machine("NVIDIA H200", "NVIDIA H200"), cores=2)
+
+    project.run("-m", "gpu", "-k", "structure").assert_outcomes(skipped=1, deselected=5)
+    strict = project.run("-m", "gpu", "-k", "structure", "--ddp-strict")
+
+    strict.assert_outcomes(errors=1, deselected=5)
+    said = "--ddp-strict: needs 4 CUDA devices, found 2, so nothing was measured"
+    assert said in str(strict.stdout)
+
+
+def test_other_devices_than_expected_say_nothing_of_the_cpu(project):
+    project.store()
+
+    result = project.run("-k", STEP, "--ddp-expect-devices=4")
+
+    result.assert_outcomes(passed=1, deselected=9)
+
+
+def test_without_a_one_rank_case_the_scaling_is_skipped_with_the_remedy(project):
+    project.suite("tiny", TINY.replace("[1, 2]", "[2]"))
+
+    result = project.run("-k", "scaling_efficiency", "-rs")
+
+    result.assert_outcomes(skipped=1, deselected=5)
+    assert "add 1 to world_sizes" in str(result.stdout)
+
+
+def test_a_metric_that_is_not_gated_is_refused_where_a_test_asks_for_it(project):
+    (project.path / "test_own.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.cpu\n"
+        f"def test_own(ddp_measure):\n    ddp_measure({ONE!r}).assert_verdict('energy')\n"
+    )
+
+    result = project.run("test_own.py")
+
+    result.assert_outcomes(failed=1)
+    assert f"{ONE} has no finding for energy" in str(result.stdout)

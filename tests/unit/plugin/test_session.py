@@ -1,0 +1,258 @@
+"""A pytest session: what it measures, with which options, and what it leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.errors import LaunchError
+from ddp_perf.report.results import read_results
+from tests.builders import make_failure, make_launch, make_probe
+from tests.projects import TINY
+
+ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
+SECOND = TINY.replace("suite: tiny", "suite: second").replace("[16]", "[32]")
+# Step, tail and memory of each case, and the efficiency of two ranks.
+GATED_OF_ONE, GATED_OF_TWO = 3, 4
+
+
+def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
+    each = 0.01 / (GATED_OF_ONE + GATED_OF_TWO)
+
+    project.run().stdout.fnmatch_lines(
+        [f"chance of any false REGRESSION in this session: 1.0% (each verdict {each:.2%})"]
+    )
+    assert project.results()["tiny"].alpha == pytest.approx(each)
+
+
+def test_all_suites_of_a_session_share_one_rate(project):
+    project.suite("second", SECOND)
+
+    suites = project.results("--ddp-false-alarm-rate=0.05")
+
+    each = 0.05 / (2 * GATED_OF_ONE + 2 * GATED_OF_TWO)
+    assert [suite.alpha for suite in suites.values()] == pytest.approx([each, each])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdicts"),
+    [
+        (["-k", "structure and ws1"], GATED_OF_ONE),
+        (["-k", "structure and ws2"], GATED_OF_ONE + GATED_OF_TWO),  # its one-rank leg as well
+        (["--ddp-world-sizes=1,512"], GATED_OF_ONE),
+    ],
+    ids=["one case selected", "a case with its one-rank leg", "a case too large for the machine"],
+)
+def test_only_what_is_measured_takes_a_part_of_the_rate(project, arguments, verdicts):
+    assert project.results(*arguments)["tiny"].alpha == pytest.approx(0.01 / verdicts)
+
+
+def test_a_test_that_may_ask_for_any_case_makes_all_of_them_share_the_rate(project):
+    (project.path / "test_own.py").write_text(
+        f"import pytest\n@pytest.mark.cpu\ndef test_own(ddp_measure):\n    ddp_measure({ONE!r})\n"
+    )
+
+    suite = project.results("test_own.py")["tiny"]
+
+    assert suite.measurements.keys() == {ONE}
+    assert suite.alpha == pytest.approx(0.01 / (GATED_OF_ONE + GATED_OF_TWO))
+
+
+def test_a_suite_is_measured_once_and_in_turn_by_one_launcher_that_is_closed(project):
+    project.suite("second", SECOND)
+
+    project.run()
+
+    (launcher,) = project.launchers
+    second = [case.replace("b16", "b32") for case in (ONE, TWO)]
+    assert launcher.asked == [
+        *((case, round_) for round_ in range(2) for case in second),
+        *((case, round_) for round_ in range(3) for case in (ONE, TWO)),
+    ]
+    assert launcher.closed
+
+
+def test_a_case_asked_for_twice_is_measured_once(project):
+    (project.path / "test_own.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.cpu\n"
+        f"@pytest.mark.parametrize('case', [{ONE!r}, {TWO!r}, {TWO!r}])\n"
+        "def test_own(ddp_measure, case):\n"
+        "    assert ddp_measure(case).case.id == case\n"
+    )
+
+    project.run("test_own.py").assert_outcomes(passed=3)
+
+    assert project.launchers[0].asked == [
+        *((ONE, round_) for round_ in range(3)),
+        *((TWO, round_) for round_ in range(3)),
+    ]
+
+
+def test_every_launch_gets_the_options_of_the_session(project):
+    project.run("--ddp-inject=compute:20%", "--ddp-profile=2", "-k", "structure and ws1")
+
+    *judged, profiled = project.requests()
+    for request in (*judged, profiled):
+        assert [injection.text for injection in request.injections] == ["compute:20%"]
+        assert str(project.path) in request.import_paths
+        assert request.records.startswith(str(project.path))
+    assert {request.profiling for request in judged} == {None}
+    assert profiled.profiling.steps == 2
+
+
+def test_a_session_is_stored_as_it_was_asked_with_the_reason(project):
+    project.store()
+    project.run("--save-baseline=append")
+    assert [len(case.sessions) for case in project.stored().values()] == [7, 7]
+
+    project.run("--save-baseline=accept", "--reason", "wider layers")
+
+    for case in project.stored().values():
+        assert len(case.sessions) == 1
+        assert [entry.reason for entry in case.log] == ["wider layers"]
+
+
+def test_results_name_the_command_that_measures_each_case_again(project):
+    project.suite("second", SECOND)
+
+    suites = project.results("--ddp-steps=9")
+
+    assert [case for suite in suites.values() for case in suite.measurements] == [
+        case for suite in suites.values() for case in suite.commands
+    ]
+    assert suites["tiny"].commands[ONE] == (
+        f"pytest -m perf 'tests/test_throughput.py::test_throughput[{ONE}]' --ddp-steps 9"
+    )
+
+
+@pytest.mark.parametrize(("seconds", "more"), [("0", False), ("60", True)])
+def test_an_open_case_takes_more_launches_within_the_budget(project, seconds, more):
+    project.store(spread=0.001)
+    restless = (0.93, 1.08, 1.0)
+
+    def answer(request):
+        step_s = 0.010 * restless[request.round % 3]
+        return make_launch(request.case, request.round, step_s=step_s)
+
+    project.answer = answer
+    project.run(f"--ddp-budget={seconds}", "-k", "ws1")
+
+    assert (len(project.requests()) > 3) is more
+
+
+@pytest.mark.parametrize(("seconds", "more"), [("0", False), ("60", True)])
+def test_a_case_that_got_slower_takes_more_launches_to_say_why(project, seconds, more):
+    project.answer = lambda request: make_launch(request.case, request.round, probe=make_probe())
+    project.run("--save-baseline")
+    project.repeat_stored(6)
+    project.answer = lambda request: make_launch(
+        request.case, request.round, step_s=0.02, probe=make_probe()
+    )
+
+    project.run(f"--ddp-explain-budget={seconds}", "-k", "ws1")
+
+    assert (len(project.requests()) > 3) is more
+
+
+def complete(project):
+    return read_results(project.path / "results.json").complete
+
+
+def test_results_are_complete_once_every_planned_case_is_judged(project):
+    written = []
+
+    def answer(request):
+        if (project.path / "results.json").exists():
+            written.append(complete(project))
+        return make_launch(request.case, request.round)
+
+    project.answer = answer
+    project.results()
+
+    assert complete(project)
+    assert written
+    assert not any(written)
+
+
+def test_results_of_a_session_that_stopped_before_a_suite_are_not_complete(project):
+    project.suite("second", SECOND)
+
+    assert project.results("-x").keys() == {"second"}  # no baseline: the first test is red
+    assert not complete(project)
+
+
+def test_ranks_that_cannot_be_started_are_asked_for_once_and_fail_every_item(project):
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        raise LaunchError("the forkserver did not start")
+
+    project.answer = answer
+    result = project.run("-k", "structure or memory")
+
+    result.assert_outcomes(errors=4, deselected=6)
+    assert str(result.stdout).count("the forkserver did not start") >= 4
+    assert len(asked) == 1
+
+
+def test_a_failed_launch_is_red_in_the_tests_of_its_case_alone(project):
+    def answer(request):
+        if request.case.world_size == 2:
+            return make_failure(request.case, request.round)
+        return make_launch(request.case, request.round)
+
+    project.answer = answer
+    result = project.run("-k", "structure", "--save-baseline")
+
+    result.assert_outcomes(errors=1, skipped=1, deselected=8)
+    result.stdout.fnmatch_lines(["*exited with code 3*"])
+
+
+@pytest.mark.parametrize("tier", ["structure", "baseline"])
+def test_a_broken_file_of_figures_is_refused_before_anything_is_launched(project, tier):
+    path = project.store()
+    if tier == "structure":
+        path = project.path / "baselines" / "structure" / "tiny.json"
+        path.parent.mkdir()
+    path.write_text("{")
+
+    result = project.run()
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert path.name in str(result.stderr)
+    assert project.launchers == []
+
+
+def test_an_injection_that_no_selected_case_can_have_is_refused(project):
+    result = project.run("--ddp-inject=straggler:1:5ms", "-k", "ws1")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "straggler:1:5ms" in str(result.stderr)
+    assert project.launchers == []
+
+
+def test_nothing_is_launched_to_collect(project):
+    project.run("--collect-only")
+
+    assert project.launchers == []
+
+
+def test_a_history_gets_every_suite_of_the_session(project):
+    url = f"sqlite:///{project.path}/history.sqlite"
+
+    result = project.run(f"--ddp-history={url}", "-k", "structure")
+
+    result.stdout.fnmatch_lines([f"appended to the history {url}"])
+
+
+def test_a_report_is_written_of_a_session_that_measured_nothing(project):
+    """Yesterday's must not stand for today."""
+    project.run("--ddp-report=report")
+    before = (project.path / "report" / "index.html").read_bytes()
+
+    project.capacity = type(project.capacity)(machine=project.capacity.machine, cores=0)
+    project.run("--ddp-report=report")
+
+    assert (project.path / "report" / "index.html").read_bytes() != before
+    assert read_results(project.path / "report" / "results.json").suites == ()

@@ -1,0 +1,95 @@
+"""In which order a rank reads, warms up, times and looks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ddp_perf.core.conditions import RankConditions
+from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.result import Numerics, Unit, WarmUp
+from ddp_perf.system.rank_watch import Watched
+from ddp_perf.worker import measure
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.steps import StepFacts
+from tests.builders import make_case, make_placement
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def order(monkeypatch):
+    """``order(tier)``: what a rank of a case of that tier does, in order, without doing it."""
+    done = []
+
+    class Steps:
+        def step(self):
+            done.append("step")
+
+        def beat(self):
+            pass
+
+        def facts(self):
+            done.append("look")  # a captured step is let go for it
+            return StepFacts(unit=Unit())
+
+    class Watch:
+        def __init__(self, cores, **options):
+            done.append("read")
+
+        def begin(self):
+            done.append("begin")
+
+        def watched(self):
+            done.append("end")
+            return Watched(conditions=RankConditions(), energy_j=None, sm_clock_mhz=None)
+
+    def noted(name, result):
+        return lambda *arguments: done.append(name) or result
+
+    numerics = Numerics(
+        matmul_precision="highest",
+        convolution_tf32=False,
+        cudnn_benchmark=False,
+        allocator="native",
+    )
+    timed = measure.Timed([0.1] * 12, [0.1] * 12, 0.2)
+    for name, stand_in in (
+        ("_steps", lambda *arguments: Steps()),
+        ("RankWatch", Watch),
+        ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2))),
+        ("timed_steps", noted("time", timed)),
+        ("profile_steps", noted("profile", None)),
+        ("control_times_s", noted("control", [0.1])),
+        ("numerics", lambda: numerics),
+    ):
+        monkeypatch.setattr(measure, name, stand_in)
+
+    def measured(tier):
+        request = LaunchRequest(case=make_case(tier=tier), round=0)
+        result = measure.measure(request, 0, CPU, make_placement(), Heartbeats(1))
+        return done, result
+
+    return measured
+
+
+def test_what_takes_long_is_read_before_the_warm_up_and_steps_come_once_more_after_it(order):
+    done, result = order("gpu")
+
+    warm = ["control", "read", "warm up", "begin", "step", "step", "time", "end"]
+    assert done[: len(warm)] == warm
+    assert result.host_bound is False  # it was ahead by two steps
+
+
+def test_what_is_profiled_is_what_was_timed_and_not_what_is_looked_at_afterwards(order):
+    """Of a case with CUDA graphs the step that is looked at is another, launched by the host."""
+    done, _ = order("gpu")
+
+    assert done[done.index("end") :] == ["end", "profile", "look", "control"]
+
+
+def test_a_cpu_is_not_warmed_up_and_its_host_is_ahead_of_nothing(order):
+    done, result = order("cpu")
+
+    assert done == ["control", "read", "begin", "time", "end", "profile", "look", "control"]
+    assert result.host_bound is None
