@@ -13,11 +13,7 @@ pytest_plugins = ["ddp_perf.plugin", "pytester"]
 TESTS = Path(__file__).parent / "tests"
 SELECTING = {"perf", "cpu", "gpu"}
 # Which of the selecting markers the tests of a directory have together. Those of others: none.
-MARKERS = {
-    "perf": [{"perf", "cpu"}, {"perf", "gpu"}],
-    "correctness": [set(), {"gpu"}],
-    "system": [set(), {"gpu"}],
-}
+MARKERS = {"perf": [{"perf", "cpu"}, {"perf", "gpu"}], "correctness": [set(), {"gpu"}]}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
