@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import torch
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import Placement
 from ddp_perf.errors import LaunchError
 from ddp_perf.system.host import allowed_cores, cpu_name
@@ -16,17 +15,16 @@ from ddp_perf.system.nvml import cores_near, keep_open, nvml_uuid
 from ddp_perf.torch_compat import device_uuid
 
 
-def place(request: LaunchRequest, rank: int) -> tuple[torch.device, Placement]:
+def place(case: Case, rank: int, *, shared_gpu: bool = False) -> tuple[torch.device, Placement]:
     """Put this process where ``rank`` belongs: rank r on cuda:r, or pinned to its cores.
 
-    Where the launch shares a GPU, every rank is put on cuda:0. On either tier the rank gets as
-    many threads as its case says: one, as torchrun gives it, unless the suite sets
-    OMP_NUM_THREADS. torch's own default is every core of the machine, for each rank.
+    Where the launch shares a GPU, every rank is put on cuda:0. On either tier it gets as many
+    threads as its case says: one, as torchrun gives it, unless the suite sets OMP_NUM_THREADS.
+    torch's own default is every core of the machine, for each rank.
     """
-    case = request.case
     torch.set_num_threads(case.threads_per_rank)
     if case.tier == "gpu":
-        return _on_gpu(rank, index=0 if request.shared_gpu else rank)
+        return _on_gpu(rank, index=0 if shared_gpu else rank)
     return _on_cores(case, rank)
 
 
@@ -75,7 +73,7 @@ def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:
         device_id="cores " + ",".join(map(str, cores)),
         device_name=cpu_name(),
         cores=cores,
-        cuda_visible_devices=None,
+        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
 
 

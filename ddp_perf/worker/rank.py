@@ -105,7 +105,7 @@ def _in_process_group(
     request: LaunchRequest, rank: int, directory: Path, heartbeats: Heartbeats
 ) -> RankResult:
     case = request.case
-    device, placement = place(request, rank)
+    device, placement = place(case, rank, shared_gpu=request.shared_gpu)
     backend = backend_of(request)
     dist.init_process_group(
         backend,

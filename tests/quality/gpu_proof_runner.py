@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import importlib.metadata
 import os
 import platform
@@ -24,6 +25,7 @@ from ddp_perf.core.gpu import Gpu
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host import current_commit
+from ddp_perf.system.parent_death import die_with_parent
 
 PYTHON = sys.executable
 _GRACE_S = 20.0  # to end its ranks and keep what was measured, after its time is up
@@ -134,6 +136,8 @@ class ProofRunner:
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
+                # However this process ends, and whenever.
+                preexec_fn=functools.partial(die_with_parent, os.getpid()),
             )
         try:
             return process.wait(proof.limit_s)

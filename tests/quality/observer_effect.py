@@ -19,7 +19,6 @@ from torch._C._distributed_c10d import FileStore
 from ddp_perf.config.loading import load_suite
 from ddp_perf.config.suite import Variant, cases_of
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.torch_compat import broadcast_buffers_argument
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import timed_steps
@@ -72,7 +71,7 @@ def _run(case: Case) -> list[list[dict[str, list[float]]]]:
 
 
 def _rank(case: Case, rank: int, directory: str, heartbeats: Heartbeats, sender) -> NoReturn:
-    device, _ = place(LaunchRequest(case=case, round=0), rank)
+    device, _ = place(case, rank)
     store = FileStore(f"{directory}/store", case.world_size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=case.world_size)
     # In a function of its own: a name that is left here, were it only a loop's, would keep DDP

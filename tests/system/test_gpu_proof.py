@@ -17,6 +17,7 @@ import pytest
 from ddp_perf.report.results import write_results
 from tests.builders import (
     make_case,
+    make_cases,
     make_failure,
     make_gpu_machine,
     make_gpus,
@@ -262,14 +263,14 @@ def test_a_suite_is_proof_where_every_launch_ended_well_and_is_stored(tmp_path):
 @pytest.mark.parametrize(
     ("joules", "ok", "figure"),
     [
-        (350.0, True, "500 W, limit 700 W"),  # in 0.7 s
-        (700.0, False, "1000 to 1000 W"),
-        (None, False, "4 of 4 readings lack"),
+        (60.0, True, "500 to 500 W, limit 700 W"),  # over 12 steps of 10 ms
+        (120.0, False, "1000 to 1000 W"),
+        (None, False, "2 of 2 readings lack"),
     ],
 )
 def test_energy_is_proof_where_the_card_can_draw_that_power(tmp_path, joules, ok, figure):
     machine = make_gpu_machine("NVIDIA H200", power_limit_w=700.0)
-    measurement = make_measurement(make_case(), [0.01] * 2, energy_j=joules)
+    measurement = make_measurement(make_cases()[0], [0.01] * 2, energy_j=joules)
     write_results(
         tmp_path / "results.json", [make_result([measurement], machine=machine)], complete=True
     )

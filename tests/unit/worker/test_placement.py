@@ -8,10 +8,9 @@ import os
 import pytest
 import torch
 
-from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.errors import LaunchError
 from ddp_perf.worker import placement
-from ddp_perf.worker.placement import check_devices, cores_beside, cores_of_rank, place
+from ddp_perf.worker.placement import check_devices, cores_beside, cores_of_rank
 from tests.builders import make_case, make_gpu_machine
 from tests.recordings import RECORDED, FakeNvml, RecordedReader
 
@@ -93,8 +92,8 @@ def one_gpu(monkeypatch):
     for owner, name, stand_in in (
         (torch.cuda, "device_count", lambda: 1),
         (torch.cuda, "set_device", lambda device: None),
-        (torch.cuda, "get_device_name", lambda index: "NVIDIA H200"),
-        (placement, "device_uuid", lambda index: f"0abc-000{index}"),
+        (torch.cuda, "get_device_name", lambda rank: "NVIDIA H200"),
+        (placement, "device_uuid", lambda rank: "0abc-0000"),
         (os, "sched_setaffinity", lambda pid, cores: noted.update(cores=tuple(cores))),
         (placement, "allowed_cores", lambda: tuple(range(8))),
         (torch, "set_num_threads", lambda count: noted.update(threads=count)),
@@ -106,7 +105,7 @@ def one_gpu(monkeypatch):
 @pytest.mark.parametrize(("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4)])
 def test_a_rank_on_a_gpu_has_as_many_threads_as_its_case_says(one_gpu, env, threads):
     """torch's default would be all cores of the machine, in each of eight ranks."""
-    placed = place(LaunchRequest(case=make_case(tier="gpu", env=env), round=0), 0)[1]
+    placed = placement.place(make_case(tier="gpu", env=env), 0)[1]
 
     assert one_gpu == {"threads": threads, "cores": (4, 5)}
     assert placed.device_id == "GPU-0abc-0000"
@@ -114,13 +113,11 @@ def test_a_rank_on_a_gpu_has_as_many_threads_as_its_case_says(one_gpu, env, thre
 
 def test_a_second_rank_has_no_gpu_where_there_is_one(one_gpu):
     with pytest.raises(LaunchError, match="rank 1 needs cuda:1"):
-        place(LaunchRequest(case=make_case(tier="gpu"), round=0), 1)
+        placement.place(make_case(tier="gpu"), 1)
 
 
 def test_ranks_that_are_asked_to_share_a_gpu_are_all_on_the_first(one_gpu):
-    request = LaunchRequest(case=make_case(tier="gpu"), round=0, shared_gpu=True)
-
-    placed = [place(request, rank) for rank in (0, 1)]
+    placed = [placement.place(make_case(tier="gpu"), rank, shared_gpu=True) for rank in (0, 1)]
 
     assert [str(device) for device, _ in placed] == ["cuda:0", "cuda:0"]
     assert [(p.rank, p.device_id) for _, p in placed] == [

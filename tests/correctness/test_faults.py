@@ -13,10 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.core.launch_request import LaunchRequest
 from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.system.gpus import find_gpus
 
-WORKLOADS = Path(__file__).parent / "workloads"
+WORKLOADS = Path(__file__).parents[1] / "system" / "workloads"
 DEADLINE_S = {"cpu": 1, "gpu": 5}
 
 _DRIVER = """
@@ -27,11 +29,6 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 
 ForkserverLauncher().launch(msgspec.json.decode(sys.argv[1], type=LaunchRequest))
 """
-
-
-@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
-def tier(request):
-    return request.param
 
 
 @pytest.fixture
@@ -46,15 +43,32 @@ def world_size(tier):
 
 
 @pytest.fixture
-def ask(request_of, tier, world_size):
-    """``ask("hang")``: the launch in whose last rank that fault happens."""
+def request_of(tier, world_size):
+    """A launch of a workload that misbehaves as it is asked to."""
 
-    def make(fault):
-        model = {"fault": fault, "fault_rank": world_size - 1}
-        changes = {"world_sizes": [world_size], "step_deadline_s": DEADLINE_S[tier]}
-        return request_of("faulty:build", model, tier=tier, **changes)
+    def make(workload, model, *, steps=12):
+        suite = Suite(
+            suite="faults",
+            tier=tier,
+            workload=workload,
+            model=model,
+            world_sizes=[world_size],
+            batch_sizes=[4],
+            steps=steps,
+            warmup=2,
+            step_deadline_s=DEADLINE_S[tier],
+        )
+        (case,) = cases_of(Variant(suite=suite))
+        return LaunchRequest(case=case, round=0, import_paths=(str(WORKLOADS),))
 
     return make
+
+
+@pytest.fixture
+def ask(request_of, world_size):
+    """``ask("hang")``: the launch in whose last rank that fault happens."""
+    last = world_size - 1
+    return lambda fault: request_of("faulty:build", {"fault": fault, "fault_rank": last})
 
 
 def test_a_hang_is_found_named_and_ended(launcher, ask, world_size, tmp_path):
@@ -79,15 +93,15 @@ def test_a_killed_rank_is_named(launcher, ask, world_size):
     assert isinstance(launcher.launch(ask("nothing")), LaunchResult)
 
 
-def test_killing_the_driver_ends_its_ranks(request_of, tier, world_size, tmp_path):
+def test_killing_the_driver_ends_its_ranks(request_of, world_size, tmp_path):
     pipe = tmp_path / "pids"
     os.mkfifo(pipe)
     model = {"state": "training", "pids": str(pipe)}
-    changes = {"tier": tier, "world_sizes": [world_size], "steps": 10**6}
-    request = msgspec.json.encode(request_of("lingering:build", model, **changes)).decode()
+    request = request_of("lingering:build", model, steps=10**6)
 
     driver = subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, request], env={**os.environ, "TMPDIR": str(tmp_path)}
+        [sys.executable, "-c", _DRIVER, msgspec.json.encode(request)],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     try:
         ended = [os.pidfd_open(pid) for pid in _pids(pipe, driver, world_size)]
