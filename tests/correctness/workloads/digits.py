@@ -23,7 +23,9 @@ def build(context, *, digits, after_steps, accuracy):
         if step == after_steps and context.rank == 0:
             with torch.no_grad():
                 told = module(test_images).argmax(1)
-            Path(accuracy).write_text(str(told.eq(test_targets).double().mean().item()))
+            Path(accuracy).write_text(
+                str(told.eq(test_targets).double().mean().item()), encoding="utf-8"
+            )
         step += 1
         return functional.cross_entropy(module(batch[0]), batch[1])
 

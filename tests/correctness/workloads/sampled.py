@@ -22,7 +22,7 @@ def build(context, *, samples, notes):
     file = Path(f"{notes}.{context.rank}")
 
     def loss(module, batch):
-        with file.open("a") as lines:
+        with file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps([int(number) for number in batch[0]]) + "\n")
         return module(batch[0]).square().mean()
 

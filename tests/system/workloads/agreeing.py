@@ -12,5 +12,7 @@ from ddp_perf.workloads import mlp
 def build(context, *, told):
     """Rank 0 stalled in one step, rank 1 is slow in each."""
     step_s = [[1.0, 1.0, 9.0], [2.0, 2.0, 2.0]][context.rank]
-    Path(f"{told}.{context.rank}").write_text(json.dumps(slowest(step_s, context.device)))
+    Path(f"{told}.{context.rank}").write_text(
+        json.dumps(slowest(step_s, context.device)), encoding="utf-8"
+    )
     return mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)

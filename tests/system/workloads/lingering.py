@@ -28,8 +28,10 @@ def build(context, *, state, pids):
         nonlocal told
         if not told:
             told = True
-            with open(pids, "w") as pipe:
-                children = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+            with open(pids, "w", encoding="utf-8") as pipe:
+                children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(
+                    encoding="utf-8"
+                )
                 pipe.write(f"{os.getpid()} {os.getppid()} {children}\n")
             if state == "sleeping":
                 threading.Event().wait()

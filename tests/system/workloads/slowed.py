@@ -18,7 +18,7 @@ _neighbours = []  # busy until the rank ends
 def build(context, *, switch, hidden_dim=512):
     workload = mlp.build(context, input_dim=512, hidden_dim=hidden_dim, output_dim=64, num_layers=2)
     # Read from a file, not from the model's arguments: the work is to be the same case.
-    change = Path(switch).read_text().strip()
+    change = Path(switch).read_text(encoding="utf-8").strip()
     if change == "neighbours":
         # Three: a rank that often waits for the other rank has little to fear from one.
         _neighbours.append(hogs(3))

@@ -20,7 +20,7 @@ def build(context, *, notes, width=32, killed_at=None):
     sizes = {"input_dim": width, "hidden_dim": width, "output_dim": width}
     workload = mlp.build(context, **sizes, num_layers=4)
     file = Path(f"{notes}.{context.rank}")
-    file.write_text("")
+    file.write_text("", encoding="utf-8")
     step = {"number": 0}
 
     def loss(module, batch):
@@ -37,7 +37,7 @@ def build(context, *, notes, width=32, killed_at=None):
 
     def end_backward(parameter):
         step["issued"] = len(flight_recorder_entries("gloo")) - step["issued"]
-        with file.open("a") as lines:
+        with file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(step) + "\n")
         if step["number"] == killed_at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -48,4 +48,9 @@ def build(context, *, notes, width=32, killed_at=None):
 
 
 def _children():
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    return [
+        int(pid)
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children")
+        .read_text(encoding="utf-8")
+        .split()
+    ]

@@ -144,7 +144,7 @@ def test_who_plays_a_stranger_is_not_of_the_family(parent, burn):
     hog = f"{sys.executable} -m ddp_perf.worker.hog"
     # In the background a shell gives a command no input, so the hog gets its end from here.
     shell = parent(f"{hog} $$ & {burn} <&0; kill $!", awaited=2)
-    with open(f"/proc/{shell.pid}/task/{shell.pid}/children") as children:
+    with open(f"/proc/{shell.pid}/task/{shell.pid}/children", encoding="utf-8") as children:
         pids = [int(pid) for pid in children.read().split()]
     by_name = {read_process(pid).name: pid for pid in pids}
     hog_pid = by_name.pop(STRANGER)
