@@ -18,6 +18,7 @@ from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.scratch import ScratchDirectory
 from ddp_perf.launch.server_process import ServerLostError, ServerProcess
+from ddp_perf.system.launch_platform import check_can_launch
 
 
 class ForkserverLauncher:
@@ -34,7 +35,7 @@ class ForkserverLauncher:
         self._interpreter = interpreter
         self._environ = dict(os.environ if environ is None else environ)
         self._servers: dict[_ServerKey, ServerProcess] = {}
-        self._scratch = ScratchDirectory()
+        self._scratch: ScratchDirectory | None = None  # made for the first server
 
     def runtime(self, case: Case | None = None) -> Runtime:
         return self._server(case).runtime
@@ -59,14 +60,18 @@ class ForkserverLauncher:
         for server in self._servers.values():
             server.close()
         self._servers.clear()
-        self._scratch.close()
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
 
     def _server(self, case: Case | None) -> ServerProcess:
+        check_can_launch()
         key = _server_key(case)
         environ = {**self._environ, **dict(key.env)}
         if case is not None and case.tier == "gpu":
             _check_device_order(environ)
         if key not in self._servers:
+            self._scratch = self._scratch or ScratchDirectory()
             directory = Path(tempfile.mkdtemp(prefix="server-", dir=self._scratch.path))
             server = ServerProcess(self._interpreter, environ, directory, key.preloaded)
             self._servers[key] = server

@@ -18,8 +18,6 @@ from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.pulse import Pulse, open_pulse_memory
-from ddp_perf.system.launch_platform import check_can_launch
-from ddp_perf.system.processes import describe_state, state_of
 
 _OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Decoder(
     LaunchResult | LaunchFailure
@@ -49,7 +47,6 @@ class ServerProcess:
         directory: Path,
         preloaded: Sequence[str],
     ) -> None:
-        check_can_launch()
         if threading.current_thread() is not threading.main_thread():
             raise LaunchError("ranks must be started from the main thread: they die with it")
         self.directory = directory
@@ -136,6 +133,9 @@ class ServerProcess:
         return f"the forkserver died ({end}), and the ranks with it"
 
     def _state(self) -> str:
+        # Here, since it cannot be imported on every system that reads results.
+        from ddp_perf.system.processes import describe_state, state_of
+
         return describe_state(state_of(self._process.pid))
 
     def close(self) -> None:
