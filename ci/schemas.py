@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ddp_perf.baselines.store import baseline_schema, structure_schema
 from ddp_perf.config.schema import suite_schema
-from ddp_perf.report.results import results_schema
-from ddp_perf.report.traces import trace_schema
+from ddp_perf.session.results_file import results_schema
+from ddp_perf.traces.text import trace_schema
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = {

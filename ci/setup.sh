@@ -2,7 +2,7 @@
 #
 # A torch that $PYTHON (default: python3) can import is what is under test: it is used where
 # it lies and never replaced. Only where there is none is the pinned one installed, in a build
-# that the machine's GPUs and their driver can run: ddp_perf/system/torch_builds.py.
+# that the machine's GPUs and their driver can run: ddp_perf/system/gpu/torch_builds.py.
 # With nothing changed since the last time it needs no network.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -17,7 +17,7 @@ ddp_setup() {
     # Before a minute of installing what could launch nothing here.
     PYTHONPATH=$root:${PYTHONPATH-} "$python" -c '
 import sys
-from ddp_perf.system.launch_platform import LAUNCH_REMEDY, launch_obstacle
+from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 obstacle = launch_obstacle()
 sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . installs them)")' || return
     wanted=$("$python" -VV; command -v "$python"; cat ci/requirements.txt pyproject.toml | cksum)
@@ -44,8 +44,8 @@ sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . instal
 ddp_install_torch() {
     local choice wanted default
     choice=$(.venv/bin/python -c '
-from ddp_perf.system.nvml import NvmlReader
-from ddp_perf.system.torch_builds import DEFAULT_BUILD, torch_build
+from ddp_perf.system.gpu.nvml import NvmlReader
+from ddp_perf.system.gpu.torch_builds import DEFAULT_BUILD, torch_build
 print(*(torch_build(NvmlReader().machine()) or DEFAULT_BUILD).pip_arguments)
 print(*DEFAULT_BUILD.pip_arguments)')
     { read -ra wanted; read -ra default; } <<<"$choice"

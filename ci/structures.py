@@ -20,8 +20,7 @@ from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.core.case import Case, Schedule
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure, Structure
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, Structure
 from ddp_perf.launch.forkserver import ForkserverLauncher
 
 ROOT = Path(__file__).parents[1]

@@ -1,5 +1,10 @@
 """Errors that a user can mend: each says what, where and the remedy in one or two lines."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class DdpPerfError(Exception):
     """Base of every error whose text is meant for the user, without a traceback."""
@@ -39,3 +44,9 @@ class LaunchError(DdpPerfError):
 
 class LeaseError(DdpPerfError):
     """The machine is being measured by somebody else."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

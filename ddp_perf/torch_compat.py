@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_perf.core.result import Numerics
+from ddp_perf.core.launch import Numerics
 
 _DDP_PARAMETERS = inspect.signature(DistributedDataParallel.__init__).parameters
 # 2.13 deprecates the older names.

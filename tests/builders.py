@@ -12,28 +12,28 @@ from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
-from ddp_perf.core.conditions import RankConditions
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
+from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuLink, GpuMachine, PcieLevel
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import METRICS
-from ddp_perf.core.result import (
+from ddp_perf.core.launch import (
     Collective,
     LaunchFailure,
+    LaunchRequest,
     LaunchResult,
     Placement,
     RankResult,
     Structure,
     Unit,
 )
+from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.metric import METRICS
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import Capacity
-from ddp_perf.system.gpus import NO_GPUS
+from ddp_perf.system.gpu.gpus import NO_GPUS
 
 SUITE = {
     "suite": "quick",

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.history import (
+from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.history.records import (
     CaseRecord,
     Figure,
     Night,
@@ -19,7 +20,6 @@ from ddp_perf.core.history import (
     SessionRecord,
     StoredCase,
 )
-from ddp_perf.core.verdict import Outcome, Verdict
 from tests.builders import make_case, make_environment
 
 

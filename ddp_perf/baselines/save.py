@@ -11,8 +11,8 @@ import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
 from ddp_perf.core.case import Case, Scalar
+from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
-from ddp_perf.core.result import Structure
 
 _SD_PER_MAD = 1.4826  # of a normal law: the standard deviation ÷ the median absolute deviation
 SaveMode = Literal["missing", "append", "accept"]

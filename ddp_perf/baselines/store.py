@@ -23,8 +23,8 @@ from ddp_perf.core.baseline import (
     CaseStructure,
     StructureBaseline,
 )
+from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
-from ddp_perf.core.result import Structure
 from ddp_perf.errors import BaselineError
 from ddp_perf.system.files import replace_file
 

@@ -11,9 +11,9 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import BaselineError
-from ddp_perf.report.audit import Audit, audit_json, audit_text
-from ddp_perf.stats.audit import TableAudit, audit_table
-from ddp_perf.stats.audit_measured import CasesAudit, audit_cases
+from ddp_perf.report.terminal.audit import Audit, audit_json, audit_text
+from ddp_perf.stats.audit.measured import CasesAudit, audit_cases
+from ddp_perf.stats.audit.published import TableAudit, audit_table
 
 
 def audit(

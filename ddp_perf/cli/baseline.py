@@ -15,21 +15,20 @@ from ddp_perf.baselines.save import SaveMode, acknowledge, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, Metrics
-from ddp_perf.config.messages import did_you_mean
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.errors import BaselineError
-from ddp_perf.report.baseline import (
+from ddp_perf.errors import BaselineError, did_you_mean
+from ddp_perf.render.tables import wrapped
+from ddp_perf.report.terminal.baseline import (
     describe_acknowledgement,
     diff_text,
     list_text,
     log_text,
     show_text,
 )
-from ddp_perf.report.layout import wrapped
-from ddp_perf.report.results import read_results
 from ddp_perf.session.baseline_diff import diff_baselines
-from ddp_perf.session.promoting import promote as promote_suite
+from ddp_perf.session.results_file import read_results
+from ddp_perf.session.store_baseline import promote as promote_suite
 
 Directory = Annotated[
     Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")

@@ -10,9 +10,9 @@ import typer
 
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, FalseAlarmRate
-from ddp_perf.report.comparison import comparison_json, comparison_text
-from ddp_perf.report.results import read_results
-from ddp_perf.session.compare import Side, compare_sessions
+from ddp_perf.report.terminal.comparison import comparison_json, comparison_text
+from ddp_perf.session.compare_sessions import Side, compare_sessions
+from ddp_perf.session.results_file import read_results
 
 
 def compare(

@@ -12,19 +12,19 @@ from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.report.doctor import (
+from ddp_perf.report.terminal.doctor import (
     Diagnosis,
     abilities,
     diagnosis_json,
     diagnosis_text,
     torch_spoilers,
 )
-from ddp_perf.system.gpus import find_gpus
-from ddp_perf.system.host_state import read_host_state
-from ddp_perf.system.launch_platform import LAUNCH_REMEDY, launch_obstacle
-from ddp_perf.system.nvml import GpuReader, NvmlReader
-from ddp_perf.system.spoilers import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
-from ddp_perf.system.xid import find_xids
+from ddp_perf.system.checks import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
+from ddp_perf.system.gpu.gpus import find_gpus
+from ddp_perf.system.gpu.nvml import GpuReader, NvmlReader
+from ddp_perf.system.gpu.xid import find_xids
+from ddp_perf.system.host.host_state import read_host_state
+from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 
 
 def doctor(

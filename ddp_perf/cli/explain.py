@@ -8,13 +8,12 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.decomposition import decomposition_table, rank_lines
-from ddp_perf.report.explanation import explanation_lines
-from ddp_perf.report.layout import wrapped
-from ddp_perf.report.results import read_results
-from ddp_perf.report.table import headline
+from ddp_perf.render.tables import wrapped
+from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table, rank_lines
+from ddp_perf.report.terminal.table import headline
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.results_file import read_results
 
 
 def explain(

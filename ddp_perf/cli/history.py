@@ -13,14 +13,13 @@ import typer.core
 
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, Metric
-from ddp_perf.config.messages import did_you_mean
-from ddp_perf.core.history import Series, SessionRecord
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.errors import HistoryError
-from ddp_perf.report.history import case_text, history_json, overview_text, ranges_text
-from ddp_perf.report.results import read_results
-from ddp_perf.session.history import CaseHistory, case_history, newest_work
-from ddp_perf.session.recording import record_of
+from ddp_perf.errors import HistoryError, did_you_mean
+from ddp_perf.history.analysis import CaseHistory, case_history, newest_work
+from ddp_perf.history.recording import record_of
+from ddp_perf.history.records import Series, SessionRecord
+from ddp_perf.history.text import case_text, history_json, overview_text, ranges_text
+from ddp_perf.session.results_file import read_results
 
 
 class ShowByDefault(typer.core.TyperGroup):
@@ -162,7 +161,7 @@ def _series(url: str, case_id: str | None, metric: str) -> Iterator[Series]:
 
 
 def _draw(histories: list[CaseHistory], path: Path) -> None:
-    from ddp_perf.report.history_plot import write_history_plot
+    from ddp_perf.history.plot import write_history_plot
 
     if len(histories) > 1:
         names = ", ".join(found.series.case.accelerator for found in histories)

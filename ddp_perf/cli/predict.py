@@ -13,13 +13,12 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import ConfigError, ResultsError
-from ddp_perf.report.prediction import prediction_json, prediction_text
-from ddp_perf.report.results import read_results
-from ddp_perf.session.prediction import Prediction, PredictRequest, predict_all
-from ddp_perf.session.series import Series, measured_series, published_series, stored_series
-from ddp_perf.stats.alpha_beta import Link
-from ddp_perf.stats.scaling.changes import parse_change
-from ddp_perf.stats.topology import Topology, flat
+from ddp_perf.scaling.curves import Series, measured_series, published_series, stored_series
+from ddp_perf.scaling.prediction import Prediction, PredictRequest, predict_all
+from ddp_perf.scaling.text import prediction_json, prediction_text
+from ddp_perf.scaling.what_if import parse_change
+from ddp_perf.session.results_file import read_results
+from ddp_perf.stats.link.model import Link, Topology, flat
 
 _GIGA, _MICRO = 1e9, 1e-6
 _MOST_RANKS = 2**20
@@ -192,7 +191,7 @@ def _check_cost(request: PredictRequest) -> None:
 
 def _draw(plot: Path, predictions: list[Prediction]) -> None:
     # Here, since matplotlib takes half a second that no other command need pay.
-    from ddp_perf.report.prediction_plot import write_prediction_plot
+    from ddp_perf.scaling.plot import write_prediction_plot
 
     try:
         write_prediction_plot(plot, predictions)

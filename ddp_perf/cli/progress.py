@@ -10,7 +10,7 @@ import rich.console
 import rich.progress
 import typer
 
-from ddp_perf.core.duration import describe_duration
+from ddp_perf.render.units import describe_duration
 
 _EVERY_S = 30.0  # a line, where nobody sees a bar
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.report.results import read_results
+from ddp_perf.session.results_file import read_results
 
 
 def report(

@@ -19,24 +19,24 @@ from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.case import Case
-from ddp_perf.core.duration import parse_duration
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.report.selftest import selftest_json, selftest_text
-from ddp_perf.report.text import describe_launch_failure
-from ddp_perf.session.environment import check_runtime, describe_environment
-from ddp_perf.session.power_curve import Conclusion, PowerCurve
-from ddp_perf.session.selftest import SelftestRequest, measure
-from ddp_perf.session.selftest_log import SelftestLog, conditions_of
-from ddp_perf.session.selftest_trials import power_curve
-from ddp_perf.stats.budget import alpha_per_metric
+from ddp_perf.render.units import parse_duration
+from ddp_perf.report.terminal.text import describe_launch_failure
+from ddp_perf.selftest.curve import Conclusion, PowerCurve
+from ddp_perf.selftest.launches import SelftestRequest, measure
+from ddp_perf.selftest.log import SelftestLog, conditions_of
+from ddp_perf.selftest.text import selftest_json, selftest_text
+from ddp_perf.selftest.trials import power_curve
+from ddp_perf.session.measure.environment import check_runtime, describe_environment
+from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
-from ddp_perf.system.launch_platform import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.host.termination import sigterm_calls
 from ddp_perf.system.lease import machine_lease
-from ddp_perf.system.termination import sigterm_calls
 
 _CONFIGS, _BASELINES = Path("bench_configs"), Path("baselines")
 _LEASE_PATIENCE_S = 600
@@ -180,7 +180,7 @@ def _raise_terminated() -> NoReturn:
 
 def _write(curve: PowerCurve, output: Path) -> list[Path]:
     # Here, since matplotlib takes half a second that no other command need pay.
-    from ddp_perf.report.power_plot import write_power_plot
+    from ddp_perf.selftest.plot import write_power_plot
 
     json, plot = output / "selftest.json", output / "selftest.png"
     try:

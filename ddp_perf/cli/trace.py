@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from ddp_perf.cli.options import AsJson
-from ddp_perf.report.traces import trace_json, trace_text
 from ddp_perf.traces.analysis import analyse_traces
+from ddp_perf.traces.text import trace_json, trace_text
 
 
 def trace(

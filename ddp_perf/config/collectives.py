@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from ddp_perf.config.experiment import Experiment
+from ddp_perf.config.common import Experiment
 from ddp_perf.core.case import Case, Fraction, Tolerances
 from ddp_perf.core.collective import (
     FLOAT32,

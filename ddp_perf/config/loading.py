@@ -11,15 +11,15 @@ import msgspec
 import yaml
 
 from ddp_perf.config.collectives import CollectivesSuite, check_collectives
-from ddp_perf.config.messages import did_you_mean, explain
+from ddp_perf.config.constraints import check_options
+from ddp_perf.config.error_text import explain
 from ddp_perf.config.overrides import Overrides, apply_overrides
-from ddp_perf.config.refusals import check_options
 from ddp_perf.config.suite import AnySuite, Suite, cases_of
-from ddp_perf.config.target import check_target
+from ddp_perf.config.user_workload import check_target
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
 from ddp_perf.core.models import MODELS
-from ddp_perf.errors import ConfigError
+from ddp_perf.errors import ConfigError, did_you_mean
 
 _MERGE_KEY = "tag:yaml.org,2002:merge"  # `<<`, which may stand several times
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

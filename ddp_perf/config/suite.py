@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ddp_perf.config.collectives import CollectivesSuite, collective_cases
-from ddp_perf.config.experiment import Count, Experiment
+from ddp_perf.config.common import Count, Experiment
 from ddp_perf.core.case import Case, Scalar, Tolerances
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import (

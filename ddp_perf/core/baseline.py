@@ -8,8 +8,8 @@ import msgspec
 
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.launch import Structure
 from ddp_perf.core.published import PublishedTable
-from ddp_perf.core.result import Structure
 
 SCHEMA_VERSION = 1
 REFERENCE_SESSIONS = 5  # set the level, then it is frozen: a rolling level would absorb drift

@@ -9,7 +9,7 @@ import msgspec
 from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import Decomposition
-from ddp_perf.core.result import LaunchFailure, LaunchResult
+from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.core.verdict import Verdict
 
 

@@ -68,3 +68,10 @@ def gated_metrics(case: Case) -> list[str]:
         if case.tolerances.of(metric.name) is not None
         and (metric is not EFFICIENCY or case.single is not None)
     ]
+
+
+_TITLES = {metric.name: metric.title for metric in METRICS}
+
+
+def metric_title(metric: str) -> str:
+    return _TITLES.get(metric, metric)

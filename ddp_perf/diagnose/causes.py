@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ddp_perf.core.explanation import Cause, CauseKind, Explanation, TermChange
-from ddp_perf.core.result import Structure
-from ddp_perf.stats.attribution import GROUPS, UNEXPLAINED, Attribution
+from ddp_perf.core.launch import Structure
+from ddp_perf.stats.step.attribution import GROUPS, UNEXPLAINED, Attribution
 
 _MACHINE_MOVED = 0.02  # of the control: less is its own noise
 _HALF = 0.5  # of a term's change: a cause that makes up as much takes it

@@ -12,7 +12,11 @@ from sqlalchemy import Connection, RowMapping, and_, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ddp_perf.core.case import Scalar
-from ddp_perf.core.history import (
+from ddp_perf.core.verdict import Verdict
+from ddp_perf.errors import HistoryError
+from ddp_perf.history.database import Database
+from ddp_perf.history.migrations import is_current, migrate
+from ddp_perf.history.records import (
     CaseRecord,
     Figure,
     Night,
@@ -21,10 +25,6 @@ from ddp_perf.core.history import (
     SessionRecord,
     StoredCase,
 )
-from ddp_perf.core.verdict import Verdict
-from ddp_perf.errors import HistoryError
-from ddp_perf.history.database import Database
-from ddp_perf.history.migrations import is_current, migrate
 from ddp_perf.history.tables import CASES, FIGURES, SESSIONS
 
 PATIENCE_S = 30.0

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.models import PACKAGES
-from ddp_perf.core.result import LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.scratch import ScratchDirectory
 from ddp_perf.launch.server_process import ServerLostError, ServerProcess
-from ddp_perf.system.launch_platform import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
 
 
 class ForkserverLauncher:

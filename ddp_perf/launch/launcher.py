@@ -7,8 +7,7 @@ from typing import Protocol
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure, LaunchResult
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

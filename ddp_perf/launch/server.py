@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.pulse import Pulse
-from ddp_perf.system.parent_death import die_with_parent
-from ddp_perf.system.processes import thread_count
+from ddp_perf.system.host.parent_death import die_with_parent
+from ddp_perf.system.host.processes import thread_count
 
 _REQUEST = msgspec.json.Decoder(LaunchRequest)
 
@@ -33,7 +33,7 @@ def main(
     # A scheduler sends it to every process of a job: the driver decides what becomes of this one.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # These import torch: after the guard, it takes a second.
-    from ddp_perf.launch import supervise
+    from ddp_perf.launch.supervisor import supervise
     from ddp_perf.workloads.registry import find_builder
 
     runtime = _runtime()

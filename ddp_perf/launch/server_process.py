@@ -13,8 +13,7 @@ from pathlib import Path
 import msgspec
 
 import ddp_perf
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure, LaunchResult
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.pulse import Pulse, open_pulse_memory
@@ -134,7 +133,7 @@ class ServerProcess:
 
     def _state(self) -> str:
         # Here, since it cannot be imported on every system that reads results.
-        from ddp_perf.system.processes import describe_state, state_of
+        from ddp_perf.system.host.processes import describe_state, state_of
 
         return describe_state(state_of(self._process.pid))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddp_perf.core.result import LaunchResult
-from ddp_perf.stats.group_steps import group_steps
+from ddp_perf.core.launch import LaunchResult, group_steps
 
 
 class WorkerClock:

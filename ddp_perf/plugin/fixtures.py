@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ddp_perf.config.messages import did_you_mean
 from ddp_perf.core.case import Case
+from ddp_perf.errors import did_you_mean
 from ddp_perf.plugin.clock import WorkerClock
 from ddp_perf.plugin.measured import MeasuredCase, measured_case
 from ddp_perf.plugin.session import SESSION, DdpSession

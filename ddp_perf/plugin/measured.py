@@ -13,17 +13,17 @@ from ddp_perf.core.metric import EFFICIENCY, is_explained
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.explanation import explanation_lines
-from ddp_perf.report.figures import CaseFigures, case_figures, properties
-from ddp_perf.report.text import (
+from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.text import (
     describe_finding,
     describe_launch_failure,
     placement_lines,
     summary_block,
 )
+from ddp_perf.session.figures import CaseFigures, case_figures, properties
+from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.session.result import FAILING, SuiteResult
-from ddp_perf.session.utilisation import utilisation_of
-from ddp_perf.system.xid import find_xids
+from ddp_perf.system.gpu.xid import find_xids
 
 _SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)
 _UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
@@ -127,7 +127,9 @@ def measured_case(
     Skips where the machine is too small, with the count. Fails when a rank failed, when
     devices are missing that ``--ddp-expect-devices`` promised, and under xdist.
     """
-    from ddp_perf.report.advice import advice_lines  # numpy, which collection need not pay for
+    from ddp_perf.report.terminal.step_terms import (
+        advice_lines,  # numpy, which collection need not pay for
+    )
 
     _refuse_a_crowd(node.config)
     _check_machine(ddp, case)

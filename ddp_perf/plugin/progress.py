@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ddp_perf.core.duration import describe_duration
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure
-from ddp_perf.session.run import LaunchOutcome
-from ddp_perf.stats.group_steps import group_steps
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, group_steps
+from ddp_perf.render.units import describe_duration
+from ddp_perf.session.measure.run import LaunchOutcome
 
 if TYPE_CHECKING:
     import rich.progress

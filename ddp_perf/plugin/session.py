@@ -17,16 +17,15 @@ from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.plugin.history import HistoryLog
 from ddp_perf.plugin.options import Options
+from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
-from ddp_perf.plugin.report import ReportWriter
-from ddp_perf.report.results import write_results
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
-from ddp_perf.system.launch_platform import check_can_launch
+from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.host.termination import sigterm_calls
 from ddp_perf.system.lease import machine_lease
-from ddp_perf.system.termination import sigterm_calls
 from ddp_perf.workloads.corpus import check_texts
 
 _LEASE_PATIENCE_S = 600
@@ -151,8 +150,8 @@ class DdpSession:
 
     def _measure(self, suite: str, cases: Sequence[Case]) -> SuiteResult:
         # Here, since judging needs scipy: a third of a second that collection need not pay.
-        from ddp_perf.session.suite import SuiteRequest, run_suite
-        from ddp_perf.stats.budget import alpha_per_metric
+        from ddp_perf.session.measure.suite import SuiteRequest, run_suite
+        from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 
         if self._launcher is None:
             self._resources.enter_context(

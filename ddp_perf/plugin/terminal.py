@@ -25,9 +25,9 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     # Here, since they need rich: collection need not pay for it.
-    from ddp_perf.report.decomposition import decomposition_table
-    from ddp_perf.report.profiles import profiles_text
-    from ddp_perf.report.table import headline, suite_table
+    from ddp_perf.report.terminal.profiles import profiles_text
+    from ddp_perf.report.terminal.step_terms import decomposition_table
+    from ddp_perf.report.terminal.table import headline, suite_table
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:

@@ -11,14 +11,13 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.explanation import Explanation
+from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
-from ddp_perf.core.result import Unit
-from ddp_perf.report.explanation import cause_line
-from ddp_perf.report.figures import CaseFigures, case_figures
-from ddp_perf.report.text import describe_known
+from ddp_perf.report.terminal.explanation import cause_line
+from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.verdicts import Standing, is_expected, standing_of, worst
-from ddp_perf.session.costs import epoch_of
+from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.result import SuiteResult
 
 FAILED = "FAILED"  # a launch of it did

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.core.history import Night
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ResultsError
+from ddp_perf.history.analysis import newest_work
+from ddp_perf.history.records import Night
 from ddp_perf.history.store import HistoryStore
-from ddp_perf.report.selftest import SelftestFile
-from ddp_perf.session.history import newest_work
-from ddp_perf.session.power_curve import PowerCurve
+from ddp_perf.selftest.curve import PowerCurve
+from ddp_perf.selftest.text import SelftestFile
 from ddp_perf.session.result import SuiteResult
 
 SELFTEST = Path("artifacts/selftest/selftest.json")  # where `ddp-perf selftest` leaves it

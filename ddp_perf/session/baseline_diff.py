@@ -18,10 +18,10 @@ from ddp_perf.core.baseline import (
     Rebaseline,
 )
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.core.result import Structure
-from ddp_perf.session.comparability import changes
+from ddp_perf.session.gate.comparability import changes
 
 
 class LevelChange(msgspec.Struct, frozen=True, kw_only=True):

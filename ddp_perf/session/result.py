@@ -11,12 +11,12 @@ from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
+from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.result import LaunchResult
-from ddp_perf.core.trace import TraceAnalysis
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
-from ddp_perf.stats.link import LinkFit, LinkShift, Part
+from ddp_perf.stats.link.values import LinkFit, LinkShift, Part
+from ddp_perf.traces.values import TraceAnalysis
 
 
 class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from ddp_perf.core.launch import LaunchResult, group_steps
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
-from ddp_perf.core.result import LaunchResult
-from ddp_perf.stats.decomposition import decompose
-from ddp_perf.stats.group_steps import group_steps
+from ddp_perf.stats.step.decomposition import decompose
 
 
 def summarise(

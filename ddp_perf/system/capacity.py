@@ -9,8 +9,8 @@ import msgspec
 from ddp_perf.core.case import Case
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.models import PACKAGES
-from ddp_perf.system.gpus import accelerator_slug, find_gpus
-from ddp_perf.system.host import allowed_cores, cpu_name, cpu_slug
+from ddp_perf.system.gpu.gpus import accelerator_slug, find_gpus
+from ddp_perf.system.host.host import allowed_cores, cpu_name, cpu_slug
 
 _AMPERE = (8, 0)  # the first compute capability with bf16 and TF32 in hardware
 _NEEDS_AMPERE = ("bf16", "tf32")

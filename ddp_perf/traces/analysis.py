@@ -6,10 +6,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddp_perf.core.trace import (
-    RankTrace,
-    TraceAnalysis,
-)
 from ddp_perf.errors import TraceError
 from ddp_perf.traces.chrome import ChromeTrace, read_chrome_trace
 from ddp_perf.traces.skew import compare_ranks
@@ -17,6 +13,10 @@ from ddp_perf.traces.split import hta_split_of, split_of
 from ddp_perf.traces.steps import steps_of
 from ddp_perf.traces.timeline import Timeline, timeline_of
 from ddp_perf.traces.top import top_collectives, top_kernels
+from ddp_perf.traces.values import (
+    RankTrace,
+    TraceAnalysis,
+)
 
 SCHEMA_VERSION = 1
 _REMEDY = "profile with torch.profiler's activities CPU and CUDA"

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ddp_perf.core.trace import Message
 from ddp_perf.traces.chrome import TraceEvent, decode_args
+from ddp_perf.traces.values import Message
 
 _BYTES = {
     **dict.fromkeys(("double", "float64", "long", "int64", "longint"), 8),

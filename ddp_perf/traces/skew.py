@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from ddp_perf.core.trace import RankComparison, RankSkew
 from ddp_perf.traces.split import US
 from ddp_perf.traces.timeline import Timeline
+from ddp_perf.traces.values import RankComparison, RankSkew
 
 
 class _Call(msgspec.Struct, frozen=True):

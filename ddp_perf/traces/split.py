@@ -13,9 +13,9 @@ import re
 
 import numpy as np
 
-from ddp_perf.core.trace import HtaSplit, TimeSplit
 from ddp_perf.traces.intervals import Intervals, covered, merged, union
 from ddp_perf.traces.timeline import Timeline
+from ddp_perf.traces.values import HtaSplit, TimeSplit
 
 US = 1e-6  # seconds
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ddp_perf.core.trace import StepSplit
 from ddp_perf.traces.intervals import covered, merged
 from ddp_perf.traces.split import US
 from ddp_perf.traces.timeline import Timeline
+from ddp_perf.traces.values import StepSplit
 
 
 def steps_of(timeline: Timeline) -> tuple[StepSplit, ...]:

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ddp_perf.core.trace import Message
 from ddp_perf.traces.chrome import ChromeTrace, TraceEvent, decode_args
 from ddp_perf.traces.intervals import Floats, Intervals
 from ddp_perf.traces.kinds import (
@@ -27,6 +26,7 @@ from ddp_perf.traces.kinds import (
     step_number,
 )
 from ddp_perf.traces.messages import messages_of
+from ddp_perf.traces.values import Message
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ddp_perf.core.trace import CollectiveTotal, KernelTotal, Message
 from ddp_perf.traces.intervals import covered, merged
 from ddp_perf.traces.split import US
 from ddp_perf.traces.timeline import Timeline
+from ddp_perf.traces.values import CollectiveTotal, KernelTotal, Message
 
 TOP = 20
 

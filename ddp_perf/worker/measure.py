@@ -13,21 +13,20 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import Placement, RankResult
-from ddp_perf.system.rank_watch import RankWatch
+from ddp_perf.core.launch import LaunchRequest, Placement, RankResult
+from ddp_perf.system.watch.rank_watch import RankWatch
 from ddp_perf.torch_compat import numerics
-from ddp_perf.worker.clock import ThreadTimer, step_clock
-from ddp_perf.worker.collective import CollectiveSteps
-from ddp_perf.worker.control import control_times_s
-from ddp_perf.worker.graph import is_captured
 from ddp_perf.worker.heartbeat import Heartbeats, Phase
-from ddp_perf.worker.injection import Injected
-from ddp_perf.worker.pace import is_host_bound, waits_for_gpu
+from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.profile import profile_steps
-from ddp_perf.worker.steps import Steps
+from ddp_perf.worker.steps.collective import CollectiveSteps
+from ddp_perf.worker.steps.graph import is_captured
+from ddp_perf.worker.steps.protocol import Steps
+from ddp_perf.worker.timing.clock import ThreadTimer, step_clock
+from ddp_perf.worker.timing.control import control_times_s
+from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
+from ddp_perf.worker.timing.warm_up import warm_up
 from ddp_perf.worker.training import TrainingSteps
-from ddp_perf.worker.warm_up import warm_up
 
 
 def measure(

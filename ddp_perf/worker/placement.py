@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.result import Placement
+from ddp_perf.core.launch import Placement
 from ddp_perf.errors import LaunchError
-from ddp_perf.system.host import allowed_cores, cpu_name
-from ddp_perf.system.nvml import cores_near, keep_open, nvml_uuid
+from ddp_perf.system.gpu.nvml import cores_near, keep_open, nvml_uuid
+from ddp_perf.system.host.host import allowed_cores, cpu_name
 from ddp_perf.torch_compat import device_uuid
 
 

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from ddp_perf.core.profiling import Profiling
-from ddp_perf.worker.steps import Steps
+from ddp_perf.core.launch import Profiling
+from ddp_perf.worker.steps.protocol import Steps
 
 
 def profile_steps(

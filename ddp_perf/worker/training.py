@@ -6,15 +6,15 @@ import torch
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
-from ddp_perf.core.result import Structure
-from ddp_perf.worker.digest import parameter_digest
-from ddp_perf.worker.flops import FlopCounter
-from ddp_perf.worker.graph import is_captured
+from ddp_perf.core.launch import Structure
+from ddp_perf.worker.counted.digest import parameter_digest
+from ddp_perf.worker.counted.flops import FlopCounter
+from ddp_perf.worker.counted.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.worker.probe import probe
-from ddp_perf.worker.steps import StepFacts
-from ddp_perf.worker.structure import SETTLED_AFTER, count_structure, ddp_logging
-from ddp_perf.worker.trainer import Trainer
+from ddp_perf.worker.probe.probe import probe
+from ddp_perf.worker.steps.graph import is_captured
+from ddp_perf.worker.steps.protocol import StepFacts
+from ddp_perf.worker.steps.trainer import Trainer
 
 
 class TrainingSteps(Trainer):

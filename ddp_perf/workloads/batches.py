@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, default_collate
 
-from ddp_perf.system.parent_death import die_with_parent
+from ddp_perf.system.host.parent_death import die_with_parent
 from ddp_perf.workloads.workload import Batch, BuildContext
 
 _SHUFFLE_SEED = 0

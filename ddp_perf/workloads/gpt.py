@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ddp_perf.core.result import Unit
+from ddp_perf.core.launch import Unit
 from ddp_perf.workloads.batches import Synthetic, batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 

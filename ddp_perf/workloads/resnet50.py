@@ -12,7 +12,7 @@ from torch.nn import functional
 from transformers import ResNetConfig
 from transformers.models.resnet.modeling_resnet import ResNetForImageClassification
 
-from ddp_perf.core.result import Unit
+from ddp_perf.core.launch import Unit
 from ddp_perf.workloads.batches import Synthetic, batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 

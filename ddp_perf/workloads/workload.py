@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ddp_perf.core.data import DataOptions
-from ddp_perf.core.result import Unit
+from ddp_perf.core.launch import Unit
 
 Batch = tuple[torch.Tensor, ...]
 

@@ -12,8 +12,7 @@ import pytest
 
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure, LaunchResult
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.system.capacity import find_capacity
 from tests.correctness import training

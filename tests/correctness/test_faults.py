@@ -14,9 +14,8 @@ import msgspec
 import pytest
 
 from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure, LaunchResult
-from ddp_perf.system.gpus import find_gpus
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.system.gpu.gpus import find_gpus
 
 WORKLOADS = Path(__file__).parents[1] / "system" / "workloads"
 DEADLINE_S = {"cpu": 1, "gpu": 5}
@@ -24,7 +23,7 @@ DEADLINE_S = {"cpu": 1, "gpu": 5}
 _DRIVER = """
 import sys
 import msgspec
-from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.forkserver import ForkserverLauncher
 
 ForkserverLauncher().launch(msgspec.json.decode(sys.argv[1], type=LaunchRequest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.launch import LaunchResult
 from tests.correctness.training import launch, relative_error
 from tests.correctness.workloads.models import build_model, global_batch, loss_of, optimizer_of
 

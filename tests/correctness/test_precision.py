@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.launch import LaunchResult
 from tests.correctness.training import (
     LAYER_ROUNDINGS,
     UNIT_ROUNDOFF,

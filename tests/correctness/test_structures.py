@@ -10,9 +10,8 @@ import pytest
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchResult
-from ddp_perf.session.structure import compare_structure
+from ddp_perf.core.launch import LaunchRequest, LaunchResult
+from ddp_perf.session.gate.structure import compare_structure
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 import torch
 
-from ddp_perf.config.refusals import check_options
+from ddp_perf.config.constraints import check_options
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure, LaunchResult, Structure
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Structure
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.system.gpus import find_gpus
+from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.lease import gpu_lease
 from tests.correctness.workloads.models import (
     GLOBAL_BATCH,

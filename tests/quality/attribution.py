@@ -22,17 +22,16 @@ from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.explanation import Cause, Explanation
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.result import LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.report.results import read_results, write_results
-from ddp_perf.session.conditions import prevailing_disturbance
-from ddp_perf.session.environment import describe_environment
-from ddp_perf.session.explain import explain_case
+from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.gate.explanation import explain_case
+from ddp_perf.session.measure.environment import describe_environment
+from ddp_perf.session.measure.explainer import PROBE_STEPS
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.saving import new_sessions
-from ddp_perf.session.slower import PROBE_STEPS
+from ddp_perf.session.results_file import read_results, write_results
+from ddp_perf.session.store_baseline import new_sessions
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.lease import machine_lease

@@ -17,11 +17,9 @@ import msgspec
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.launch import LaunchRequest, LaunchResult, group_steps
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.stats.decomposition import decompose
-from ddp_perf.stats.group_steps import group_steps
+from ddp_perf.stats.step.decomposition import decompose
 from ddp_perf.system.lease import machine_lease
 
 LAUNCHES, STEPS, WARMUP = 11, 32, 4

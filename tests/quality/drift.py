@@ -24,8 +24,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from ddp_perf.stats.changes import CONFIRMING, cut
-from ddp_perf.stats.trend import find_trend
+from ddp_perf.history.segmentation import CONFIRMING, cut
+from ddp_perf.history.trend import find_trend
 from tests.quality.families import Floats
 
 SERIES, NIGHTS, STEP_AT = 200, 60, 40

@@ -15,13 +15,12 @@ import msgspec
 import numpy as np
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.session.series import Series, published_series
-from ddp_perf.stats.alpha_beta import Link
-from ddp_perf.stats.scaling.fit import fit_laws
-from ddp_perf.stats.scaling.laws import Law, alpha_beta_laws, amdahl, universal
-from ddp_perf.stats.scaling.points import UNTOLD_ERROR, ScalingPoint
-from ddp_perf.stats.scaling.shape import StepShape, ddp_shape, in_buckets, unknown_shape
-from ddp_perf.stats.topology import Topology, flat
+from ddp_perf.scaling.curves import Series, published_series
+from ddp_perf.scaling.fit import fit_laws
+from ddp_perf.scaling.laws import Law, alpha_beta_laws, amdahl, universal
+from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint
+from ddp_perf.scaling.shape import StepShape, ddp_shape, in_buckets, unknown_shape
+from ddp_perf.stats.link.model import Link, Topology, flat
 
 BASELINES = Path(__file__).parents[2] / "baselines"
 ONE_LINK = flat(Link(latency_s=1.0, bytes_per_s=1.0))

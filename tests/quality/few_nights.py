@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ddp_perf.core.verdict import NightPrior, Outcome
-from ddp_perf.stats.budget import alpha_per_metric
-from ddp_perf.stats.judge import judge_launches
-from ddp_perf.stats.machine_prior import CaseNights, machine_prior
+from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.judge import judge_launches
+from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
 from tests.quality.families import LAUNCHES, Floats
 
 TOLERANCE = 0.02

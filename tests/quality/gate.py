@@ -23,8 +23,8 @@ import numpy as np
 from scipy import stats
 
 from ddp_perf.core.verdict import NightPrior, Outcome
-from ddp_perf.stats.judge import judge_launches
-from ddp_perf.stats.machine_prior import CaseNights, machine_prior
+from ddp_perf.stats.rule.judge import judge_launches
+from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
 from tests.quality.families import FAMILIES, Family, Trial
 from tests.quality.few_nights import drift_found, moderation
 from tests.quality.looks import LOOKS_TITLE, looks_tasks, several_looks

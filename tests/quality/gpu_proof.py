@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from ddp_perf.report.results import read_results
-from ddp_perf.system.gpus import find_gpus
+from ddp_perf.session.results_file import read_results
+from ddp_perf.system.gpu.gpus import find_gpus
 from tests.quality.gpu_proof_runner import PYTHON, Proof, ProofRunner, Reading
 from tests.quality.slow_downs import SlowDown
 

@@ -24,8 +24,8 @@ import msgspec
 from ddp_perf.core.gpu import Gpu
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.system.files import replace_file
-from ddp_perf.system.host import current_commit
-from ddp_perf.system.parent_death import die_with_parent
+from ddp_perf.system.host.host import current_commit
+from ddp_perf.system.host.parent_death import die_with_parent
 
 PYTHON = sys.executable
 _GRACE_S = 20.0  # to end its ranks and keep what was measured, after its time is up

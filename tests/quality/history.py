@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.history import CaseRecord, Figure, SessionInfo, SessionRecord
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.history.records import CaseRecord, Figure, SessionInfo, SessionRecord
 from ddp_perf.history.store import TOGETHER, HistoryStore, batches
-from ddp_perf.stats.trend import find_trend
+from ddp_perf.history.trend import find_trend
 
 CASES, NIGHTS, LAUNCHES = 1000, 1000, 5
 TRENDS = 50

@@ -9,8 +9,7 @@ import sys
 import time
 
 from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.launch.forkserver import ForkserverLauncher
 
 PROBE_STEPS = 8  # as usual

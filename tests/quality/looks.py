@@ -9,8 +9,8 @@ import numpy as np
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.judge import judge_launches
-from ddp_perf.stats.looks import next_look, plan_looks
+from ddp_perf.stats.rule.judge import judge_launches
+from ddp_perf.stats.rule.looks import next_look, plan_looks
 from tests.quality.families import LAUNCHES, NIGHTS, Floats
 
 TOLERANCE, ALPHA = 0.02, 0.001

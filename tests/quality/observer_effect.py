@@ -23,7 +23,7 @@ from ddp_perf.torch_compat import broadcast_buffers_argument
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import timed_steps
 from ddp_perf.worker.placement import place
-from ddp_perf.worker.trainer import Trainer
+from ddp_perf.worker.steps.trainer import Trainer
 
 PAIRS = 10
 STEPS = 40  # of each loop in a pair

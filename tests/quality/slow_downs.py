@@ -24,10 +24,8 @@ from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import Collective, LaunchResult
+from ddp_perf.core.launch import Collective, LaunchRequest, LaunchResult, group_steps
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.stats.group_steps import group_steps
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.lease import machine_lease

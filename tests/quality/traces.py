@@ -23,7 +23,7 @@ _OURS = """
 import json, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from ddp_perf.report.traces import trace_json
+from ddp_perf.traces.text import trace_json
 from ddp_perf.traces.analysis import (analyse_traces)
 begin = time.perf_counter(), time.process_time()
 analysis = analyse_traces([Path(sys.argv[1])])

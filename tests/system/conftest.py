@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 # pytester forgets what a run in this process imported, and numpy refuses to come twice.
-import ddp_perf.session.suite  # noqa: F401
+import ddp_perf.session.measure.suite  # noqa: F401
 from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.forkserver import ForkserverLauncher
 
 WORKLOADS = Path(__file__).parent / "workloads"

@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ddp_perf.core.collective import CollectiveKind
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import LaunchFailure, LaunchResult, Unit
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Unit
 from tests.builders import make_collectives
 from tests.projects import make_project
 

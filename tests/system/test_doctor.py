@@ -8,8 +8,8 @@ import torch
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.system.gpus import find_gpus
-from ddp_perf.system.host import allowed_cores
+from ddp_perf.system.gpu.gpus import find_gpus
+from ddp_perf.system.host.host import allowed_cores
 
 
 def test_this_machine_is_shown_with_what_it_can_gate():

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.report.results import write_results
+from ddp_perf.session.results_file import write_results
 from tests.builders import (
     make_case,
     make_cases,

@@ -20,7 +20,7 @@ KILLED_AFTER = 30
 
 WRITER = f"""
 import sys
-from ddp_perf.core.history import SessionRecord
+from ddp_perf.history.records import SessionRecord
 from ddp_perf.history.store import HistoryStore
 from tests.builders import make_case
 from tests.nights import make_night

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.core.result import Collective, LaunchFailure, LaunchResult
-from ddp_perf.system.processes import state_of
+from ddp_perf.core.launch import Collective, LaunchFailure, LaunchResult
+from ddp_perf.system.host.processes import state_of
 
 SETTLED = 3  # first steps, in which DDP rebuilds its buckets
 MANY_BUCKETS = {"ddp": {"bucket_cap_mb": 0.001}}

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.core.result import Collective, LaunchFailure, LaunchResult
+from ddp_perf.core.launch import Collective, LaunchFailure, LaunchResult
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from tests.builders import make_case
@@ -57,7 +57,7 @@ def test_a_launch_measures_every_rank(launcher, request_of):
 @contextlib.contextmanager
 def _busy_neighbours(cores):
     """Three processes on each of the cores that want it all the time."""
-    command = [sys.executable, "-m", "ddp_perf.worker.hog", str(os.getpid())]
+    command = [sys.executable, "-m", "ddp_perf.worker.injection.hog", str(os.getpid())]
     with contextlib.ExitStack() as stack:
         for core in [*cores] * 3:
             process = subprocess.Popen(command, stdout=subprocess.PIPE)

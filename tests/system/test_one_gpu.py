@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.strategy import PostLocalSgdHook, PowerSgdHook
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.forkserver import ForkserverLauncher

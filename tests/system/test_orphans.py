@@ -20,7 +20,7 @@ import sys
 import msgspec
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.launch import LaunchRequest
 
 suite = Suite(suite="orphans", tier="cpu", workload="lingering:build",
               model={"state": sys.argv[1], "pids": sys.argv[2]},

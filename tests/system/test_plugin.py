@@ -129,7 +129,7 @@ def test_a_case_without_a_baseline_is_red_and_names_the_remedy(project):
 
 @pytest.mark.parametrize("text", ["{", '{"schema_version": 99}', "[]"])
 def test_a_broken_baseline_is_refused_before_anything_is_launched(project, text):
-    from ddp_perf.system.host import cpu_slug
+    from ddp_perf.system.host.host import cpu_slug
 
     path = project.path / "baselines" / f"{cpu_slug()}.json"
     path.write_text(text)
@@ -190,7 +190,7 @@ def test_a_results_file_that_cannot_be_written_fails_the_session(project, monkey
     def full(path, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ddp_perf.report.results.replace_file", full)
+    monkeypatch.setattr("ddp_perf.session.results_file.replace_file", full)
     result = project.runpytest(
         "-m", "cpu", "-k", "structure", "--save-baseline", "--ddp-json", "results.json"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.launch import LaunchResult
 
 
 @pytest.mark.skipif(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.strategy import Fp16Hook, HierarchicalHook
-from ddp_perf.stats.decomposition import decompose
+from ddp_perf.stats.step.decomposition import decompose
 
 WAIT_S = 0.02
 

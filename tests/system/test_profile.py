@@ -10,9 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.profiling import Profiling
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.launch import LaunchRequest, LaunchResult, Profiling
 from ddp_perf.traces.analysis import analyse_traces
 from tests.builders import make_case
 from tests.projects import TINY, make_project

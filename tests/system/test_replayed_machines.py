@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.system.gpus import find_gpus
+from ddp_perf.system.gpu.gpus import find_gpus
 from tests.builders import FakeLauncher, make_capacity, make_launch
 from tests.recordings import RecordedReader
 

@@ -15,8 +15,8 @@ import pytest
 from ddp_perf.plugin.reproduction import WORK
 from ddp_perf.report.directory import PAGE, write_report
 from ddp_perf.report.files.otava import otava_csv, otava_yaml
-from ddp_perf.report.results import write_results
 from ddp_perf.report.rows import night_of
+from ddp_perf.session.results_file import write_results
 from tests.builders import make_hostile_result
 from tests.projects import TINY, make_project
 from tests.reports import make_session, make_source

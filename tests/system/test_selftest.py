@@ -14,10 +14,10 @@ import pytest
 
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
-from ddp_perf.session.power_curve import Conclusion
-from ddp_perf.session.selftest import PERCENTS, SelftestRequest, measure, percent_of
-from ddp_perf.session.selftest_log import SelftestLog
-from ddp_perf.session.selftest_trials import power_curve
+from ddp_perf.selftest.curve import Conclusion
+from ddp_perf.selftest.launches import PERCENTS, SelftestRequest, measure, percent_of
+from ddp_perf.selftest.log import SelftestLog
+from ddp_perf.selftest.trials import power_curve
 from tests.builders import make_environment
 from tests.projects import REPOSITORY, TINY
 

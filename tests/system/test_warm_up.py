@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ddp_perf.core.result import LaunchResult
+from ddp_perf.core.launch import LaunchResult
 
 
 def test_every_rank_is_told_the_slowest_median_and_the_longest_window(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.decomposition import decomposition_table
-from ddp_perf.report.explanation import explanation_lines
-from ddp_perf.report.layout import NARROWEST, wrapped
+from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.report.rows import CaseRow, Night
-from ddp_perf.report.table import headline, suite_table
+from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
+from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.result import SuiteResult
 
 

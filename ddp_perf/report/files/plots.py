@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_perf.report.layout import short_names
+from ddp_perf.render.tables import short_names
 from ddp_perf.report.rows import CaseRow
 
 _FORMATS = ("png", "svg")

@@ -7,16 +7,15 @@ import itertools
 import jinja2
 from markupsafe import Markup
 
-from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric import STRUCTURE, metric_title
 from ddp_perf.report.html.columns import percent_text, ratio_text
-from ddp_perf.report.html.power_plot import legend, power_plot
+from ddp_perf.report.html.plots.power import legend, power_plot
+from ddp_perf.report.html.plots.terms import SHOWN
 from ddp_perf.report.html.sections import suite_section
-from ddp_perf.report.html.term_plot import SHOWN
 from ddp_perf.report.rows import Night
-from ddp_perf.report.selftest import conclusion_of
 from ddp_perf.report.source import ReportSource
-from ddp_perf.report.text import metric_title
 from ddp_perf.report.verdicts import Standing
+from ddp_perf.selftest.text import conclusion_of
 
 
 def report_html(source: ReportSource, night: Night) -> bytes:

@@ -10,31 +10,30 @@ from markupsafe import Markup
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.history import Night
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.report.advice import advice_lines
-from ddp_perf.report.decomposition import rank_lines
-from ddp_perf.report.doctor import topology_rows
-from ddp_perf.report.explanation import explanation_lines
+from ddp_perf.history.records import Night
+from ddp_perf.render.tables import short_names
 from ddp_perf.report.html.columns import Column, columns_of
-from ddp_perf.report.html.night_plot import night_plot
-from ddp_perf.report.html.scaling_plots import (
+from ddp_perf.report.html.plots.history import night_plot
+from ddp_perf.report.html.plots.scaling import (
     Series,
     efficiency_bars,
     epoch_bars,
     speedup_bars,
     throughput_plot,
 )
-from ddp_perf.report.html.step_plots import launch_boxes, rank_boxes, step_plot
-from ddp_perf.report.html.term_plot import Stack, term_plot
-from ddp_perf.report.layout import short_names
-from ddp_perf.report.links import link_lines, link_notes
-from ddp_perf.report.profiles import profiles_text
+from ddp_perf.report.html.plots.steps import launch_boxes, rank_boxes, step_plot
+from ddp_perf.report.html.plots.terms import Stack, term_plot
 from ddp_perf.report.rows import CaseRow
-from ddp_perf.report.table import headline
-from ddp_perf.report.text import describe_finding, describe_launch_failure
+from ddp_perf.report.terminal.doctor import topology_rows
+from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.links import link_lines, link_notes
+from ddp_perf.report.terminal.profiles import profiles_text
+from ddp_perf.report.terminal.step_terms import advice_lines, rank_lines
+from ddp_perf.report.terminal.table import headline
+from ddp_perf.report.terminal.text import describe_finding, describe_launch_failure
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.decomposition import typical
+from ddp_perf.stats.step.decomposition import typical
 
 _WIDTH = 100  # columns of a table that is shown as text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from ddp_perf.worker.hog import hogs
+from ddp_perf.worker.injection.hog import hogs
 from ddp_perf.workloads import mlp
 
 _neighbours = []  # busy until the rank ends

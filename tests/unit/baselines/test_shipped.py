@@ -10,8 +10,8 @@ import pytest
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
-from ddp_perf.stats.audit import audit_table
-from ddp_perf.system.gpus import accelerator_slug
+from ddp_perf.stats.audit.published import audit_table
+from ddp_perf.system.gpu.gpus import accelerator_slug
 from tests.builders import make_gpu_machine
 
 ROOT = Path(__file__).parents[3]

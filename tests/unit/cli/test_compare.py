@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_perf.cli.app import app
-from ddp_perf.core.conditions import RankConditions
-from ddp_perf.report.results import write_results
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.session.results_file import write_results
 from tests.builders import (
     make_cases,
     make_environment,

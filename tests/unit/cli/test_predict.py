@@ -13,7 +13,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
 from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.report.results import write_results
+from ddp_perf.session.results_file import write_results
 from tests.builders import (
     make_baseline,
     make_case_baseline,

@@ -24,7 +24,7 @@ from tests.builders import (
     make_session,
     make_structure,
 )
-from tests.unit.session.selftest_machine import Machine
+from tests.unit.selftest.selftest_machine import Machine
 
 SUITE = """
 suite: {name}

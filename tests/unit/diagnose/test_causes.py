@@ -6,9 +6,9 @@ import pytest
 
 from ddp_perf.core.decomposition import TERMS
 from ddp_perf.core.explanation import TermChange
-from ddp_perf.core.result import Collective
+from ddp_perf.core.launch import Collective
 from ddp_perf.diagnose.causes import Evidence, explain
-from ddp_perf.stats.attribution import attribute
+from ddp_perf.stats.step.attribution import attribute
 from tests.builders import make_structure
 
 JITTER = (1.0, 1.01, 0.99, 1.005, 0.995)

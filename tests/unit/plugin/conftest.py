@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 # pytester forgets what a run in this process imported, and numpy refuses to come twice.
-import ddp_perf.session.suite  # noqa: F401
+import ddp_perf.session.measure.suite  # noqa: F401
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
-from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.plugin import session as plugin_session
-from ddp_perf.report.results import read_results
+from ddp_perf.session.results_file import read_results
 from tests.builders import (
     FakeLauncher,
     make_baseline,

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from ddp_perf.core.conditions import RankConditions
+from ddp_perf.core.disturbance import RankConditions
 from tests.builders import (
     make_acknowledgement,
     make_capacity,

@@ -7,8 +7,7 @@ import argparse
 import pytest
 
 from ddp_perf.core.injection import Injection
-from ddp_perf.plugin.options import read_options
-from ddp_perf.plugin.values import (
+from ddp_perf.plugin.options import (
     parse_assignment,
     parse_count,
     parse_counts,
@@ -18,6 +17,7 @@ from ddp_perf.plugin.values import (
     parse_size,
     parse_slow_down,
     parse_whole,
+    read_options,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.report.results import read_results
+from ddp_perf.session.results_file import read_results
 from tests.builders import make_failure, make_launch, make_probe
 from tests.projects import TINY
 

@@ -10,10 +10,10 @@ import pytest
 
 from ddp_perf.errors import ResultsError
 from ddp_perf.report.directory import PAGE, write_report
-from ddp_perf.report.selftest import selftest_json
 from ddp_perf.report.source import curve_for
 from ddp_perf.report.verdicts import Standing
-from ddp_perf.session.selftest_trials import power_curve
+from ddp_perf.selftest.text import selftest_json
+from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
     make_case,
     make_collectives,
@@ -23,7 +23,7 @@ from tests.builders import (
     make_result,
 )
 from tests.reports import make_session, make_source
-from tests.unit.session.selftest_machine import Machine, make_request
+from tests.unit.selftest.selftest_machine import Machine, make_request
 
 TEXTS = {
     *(PAGE, "comprehensive_summary.csv", "summary_table.tex", "performance_report.txt"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
-from ddp_perf.core.result import Unit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.rows import FAILED, NOT_JUDGED, night_of
 from ddp_perf.report.verdicts import Standing

@@ -6,8 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ddp_perf.core.result import WarmUp
-from ddp_perf.stats.group_steps import group_steps
+from ddp_perf.core.launch import WarmUp, group_steps
 from ddp_perf.stats.summary import summarise, summarise_all
 from tests.builders import make_case, make_cases, make_launch, make_rank_result
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddp_perf.worker import measure, warm_up
+from ddp_perf.worker import measure
 from ddp_perf.worker.heartbeat import Heartbeats, Phase
+from ddp_perf.worker.timing import warm_up
 
 
 def beats(heartbeats):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ddp_perf.core.conditions import RankConditions
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.core.result import Numerics, Unit, WarmUp
-from ddp_perf.system.rank_watch import Watched
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import LaunchRequest, Numerics, Unit, WarmUp
+from ddp_perf.system.watch.rank_watch import Watched
 from ddp_perf.worker import measure
 from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.worker.steps import StepFacts
+from ddp_perf.worker.steps.protocol import StepFacts
 from tests.builders import make_case, make_placement
 
 CPU = torch.device("cpu")

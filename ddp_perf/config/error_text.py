@@ -1,0 +1,93 @@
+"""What is wrong with a suite file, in words: the field, the fault, the remedy."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from ddp_perf.errors import did_you_mean
+
+_REMEDIES = {
+    "workload": "write one of the suite's own, or module:function",
+    "suite": "use letters, digits, dot, dash and underscore",
+    "sizes": "write whole KiB, MiB or GiB, as in 64KiB",
+}
+
+
+def explain(error: msgspec.ValidationError, schema: Any, data: Any, prefix: str = "") -> str:
+    """msgspec's message, turned to ``field: what is wrong; remedy``.
+
+    ``schema`` is the type that ``data`` was to be converted to.
+    """
+    message, _, where = str(error).partition(" - at `")
+    field = where.rstrip("`").partition("$")[2].lstrip(".")
+    if where.startswith("key` in"):
+        return f"{field}: its names must be text; quote them"
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", message)
+    if unknown:
+        message = f"unknown field{did_you_mean(unknown[1], _field_names(schema, field))}"
+        field = f"{field}.{unknown[1]}" if field else unknown[1]
+    elif missing:
+        message = "required, but missing"
+        field = f"{field}.{missing[1]}" if field else missing[1]
+    elif message.startswith(("Invalid enum value", "Invalid value")):
+        choices = [str(choice) for choice in _choices(schema, field)]
+        given = re.sub(r"^Invalid (?:enum )?value '(.*)'$", r"\1", message)
+        message = f"{given!r} is none of {', '.join(choices)}{did_you_mean(given.lower(), choices)}"
+    elif "matching regex" in message:
+        message = _REMEDIES.get(_without_index(field), message)
+    elif field.endswith("[...]"):
+        field, message = _first_wrong_text(field.removesuffix("[...]"), data, message)
+    full = ".".join(part for part in (prefix, field) if part) or "the file"
+    return f"{full}: {message[0].lower()}{message[1:]}"
+
+
+def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:
+    """The entry of a table of texts that is none: ``OMP_NUM_THREADS: 2`` wants quotes."""
+    table = data.get(field) if isinstance(data, dict) else None
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if "expected `str`" in message.lower() and not isinstance(value, str):
+            return f"{field}.{name}", f"{value!r} is no text; quote it: '{value}'"
+    return field, message
+
+
+def _without_index(path: str) -> str:
+    """``sizes[0]`` → ``sizes``."""
+    return re.sub(r"\[.*?\]", "", path)
+
+
+def _structs_at(schema: Any, path: str) -> list[Any]:
+    """The struct at a dotted path; every one that it may be, where it is a choice."""
+    found = [schema]
+    for part in filter(None, _without_index(path).split(".")):
+        fields = [field for struct in found for field in msgspec.structs.fields(struct)]
+        found = [s for field in fields if field.name == part for s in _structs_in(field.type)]
+    return found
+
+
+def _structs_in(kind: Any) -> list[Any]:
+    """The structs within Annotated, lists and unions."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    return [struct for argument in get_args(kind) for struct in _structs_in(argument)]
+
+
+def _field_names(schema: Any, path: str) -> list[str]:
+    structs = _structs_at(schema, path)
+    return [field.name for struct in structs for field in msgspec.structs.fields(struct)]
+
+
+def _choices(schema: Any, path: str) -> tuple[Any, ...]:
+    """The values that a field takes: of a Literal, or the tags of a choice of structs."""
+    parent, _, name = _without_index(path).rpartition(".")
+    structs = _structs_at(schema, parent)
+    fields = {field.name: field.type for s in structs for field in msgspec.structs.fields(s)}
+    if name not in fields:
+        return tuple(struct.__struct_config__.tag for struct in structs)
+    kind = fields[name]
+    while get_origin(kind) is not Literal and get_args(kind):
+        kind = get_args(kind)[0]
+    return get_args(kind)

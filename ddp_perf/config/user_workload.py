@@ -1,0 +1,121 @@
+"""Whether a user's ``module:function`` exists and takes its arguments, without importing it:
+that would import torch. What the source does not tell gets the benefit of the doubt.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from ddp_perf.errors import ConfigError, did_you_mean
+
+_UNKNOWABLE = {"*", "__getattr__"}  # names by which a module may have any other
+
+
+def check_target(target: str, arguments: Iterable[str], import_paths: Sequence[str]) -> None:
+    """Raise ConfigError where ``target`` names no module, the module no such function, or the
+    function cannot be called with a context and ``arguments``.
+
+    ``import_paths`` is where ranks look first.
+    """
+    module, function = target.split(":")
+    spec = _find(module, import_paths)
+    if spec is None:
+        raise ConfigError(
+            f"workload: no module named {module!r}; it must be importable from where pytest runs"
+        )
+    if spec.loader is None or spec.origin is None:
+        raise ConfigError(f"workload: {module!r} is a folder of modules; name one of them")
+    if not spec.origin.endswith(".py"):
+        return
+    bound = list(_bindings(_parse(Path(spec.origin)).body))
+    names = {name for name, _ in bound}
+    if function not in names and not names & _UNKNOWABLE:
+        raise ConfigError(
+            f"workload: {module!r} defines no {function!r}{did_you_mean(function, names)}"
+        )
+    statements = [statement for name, statement in bound if name == function]
+    if len(statements) == 1:
+        _check_callable(target, statements[0], set(arguments))
+
+
+def _find(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
+    """``importlib.util.find_spec`` would import the parents of a submodule; this only looks."""
+    top, *rest = module.split(".")
+    try:
+        spec = PathFinder.find_spec(top, list(import_paths)) or importlib.util.find_spec(top)
+    except ValueError:  # `__main__`, or an empty name
+        return None
+    for name in rest:
+        if spec is None:
+            return None
+        # By its last name alone: the parents of a dotted one are looked up in sys.modules.
+        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations or []))
+    return spec
+
+
+def _parse(source: Path) -> ast.Module:
+    try:
+        return ast.parse(source.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        raise ConfigError(f"workload: {source}:{error.lineno}: {error.msg}") from None
+    except (ValueError, OSError) as error:  # a NUL byte, bytes that are no UTF-8, no permission
+        raise ConfigError(f"workload: {source} is not Python source: {error}") from None
+
+
+def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+    """Each name that a statement at the top level of a module may bind, with the statement."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement.name, statement
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name, statement) for alias in statement.names)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for node in (node for target in targets for node in ast.walk(target)):
+                if isinstance(node, ast.Name):
+                    yield node.id, statement
+        else:  # if, try, with, for: whatever their blocks bind
+            blocks = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
+            blocks += [handler.body for handler in getattr(statement, "handlers", [])]
+            for block in blocks:
+                yield from _bindings(block)
+
+
+def _check_callable(target: str, statement: ast.stmt, arguments: set[str]) -> None:
+    """The one statement that binds the target; a decorator may change what it binds."""
+    if isinstance(statement, ast.AsyncFunctionDef):
+        raise ConfigError(f"workload: {target} is a coroutine; make it a plain function")
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    if isinstance(value, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Set):
+        raise ConfigError(f"workload: {target} is no function")
+    if isinstance(statement, ast.FunctionDef) and not statement.decorator_list:
+        _check_signature(target, statement.args, arguments)
+
+
+def _check_signature(target: str, signature: ast.arguments, arguments: set[str]) -> None:
+    """``target(context, **arguments)``, as the ranks call it."""
+    positional = [*signature.posonlyargs, *signature.args]
+    if not positional and signature.vararg is None:
+        raise ConfigError(f"workload: {target} must take a BuildContext as its first argument")
+    by_name = [*signature.args, *signature.kwonlyargs]
+    if positional and positional[0] in by_name:
+        by_name.remove(positional[0])
+    names = {argument.arg for argument in by_name}
+    unknown = sorted(arguments - names)
+    if unknown and signature.kwarg is None:
+        raise ConfigError(
+            f"model.{unknown[0]}: {target} takes no such argument{did_you_mean(unknown[0], names)}"
+        )
+    needed = positional[1 : len(positional) - len(signature.defaults)]
+    needed += [
+        argument
+        for argument, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)
+        if default is None
+    ]
+    missing = [argument.arg for argument in needed if argument.arg not in arguments]
+    if missing:
+        raise ConfigError(f"model.{missing[0]}: required by {target}, but missing")

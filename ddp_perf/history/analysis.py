@@ -1,0 +1,70 @@
+"""What the nights of a case say, and between which commits and versions a change came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ddp_perf.history.records import Series, SessionInfo
+from ddp_perf.history.trend import Change, Trend, find_trend
+from ddp_perf.session.gate.comparability import changes
+
+
+class ChangeRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change, and the sessions that it came between."""
+
+    change: Change
+    before: SessionInfo  # the last one that was surely before it
+    after: SessionInfo  # the first one that was surely after it
+    versions: tuple[str, ...]  # of machine and software, that differ between the two
+
+    @property
+    def is_same_commit(self) -> bool:
+        commits = (self.before.environment.commit, self.after.environment.commit)
+        return None not in commits and commits[0] == commits[1]
+
+
+class CaseHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """A series and what was found in its sound nights."""
+
+    series: Series
+    trend: Trend | None  # None: there is no sound night
+    ranges: tuple[ChangeRange, ...] = ()
+
+
+def case_history(series: Series) -> CaseHistory:
+    """Steps, drifts and where they came from; disturbed nights and injections are left out."""
+    nights = series.sound()
+    if not nights:
+        return CaseHistory(series=series, trend=None)
+    trend = find_trend([night.figure.value for night in nights if night.figure.value is not None])
+    ranges = []
+    for change in trend.changes:
+        before, after = nights[change.earliest - 1].session, nights[change.latest].session
+        ranges.append(
+            ChangeRange(
+                change=change,
+                before=before,
+                after=after,
+                versions=tuple(changes(before.environment, after.environment)),
+            )
+        )
+    return CaseHistory(series=series, trend=trend, ranges=tuple(ranges))
+
+
+def newest_work(found: Iterable[Series]) -> list[Series]:
+    """Of each accelerator and case the work that was measured last: another work is another case.
+
+    Series without a night are left out.
+    """
+    newest: dict[tuple[str, str], Series] = {}
+    for series in found:
+        key = series.case.accelerator, series.case.case_id
+        if series.nights and (key not in newest or _last(series) > _last(newest[key])):
+            newest[key] = series
+    return list(newest.values())
+
+
+def _last(series: Series) -> str:
+    return series.nights[-1].session.date

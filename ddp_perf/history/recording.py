@@ -1,0 +1,75 @@
+"""A suite's result in the form that the history keeps."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from ddp_perf.core.baseline import CONTROL, Session
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import EFFICIENCY, METRICS, STRUCTURE, is_timed
+from ddp_perf.history.records import CaseRecord, Figure, SessionInfo, SessionRecord
+from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.store_baseline import new_sessions
+
+_KEPT = (*(metric.name for metric in METRICS), CONTROL)
+
+
+def record_of(result: SuiteResult) -> SessionRecord:
+    """Every case that was measured without a failed launch, whatever its verdicts."""
+    measured = new_sessions(result)
+    return SessionRecord(
+        info=SessionInfo(
+            suite=result.suite,
+            tier=result.tier,
+            date=result.date,
+            started=_first_launch(result),
+            environment=result.environment,
+            injections=result.injections,
+        ),
+        cases=tuple(
+            CaseRecord(
+                case_id=new.case.id,
+                work=new.case.work(),
+                figures=tuple(_figures(result, new.case.id, new.session)),
+            )
+            for new in measured
+        ),
+    )
+
+
+def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[Figure]:
+    for metric in _KEPT:
+        values, finding = session.values(metric), result.finding(case_id, metric)
+        if values:
+            yield _figure(metric, values, finding, _disturbance(result, case_id, metric))
+    if (finding := result.finding(case_id, STRUCTURE)) is not None:
+        yield _figure(STRUCTURE, [], finding, None)
+
+
+def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
+    """Found anew: a finding tells it only where there was a baseline to compare with."""
+    if not is_timed(metric):
+        return None
+    with_single = metric == EFFICIENCY.name
+    return prevailing_disturbance(case_id, result.measurements, with_single=with_single)
+
+
+def _figure(
+    metric: str, values: list[float], finding: Finding | None, disturbance: str | None
+) -> Figure:
+    return Figure(
+        metric=metric,
+        value=statistics.median(values) if values else None,
+        launches=tuple(values),
+        verdict=finding.verdict if finding else None,
+        baseline=finding.baseline if finding else None,
+        disturbance=disturbance,
+    )
+
+
+def _first_launch(result: SuiteResult) -> str:
+    """When it began; "" where none finished. It stays as it is while the session grows."""
+    started = [m.launches[0].started for m in result.measurements.values() if m.launches]
+    return started[0] if started else ""

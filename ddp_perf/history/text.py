@@ -1,0 +1,188 @@
+"""The history of cases as a person reads it, and as a program does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ddp_perf.core.metric import METRICS, metric_title
+from ddp_perf.history.analysis import CaseHistory, ChangeRange
+from ddp_perf.history.records import Night, Series, SessionInfo
+from ddp_perf.history.trend import Change
+from ddp_perf.render.tables import plain_table, rendered, wrapped
+
+_UNITS = {metric.name: metric.unit for metric in METRICS}
+
+
+def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
+    """One row a case: how many nights, where it stands, and its newest change."""
+    table = plain_table()
+    table.add_column("case", overflow="fold")
+    for heading in ("nights", "newest", "since the\nfirst", "last\nchange"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("on")
+    for history in histories:
+        table.add_row(history.series.case.case_id, *_overview_row(history))
+    moved = [h for h in histories if h.trend and h.trend.distance and h.trend.distance.slower]
+    lines = rendered(table, width)
+    lines += wrapped([f"slower than at first: {_since_first(history)}" for history in moved], width)
+    return "\n".join(lines)
+
+
+def case_text(history: CaseHistory, width: int) -> str:
+    """Every night with its verdict, then what was found in them."""
+    series, trend = history.series, history.trend
+    table = plain_table()
+    for heading in ("night", "commit"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column(unit_of(series.metric)[0], justify="right", no_wrap=True)
+    table.add_column("level", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("")
+    sound = series.sound()
+    level_of = dict(zip(map(id, sound), trend.levels if trend else (), strict=True))
+    starts = {id(sound[found.change.first]): found for found in history.ranges}
+    for night in series.nights:
+        verdict = night.figure.verdict
+        table.add_row(
+            night.session.date[:16].replace("T", " "),
+            (night.session.environment.commit or "unknown")[:12],
+            _shown(series.metric, night.figure.value),
+            _shown(series.metric, level_of.get(id(night))),
+            verdict.outcome.value if verdict else "–",
+            _remark(night, starts.get(id(night))),
+        )
+    lines = [_title(series), "", *rendered(table, width), ""]
+    lines += wrapped(list(_findings(history)), width)
+    return "\n".join(lines)
+
+
+def ranges_text(history: CaseHistory, width: int) -> str:
+    """Each change with the sessions, the commits and the versions that it came between."""
+    paragraphs = [_title(history.series)]
+    if not history.ranges:
+        paragraphs.append(f"no change in {_nights(len(history.series.sound()))}")
+    for found in history.ranges:
+        before, after = found.before, found.after
+        paragraphs += [
+            describe_change(found.change, _dates(found)),
+            f"  before: {_session(before)}",
+            f"  after: {_session(after)}",
+            f"  changed: {', '.join(found.versions) or 'no version that was noted'}",
+            f"  {_advice(found)}",
+        ]
+    return "\n".join(wrapped(paragraphs, width))
+
+
+def history_json(histories: Sequence[CaseHistory]) -> str:
+    """Series, trend and ranges, field by field."""
+    return msgspec.json.format(msgspec.json.encode(histories), indent=1).decode()
+
+
+def describe_change(change: Change, dates: str) -> str:
+    """One sentence: how much, how sure, when."""
+    low, high = change.interval
+    sure = f"(99 % interval {_percent(low)} to {_percent(high)})"
+    if change.is_drift:
+        nights = change.last - change.first + 1
+        return (
+            f"drift of {_percent(change.ratio)} {sure} over {nights} nights,"
+            f" {_percent(change.per_night, 2)} a night, {dates}"
+        )
+    return f"step of {_percent(change.ratio)} {sure}, {dates}"
+
+
+def unit_of(metric: str) -> tuple[str, float]:
+    """As it is shown, and how many of it are one of the unit it is kept in."""
+    unit = _UNITS[metric]
+    return ("ms", 1e3) if unit == "s" else (unit, 1.0)
+
+
+def _overview_row(history: CaseHistory) -> list[str]:
+    series, trend = history.series, history.trend
+    newest = series.nights[-1]
+    distance = trend.distance if trend else None
+    change = trend.changes[-1] if trend and trend.changes else None
+    return [
+        str(len(series.nights)),
+        _shown(series.metric, newest.figure.value, unit=True),
+        _percent(distance.ratio) if distance else "–",
+        _percent(change.ratio) if change else "–",
+        series.sound()[change.first].session.date[:10] if change else "",
+    ]
+
+
+def _findings(history: CaseHistory) -> Iterator[str]:
+    nights, trend = history.series.sound(), history.trend
+    if left_out := len(history.series.nights) - len(nights):
+        yield f"left out, for disturbed, INVALID or slowed on purpose: {_nights(left_out)}"
+    if trend is None:
+        return
+    yield f"nights differ by {100 * trend.night_sd:.2g} % around what was found"
+    for found in history.ranges:
+        yield describe_change(found.change, _dates(found))
+    if not history.ranges:
+        yield "no step and no drift"
+    if trend.distance is not None:
+        yield _since_first(history)
+
+
+def _nights(count: int) -> str:
+    return f"{count} night{'' if count == 1 else 's'}"
+
+
+def _since_first(history: CaseHistory) -> str:
+    assert history.trend is not None
+    distance = history.trend.distance
+    assert distance is not None
+    low, high = distance.interval
+    state = "slower" if distance.slower else "faster" if distance.faster else "no different"
+    return (
+        f"{history.series.case.case_id}: the newest two nights are {_percent(distance.ratio)}"
+        f" (99 % interval {_percent(low)} to {_percent(high)}) against the first"
+        f" {distance.reference_nights}: {state}"
+    )
+
+
+def _dates(found: ChangeRange) -> str:
+    first, last = found.before.date[:10], found.after.date[:10]
+    return f"between {first} and {last}"
+
+
+def _session(info: SessionInfo) -> str:
+    where = info.environment
+    return f"{info.date[:16].replace('T', ' ')} on {where.host}, commit {where.commit or 'unknown'}"
+
+
+def _advice(found: ChangeRange) -> str:
+    before, after = found.before.environment.commit, found.after.environment.commit
+    if before is None or after is None:
+        return "no commit was noted: run the suite from a git checkout"
+    if found.is_same_commit:
+        return f"both are of commit {before}: it is not the code"
+    return f"git bisect start {after} {before}"
+
+
+def _title(series: Series) -> str:
+    return f"{series.case.case_id} on {series.case.accelerator}: {metric_title(series.metric)}"
+
+
+def _remark(night: Night, found: ChangeRange | None) -> str:
+    if night.session.injections:
+        return f"slowed on purpose: {', '.join(night.session.injections)}"
+    if found is None:
+        return ""
+    return f"{'drift' if found.change.is_drift else 'step'} {_percent(found.change.ratio)}"
+
+
+def _shown(metric: str, value: float | None, *, unit: bool = False) -> str:
+    if value is None:
+        return "–"
+    name, scale = unit_of(metric)
+    text = f"{scale * value:.2f}" if name == "ms" else f"{scale * value:,.4g}"
+    return f"{text} {name}" if unit else text
+
+
+def _percent(ratio: float, digits: int = 1) -> str:
+    return f"{100 * (ratio - 1):+.{digits}f} %"

@@ -1,0 +1,186 @@
+"""Why a launch failed: which rank, what it did, and what it said last."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.launch import FailureKind, LaunchFailure, LaunchRequest
+from ddp_perf.launch.supervisor.flight_records import flight_records
+from ddp_perf.launch.supervisor.rank_process import RankProcess
+from ddp_perf.system.host.processes import describe_state, state_of
+from ddp_perf.worker.heartbeat import Phase, Progress
+from ddp_perf.worker.process import STACK_SIGNAL, RankError
+
+_PHASES = {
+    Phase.START: "before its first timed step",
+    Phase.WARM_UP: "while it warmed up, before its first timed step",
+    Phase.AFTER: "after the timed steps, while it looked into some more",
+}
+_STACKS_S = 0.5
+_OUTPUT_LINES = 20
+
+
+def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
+    """The rank that failed first. A rank that only lost its peer is a symptom."""
+    first = min((rank for rank in ranks if rank.failed), key=_order_of_failure)
+    kind, detail = _cause(first)
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind=kind,
+        rank=first.rank,
+        detail=detail,
+        traceback=first.report.traceback if isinstance(first.report, RankError) else "",
+        output=_output(first),
+    )
+
+
+def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
+    """Name the rank that the others wait for: a stopped one, else the one furthest behind.
+
+    None is named where several are equally far behind.
+    """
+    states = {rank.rank: state_of(rank.pid) for rank in ranks if rank.running}
+    behind = _behind(request.case.tier, [rank for rank in ranks if rank.running], states)
+    hung, *others = behind
+    if not others:
+        who = f"the process is {describe_state(states[hung.rank])}"
+    elif len(behind) == len(states):
+        who = "all ranks stopped there, so none is named"
+    else:
+        who = f"ranks {', '.join(str(rank.rank) for rank in behind)} stopped there, others later"
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind="hang",
+        rank=None if others else hung.rank,
+        detail=f"hung {_where(request.case, hung.progress)}: {who}",
+        output="" if others else _output(hung),
+        stacks=_stacks(ranks, states),
+        collectives=flight_records(_able(ranks, states), request.records),
+    )
+
+
+def _behind(
+    tier: Tier, running: Sequence[RankProcess], states: dict[int, str | None]
+) -> list[RankProcess]:
+    """Return the ranks that are the furthest behind, of the stopped ones where there are any.
+
+    Hosts of GPUs run ahead until their queues are full, each in another place of a step: only
+    whole steps tell them apart.
+    """
+    places = {
+        rank.rank: (
+            rank.progress.beats if tier == "cpu" else (rank.progress.phase, rank.progress.step or 0)
+        )
+        for rank in running
+    }
+    suspects = [rank for rank in running if states[rank.rank] == "T"] or running
+    last = min(places[rank.rank] for rank in suspects)
+    return [rank for rank in suspects if places[rank.rank] == last]
+
+
+def _where(case: Case, progress: Progress) -> str:
+    """Return where a rank was, with the number of its step where that is known."""
+    steps = case.schedule.steps
+    if progress.step is None:
+        return _PHASES[progress.phase]
+    step = f"step {min(max(progress.step, 1), steps)} of {steps}"
+    if progress.step == 0:
+        return f"before {step}"
+    if progress.phase is Phase.TIMED and case.tier == "gpu":
+        return f"as the host queued {step}, which the GPU may not have come to"
+    return f"in {step}"
+
+
+def check_agreement(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure | None:
+    """Return a failure where ranks that trained together hold other parameters than each other,
+    or share a GPU that the launch did not ask them to share; None where they agree.
+    """
+    digests = collections.Counter(rank.result.digest for rank in ranks)
+    devices = collections.Counter(rank.result.placement.device_id for rank in ranks)
+    own_gpus = request.case.tier == "gpu" and not request.shared_gpu
+    common, holders = digests.most_common(1)[0]
+    if len(digests) > 1:
+        # Of two ranks nobody can say which one is wrong.
+        odd = [rank.rank for rank in ranks if rank.result.digest != common]
+        culprit = odd[0] if holders > len(ranks) / 2 else None
+        detail = "parameters differ from the other ranks' after the last step"
+    elif own_gpus and len(devices) < len(ranks):
+        culprit = next(r.rank for r in ranks if devices[r.result.placement.device_id] > 1)
+        detail = (
+            "shares its GPU with another rank; give each rank one of its own"
+            " with CUDA_VISIBLE_DEVICES"
+        )
+    else:
+        return None
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind="disagreement",
+        rank=culprit,
+        detail=detail,
+    )
+
+
+def _order_of_failure(rank: RankProcess) -> tuple[bool, float]:
+    if isinstance(rank.report, RankError):
+        return rank.report.peer_lost, rank.report.at
+    return False, rank.ended_at or time.monotonic()
+
+
+def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
+    if isinstance(rank.report, RankError):
+        if rank.report.exit_code is not None:
+            return "exit", f"exited with code {rank.report.exit_code}"
+        return "exception", rank.report.detail
+    code = rank.exit_code
+    if code is None:
+        return "exit", "ended without a result, and the kernel has not cleared it away"
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = " (out of memory? the kernel's log says so)" if name == "SIGKILL" else ""
+        return "signal", f"killed by {name}{hint}"
+    return "exit", f"exited with code {code}" + ("" if code else " before it delivered a result")
+
+
+def _output(rank: RankProcess) -> str:
+    with contextlib.suppress(OSError):
+        lines = rank.files.output.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-_OUTPUT_LINES:])
+    return ""
+
+
+def _able(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> list[RankProcess]:
+    """Those that run, and are not stopped: they can still say something."""
+    return [rank for rank in ranks if rank.running and states[rank.rank] != "T"]
+
+
+def _stacks(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> dict[str, str]:
+    """Every running rank's Python stacks; a stopped process cannot show any."""
+    asked = _able(ranks, states)
+    for rank in asked:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rank.pid, STACK_SIGNAL)
+    end, before = time.monotonic() + _STACKS_S, [0] * len(asked)
+    while time.monotonic() < end:  # a signal handler writes the dump: nothing to wait on
+        time.sleep(0.01)
+        sizes = [rank.files.stacks.stat().st_size for rank in asked]
+        if all(sizes) and sizes == before:
+            break
+        before = sizes
+    stacks = {
+        f"rank {rank.rank}": rank.files.stacks.read_text(encoding="utf-8", errors="replace")
+        for rank in asked
+    }
+    stopped = [rank for rank in ranks if rank.running and rank not in asked]
+    return stacks | {
+        f"rank {rank.rank}": f"no stack: the process is {describe_state(states[rank.rank])}"
+        for rank in stopped
+    }

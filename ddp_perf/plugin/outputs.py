@@ -1,0 +1,143 @@
+"""``--ddp-report``: written when the session ends; a GitHub job is told of it, too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ddp_perf.errors import HistoryError, ResultsError
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.results_file import write_results
+
+
+class ReportWriter:
+    """The report of one pytest session; does nothing where none was asked for.
+
+    ``results``: the file that holds what was measured, whatever becomes of the report;
+    ``history``: the URL of the nights before.
+
+    What draws and renders is imported where it is needed: collection need not pay for it.
+    """
+
+    def __init__(
+        self, directory: Path | None, results: Path | None, history: str | None, root: Path
+    ) -> None:
+        self._directory = directory
+        self._results = results
+        self._history = history
+        self._root = root
+        self.lines: list[str] = []  # for the terminal
+        self.errors: list[str] = []  # what the session fails for
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._directory is not None
+
+    def write(
+        self,
+        suites: Sequence[SuiteResult],
+        *,
+        complete: bool,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """A report that cannot be written must not end the session: it fails it."""
+        if self._directory is None:
+            return
+        from ddp_perf.report.directory import PAGE, write_report
+        from ddp_perf.report.files.annotations import (
+            annotation_lines,
+            append_step_summary,
+            is_github,
+        )
+        from ddp_perf.report.files.markdown import summary_markdown
+        from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, nights_for
+
+        curve = None
+        try:
+            curve = curve_for(suites, self._root / SELFTEST)
+        except ResultsError as error:
+            self.errors.append(f"--ddp-report: without the self-test: {error}")
+        nights = {}
+        if self._history is not None and suites:
+            try:
+                nights = nights_for(suites, self._history)
+            except HistoryError as error:
+                self.errors.append(f"--ddp-report: without the history: {error}")
+        source = ReportSource(suites=tuple(suites), complete=complete, curve=curve, nights=nights)
+        try:
+            night = write_report(self._directory, source)
+        except ResultsError as error:
+            self.errors.append(
+                f"--ddp-report: {error}; what was measured is in {self._results}:"
+                f" ddp-perf report {self._results}"
+            )
+            return
+        if is_github(environ):
+            self.lines += annotation_lines(night)
+        try:
+            append_step_summary(summary_markdown(night), environ)
+        except OSError as error:
+            self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
+        self.lines.append(f"report: {self._directory / PAGE}")
+
+
+class HistoryLog:
+    """The history of one pytest session; does nothing where none was asked for.
+
+    What talks to databases is imported where it is needed: collection need not pay for it.
+    """
+
+    def __init__(self, url: str | None, root: Path) -> None:
+        self._url = url
+        self._root = root
+        self._refused: dict[str, SuiteResult] = {}
+        self._why = ""
+        self._appended = 0
+        self.name = ""
+        self.error: str | None = None  # what the session fails for
+
+    def check(self) -> None:
+        """Raises HistoryError where nothing could be appended: before anything is launched."""
+        if self._url is not None:
+            from ddp_perf.history.store import HistoryStore
+
+            with contextlib.closing(HistoryStore(self._url)) as store:
+                self.name = store.name
+                store.check_writable()
+
+    def append(self, result: SuiteResult) -> None:
+        """The suite as it is judged now. A store that fails must not end the measurement."""
+        if self._url is None:
+            return
+        from ddp_perf.history.recording import record_of
+        from ddp_perf.history.store import HistoryStore
+
+        try:
+            with contextlib.closing(HistoryStore(self._url)) as store:
+                store.append([record_of(result)])
+            self._refused.pop(result.suite, None)
+            self._appended += 1
+        except HistoryError as error:
+            self._refused[result.suite] = result
+            self._why = str(error)
+
+    def close(self) -> None:
+        """Write what the store did not take to a file of its own."""
+        if not self._refused:
+            return
+        results = list(self._refused.values())
+        stamp = "".join(filter(str.isalnum, results[0].date.partition("+")[0]))
+        path = self._root / "artifacts" / f"history-refused-{stamp}.json"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_results(path, results, complete=True)
+            kept = f"kept: ddp-perf history import {path} --history {self.name} appends it"
+        except OSError as error:
+            kept = f"not kept either: {path} cannot be written: {error.strerror}"
+        self.error = f"--ddp-history: {self._why}; what was measured is {kept}"
+
+    def summary(self) -> str | None:
+        """A line for the terminal; None where nothing was appended."""
+        return f"appended to the history {self.name}" if self._appended else None

@@ -1,0 +1,57 @@
+"""What an audit of baseline files found, for a person and for a program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+
+from ddp_perf.stats.audit.measured import CasesAudit
+from ddp_perf.stats.audit.published import TableAudit
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all files: their published tables, and their measured cases."""
+
+    tables: tuple[TableAudit, ...]
+    measured: tuple[CasesAudit, ...]
+
+    @property
+    def contradictions(self) -> int:
+        of_tables = sum(len(audit.contradictions) for audit in self.tables)
+        return of_tables + sum(len(audit.contradictions) for audit in self.measured)
+
+
+def audit_text(audit: Audit) -> str:
+    """Table by table: its source, then every contradiction with both figures. Then the measured
+    cases of each file.
+    """
+    lines = _of_tables(audit.tables)
+    for measured in audit.measured:
+        lines.append(f"{measured.file}: {_count(measured.cases, 'measured case')}")
+        lines += [f"  {found}" for found in measured.contradictions]
+    rows = sum(len(table.table.rows) for table in audit.tables)
+    cases = sum(measured.cases for measured in audit.measured)
+    counts = [(len(audit.tables), "table"), (rows, "row"), (cases, "measured case")]
+    counted = ", ".join(itertools.starmap(_count, counts))
+    return "\n".join([*lines, f"{counted}: {_count(audit.contradictions, 'contradiction')}"])
+
+
+def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
+    lines = []
+    for audit in audits:
+        table = audit.table
+        kind = "modelled" if table.modelled else "published"
+        lines.append(f"{audit.file}: {table.name} ({kind}: {table.document}; {table.where})")
+        lines += [f"  {found}" for found in audit.contradictions]
+    return lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def audit_json(audit: Audit) -> str:
+    """The same, field by field."""
+    return msgspec.json.format(msgspec.json.encode(audit), indent=1).decode()

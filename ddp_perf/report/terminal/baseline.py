@@ -1,0 +1,113 @@
+"""Baseline files as a person reads them: what they hold, what changed, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
+from ddp_perf.core.metric import STEP_TIME, metric_title
+from ddp_perf.render.tables import plain_table, rendered, wrapped
+from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff, level_of
+
+
+def list_text(baselines: Sequence[Baseline], width: int) -> str:
+    """One row a file."""
+    table = plain_table()
+    table.add_column("accelerator", overflow="fold")
+    for heading in ("cases", "sessions", "newest", "published\nfigures", "acknow-\nledged"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for baseline in baselines:
+        sessions = [session for case in baseline.cases.values() for session in case.sessions]
+        table.add_row(
+            baseline.accelerator,
+            str(len(baseline.cases)),
+            str(len(sessions)),
+            max((session.date[:10] for session in sessions), default="–"),
+            str(sum(len(published.rows) for published in baseline.published)),
+            str(len(baseline.acknowledged)),
+        )
+    return "\n".join(rendered(table, width))
+
+
+def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int) -> str:
+    """One row a case: its nights, its level, and how far that is from the first one saved."""
+    table = plain_table()
+    table.add_column("case", overflow="fold")
+    for heading in ("sessions", "newest", "step ms", "since the\nfirst"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for case_id, case in cases.items():
+        level, first = level_of(case, STEP_TIME.name), case.first.get(STEP_TIME.name)
+        table.add_row(
+            case_id,
+            str(len(case.sessions)),
+            case.sessions[-1].date[:10] if case.sessions else "–",
+            f"{1e3 * level:.2f}" if level else "–",
+            _percent(level / first) if level and first else "–",
+        )
+    said = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
+    return "\n".join([*rendered(table, width), *wrapped(said, width)])
+
+
+def log_text(baselines: Sequence[Baseline], width: int) -> str:
+    """Every accepted change of level, oldest first."""
+    entries = [
+        (entry, case_id, baseline.accelerator)
+        for baseline in baselines
+        for case_id, case in baseline.cases.items()
+        for entry in case.log
+    ]
+    entries.sort(key=lambda found: found[0].date)
+    lines = [
+        f"{entry.date[:10]} {case_id} on {accelerator}: {_percent(entry.ratio)} at commit"
+        f" {entry.commit or 'unknown'}: {entry.reason}"
+        for entry, case_id, accelerator in entries
+    ]
+    return "\n".join(wrapped(lines or ["no level was ever replaced"], width))
+
+
+def diff_text(diff: BaselineDiff, width: int) -> str:
+    """Case by case, worst first where a level moved."""
+    lines = []
+    if diff.accelerators[0] != diff.accelerators[1]:
+        lines.append(f"of two machines: {' and '.join(diff.accelerators)}")
+    for case in sorted(diff.cases, key=_worst_first):
+        lines += [f"{case.case_id}: {case.kind}", *(f"  {line}" for line in _case(case))]
+    for table in diff.published:
+        lines += [f"{table.name} ({table.document}): {table.kind}", *_table(table)]
+    lines += [f"acknowledged: {describe_acknowledgement(a)}" for a in diff.acknowledged]
+    lines += [f"no longer acknowledged: {describe_acknowledgement(a)}" for a in diff.withdrawn]
+    return "\n".join(wrapped(lines or ["no difference"], width))
+
+
+def describe_acknowledgement(said: Acknowledgement) -> str:
+    """One line."""
+    return f'{metric_title(said.metric)} of {said.case} until {said.until}: "{said.reason}"'
+
+
+def _case(case: CaseDiff) -> Iterator[str]:
+    for level in case.levels:
+        title = metric_title(level.metric)
+        yield f"{title} {level.old:.6g} → {level.new:.6g} ({_percent(level.ratio)})"
+    if case.work:
+        yield f"other work: {', '.join(case.work)}"
+    if case.structure:
+        yield f"other structure: {', '.join(case.structure)}"
+    yield from case.fields
+    if case.sessions[0] != case.sessions[1]:
+        yield f"sessions {case.sessions[0]} → {case.sessions[1]}"
+    if case.environment:
+        yield f"newest session: {', '.join(case.environment)}"
+    for entry in case.log:
+        yield f"accepted on {entry.date[:10]}, {_percent(entry.ratio)}: {entry.reason}"
+
+
+def _table(table: TableDiff) -> Iterator[str]:
+    return (f"  {line}" for line in (*table.fields, *table.rows))
+
+
+def _worst_first(case: CaseDiff) -> tuple[float, str]:
+    return -max((level.ratio for level in case.levels), default=0.0), case.case_id
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"

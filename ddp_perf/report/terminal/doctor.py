@@ -1,0 +1,201 @@
+"""What ``ddp-perf doctor`` found: what is here, what can be gated with it, what would spoil it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
+from ddp_perf.launch.launcher import Runtime
+from ddp_perf.system.checks import Spoiler
+from ddp_perf.system.gpu.gpus import accelerator_slug
+from ddp_perf.system.gpu.torch_builds import misfit
+from ddp_perf.system.host.host_state import HostState
+
+_GIB = 2**30
+_LEGEND = (
+    "NV#: so many NVLinks; PIX, PXB: PCIe switches; PHB: a host bridge; NODE: bridges of a NUMA"
+    " node; SYS: between NUMA nodes"
+)
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """As JSON: ``machine`` and ``health`` are what a test can replay."""
+
+    host: HostState
+    machine: GpuMachine
+    health: tuple[GpuHealth, ...]
+    cuda_visible_devices: str | None
+    runtime: Runtime | None  # None: no rank could be started
+    abilities: tuple[str, ...]
+    spoilers: tuple[Spoiler, ...]
+
+
+def abilities(machine: GpuMachine, host: HostState, runtime: Runtime | None) -> Iterator[str]:
+    """What this machine can and cannot gate, tier by tier."""
+    obstacle = _gpu_obstacle(machine, runtime)
+    if obstacle is not None:
+        yield f"gpu: nothing, for {obstacle}"
+    else:
+        over = f" over {machine.interconnect}" if machine.interconnect else ""
+        file = f"baselines/{accelerator_slug(machine)}.json"
+        yield f"gpu: {_ranks(len(machine.gpus))}{over}, against {file}"
+        if len(machine.gpus) == 1:
+            yield "gpu: no DDP, no scaling and no collectives, which need two GPUs"
+    if runtime is None:
+        yield "cpu: nothing, for no rank can be started"
+        return
+    count = len(host.cores)
+    yield (
+        f"cpu: {_ranks(count)}, a core each, over gloo: structure and numerics exactly; times where"
+        " nothing else runs, to a tolerance of 10 % and more"
+    )
+    if count == 1:
+        yield "cpu: no scaling, which needs two cores"
+
+
+def _gpu_obstacle(machine: GpuMachine, runtime: Runtime | None) -> str | None:
+    """Why nothing can run on GPUs here; None where something can."""
+    if not machine.gpus:
+        hidden = "CUDA_VISIBLE_DEVICES shows none" if machine.driver else "no driver is loaded"
+        return f"no GPU is visible ({machine.problem or hidden})"
+    if runtime is None:
+        return "no rank can be started"
+    if runtime.lacking is not None:
+        return f"torch {runtime.torch} is built without {runtime.lacking}"
+    return misfit(runtime.cuda, machine)
+
+
+def torch_spoilers(runtime: Runtime, machine: GpuMachine) -> Iterator[Spoiler]:
+    """Yield what keeps this torch from the machine's GPUs."""
+    if runtime.lacking is not None:
+        what = f"torch {runtime.torch} is built without {runtime.lacking}"
+        yield Spoiler(what=what, remedy="install a CUDA build (pytorch.org/get-started)")
+    elif (reason := misfit(runtime.cuda, machine)) is not None:
+        what, _, remedy = reason.partition(": ")
+        yield Spoiler(what=what, remedy=remedy)
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """The tables, then what can be gated, then what would spoil it."""
+    host, machine = diagnosis.host, diagnosis.machine
+    lines = [f"host     {host.name}: {host.cpu}, cores {_ranges(host.cores)}"]
+    if diagnosis.runtime is not None:
+        lines.append(f"torch    {_versions(diagnosis.runtime, machine)}")
+    if machine.gpus:
+        mask = diagnosis.cuda_visible_devices
+        lines.append(f"visible  CUDA_VISIBLE_DEVICES={'unset' if mask is None else mask}")
+        lines += ["", *_columns(_gpu_rows(machine.gpus, diagnosis.health))]
+    if len(machine.gpus) > 1:
+        lines += ["", *_columns(topology_rows(machine)), _LEGEND]
+    lines += ["", "can gate", *(f"  {ability}" for ability in diagnosis.abilities)]
+    if diagnosis.spoilers:
+        lines += ["", "would spoil a measurement"]
+        for spoiler in diagnosis.spoilers:
+            lines += [f"  {spoiler.what}", f"    → {spoiler.remedy}"]
+    else:
+        lines += ["", "nothing here would spoil a measurement"]
+    return "\n".join(lines)
+
+
+def diagnosis_json(diagnosis: Diagnosis) -> str:
+    """The same, field by field."""
+    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode()
+
+
+def topology_rows(machine: GpuMachine) -> list[list[str]]:
+    """As ``nvidia-smi topo -m`` shows it, in the order in which ranks take the GPUs."""
+    names = [f"GPU{gpu.index}" for gpu in machine.gpus]
+    rows = [["", *names, "cores", "NUMA node"]]
+    for name, gpu in zip(names, machine.gpus, strict=True):
+        links = ["X" if gpu is other else machine.link(gpu, other).name for other in machine.gpus]
+        rows.append([name, *links, _ranges(gpu.cores), _or_dash(gpu.numa_node)])
+    return rows
+
+
+def _gpu_rows(gpus: Sequence[Gpu], health: Sequence[GpuHealth]) -> list[list[str]]:
+    now = {one.uuid: one for one in health}
+    rows = [
+        ["", "model", "memory", "power limit", "SM clock", "PCIe", "persistent", "ECC", "now"],
+    ]
+    for rank, gpu in enumerate(gpus):
+        rows.append(
+            [
+                f"cuda:{rank}",
+                gpu.name,
+                _or_dash(gpu.memory and f"{gpu.memory / _GIB:.0f} GiB"),
+                _of_most(gpu.power_limit_w, gpu.power_default_w, "W"),
+                _of_most(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz"),
+                _pcie(gpu),
+                _on_or_off(gpu.persistence),
+                _on_or_off(gpu.ecc),
+                _now(now.get(gpu.uuid, GpuHealth(uuid=gpu.uuid))),
+            ]
+        )
+    return rows
+
+
+def _now(health: GpuHealth) -> str:
+    figures = [
+        None if health.temperature_c is None else f"{health.temperature_c} °C",
+        None if health.power_w is None else f"{health.power_w:.0f} W",
+    ]
+    return " ".join(filter(None, figures)) or "–"
+
+
+def _of_most(value: float | None, most: float | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.0f} {unit}" if most is None else f"{value:.0f}/{most:.0f} {unit}"
+
+
+def _pcie(gpu: Gpu) -> str:
+    if gpu.pcie_generation_max is None or gpu.pcie_width_max is None:
+        return "–"
+    return f"{gpu.pcie_generation_max} x{gpu.pcie_width_max}"
+
+
+def _versions(runtime: Runtime, machine: GpuMachine) -> str:
+    versions = {
+        "CUDA": runtime.cuda,
+        "cuDNN": runtime.cudnn,
+        "NCCL": runtime.nccl,
+        "driver": machine.driver,
+        "driver's CUDA": machine.cuda_driver,
+        "Python": runtime.python,
+    }
+    known = [f"{name} {version}" for name, version in versions.items() if version]
+    return ", ".join([runtime.torch, *known])
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Left-aligned, two blanks apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``0-3,8``, as the kernel writes a list of cores."""
+    parts: list[tuple[int, int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1] = parts[-1][0], number
+        else:
+            parts.append((number, number))
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts) or "–"
+
+
+def _on_or_off(value: bool | None) -> str:
+    return "–" if value is None else "on" if value else "off"
+
+
+def _or_dash(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def _ranks(count: int) -> str:
+    return "one rank" if count == 1 else f"up to {count} ranks"

@@ -1,0 +1,41 @@
+"""Notes on what sets the pace of steps: the host, or what slowed them on purpose."""
+
+from __future__ import annotations
+
+import statistics
+
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.render.tables import short_names
+from ddp_perf.session.result import SuiteResult
+
+
+def pace_notes(result: SuiteResult) -> list[str]:
+    """Return a line on steps that are bound by the host, and one on what compute:N% came to;
+    neither where there is nothing to say.
+    """
+    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    bound = [names[id_] for id_, each in result.measurements.items() if _is_host_bound(each)]
+    slowed = {names[id_]: _slowdown(each) for id_, each in result.measurements.items()}
+    measured = [f"{name} {share:+.1%}" for name, share in slowed.items() if share is not None]
+    notes = []
+    if bound:
+        notes.append(
+            f"bound by the host: {', '.join(bound)}. Their GPUs wait for Python to launch kernels;"
+            " cuda_graphs, compile or larger batches change that, a faster GPU does not"
+        )
+    if measured:
+        notes.append(f"step with compute injected, as measured: {', '.join(measured)}")
+    return notes
+
+
+def _is_host_bound(measurement: Measurement) -> bool:
+    """In at least half of the launches."""
+    bound = [launch.host_bound is True for launch in measurement.launches]
+    return bool(bound) and 2 * sum(bound) >= len(bound)
+
+
+def _slowdown(measurement: Measurement) -> float | None:
+    """The median over launches of the rank that was slowed most."""
+    launches = [[rank.slowdown for rank in launch.ranks] for launch in measurement.launches]
+    each = [[share for share in ranks if share is not None] for ranks in launches]
+    return statistics.median(map(max, each)) if each and all(each) else None

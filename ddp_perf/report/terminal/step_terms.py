@@ -1,0 +1,109 @@
+"""How well a case scales, in words, and what would help, in lines."""
+
+from __future__ import annotations
+
+import statistics
+
+from ddp_perf.core.decomposition import Decomposition
+from ddp_perf.core.metric import PEAK_MEMORY
+from ddp_perf.diagnose.advice import Advice, Measured, advise, label
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
+from ddp_perf.session.figures import case_figures
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.step.decomposition import typical
+
+
+def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
+    """The label, then a line for each advice; empty where nothing supports one."""
+    measured = measured_of(result, case_id)
+    if measured is None:
+        return []
+    lines = []
+    if measured.efficiency is not None:
+        name = label(measured.efficiency, measured.ranks)
+        lines.append(f"{name}: {measured.efficiency:.0%} efficiency on {measured.ranks} ranks")
+    return [*lines, *map(_line, advise(measured))]
+
+
+def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
+    """What the rules of advice look at; None where no launch looked into its steps."""
+    figures, rows = case_figures(result, case_id), result.summaries.get(case_id, ())
+    step = typical([row.decomposition for row in rows if row.decomposition is not None])
+    if figures is None or step is None:
+        return None
+    measurement = result.measurements[case_id]
+    structure = measurement.launches[0].ranks[0].structure
+    assert structure is not None  # as all whose steps were looked into
+    case = measurement.case
+    return Measured(
+        strategy=case.strategy,
+        hook=case.comm_hook.kind if case.comm_hook else None,
+        accumulation=case.gradient_accumulation,
+        ranks=case.world_size,
+        efficiency=figures.scaling.efficiency if figures.scaling else None,
+        step=step,
+        message_bytes=[collective.bytes for collective in structure.collectives],
+        peak_memory=statistics.median(row.values[PEAK_MEMORY.name] for row in rows),
+        gpu_memory=result.environment.gpu_memory,
+        loads_data=case.data.num_workers is not None,
+    )
+
+
+def _line(advice: Advice) -> str:
+    promise = "" if advice.factor is None else f" (modelled: at most {advice.factor:.2f} ×)"
+    return f"- {advice.finding}: {advice.recommendation}{promise}"
+
+
+_COLUMNS = {
+    "data": ("data",),
+    "forw.": ("forward",),
+    "backw.": ("backward",),
+    "optim.": ("optimizer",),
+    "comm.": ("exposed", "interference"),
+    "imbal.": ("imbalance",),
+    "idle": ("idle",),
+}
+
+
+def decomposition_table(result: SuiteResult, width: int) -> str | None:
+    """A row for each case, in ms; None where no launch looked into its steps.
+
+    ``rest`` is the timed step without all the terms, which come from steps after it.
+    """
+    table = plain_table()
+    table.add_column("ms a step", overflow="fold")
+    for heading in (*_COLUMNS, "rest", "hidden"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    names = short_names(list(result.summaries))
+    for (case_id, rows), name in zip(result.summaries.items(), names, strict=True):
+        found = typical([row.decomposition for row in rows if row.decomposition is not None])
+        figures = case_figures(result, case_id)
+        if found is not None and figures is not None:
+            table.add_row(name, *_row(found, figures.step_s))
+    return "\n".join(rendered(table, max(width, NARROWEST))) if table.row_count else None
+
+
+def _row(found: Decomposition, step_s: float) -> list[str]:
+    values = {
+        heading: f"{sum(found.terms[term] for term in terms) * 1e3:.2f}"
+        for heading, terms in _COLUMNS.items()
+    }
+    if not found.sees_communication:
+        values["comm."] = "–"
+    hidden = found.hidden_share
+    rest = f"{(step_s - found.explained_s) * 1e3:.2f}"
+    return [*values.values(), rest, "–" if hidden is None else f"{hidden:.0%}"]
+
+
+def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
+    """What each rank does of a step, and how often the others wait for it; none of one rank."""
+    rows = result.summaries[case_id]
+    found = typical([row.decomposition for row in rows if row.decomposition is not None])
+    if found is None or len(found.ranks) == 1:
+        return []
+    places = [rank.placement for rank in result.measurements[case_id].launches[-1].ranks]
+    return [
+        f"rank {place.rank} ({place.device}, {place.device_id}): works {share.own_s * 1e3:.2f} ms,"
+        f" waits {share.waits_s * 1e3:.2f} ms, last in {share.last_share:.0%} of the steps"
+        for place, share in zip(places, found.ranks, strict=True)
+    ]

@@ -1,0 +1,123 @@
+"""The terminal table of a suite: one row a case, one line for each verdict that is no PASS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import STEP_TIME, metric_title
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.report.terminal.columns import figure_cells, figure_headings
+from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.links import link_lines, link_notes
+from ddp_perf.report.terminal.pace import pace_notes
+from ddp_perf.report.terminal.text import describe_finding
+from ddp_perf.report.verdicts import is_expected, worst
+from ddp_perf.session.result import SuiteResult
+
+_QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to say
+
+
+def headline(result: SuiteResult) -> str:
+    """What was measured where; a slow-down on purpose is said before any figure."""
+    title = f"{result.suite} on {result.environment.accelerator}"
+    if result.injections:
+        title += f", slowed on purpose: {', '.join(result.injections)}"
+    return title
+
+
+def suite_table(result: SuiteResult, width: int) -> str:
+    """The table and the verdicts that need reading, as plain text of at most ``width``."""
+    table = plain_table()
+    headings = figure_headings(result)
+    table.add_column("case", overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", max_width=len(Outcome.INCONCLUSIVE.value))
+    table.add_column("min.\ndet.", justify="right", no_wrap=True)
+    names = short_names(list(result.measurements))
+    for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
+        if measurement.failures or not measurement.launches:
+            table.add_row(name, *["–"] * len(headings), "FAILED", "–")
+        else:
+            cells = figure_cells(result, measurement.case)
+            table.add_row(name, *cells, *_verdict_cells(result, case_id))
+    width = max(width, NARROWEST)
+    lines = [*rendered(table, width), *link_lines(result, width)]
+    return "\n".join([*lines, *wrapped(_notes(result), width)])
+
+
+def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
+    """The worst verdict, and the minimum detectable regression of the step time."""
+    findings = [finding for finding in result.findings if finding.case_id == case_id]
+    step = result.finding(case_id, STEP_TIME.name)
+    detectable = step.verdict.minimum_detectable if step else None
+    return [
+        _verdict(result, findings),
+        f"{detectable:.1%}" if detectable is not None else "–",
+    ]
+
+
+def _notes(result: SuiteResult) -> list[str]:
+    notes = [
+        line
+        for finding in result.findings
+        if finding.verdict.outcome not in _QUIET or finding.drift is not None or finding.known
+        if not finding.disturbance
+        for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
+    ]
+    for explanation in result.explanations.values():
+        notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
+    notes += _disturbances(result.findings)
+    notes += link_notes(result)
+    notes += pace_notes(result)
+    changes = dict.fromkeys(change for f in result.findings for change in f.changed)
+    if changes:
+        notes.append(f"changed since the baseline: {', '.join(changes)}")
+    unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
+    if unknown:
+        noun = "case" if len(unknown) == 1 else "cases"
+        notes.append(f"{len(unknown)} {noun} without a baseline in {result.baseline_path}")
+    if result.costs:
+        notes.append(_costs(result))
+    saving = {**result.saved, **result.not_saved}
+    for note in dict.fromkeys(saving.values()):
+        cases = [case_id for case_id in saving if saving[case_id] == note]
+        notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
+    return notes
+
+
+def _costs(result: SuiteResult) -> str:
+    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    first = result.measurements[next(iter(result.costs))]
+    price, unit = first.case.price_per_gpu_hour, first.launches[0].unit.name
+    shown = []
+    for case_id, cost in result.costs.items():
+        epoch = f" (an epoch {cost.per_epoch:.4g})" if cost.per_epoch is not None else ""
+        shown.append(f"{names[case_id]} {cost.per_million:.4g}{epoch}")
+    return f"cost of a million {unit} at {price:g} a GPU-hour: {', '.join(shown)}"
+
+
+def _disturbances(findings: Sequence[Finding]) -> list[str]:
+    """Two lines a case, without what its figures said: they are not to be read."""
+    disturbed: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.disturbance:
+            disturbed.setdefault(finding.case_id, []).append(finding)
+    notes = []
+    for case_id, of_case in disturbed.items():
+        metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
+        notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
+    return notes
+
+
+def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
+    """The worst, where it is no surprise marked as such."""
+    if not findings:
+        return "–"
+    finding = worst(result, findings)
+    outcome = finding.verdict.outcome.value
+    return f"{outcome}\n(known)" if is_expected(finding) else outcome

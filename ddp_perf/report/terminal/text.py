@@ -1,0 +1,163 @@
+"""What a person reads of one case: the verdict, the summary of rank 0, the placement."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
+from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
+from ddp_perf.core.metric import metric_title
+from ddp_perf.session.figures import CallFigures, CaseFigures
+from ddp_perf.session.gate.utilisation import Utilisation
+
+
+def describe_finding(finding: Finding) -> str:
+    """The verdict with its figures, in one or two lines."""
+    verdict = finding.verdict
+    lines = [f"{verdict.outcome.value}: {metric_title(finding.metric)} of {finding.case_id}"]
+    if verdict.ratio is not None and finding.baseline_date is not None:
+        lines[0] += f": {verdict.ratio:.3f} × the baseline of {finding.baseline_date[:10]}"
+        if verdict.minimum_detectable is not None:
+            lines[0] += f" (minimum detectable: {verdict.minimum_detectable:.1%})"
+    lines.append(verdict.reason)
+    lines += [_describe_look(look) for look in finding.earlier]
+    if finding.changed:
+        lines.append(f"changed since the baseline: {', '.join(finding.changed)}")
+    if finding.published is not None:
+        lines.append(finding.published)
+    if finding.known is not None:
+        lines.append(describe_known(finding.known))
+    if finding.drift is not None:
+        lines.append(f"since its first baseline, over all re-baselines: {finding.drift:.3f} ×")
+    return "\n".join(lines)
+
+
+def describe_known(known: Known) -> str:
+    """What was said of it beforehand, and what follows from that now."""
+    said = known.acknowledgement
+    text = f'acknowledged on {said.date[:10]}: "{said.reason}"'
+    if known.state == "expected":
+        return f"{text}; expected until {said.until}"
+    if known.state == "expired":
+        return f"{text}; that ended on {said.until}"
+    return f"{text} until {said.until}; it is over: ddp-perf baseline ack with a past date ends it"
+
+
+def _describe_look(look: Look) -> str:
+    verdict = look.verdict
+    ratio = "" if verdict.ratio is None else f", {verdict.ratio:.3f} ×"
+    return f"before, after {look.launches} launches: {verdict.outcome.value}{ratio}"
+
+
+def describe_launch_failure(failure: LaunchFailure) -> str:
+    """Which rank, why, its traceback or stacks, and its last lines."""
+    parts = [str(failure)]
+    if failure.traceback:
+        parts.append(failure.traceback.rstrip())
+    parts += [f"{who}:\n{stack.rstrip()}" for who, stack in failure.stacks.items()]
+    parts += [f"last collectives of {who}:\n{lines}" for who, lines in failure.collectives.items()]
+    if failure.output:
+        parts.append(f"last output:\n{failure.output}")
+    return "\n".join(parts)
+
+
+def placement_lines(placements: Sequence[Placement]) -> list[str]:
+    """One line a rank: two ranks on one device are seen at a glance."""
+    return [
+        f"[Rank {place.rank}] CUDA_VISIBLE_DEVICES={_or_unset(place.cuda_visible_devices)},"
+        f" LOCAL_RANK={place.rank}, current_device={place.device}, name={place.device_name},"
+        f" {place.device_id}"
+        for place in placements
+    ]
+
+
+def _or_unset(value: str | None) -> str:
+    return "unset" if value is None else value
+
+
+def summary_block(
+    measurement: Measurement,
+    summaries: Sequence[LaunchSummary],
+    figures: CaseFigures,
+    utilisation: Utilisation | None = None,
+) -> str:
+    """The block that rank 0 of a benchmark prints, over all launches of the case."""
+    case, schedule = measurement.case, measurement.case.schedule
+    config = ", ".join(f"{name}={value}" for name, value in case.work().items())
+    launches = f"{len(summaries)} launch" + ("es" if len(summaries) > 1 else "")
+    lines = [
+        f"=== {'DDP Scaling' if case.trains else 'Collective'} Benchmark ===",
+        f"World size       : {case.world_size}",
+        f"Device           : {measurement.launches[0].ranks[0].placement.device}",
+        f"Config           : {config}",
+        f"Warmup steps     : {schedule.warmup}{_extra_warmups(measurement)}",
+        f"Measured steps   : {schedule.measured} / {schedule.steps} in each of {launches}",
+    ]
+    if figures.call is not None:
+        lines += _of_call(figures.call)
+    else:
+        lines += _of_training(case, summaries, figures)
+    numerics = measurement.launches[0].ranks[0].numerics
+    if numerics is not None:
+        lines.append(f"Numerics         : {_describe_numerics(numerics)}")
+    if utilisation is not None:
+        lines.append(f"MFU              : {utilisation}")
+    lines += _of_clocks(measurement)
+    if figures.energy_j is not None:
+        lines.append(f"Energy           : {figures.energy_j:.3g} J a sample, all GPUs")
+    return "\n".join(lines)
+
+
+def _of_training(case: Case, summaries: Sequence[LaunchSummary], figures: CaseFigures) -> list[str]:
+    mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
+    samples = case.samples_per_step * case.schedule.measured * len(summaries)
+    return [
+        f"Avg step time    : {mean_ms:.2f} ms",
+        f"Throughput       : {figures.throughput:,.0f} {figures.unit}/s",
+        f"Measured samples : {samples:,}",
+    ]
+
+
+def _of_call(call: CallFigures) -> list[str]:
+    return [
+        f"Typical call     : {call.call_s * 1e6:.1f} µs",
+        f"Algorithm bandw. : {call.algorithm_bytes_per_s / 1e9:.3f} GB/s",
+        f"Bus bandwidth    : {call.bus_bytes_per_s / 1e9:.3f} GB/s",
+    ]
+
+
+def _extra_warmups(measurement: Measurement) -> str:
+    """What came before them, in the launch that took most; nothing on the CPU tier."""
+    taken = [
+        rank.extra_warmup
+        for launch in measurement.launches
+        for rank in launch.ranks
+        if rank.extra_warmup is not None
+    ]
+    if not taken:
+        return ""
+    most = max(warm_up.steps for warm_up in taken)
+    if all(warm_up.steady for warm_up in taken):
+        return f", after up to {most} until the step time was steady"
+    return f", after up to {most}, and the step time was not steady then"
+
+
+def _of_clocks(measurement: Measurement) -> list[str]:
+    """The GPUs' SM clock after the steps, over all ranks and launches; nothing if unknown."""
+    ranks = [rank for launch in measurement.launches for rank in launch.ranks]
+    clocks = [rank.sm_clock_mhz for rank in ranks if rank.sm_clock_mhz is not None]
+    if not clocks:
+        return []
+    low, high = min(clocks), max(clocks)
+    return [f"SM clock         : {low if low == high else f'{low} to {high}'} MHz after the steps"]
+
+
+def _describe_numerics(numerics: Numerics) -> str:
+    products = "off" if numerics.matmul_precision == "highest" else numerics.matmul_precision
+    return (
+        f"TF32 {products} in products, {'on' if numerics.convolution_tf32 else 'off'} in"
+        f" convolutions; cudnn.benchmark {'on' if numerics.cudnn_benchmark else 'off'};"
+        f" allocator {numerics.allocator}"
+    )

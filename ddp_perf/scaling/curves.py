@@ -1,0 +1,246 @@
+"""Scaling curves out of what was measured or published: one for each work and batch size."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, cast, get_args
+
+import msgspec
+
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline
+from ddp_perf.core.case import Scalar
+from ddp_perf.core.collective import CollectiveKind
+from ddp_perf.core.launch import Structure, Unit
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.published import PublishedRow, PublishedTable
+from ddp_perf.scaling.points import ScalingPoint, point_of
+from ddp_perf.scaling.shape import (
+    Exchange,
+    StepShape,
+    ddp_shape,
+    fsdp_shape,
+    unknown_shape,
+)
+from ddp_perf.scaling.what_if import Exchanging, StepWork
+from ddp_perf.session.figures import epoch_of
+from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.audit.published import COMMUNICATION, audit_table
+
+Source = Literal["measured", "published", "modelled"]
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """Step times of one work at one batch per rank, over world sizes: weak scaling."""
+
+    label: str  # "ddp, batch 32"
+    where: str  # the suite or the table
+    source: Source
+    work: StepWork
+    samples: float | None = None  # of a step and a rank, in ``unit``; None: not stated
+    unit: str = "samples"
+    per_sample: int = 1  # of ``unit``; a table's batch sizes count its unit
+    points: tuple[ScalingPoint, ...]  # by world size
+    left_out: tuple[str, ...] = ()  # rows and cases that were not used, each with its reason
+    price_per_gpu_hour: float | None = None
+    epoch_samples: int | None = None  # in ``unit``, too
+    injections: tuple[str, ...] = ()  # what slowed the ranks on purpose
+
+
+class _Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One world size of a work, as it was measured."""
+
+    name: str
+    work: dict[str, Scalar]
+    steps: tuple[float, ...]  # seconds: equally sure observations of the typical step
+    structure: Structure | None
+    unit: Unit = Unit()
+    price_per_gpu_hour: float | None = None
+    epoch_samples: int | None = None  # in ``unit``
+    disturbance: str | None = None  # what made its steps worth nothing
+
+    @property
+    def world_size(self) -> int:
+        return int(self.work["world_size"])
+
+
+def measured_series(result: SuiteResult) -> list[Series]:
+    """Of a suite's results, launch by launch; cases that were disturbed are left out."""
+    members = [
+        _Member(
+            name=case_id,
+            work=measurement.case.work(),
+            steps=tuple(row.values[STEP_TIME.name] for row in result.summaries[case_id]),
+            structure=measurement.launches[0].ranks[0].structure,
+            unit=measurement.launches[0].unit,
+            price_per_gpu_hour=measurement.case.price_per_gpu_hour,
+            epoch_samples=epoch_of(measurement.case, measurement.launches[0].unit),
+            disturbance=prevailing_disturbance(case_id, result.measurements, with_single=False),
+        )
+        for case_id, measurement in result.measurements.items()
+        if measurement.launches and measurement.case.trains
+    ]
+    return [
+        msgspec.structs.replace(series, injections=result.injections)
+        for series in _curves(members, where=result.suite)
+    ]
+
+
+def stored_series(baseline: Baseline) -> list[Series]:
+    """Of a baseline's measured cases: the sessions that set the level, or one's launches."""
+    members = []
+    for case_id, stored in baseline.cases.items():
+        sessions = [s.values(STEP_TIME.name) for s in stored.sessions[:REFERENCE_SESSIONS]]
+        steps = sessions[0] if len(sessions) == 1 else [statistics.median(s) for s in sessions if s]
+        if stored.source == "measured" and steps:
+            members.append(
+                _Member(
+                    name=case_id, work=stored.work, steps=tuple(steps), structure=stored.structure
+                )
+            )
+    return _curves(members, where=baseline.accelerator)
+
+
+def _curves(members: Sequence[_Member], *, where: str) -> list[Series]:
+    """Members of one work and batch, each group with the one rank that it is measured against."""
+    groups: dict[str, list[_Member]] = {}
+    for member in members:
+        if member.world_size > 1:
+            groups.setdefault(_of_work(member, _SIZE), []).append(member)
+    return [_curve(where, group, members) for group in groups.values()]
+
+
+def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> Series:
+    first = group[0]
+    alone = [m for m in members if m.world_size == 1]
+    wrapped = [m for m in alone if _of_work(m, _SIZE) == _of_work(first, _SIZE)]
+    plain = [m for m in alone if _of_work(m, _WRAPPING) == _of_work(first, _WRAPPING)]
+    strategy = _exchanging(str(first.work["strategy"]))
+    batch_size, micro_steps = (
+        int(first.work.get(name, 1)) for name in ("batch_size", "gradient_accumulation")
+    )
+    shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
+    curve = [*(wrapped or plain)[:1], *group]
+    return Series(
+        label=first.name.replace(f"-ws{first.world_size}-", "-"),
+        where=where,
+        source="measured",
+        work=StepWork(
+            shape=shape or unknown_shape(strategy),
+            strategy=strategy,
+            batch_size=batch_size,
+            micro_steps=micro_steps,
+            has_hook=any(name.startswith("comm_hook.") for name in first.work),
+        ),
+        samples=batch_size * micro_steps * first.unit.per_sample,
+        unit=first.unit.name,
+        per_sample=first.unit.per_sample,
+        points=_by_size(
+            point_of(member.world_size, member.steps)
+            for member in curve
+            if member.disturbance is None
+        ),
+        left_out=tuple(f"{m.name}: {m.disturbance}" for m in curve if m.disturbance),
+        price_per_gpu_hour=first.price_per_gpu_hour,
+        epoch_samples=first.epoch_samples,
+    )
+
+
+# What the work of one curve may differ in, by name or by the part before the dot.
+_SIZE = frozenset({"world_size"})
+_WRAPPING = _SIZE | {"strategy", "ddp", "fsdp", "comm_hook"}
+
+
+def _of_work(member: _Member, ignored: frozenset[str]) -> str:
+    kept = {k: v for k, v in member.work.items() if k.partition(".")[0] not in ignored}
+    return repr(sorted(kept.items()))
+
+
+def published_series(table: PublishedTable, structures: Mapping[str, Structure]) -> list[Series]:
+    """Of a published table, one for each strategy and batch size.
+
+    ``structures``: what a step does, by case id; tells the buckets of rows that name a case,
+    where the document states all of the case's work. Rows without a step time are left out, and
+    rows that contradict themselves, unless in the share of communication alone: that says nothing
+    about how long a step takes.
+    """
+    groups: dict[tuple[Exchanging, int | None], list[PublishedRow]] = {}
+    for row in table.rows:
+        if row.world_size > 1:
+            groups.setdefault((_exchanging(row.strategy), row.batch_size), []).append(row)
+    found = [_published(table, key, rows, structures) for key, rows in groups.items()]
+    return [series for series in found if series.points or series.left_out]
+
+
+def _published(
+    table: PublishedTable,
+    key: tuple[Exchanging, int | None],
+    rows: list[PublishedRow],
+    structures: Mapping[str, Structure],
+) -> Series:
+    strategy, batch_size = key
+    rows = [*_single(table, strategy, batch_size), *rows]
+    wrong = {
+        id(found.row): str(found) for found in audit_table(table) if found.what != COMMUNICATION
+    }
+    timed = [(row, _step_s(row)) for row in rows]
+    usable = [(row, step_s) for row, step_s in timed if step_s and id(row) not in wrong]
+    cases = [row.case for row in rows if row.case and row.world_size > 1 and not table.inferred]
+    structure = next(filter(None, map(structures.get, cases)), None)
+    shape = shape_of(structure, strategy) if structure is not None else None
+    return Series(
+        label=strategy + (f", batch {batch_size}" if batch_size else ""),
+        where=f"{table.name} ({table.document})",
+        source="modelled" if table.modelled else "published",
+        work=StepWork(
+            shape=shape or unknown_shape(strategy),
+            strategy=strategy,
+            batch_size=batch_size,
+        ),
+        samples=batch_size,
+        unit=table.unit,
+        points=_by_size(
+            ScalingPoint(world_size=row.world_size, step_s=step_s) for row, step_s in usable
+        ),
+        left_out=tuple(wrong[id(row)] for row, step_s in timed if step_s and id(row) in wrong),
+        price_per_gpu_hour=table.price_per_gpu_hour,
+        epoch_samples=next((row.epoch_samples for row in rows if row.epoch_samples), None),
+    )
+
+
+def _single(table: PublishedTable, strategy: str, batch_size: int | None) -> Iterator[PublishedRow]:
+    """The row of one GPU: as the strategy wraps it, or else the plain one."""
+    alone = [row for row in table.rows if row.world_size == 1 and row.batch_size == batch_size]
+    wrapped = [row for row in alone if row.strategy == strategy]
+    plain = [row for row in alone if row.strategy in (None, "none")]
+    yield from (wrapped or plain)[:1]
+
+
+def _step_s(row: PublishedRow) -> float | None:
+    if row.step_ms is not None:
+        return row.step_ms / 1e3
+    if row.throughput is not None and row.batch_size is not None:
+        return row.batch_size * row.world_size / row.throughput
+    return None
+
+
+def _by_size(points: Iterator[ScalingPoint]) -> tuple[ScalingPoint, ...]:
+    return tuple(sorted(points, key=lambda point: point.world_size))
+
+
+def _exchanging(strategy: str | None) -> Exchanging:
+    """How ranks exchange gradients; what is not stated is DDP."""
+    return "fsdp" if strategy == "fsdp" else "ddp"
+
+
+def shape_of(structure: Structure, strategy: str, micro_steps: int = 1) -> StepShape | None:
+    """From the counted collectives; None where there are none, or of a kind not modelled."""
+    kinds = {collective.kind for collective in structure.collectives}
+    if not kinds or not kinds <= set(get_args(CollectiveKind)):
+        return None
+    exchanges = [
+        Exchange(kind=cast(CollectiveKind, collective.kind), payload=collective.bytes)
+        for collective in structure.collectives
+    ]
+    return fsdp_shape(exchanges) if strategy == "fsdp" else ddp_shape(exchanges, micro_steps)

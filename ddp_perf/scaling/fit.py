@@ -1,0 +1,183 @@
+"""Laws fitted to points: everything that the points allow, weighted, and bands out of that.
+
+Before the points are seen, every share that grows with the ranks has in the step at the largest
+world size is as likely as any other, so is every split of it into a law's two terms, and so is
+every law. Errors are normal on the log scale, with a variance believed as `points.ERROR_FREEDOM`
+observations of it would be; level and variance are integrated out exactly (Gelman et al.,
+Bayesian Data Analysis, 3rd ed., 14.2), share and split on a grid that closes in on what the
+points allow. No term can be negative, no random number is drawn, and few points give a wide
+band instead of an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from scipy import special
+
+from ddp_perf.scaling.laws import Floats, Law
+from ddp_perf.scaling.points import ERROR_FREEDOM, ScalingPoint, first_problem
+
+CONFIDENCE = 0.9
+_GRIDS = (101, 101, 101, 101, 51)  # nodes along each axis: close in, then weigh
+_FAR = 15  # times the error of the best: nothing beyond is looked at
+_MOST_ODDS = 9.0  # log: what grows is from a ten-thousandth of a step to all but that
+_QUANTILES = (np.arange(21) + 0.5) / 21  # of the error at each node
+
+
+class Band(msgspec.Struct, frozen=True, kw_only=True):
+    """The middle and the ends of a 90 % interval, equal tails."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """As a share of the value."""
+        return (self.high - self.low) / 2 / self.value
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+class Nodes(msgspec.Struct, frozen=True, kw_only=True):
+    """One law's share of a fit: combinations of terms, in seconds, and how likely each is."""
+
+    law: Law
+    terms: Floats  # (3, n): compute, first, second
+    weights: Floats  # (n,): of all laws' nodes together 1
+    error: Floats  # (n,): scale of a new measurement, log
+    freedom: float  # of that error's t distribution
+
+
+Functional = Callable[[Law, Floats], Floats]  # (law, terms (3, n)) → (…, n)
+
+
+class Fit:
+    """What several laws and the points together say."""
+
+    def __init__(self, nodes: Sequence[Nodes], points: Sequence[ScalingPoint]) -> None:
+        self.nodes = tuple(nodes)
+        self.points = tuple(points)
+
+    def weights(self) -> dict[str, float]:
+        """How likely each law is, by its name."""
+        total: dict[str, float] = {}
+        for of_law in self.nodes:
+            name = of_law.law.name
+            total[name] = total.get(name, 0.0) + float(of_law.weights.sum())
+        return total
+
+    def band(self, functional: Functional) -> Band:
+        """Of a quantity that the terms fix, such as a ratio of two steps."""
+        values = [functional(of_law.law, of_law.terms) for of_law in self.nodes]
+        return _band(np.concatenate(values), np.concatenate([n.weights for n in self.nodes]))
+
+    def mean(self, functional: Functional) -> Floats:
+        """Of several quantities at once: (…, n) → (…)."""
+        means = [
+            (functional(of_law.law, of_law.terms) * of_law.weights).sum(axis=-1)
+            for of_law in self.nodes
+        ]
+        total: Floats = np.sum(means, axis=0)
+        return total
+
+    def only(self, name: str) -> Fit:
+        """As if the law of this name were the only one."""
+        nodes = [of_law for of_law in self.nodes if of_law.law.name == name]
+        return Fit(nodes, self.points)
+
+    def predict(self, ranks: int) -> Band:
+        """The step time in seconds that a new measurement would give, its own error included."""
+        values, weights = [], []
+        for of_law in self.nodes:
+            quantiles = special.stdtrit(of_law.freedom, _QUANTILES)
+            steps = of_law.law.step_s(of_law.terms, ranks)
+            values.append((steps[:, None] * np.exp(of_law.error[:, None] * quantiles)).ravel())
+            weights.append(np.repeat(of_law.weights / len(quantiles), len(quantiles)))
+        return _band(np.concatenate(values), np.concatenate(weights))
+
+    def misfit(self) -> float:
+        """The largest distance of a point from the best law, as a share of the point."""
+        best = max(self.nodes, key=lambda of_law: float(of_law.weights.max()))
+        terms = best.terms[:, [int(np.argmax(best.weights))]]
+        return max(
+            abs(math.log(float(best.law.step_s(terms, point.world_size)[0]) / point.step_s))
+            for point in self.points
+        )
+
+
+def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> Fit:
+    """Raises ValueError, with the reason, where the points cannot be fitted."""
+    if problem := first_problem(points):
+        raise ValueError(problem)
+    grids = [_grid_of(law, points) for law in laws]
+    best = max(float(log_weight.max()) for _, log_weight in grids)
+    total = sum(float(np.exp(log_weight - best).sum()) for _, log_weight in grids)
+    nodes = []
+    for law, (terms, log_weight) in zip(laws, grids, strict=True):
+        level, variance, freedom = _residuals(law, terms, points)
+        nodes.append(
+            Nodes(
+                law=law,
+                terms=terms * np.exp(level),
+                weights=np.exp(log_weight - best) / total,
+                error=np.sqrt(variance * (1 + 1 / len(points))),
+                freedom=freedom,
+            )
+        )
+    return Fit(nodes, points)
+
+
+def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
+    """Terms (3, n) of a step of about one second, and the log of each one's weight.
+
+    The grid is of what grows with the ranks: its share of the largest step, even in log odds so
+    that both ends are resolved, and the first term's part of it.
+    """
+    largest = max(point.world_size for point in points)
+    first, second = law.rows(largest)[0, :2]
+    box = [(-_MOST_ODDS, _MOST_ODDS), (0.0, 1.0) if first and second else (1.0, 1.0)]
+    for count in _GRIDS:
+        axes = [np.linspace(low, high, count if high > low else 1) for low, high in box]
+        nodes = [axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")]
+        share, part = special.expit(nodes[0]), nodes[1]
+        terms = np.array(
+            [1 - share, share * part / (first or 1), share * (1 - part) / (second or 1)]
+        )
+        _, variance, freedom = _residuals(law, terms, points)
+        near = variance < _FAR**2 * variance.min()
+        steps = [(high - low) / (count - 1) for low, high in box]
+        box = [
+            (max(low, values[near].min() - step), min(high, values[near].max() + step))
+            for values, (low, high), step in zip(nodes, box, steps, strict=True)
+        ]
+    cell = math.prod(step for step in steps if step) * share * (1 - share)  # of even shares
+    return terms, np.log(cell) - freedom / 2 * np.log(variance)
+
+
+def _residuals(
+    law: Law, terms: Floats, points: Sequence[ScalingPoint]
+) -> tuple[Floats, Floats, float]:
+    """Level (log seconds), variance of a point's error, and the freedom of that, by node."""
+    precision = np.array([point.uncertainty**-2 for point in points])
+    weights = precision / precision.mean()
+    logs = np.array([math.log(p.step_s) - np.log(law.step_s(terms, p.world_size)) for p in points])
+    level = np.average(logs, axis=0, weights=weights)
+    squares = (weights[:, None] * (logs - level) ** 2).sum(axis=0)
+    freedom = ERROR_FREEDOM + len(points) - 1
+    return level, (ERROR_FREEDOM / precision.mean() + squares) / freedom, freedom
+
+
+def _band(values: Floats, weights: Floats) -> Band:
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    tail = (1 - CONFIDENCE) / 2
+    # Found, not interpolated: infinity is a value, too.
+    at = np.searchsorted(reached / reached[-1], [0.5, tail, 1 - tail])
+    middle, low, high = (float(value) for value in values[order][at])
+    return Band(value=middle, low=low, high=high)

@@ -1,0 +1,230 @@
+"""What a scaling curve says beyond its points: bands, limits, cross-checks, changes, cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from ddp_perf.scaling.consistency import link_clashes
+from ddp_perf.scaling.cross_checks import CrossCheck, cross_checks, serial_fractions
+from ddp_perf.scaling.curves import Series
+from ddp_perf.scaling.fit import Band, Fit, fit_laws
+from ddp_perf.scaling.laws import Floats, Law, alpha_beta_laws
+from ddp_perf.scaling.points import ScalingPoint, ranks_text
+from ddp_perf.scaling.what_if import Change, Gain, default_changes, gain, obstacle
+from ddp_perf.stats.cost import Configuration, Cost, best_within, cost_of, training
+from ddp_perf.stats.link.model import Topology
+
+_EVER = 2**40  # ranks: where a speedup that has a limit has reached it
+_NO_LIMIT = 2**20  # a speedup over this is none that a law sets
+_SLACK = 2  # standard errors
+
+
+class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be predicted."""
+
+    world_sizes: tuple[int, ...]
+    fit_world_sizes: tuple[int, ...] | None = None  # None: every one there is
+    topology: Topology
+    changes: tuple[Change, ...] | None = None  # None: what a person would try first
+    price_per_gpu_hour: float | None = None  # None: the one that the data state, if any
+    samples: float | None = None  # of a whole training: sequences, where throughput counts tokens
+    deadline_h: float | None = None
+    budget: float | None = None
+
+
+class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A world size: what a measurement of it should give, and what one gave."""
+
+    world_size: int
+    step_s: Band
+    throughput: Band | None  # per second, over all ranks; None: the samples are not stated
+    efficiency: Band  # against the fitted step of one rank
+    parts: dict[str, float]  # mean seconds by term; hidden communication is negative
+    given_s: float | None = None  # the step time in the data
+    fitted: bool = False  # whether that went into the fit
+    cost: Cost | None = None
+
+    @property
+    def held_out_error(self) -> float | None:
+        """Predicted ÷ given, less 1; None where nothing was held out."""
+        held_out = self.given_s is not None and not self.fitted
+        return self.step_s.value / self.given_s - 1 if held_out and self.given_s else None
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fit says of the link within a node."""
+
+    latency_s: Band
+    bytes_per_s: Band | None  # None: the size of the gradients is not stated
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one series."""
+
+    series: Series
+    refusal: str | None = None  # why nothing is predicted
+    fitted: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    algorithms: dict[str, float] = {}  # how likely each is
+    speedup_limit: dict[str, Band] = {}  # of each; infinite: none
+    link: Link | None = None
+    steps: tuple[PredictedStep, ...] = ()
+    karp_flatt: dict[int, float] = {}
+    cross_checks: tuple[CrossCheck, ...] = ()
+    gains: dict[str, tuple[Gain, ...]] = {}  # by change
+    not_gained: dict[str, str] = {}  # why nothing is said of a change
+    best: Configuration | None = None  # within the deadline or the budget, by the slow ends
+
+
+def predict_all(series: Sequence[Series], request: PredictRequest) -> list[Prediction]:
+    """Each series by itself, but for those that no fixed link can have made together."""
+    clashes = link_clashes(series)
+    return [
+        Prediction(series=one, refusal=clashes[i]) if i in clashes else _predict(one, request)
+        for i, one in enumerate(series)
+    ]
+
+
+def _predict(series: Series, request: PredictRequest) -> Prediction:
+    wanted = request.fit_world_sizes
+    points = [p for p in series.points if wanted is None or p.world_size in wanted]
+    try:
+        fit = fit_laws(alpha_beta_laws(series.work.shape, request.topology), points)
+    except ValueError as error:
+        return Prediction(series=series, refusal=str(error))
+    fitted = tuple(sorted({point.world_size for point in points}))
+    sizes = sorted({*request.world_sizes, *(p.world_size for p in series.points)})
+    price = request.price_per_gpu_hour or series.price_per_gpu_hour
+    steps = [_step(series, fit, ranks, fitted, price) for ranks in sizes]
+    changes = default_changes(series.work) if request.changes is None else request.changes
+    obstacles = {change.text: obstacle(change, series.work) for change in changes}
+    return Prediction(
+        series=series,
+        fitted=fitted,
+        notes=tuple(_notes(series, points, fit, request)),
+        algorithms=fit.weights(),
+        speedup_limit={name: fit.only(name).band(_final_speedup) for name in fit.weights()},
+        link=_link(series, fit),
+        steps=tuple(steps),
+        karp_flatt=serial_fractions(points),
+        cross_checks=cross_checks(points, sizes),
+        gains={
+            change.text: tuple(
+                gain(change, series.work, request.topology, fit, ranks)
+                for ranks in sizes
+                if ranks in request.world_sizes
+            )
+            for change in changes
+            if obstacles[change.text] is None
+        },
+        not_gained={text: reason for text, reason in obstacles.items() if reason is not None},
+        best=_best(series, steps, price, request),
+    )
+
+
+def _step(
+    series: Series, fit: Fit, ranks: int, fitted: Sequence[int], price: float | None
+) -> PredictedStep:
+    step_s = fit.predict(ranks)
+    given = [point.step_s for point in series.points if point.world_size == ranks]
+    compute, latency, bandwidth, hidden = fit.mean(lambda law, terms: law.parts(terms, ranks))
+    cost = throughput = None
+    if series.samples is not None:
+        samples = series.samples * ranks
+        throughput = Band(
+            value=samples / step_s.value, low=samples / step_s.high, high=samples / step_s.low
+        )
+        if price is not None:
+            cost = cost_of(
+                world_size=ranks,
+                throughput=throughput.value,
+                price_per_gpu_hour=price,
+                epoch_samples=series.epoch_samples,
+                single_throughput=series.samples / fit.predict(1).value,
+            )
+    return PredictedStep(
+        world_size=ranks,
+        step_s=step_s,
+        throughput=throughput,
+        efficiency=fit.band(lambda law, terms: law.step_s(terms, 1) / law.step_s(terms, ranks)),
+        parts={
+            "compute": float(compute),
+            "latency": float(latency),
+            "bandwidth": float(bandwidth),
+            "hidden": float(hidden),
+        },
+        given_s=given[0] if given else None,
+        fitted=ranks in fitted,
+        cost=cost,
+    )
+
+
+def _final_speedup(law: Law, terms: Floats) -> Floats:
+    speedup: Floats = _EVER * law.step_s(terms, 1) / law.step_s(terms, _EVER)
+    speedup[speedup > _NO_LIMIT] = math.inf
+    return speedup
+
+
+def _link(series: Series, fit: Fit) -> Link:
+    known = series.work.shape.payload_known
+    return Link(
+        latency_s=fit.band(lambda law, terms: terms[1]),
+        bytes_per_s=fit.band(lambda law, terms: _inverse(terms[2])) if known else None,
+    )
+
+
+def _notes(
+    series: Series, points: Sequence[ScalingPoint], fit: Fit, request: PredictRequest
+) -> list[str]:
+    """What must be known to read the figures."""
+    notes = []
+    singles = [point for point in points if point.world_size == 1]
+    for point in points:
+        for single in singles:
+            faster = 1 - point.step_s / single.step_s
+            if faster > _SLACK * math.hypot(point.uncertainty, single.uncertainty):
+                notes.append(
+                    f"{ranks_text(point.world_size)} take {faster:.1%} less time than 1: an"
+                    " efficiency over 1 is an error of measurement, and no law fits it"
+                )
+    misfit = fit.misfit()
+    if misfit > 2 * _SLACK * max(point.uncertainty for point in points):
+        notes.append(f"the best law is {misfit:.1%} off at one of the points: it does not fit")
+    if not singles:
+        notes.append("no step of one rank among the points: compute is extrapolated, too")
+    if not series.work.shape.payload_known:
+        notes.append("the buckets are not stated: the terms are of the communication that shows")
+    per_node = request.topology.gpus_per_node
+    if per_node is None:
+        notes.append("every rank is taken to be linked like the fitted ones (--gpus-per-node)")
+    elif max(point.world_size for point in points) <= per_node:
+        notes.append("no fitted point spans nodes: the link between them is as it was stated")
+    return notes
+
+
+def _best(
+    series: Series, steps: Sequence[PredictedStep], price: float | None, request: PredictRequest
+) -> Configuration | None:
+    if price is None or request.samples is None:
+        return None
+    configurations = [
+        training(
+            world_size=step.world_size,
+            throughput=step.throughput.low,
+            samples=request.samples * series.per_sample,
+            price_per_gpu_hour=price,
+        )
+        for step in steps
+        if step.throughput is not None
+    ]
+    return best_within(configurations, deadline_h=request.deadline_h, budget=request.budget)
+
+
+def _inverse(values: Floats) -> Floats:
+    with np.errstate(divide="ignore"):  # no seconds a byte: as many bytes as one likes
+        inverse: Floats = 1 / values
+    return inverse

@@ -1,0 +1,206 @@
+"""Predictions as text and as JSON: what was fitted, what follows, and how far to trust it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import rich.table
+
+from ddp_perf.render.tables import plain_table, rendered, wrapped
+from ddp_perf.scaling.cross_checks import CrossCheck
+from ddp_perf.scaling.fit import Band
+from ddp_perf.scaling.prediction import PredictedStep, Prediction
+from ddp_perf.scaling.shape import BACKWARD_SHARE
+from ddp_perf.scaling.what_if import Gain
+from ddp_perf.stats.cost import Configuration
+
+SCHEMA_VERSION = 1
+_NARROWEST = 80
+
+
+class PredictionFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Predictions for programs. What is infinite is null."""
+
+    schema_version: int = SCHEMA_VERSION
+    confidence: float = 0.9
+    predictions: tuple[Prediction, ...]
+
+
+def prediction_json(predictions: Sequence[Prediction]) -> str:
+    """Everything that the text says, and the bands that it leaves out."""
+    file = PredictionFile(predictions=tuple(predictions))
+    return msgspec.json.format(msgspec.json.encode(file), indent=1).decode()
+
+
+def prediction_text(predictions: Sequence[Prediction], width: int) -> str:
+    """Series by series: a table of steps, the laws, and what changes would buy."""
+    width = max(width, _NARROWEST)
+    return "\n\n".join("\n".join(_series_lines(one, width)) for one in predictions)
+
+
+def title_of(prediction: Prediction) -> str:
+    """Which curve, and where it comes from."""
+    series = prediction.series
+    title = f"{series.where}: {series.label} ({series.source})"
+    if series.injections:
+        title += f", slowed on purpose: {', '.join(series.injections)}"
+    return title
+
+
+def _series_lines(prediction: Prediction, width: int) -> list[str]:
+    left_out = [f"left out: {reason}" for reason in prediction.series.left_out]
+    if prediction.refusal is not None:
+        refusal = f"NOT PREDICTED: {prediction.refusal}"
+        return wrapped([title_of(prediction), *left_out, refusal], width)
+    lines = wrapped([title_of(prediction), *left_out, _how(prediction)], width)
+    lines += ["", *rendered(_steps_table(prediction), width)]
+    lines += wrapped([*_law_lines(prediction), *map(_sentence, prediction.notes)], width)
+    if prediction.gains:
+        lines += ["", *rendered(_gains_table(prediction), width)]
+        lines += wrapped([_gains_note(prediction)], width)
+    if prediction.best is not None:
+        lines += ["", *wrapped([best_text(prediction.best)], width)]
+    return lines
+
+
+def _how(prediction: Prediction) -> str:
+    sizes = ", ".join(map(str, prediction.fitted))
+    laws = " or ".join(f"{name} {share:.0%}" for name, share in prediction.algorithms.items())
+    return f"α-β model of the step, fitted on {sizes} ranks; all-reduce by {laws}"
+
+
+def _steps_table(prediction: Prediction) -> rich.table.Table:
+    table = plain_table()
+    priced = any(step.cost is not None for step in prediction.steps)
+    for heading in (
+        *("ranks\n", "step\nms", "90 % band\nms", "\n± %", f"{prediction.series.unit}\n/s"),
+        *("effi-\ncy %", "late.\nms", "band.\nms", "given\nms", "off\n%"),
+        *(["cost\na M"] if priced else []),
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for step in prediction.steps:
+        cost = [f"{step.cost.per_million:.3g}" if step.cost else "–"] if priced else []
+        table.add_row(*_step_row(step), *cost)
+    return table
+
+
+def _step_row(step: PredictedStep) -> list[str]:
+    band, error = step.step_s, step.held_out_error
+    off = "–" if error is None else f"{100 * error:+.1f}"
+    return [
+        str(step.world_size),
+        _ms(band.value),
+        f"{_ms(band.low)}–{_ms(band.high)}",
+        f"{100 * band.half_width:.1f}",
+        f"{step.throughput.value:.0f}" if step.throughput else "–",
+        f"{100 * step.efficiency.value:.0f}",
+        _ms(step.parts["latency"]),
+        _ms(step.parts["bandwidth"]),
+        _ms(step.given_s) if step.given_s is not None else "–",
+        "fit" if step.fitted else off,
+    ]
+
+
+def _law_lines(prediction: Prediction) -> list[str]:
+    lines = [_link_line(prediction)]
+    for name, limit in prediction.speedup_limit.items():
+        lines.append(f"limit by {name}: {_limit_text('speedup never over', limit)}")
+    lines += [_cross_check_line(check) for check in prediction.cross_checks]
+    if prediction.karp_flatt:
+        shown = ", ".join(f"{n}: {100 * e:.2f} %" for n, e in prediction.karp_flatt.items())
+        lines.append(f"Karp–Flatt serial fraction by ranks: {shown}")
+    return [
+        *lines,
+        f"Latency and bandwidth are means; the step is compute, and of them what computing cannot"
+        f" hide (at most {BACKWARD_SHARE:.0%} of it can, a backward). Ranks given but not fitted"
+        " are held out.",
+    ]
+
+
+def _link_line(prediction: Prediction) -> str:
+    link = prediction.link
+    assert link is not None  # it was predicted
+    latency = f"latency of a message {_band(link.latency_s, 1e6, 'µs')}"
+    if link.bytes_per_s is None:
+        return f"link as fitted: {latency}, of all buckets together"
+    return f"link as fitted: {latency}, bandwidth {_band(link.bytes_per_s, 1e-9, 'GB/s')}"
+
+
+def _cross_check_line(check: CrossCheck) -> str:
+    parameters = ", ".join(
+        f"{name} {_band(band, 100, '%')}" for name, band in check.parameters.items()
+    )
+    steps = ", ".join(f"{n}: {_ms(band.low)}–{_ms(band.high)}" for n, band in check.step_s.items())
+    return (
+        f"cross-check {check.law}: {parameters}; {_limit_text(check.implied, check.limit)}."
+        f" Steps in ms by ranks: {steps}"
+    )
+
+
+def _limit_text(what: str, limit: Band) -> str:
+    if math.isinf(limit.value):
+        least = "" if math.isinf(limit.low) else f" (or, at worst, {what} {_short(limit.low)})"
+        return f"none{least}"
+    high = "none" if math.isinf(limit.high) else _short(limit.high)
+    return f"{what} {_short(limit.value)} ({_short(limit.low)} to {high})"
+
+
+def _gains_table(prediction: Prediction) -> rich.table.Table:
+    table = plain_table()
+    table.add_column("change\n", no_wrap=True)
+    table.add_column("comes\nfrom", overflow="fold")
+    sizes = [gain.world_size for gain in next(iter(prediction.gains.values()))]
+    for size in sizes:
+        table.add_column(f"{size}\n%", justify="right", no_wrap=True)
+    for text, gains in prediction.gains.items():
+        table.add_row(text, _sources(gains), *(_gain(gain) for gain in gains))
+    return table
+
+
+def _sources(gains: Sequence[Gain]) -> str:
+    """The terms, in the order in which they take over."""
+    return ", ".join(dict.fromkeys(gain.term for gain in gains))
+
+
+def _gain(gain: Gain) -> str:
+    low, high = (100 * (end - 1) for end in (gain.ratio.low, gain.ratio.high))
+    return f"{low:+.0f}…{high:+.0f}"
+
+
+def _gains_note(prediction: Prediction) -> str:
+    reasons = [f"{text}: {reason}" for text, reason in prediction.not_gained.items()]
+    return ". ".join(
+        [
+            "Throughput by ranks with a change, against without, 90 % interval; modelled, with"
+            " compute proportional to the samples",
+            *reasons,
+        ]
+    )
+
+
+def best_text(best: Configuration) -> str:
+    """Which configuration to take, and what it takes."""
+    return (
+        f"best within what was asked for: {best.world_size} GPUs, {best.hours:,.1f} h,"
+        f" cost {best.cost:,.2f} (by the slow end of its band)"
+    )
+
+
+def _band(band: Band, factor: float, unit: str) -> str:
+    value, low, high = (_short(factor * end) for end in (band.value, band.low, band.high))
+    return f"{value} {unit} ({low} to {high})"
+
+
+def _ms(seconds: float) -> str:
+    return _short(1e3 * seconds)
+
+
+def _short(value: float) -> str:
+    """To three digits, and never as a power of ten."""
+    return f"{value:.0f}" if 1000 <= value < math.inf else f"{value:.3g}"
+
+
+def _sentence(note: str) -> str:
+    return f"{note[0].upper()}{note[1:]}."

@@ -1,0 +1,167 @@
+"""What a change of the step or of the link would buy, by the terms that were fitted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, cast, get_args
+
+import msgspec
+import numpy as np
+
+from ddp_perf.errors import ConfigError
+from ddp_perf.scaling.fit import Band, Fit
+from ddp_perf.scaling.laws import Floats, Law, alpha_beta_laws
+from ddp_perf.scaling.shape import (
+    MIB,
+    StepShape,
+    ddp_shape,
+    fsdp_exchanges,
+    fsdp_shape,
+    in_buckets,
+    unknown_shape,
+)
+from ddp_perf.stats.link.model import Topology
+
+ChangeKind = Literal["batch", "accumulate", "bucket", "fp16", "fsdp", "bandwidth", "latency"]
+Exchanging = Literal["ddp", "fsdp"]
+TERMS = ("compute", "latency", "bandwidth", "overlap")
+_FORMS = "batch:N, accumulate:N, bucket:MB, fp16, fsdp, bandwidth:FACTOR or latency:FACTOR"
+_MOST_BUCKETS = 4096  # of 25 MiB, they hold 100 GiB of gradients: more is a slip of the pen
+_BARE = ("fp16", "fsdp")
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing done otherwise."""
+
+    kind: ChangeKind
+    value: float = 0.0  # samples a rank, micro-steps, MiB, or a factor
+
+    @property
+    def text(self) -> str:
+        return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:g}"
+
+
+class StepWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the step that a change starts from."""
+
+    shape: StepShape
+    strategy: Exchanging
+    batch_size: int | None = None  # per rank and micro-step
+    micro_steps: int = 1
+    has_hook: bool = False
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """Throughput with the change ÷ without it, at so many ranks."""
+
+    world_size: int
+    ratio: Band
+    term: str  # what it comes from, of TERMS, or "none"
+    saved: dict[str, float]  # seconds for the samples of a step without it, by term
+
+
+class _Effect(msgspec.Struct, frozen=True, kw_only=True):
+    shape: StepShape
+    compute: float = 1.0  # × seconds of compute, and × samples
+    latency: float = 1.0  # × seconds a message
+    transfer: float = 1.0  # × seconds a byte
+
+
+def parse_change(text: str) -> Change:
+    """``accumulate:4``, ``fp16``, … Raises ConfigError with the forms there are."""
+    kind, _, number = text.partition(":")
+    if text in _BARE:
+        return Change(kind=cast(ChangeKind, text))
+    counted = kind in ("batch", "accumulate")
+    form = r"[0-9]{1,9}" if counted else r"[0-9]{1,9}(\.[0-9]{1,6})?"
+    if kind in get_args(ChangeKind) and kind not in _BARE and re.fullmatch(form, number):
+        value = float(number)
+        if value > 0:
+            return Change(kind=cast(ChangeKind, kind), value=value)
+    raise ConfigError(f"--change {text}: no such change; write {_FORMS}")
+
+
+def obstacle(change: Change, work: StepWork) -> str | None:
+    """Why nothing can be said of this change; None where something can."""
+    if change.kind == "batch" and work.batch_size is None:
+        return "the batch size is not stated"
+    if change.kind in ("accumulate", "bucket", "fp16", "fsdp") and work.strategy == "fsdp":
+        return "modelled for DDP only"
+    if change.kind in ("bucket", "fp16", "fsdp") and work.has_hook:
+        return "a communication hook decides already what is sent"
+    if change.kind == "bucket" and not work.shape.payload_known:
+        return "the size of the gradients is not stated"
+    if change.kind == "bucket" and work.shape.payload > _MOST_BUCKETS * change.value * MIB:
+        return f"that would be over {_MOST_BUCKETS} buckets"
+    return None
+
+
+def gain(change: Change, work: StepWork, topology: Topology, fit: Fit, ranks: int) -> Gain:
+    """What it buys. Compute is taken as proportional to the samples; the change has no obstacle.
+
+    ``fit``: of `alpha_beta_laws` of this work and topology.
+    """
+    effect = _effect(change, work)
+    changed = {(law.name, law.overlap): law for law in alpha_beta_laws(effect.shape, topology)}
+    factors = np.array([effect.compute, effect.latency, effect.transfer])[:, None]
+
+    def after(law: Law, terms: Floats) -> Floats:
+        """Parts for as many samples as a step has without the change."""
+        return changed[law.name, law.overlap].parts(terms * factors, ranks) / effect.compute
+
+    ratio = fit.band(lambda law, terms: law.step_s(terms, ranks) / after(law, terms).sum(axis=0))
+    saved = fit.mean(lambda law, terms: law.parts(terms, ranks) - after(law, terms))
+    by_term = dict(zip(TERMS, saved.tolist(), strict=True))
+    return Gain(world_size=ranks, ratio=ratio, term=_largest(by_term), saved=by_term)
+
+
+def _largest(saved: dict[str, float]) -> str:
+    """The term that saves most, or costs most where the whole costs; nothing changed: "none"."""
+    if not any(saved.values()):
+        return "none"
+    sign = 1 if sum(saved.values()) >= 0 else -1
+    return max(saved, key=lambda name: sign * saved[name])
+
+
+def default_changes(work: StepWork) -> Sequence[Change]:
+    """What a person would try first. Ten times the bandwidth is NVLink 2 instead of PCIe 3."""
+    changes = [
+        *([Change(kind="batch", value=2 * work.batch_size)] if work.batch_size else []),
+        Change(kind="accumulate", value=4 * work.micro_steps),
+        Change(kind="fp16"),
+        Change(kind="fsdp"),
+        *(Change(kind="bucket", value=size) for size in (5, 100)),
+        Change(kind="bandwidth", value=10),
+        Change(kind="latency", value=0.5),
+    ]
+    return [change for change in changes if obstacle(change, work) is None]
+
+
+def _effect(change: Change, work: StepWork) -> _Effect:
+    shape, value = work.shape, change.value
+    match change.kind:
+        case "batch":
+            assert work.batch_size is not None  # else it has an obstacle
+            return _Effect(shape=shape, compute=value / work.batch_size)
+        case "accumulate":
+            hiding = work.micro_steps / value  # of the compute, the last micro-step
+            pieces = [
+                msgspec.structs.replace(piece, hideable=piece.hideable * hiding)
+                for piece in shape.pieces
+            ]
+            longer = msgspec.structs.replace(shape, pieces=tuple(pieces))
+            return _Effect(shape=longer, compute=1 / hiding)
+        case "bucket":
+            buckets = in_buckets(shape.payload, value * MIB)
+            return _Effect(shape=ddp_shape(buckets, work.micro_steps))
+        case "fp16":
+            return _Effect(shape=shape, transfer=0.5)
+        case "fsdp":  # a unit for each bucket
+            units = fsdp_exchanges([exchange.payload for exchange in shape.exchanges])
+            sharded = fsdp_shape(units) if shape.payload_known else unknown_shape("fsdp")
+            return _Effect(shape=sharded)
+        case "bandwidth":
+            return _Effect(shape=shape, transfer=1 / value)
+        case "latency":
+            return _Effect(shape=shape, latency=value)

@@ -1,0 +1,114 @@
+"""The self-test of the gate: real launches of one case, as it is and slowed on purpose.
+
+The launches are an endless sequence that any budget cuts off, and a later run goes on with.
+First come unslowed ones for a baseline of the fewest nights; then rounds of one launch of each
+slow-down and two unslowed ones, in random order, so that a drift of the machine hits all alike.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.injection import Injection, parse_injection
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
+from ddp_perf.launch.launcher import Launcher
+from ddp_perf.selftest.log import SelftestLog, TimedLaunch
+from ddp_perf.stats.summary import summarise
+
+PERCENTS = (2, 3, 5, 10, 20)
+_UNSLOWED = 2  # launches a round: they are trials of their own, and the baseline of all
+_LEAST_NIGHTS, _MOST_NIGHTS = 3, 8
+
+
+class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which case, and how the gate would judge it."""
+
+    case: Case
+    launches: int  # of a session
+    false_alarm_rate: float  # a night
+    alpha: float  # of one verdict, the suite's others having their shares
+    import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
+
+
+def measure(
+    request: SelftestRequest,
+    log: SelftestLog,
+    launcher: Launcher,
+    *,
+    until: float,
+    on_launch: Callable[[int], None],
+) -> LaunchFailure | None:
+    """Go on with the log until ``time.monotonic()`` is ``until``, or a launch fails.
+
+    ``on_launch`` is told how many launches there are. Raises LaunchError when ranks cannot be
+    started, ResultsError when the log cannot be written.
+    """
+    last_s = 0.0
+    while (begin := time.monotonic()) + last_s <= until:
+        number = len(log.launches)
+        percent = percent_of(number, request.launches)
+        started = datetime.datetime.now(datetime.timezone.utc)
+        outcome = launcher.launch(
+            LaunchRequest(
+                case=request.case,
+                round=number,
+                import_paths=request.import_paths,
+                injections=_injections(percent),
+            )
+        )
+        if isinstance(outcome, LaunchFailure):
+            return outcome
+        last_s = time.monotonic() - begin
+        log.append(
+            TimedLaunch(
+                percent=percent,
+                started=started.isoformat(timespec="seconds"),
+                wall_s=last_s,
+                summary=summarise(
+                    outcome, samples_per_step=request.case.samples_per_step, single=None
+                ),
+            )
+        )
+        on_launch(len(log.launches))
+    return None
+
+
+def percent_of(number: int, launches: int) -> int:
+    """By how much the launch of this number is slowed; ``launches`` make a session."""
+    first = _LEAST_NIGHTS * launches
+    if number < first:
+        return 0
+    order = [*PERCENTS, *[0] * _UNSLOWED]
+    round_, place = divmod(number - first, len(order))
+    random.Random(round_).shuffle(order)
+    return order[place]
+
+
+def nights_for(unslowed: int) -> int:
+    """How many of so many unslowed sessions make a baseline: the rest are needed for trials."""
+    return min(_MOST_NIGHTS, max(_LEAST_NIGHTS, unslowed // 3))
+
+
+def launches_for(trials: int, launches: int) -> int:
+    """How many launches it takes to judge each slow-down ``trials`` times.
+
+    In each cycle every slow-down gets one session, with the unslowed ones before it to be
+    judged against.
+    """
+    for cycles in itertools.count(1):
+        nights = nights_for(_LEAST_NIGHTS + cycles * _UNSLOWED)
+        judged = sum(_LEAST_NIGHTS + cycle * _UNSLOWED >= nights for cycle in range(cycles))
+        if judged >= trials:
+            break
+    return launches * (_LEAST_NIGHTS + cycles * (len(PERCENTS) + _UNSLOWED))
+
+
+def _injections(percent: int) -> tuple[Injection, ...]:
+    return (parse_injection(f"compute:{percent}%"),) if percent else ()

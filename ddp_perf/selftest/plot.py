@@ -1,0 +1,88 @@
+"""The power curve as a picture: points that were measured, dashed lines that were modelled."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ddp_perf.selftest.curve import Point, PowerCurve
+from ddp_perf.selftest.text import conclusion_of, model_text
+from ddp_perf.stats.rule.comparison import POWER
+from ddp_perf.system.files import replace_file
+
+_GRID = np.linspace(0.0, 0.3, 301)
+_TITLE_WIDTH = 95
+
+
+def write_power_plot(path: Path, curve: PowerCurve) -> None:
+    """A PNG, whole or not at all. Raises OSError."""
+    data = io.BytesIO()
+    power_figure(curve).savefig(data, format="png", dpi=120)
+    replace_file(path, data.getvalue())
+
+
+def power_figure(curve: PowerCurve) -> Figure:
+    """Slow-down against the share that is found, both in per cent."""
+    figure = Figure(figsize=(9.0, 5.6), layout="constrained")
+    axes = figure.subplots()
+    for point in curve.points:
+        _plot_point(axes, point)
+    for modelled in curve.modelled:
+        power = 100 * modelled.model.power(_GRID)
+        label = f"modelled: {model_text(modelled)}"
+        axes.plot(100 * _GRID, power, linestyle="--", linewidth=1.2, label=label)
+    axes.axhline(100 * POWER, color="0.7", linewidth=0.8, zorder=0)
+    axes.axvline(100 * curve.tolerance, color="0.7", linewidth=0.8, zorder=0)
+    axes.text(100 * curve.tolerance, 95, "tolerance ", color="0.5", ha="right", fontsize=8)
+    _frame(axes, curve)
+    return figure
+
+
+def _plot_point(axes: Axes, point: Point) -> None:
+    """Where it came out, with both intervals; above it what it is made of."""
+    found = point.found
+    rows = f"{point.percent} %\n{found.found} of {found.trials}\n{point.launches}"
+    _write_above(axes, point.percent, rows, "center")
+    if found.value is None:
+        return
+    x, x_low, x_high = 0.0, 0.0, 0.0
+    if point.slow_down is not None:
+        x, (x_low, x_high) = 100 * point.slow_down.value, 100 * np.array(point.slow_down.interval)
+    y, (y_low, y_high) = 100 * found.value, 100 * np.array(found.interval)
+    axes.errorbar(
+        x,
+        y,
+        xerr=[[x - x_low], [x_high - x]],
+        yerr=[[y - y_low], [y_high - y]],
+        fmt="ko",
+        markersize=5,
+        capsize=3,
+        linewidth=1,
+    )
+
+
+def _write_above(axes: Axes, x: float, rows: str, align: str) -> None:
+    place = axes.get_xaxis_transform()  # x by the data, y by the frame
+    axes.text(x, 1.02, rows, transform=place, ha=align, va="bottom", fontsize=8)
+
+
+def _frame(axes: Axes, curve: PowerCurve) -> None:
+    # Linear up to 2 %, then logarithmic: 2, 3, 5, 10 and 20 % stand apart.
+    axes.set_xscale("symlog", linthresh=2, linscale=0.4)
+    ticks = [point.percent for point in curve.points]
+    axes.set_xticks(ticks, [f"{tick} %" for tick in ticks], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(-2, 100 * _GRID[-1])
+    _write_above(axes, -2, "injected\nfound\nlaunches", "right")
+    axes.set_ylim(-3, 103)
+    axes.set_xlabel(f"slow-down of {curve.case_id} as it came out, 95 % interval")
+    axes.set_ylabel("found (REGRESSION), per cent of trials, 95 % interval")
+    if curve.modelled:
+        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.86), fontsize=8, edgecolor="none")
+    title = textwrap.fill(conclusion_of(curve), _TITLE_WIDTH)
+    axes.set_title(f"{curve.environment.accelerator}\n{title}", fontsize=9, pad=44)

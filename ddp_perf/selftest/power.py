@@ -1,0 +1,164 @@
+"""A slow-down, the share of trials that finds it, and the share that the rule gives."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from scipy import special
+
+from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.stats.rule.comparison import POWER, Comparison
+from ddp_perf.stats.rule.inputs import Launches, levels_of
+from ddp_perf.stats.rule.modes import Floats, without_slow_sessions
+
+CONFIDENCE = 0.95
+_SD_PER_MAD = 1.4826  # of a normal law
+_QUANTILES = 400  # of the estimated error; the power is then exact to 0.1 %
+_SMALLEST_ERROR = 1e-9  # of levels that do not differ at all
+_MOST_PERMILLE = 1000  # a gate that does not find twice as slow is none
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """So many of so many trials, and what that says of the rate behind them."""
+
+    found: int
+    trials: int
+    interval: tuple[float, float]  # 95 %, two-sided; 0 to 1 without a trial
+
+    @property
+    def value(self) -> float | None:
+        return self.found / self.trials if self.trials else None
+
+    def chance(self, rate: float) -> float:
+        """That so many or more are found where the true rate is ``rate``."""
+        return float(special.bdtrc(self.found - 1, self.trials, rate)) if self.found else 1.0
+
+
+def share(found: int, trials: int) -> Share:
+    """With the exact interval of Clopper & Pearson, Biometrika 26, 1934.
+
+    Raises ValueError where no such count is possible.
+    """
+    if not 0 <= found <= trials:
+        raise ValueError(f"found {found} of {trials}")
+    tail = (1 - CONFIDENCE) / 2
+    low = special.betaincinv(found, trials - found + 1, tail) if found else 0.0
+    high = special.betaincinv(found + 1, trials - found, 1 - tail) if found < trials else 1.0
+    return Share(found=found, trials=trials, interval=(float(low), float(high)))
+
+
+class SlowDown(msgspec.Struct, frozen=True, kw_only=True):
+    """By how much slowed launches were slower, as fractions."""
+
+    value: float
+    interval: tuple[float, float]  # 95 %, two-sided, roughly
+
+
+def slow_down_of(slowed: Sequence[float], unslowed: Sequence[float]) -> SlowDown | None:
+    """Ratio of the medians, less 1; None where a side has fewer than two launches.
+
+    The sd of a median of n normal logs is ``sqrt(π/2) s ÷ sqrt(n)``; s is their median absolute
+    deviation × 1.4826, which launches in a slow mode do not widen.
+    """
+    if min(len(slowed), len(unslowed)) < 2:
+        return None
+    sides = [np.log(slowed), np.log(unslowed)]
+    middles = [float(np.median(side)) for side in sides]
+    variances = [
+        math.pi / 2 * (_SD_PER_MAD * float(np.median(np.abs(side - middle)))) ** 2 / len(side)
+        for side, middle in zip(sides, middles, strict=True)
+    ]
+    ratio = middles[0] - middles[1]
+    margin = float(special.ndtri((1 + CONFIDENCE) / 2)) * math.sqrt(sum(variances))
+    return SlowDown(
+        value=math.expm1(ratio), interval=(math.expm1(ratio - margin), math.expm1(ratio + margin))
+    )
+
+
+class PowerModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The rule of the judge where all levels are normal, in one mode, without a control.
+
+    The difference D is normal around ``log(1 + slow-down)`` with sd ``standard_error``. Its
+    estimate s is independent of it, ``s² ~ standard_error² χ²_ν / ν``, and never less than what
+    the launches account for, ``least_error``. So the power is::
+
+        E_s Φ((log(1 + slow-down) − critical(s)) ÷ standard_error)
+
+    With ``critical(s) = t s`` alone, neither tolerance nor least error, that is the noncentral t
+    (Johnson, Kotz & Balakrishnan, Continuous univariate distributions 2, 1995, chapter 31).
+    """
+
+    standard_error: float  # true, of the difference of logs
+    least_error: float
+    degrees_of_freedom: float  # of its estimate
+    tolerance: float
+    level: float
+
+    def power(self, slow_downs: Floats) -> Floats:
+        """Chance of a REGRESSION for each slow-down, as a fraction (0.05: 5 % slower)."""
+        excess = np.log1p(slow_downs)[:, None] - self._critical()
+        power: Floats = special.ndtr(excess / self.standard_error).mean(axis=1)
+        return power
+
+    def detectable(self) -> float | None:
+        """The smallest slow-down found with 90 % power, to 0.1 %; None from 100 % on."""
+        found = bisect.bisect_left(
+            range(_MOST_PERMILLE),
+            True,
+            key=lambda permille: bool(self.power(np.array([permille / 1000]))[0] >= POWER),
+        )
+        return found / 1000 if found < _MOST_PERMILLE else None
+
+    def _critical(self) -> Floats:
+        """By quantile of the estimated error."""
+        df = self.degrees_of_freedom
+        upper = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        estimates = self.standard_error * np.sqrt(special.chdtri(df, upper) / df)
+        estimates = np.maximum(estimates, self.least_error)
+        comparisons = (
+            Comparison(
+                difference=0.0,
+                standard_error=float(estimate),
+                degrees_of_freedom=df,
+                tolerance=self.tolerance,
+            )
+            for estimate in estimates
+        )
+        return np.array([comparison.critical(self.level) for comparison in comparisons])
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """By how much sessions of the same code differ: sds on the log scale."""
+
+    launch: float  # of a launch around its session
+    session: float  # of sessions, beyond what their launches explain
+
+    def model(self, *, launches: int, nights: int, tolerance: float, level: float) -> PowerModel:
+        """Of a session of so many launches against so many such nights (2 at least)."""
+        noise = self.launch**2 / launches
+        twice = 1 + 1 / min(nights, REFERENCE_SESSIONS)  # tonight and the reference
+        return PowerModel(
+            standard_error=max(_SMALLEST_ERROR, math.sqrt((self.session**2 + noise) * twice)),
+            least_error=math.sqrt(noise * twice),
+            degrees_of_freedom=float(nights - 1),
+            tolerance=tolerance,
+            level=level,
+        )
+
+
+def spread_of(sessions: Sequence[Launches], tolerance: float) -> Spread:
+    """Of sessions × launches × values, two sessions at least; slow launches are left out.
+
+    Analysis of variance in one way: what sessions differ by, less the launches' part of it.
+    """
+    levels = levels_of(sessions, tolerance)
+    kept = without_slow_sessions(levels, len(sessions))
+    noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches[kept]))
+    between = float(levels.fast[kept].var(ddof=1))
+    return Spread(
+        launch=math.sqrt(levels.launch_variance), session=math.sqrt(max(0.0, between - noise))
+    )

@@ -1,0 +1,229 @@
+"""The self-test as text and as JSON: every point with its launches, its trials, its interval."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.tables import plain_table, rendered, wrapped
+from ddp_perf.render.units import describe_duration
+from ddp_perf.selftest.curve import (
+    LEAST_SESSIONS,
+    LEAST_TRIALS,
+    Conclusion,
+    FalseAlarms,
+    Modelled,
+    Point,
+    PowerCurve,
+)
+from ddp_perf.selftest.power import Share
+
+SCHEMA_VERSION = 1
+_NARROWEST = 80
+# What came of the trials that found nothing, in the columns of the table.
+_OTHERS = (
+    (Outcome.SUSPECT,),
+    (Outcome.INCONCLUSIVE, Outcome.INVALID),
+    (Outcome.PASS, Outcome.IMPROVEMENT),
+)
+
+
+class SelftestFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The self-test for programs."""
+
+    schema_version: int = SCHEMA_VERSION
+    conclusion: Conclusion
+    sentence: str
+    curve: PowerCurve
+
+
+def selftest_json(curve: PowerCurve) -> bytes:
+    """Everything that the text says, and the model behind its dashed lines."""
+    file = SelftestFile(conclusion=curve.conclusion, sentence=conclusion_of(curve), curve=curve)
+    return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
+
+
+def selftest_text(curve: PowerCurve, width: int) -> str:
+    """The table of points, what must be known to read them, and the conclusion."""
+    width = max(width, _NARROWEST)
+    table = plain_table()
+    for heading in (
+        *("injected\n%", "came out\n%", "laun-\nches", "found\n", "95 % in-\nterval %"),
+        *("sus-\npect", "unde-\ncided", "passed\n", "mod-\nelled %"),
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for point in curve.points:
+        table.add_row(*_row(point, curve))
+    lines = [
+        *wrapped([_what(curve), _how(curve)], width),
+        "",
+        *rendered(table, width),
+        *wrapped(_notes(curve), width),
+        "",
+        *wrapped([f"{conclusion_of(curve)}."], width),
+    ]
+    return "\n".join(lines)
+
+
+def conclusion_of(curve: PowerCurve) -> str:
+    """The self-test in a sentence."""
+    match curve.conclusion:
+        case Conclusion.FALSE_ALARMS:
+            return f"This gate alarms falsely here: {_alarms(curve.false_alarms)}"
+        case Conclusion.TOO_SHORT:
+            return _too_short(curve)
+        case Conclusion.CANNOT_GATE:
+            return _cannot_gate(curve)
+        case Conclusion.CAN_GATE:
+            return _sees(curve)
+
+
+def interval_text(share: Share) -> str:
+    """The 95 % interval, in per cent."""
+    low, high = share.interval
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
+
+
+def model_text(modelled: Modelled) -> str:
+    """Which launches and nights a dashed line stands for."""
+    if modelled.stored:
+        return f"{_launches(modelled.launches)}, spread of the {modelled.nights} stored nights"
+    return f"{_launches(modelled.launches)}, spread of this run"
+
+
+def _sees(curve: PowerCurve) -> str:
+    point = curve.sees
+    assert point is not None  # so says the conclusion
+    assert point.slow_down is not None  # it was measured
+    found, rate = point.found, _percent(curve.false_alarm_rate)
+    return (
+        f"On this machine, with {_launches(curve.launches)}, this gate sees ≥"
+        f" {100 * point.slow_down.value:.1f} % with 90 % power at {rate} false alarms a night"
+        f" ({point.percent} % injected: found {found.found} times of {found.trials}, 95 % interval"
+        f" {interval_text(found)}); {_of_nights(curve)}"
+    )
+
+
+def _of_nights(curve: PowerCurve) -> str:
+    for modelled in curve.modelled:
+        if modelled.stored:
+            return f"with nights as they are stored, modelled, {_detectable(modelled)}"
+    return "how much nights differ is not in this"
+
+
+def _cannot_gate(curve: PowerCurve) -> str:
+    largest = curve.points[-1]
+    return (
+        f"This machine cannot gate: even {largest.percent} % is found only {largest.found.found}"
+        f" times of {largest.found.trials}. More launches, a quieter machine or a larger case"
+        " may help"
+    )
+
+
+def _too_short(curve: PowerCurve) -> str:
+    trials = min(point.found.trials for point in curve.points)
+    more = curve.missing_launches
+    time = f", {describe_duration(more * curve.launch_s)}" if curve.launch_s else ""
+    return (
+        f"Too short to tell: a slow-down was tried {trials} times, and {LEAST_TRIALS} are the"
+        f" least. About {more} more launches are needed{time}; run it again, and it goes on"
+    )
+
+
+def _what(curve: PowerCurve) -> str:
+    return (
+        f"{curve.case_id} of {curve.suite} on {curve.environment.accelerator}:"
+        f" step time of {_launches(curve.measured)}, some of them slowed on purpose"
+    )
+
+
+def _how(curve: PowerCurve) -> str:
+    return (
+        f"A session is {_launches(curve.launches)}, judged against the {curve.nights} unslowed"
+        f" sessions before it; tolerance {_percent(curve.tolerance)},"
+        f" {_percent(curve.false_alarm_rate)} false alarms a night,"
+        f" {100 * curve.alpha:.2g} % for each verdict of the suite"
+    )
+
+
+def _row(point: Point, curve: PowerCurve) -> list[str]:
+    others = [sum(point.outcomes.get(o, 0) for o in outcomes) for outcomes in _OTHERS]
+    found = point.found
+    return [
+        str(point.percent),
+        _slower(point),
+        str(point.launches),
+        f"{found.found} of {found.trials}" if found.trials else "–",
+        interval_text(found).removesuffix(" %") if found.trials else "–",
+        *map(str, others),
+        _modelled_at(point, curve),
+    ]
+
+
+def _slower(point: Point) -> str:
+    if point.slow_down is None:
+        return "–"
+    low, high = point.slow_down.interval
+    return f"{100 * point.slow_down.value:.1f} ± {50 * (high - low):.1f}"
+
+
+def _modelled_at(point: Point, curve: PowerCurve) -> str:
+    if not curve.modelled:
+        return "–"
+    slow_down = point.slow_down.value if point.slow_down else point.percent / 100
+    return f"{100 * curve.modelled[0].power_at(slow_down):.1f}"
+
+
+def _notes(curve: PowerCurve) -> list[str]:
+    notes = []
+    below = [p.percent for p in curve.points if 0 < p.percent / 100 < curve.tolerance]
+    if below:
+        notes.append(
+            f"Up to {max(below)} % is below the tolerance of {_percent(curve.tolerance)}, and not"
+            " meant to be found."
+        )
+    notes.append(f"False alarms: {_alarms(curve.false_alarms)}.")
+    notes += [f"Modelled: {_describe_model(modelled)}." for modelled in curve.modelled]
+    notes.append(
+        "The sessions of one run are minutes apart: how much nights differ is not in the points."
+        " They share unslowed sessions, so that they are not wholly independent."
+    )
+    if curve.stored_nights < LEAST_SESSIONS:
+        notes.append(
+            f"Stored nights of this case: {curve.stored_nights}; {LEAST_SESSIONS} would tell how"
+            " nights differ, and what the gate finds then (pytest --save-baseline=append)."
+        )
+    return notes
+
+
+def _alarms(alarms: FalseAlarms) -> str:
+    metrics = ", ".join(f"{name} {count}" for name, count in alarms.by_metric.items())
+    return (
+        f"{alarms.share.found} of {alarms.share.trials} unslowed sessions raised a REGRESSION"
+        + (f" ({metrics})" if metrics else "")
+        + f", 95 % interval {interval_text(alarms.share)}; promised are"
+        f" {100 * alarms.promised:.2g} %"
+    )
+
+
+def _describe_model(modelled: Modelled) -> str:
+    spread = modelled.spread
+    kind = "nights" if modelled.stored else "sessions"
+    return (
+        f"{model_text(modelled)} (launches differ by {100 * spread.launch:.1f} %, {kind} by"
+        f" {100 * spread.session:.1f} % beyond that): {_detectable(modelled)}"
+    )
+
+
+def _detectable(modelled: Modelled) -> str:
+    if modelled.detectable is None:
+        return "not even 100 % is found 9 times in 10"
+    return f"{100 * modelled.detectable:.1f} % is found 9 times in 10"
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count} launches"
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.3g} %"

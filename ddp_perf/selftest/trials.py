@@ -1,0 +1,209 @@
+"""What a self-test's launches say of the gate: sessions, trials, points.
+
+The launches of one kind, as many in a row as a session has, stand for a session. Each session
+is judged by the gate's own path against the unslowed sessions before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ddp_perf.core.baseline import CaseBaseline, Session
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, gated_metrics
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.selftest.curve import (
+    LEAST_SESSIONS,
+    LEAST_TRIALS,
+    FalseAlarms,
+    Modelled,
+    Point,
+    PowerCurve,
+)
+from ddp_perf.selftest.launches import PERCENTS, SelftestRequest, launches_for, nights_for
+from ddp_perf.selftest.log import TimedLaunch
+from ddp_perf.selftest.power import SlowDown, share, slow_down_of, spread_of
+from ddp_perf.session.gate.one_metric import judge_night, tolerance_of
+from ddp_perf.session.summaries import as_session
+from ddp_perf.stats.rule.comparison import POWER
+
+
+class _Block(msgspec.Struct, frozen=True, kw_only=True):
+    """Launches that stand for a session; ``first`` and ``last`` are their numbers."""
+
+    percent: int
+    first: int
+    last: int
+    session: Session
+
+
+_Trial = tuple[_Block, list[_Block]]  # a session, and its baseline
+
+
+def power_curve(
+    request: SelftestRequest,
+    launches: Sequence[TimedLaunch],
+    environment: Environment,
+    stored: CaseBaseline | None,
+) -> PowerCurve:
+    """``stored``: what the machine's baseline holds of the case, if it is of the same work."""
+    blocks = list(_blocks(request, launches, environment))
+    unslowed = [block for block in blocks if block.percent == 0]
+    nights = nights_for(len(unslowed))
+    trials = list(_trials(blocks, unslowed, nights))
+    points = tuple(
+        _point(request, percent, launches, [t for t in trials if t[0].percent == percent])
+        for percent in (0, *PERCENTS)
+    )
+    return PowerCurve(
+        suite=request.case.suite,
+        case_id=request.case.id,
+        environment=environment,
+        tolerance=request.case.tolerances.step_time,
+        false_alarm_rate=request.false_alarm_rate,
+        alpha=request.alpha,
+        launches=request.launches,
+        nights=nights,
+        points=points,
+        false_alarms=_false_alarms(request, [t for t in trials if t[0].percent == 0]),
+        modelled=tuple(_modelled(request, unslowed, nights, stored)),
+        stored_nights=len(_step_times(stored.sessions)) if stored else 0,
+        launch_s=statistics.median(launch.wall_s for launch in launches) if launches else None,
+        missing_launches=_missing(request, points, len(launches)),
+        sees=_smallest_seen(points),
+    )
+
+
+def _blocks(
+    request: SelftestRequest, launches: Sequence[TimedLaunch], environment: Environment
+) -> Iterator[_Block]:
+    for percent in (0, *PERCENTS):
+        numbers = [n for n, launch in enumerate(launches) if launch.percent == percent]
+        for end in range(request.launches, len(numbers) + 1, request.launches):
+            chosen = numbers[end - request.launches : end]
+            summaries = [launches[number].summary for number in chosen]
+            yield _Block(
+                percent=percent,
+                first=chosen[0],
+                last=chosen[-1],
+                session=as_session(summaries, environment, launches[chosen[0]].started),
+            )
+
+
+def _trials(blocks: Sequence[_Block], unslowed: Sequence[_Block], nights: int) -> Iterator[_Trial]:
+    for block in blocks:
+        before = [other for other in unslowed if other.last < block.first]
+        if len(before) >= nights:
+            yield block, before[-nights:]
+
+
+def _point(
+    request: SelftestRequest,
+    percent: int,
+    launches: Sequence[TimedLaunch],
+    trials: Sequence[_Trial],
+) -> Point:
+    outcomes = Counter(_outcome(request, STEP_TIME.name, trial) for trial in trials)
+    return Point(
+        percent=percent,
+        slow_down=_slow_down(launches, percent) if percent else None,
+        launches=sum(launch.percent == percent for launch in launches),
+        outcomes=dict(outcomes),
+        found=share(outcomes[Outcome.REGRESSION], len(trials)),
+    )
+
+
+def _outcome(request: SelftestRequest, metric: str, trial: _Trial) -> Outcome:
+    block, before = trial
+    return judge_night(
+        *(metric, block.session, [night.session for night in before]),
+        tolerance=tolerance_of(request.case, metric),
+        alpha=request.alpha,
+        prior=None,  # it is what the machine's other cases say, and there are none here
+    ).outcome
+
+
+def _slow_down(launches: Sequence[TimedLaunch], percent: int) -> SlowDown | None:
+    """Against the unslowed launches of the rounds: those before are of another time."""
+    rounds = list(itertools.dropwhile(lambda launch: launch.percent == 0, launches))
+    slowed, unslowed = (
+        [launch.summary.values[STEP_TIME.name] for launch in rounds if launch.percent == wanted]
+        for wanted in (percent, 0)
+    )
+    return slow_down_of(slowed, unslowed)
+
+
+def _false_alarms(request: SelftestRequest, trials: Sequence[_Trial]) -> FalseAlarms:
+    # Efficiency is told from launches of one rank, which are not part of this.
+    metrics = [name for name in gated_metrics(request.case) if name != EFFICIENCY.name]
+    alarms = [
+        [name for name in metrics if _outcome(request, name, trial) is Outcome.REGRESSION]
+        for trial in trials
+    ]
+    found = share(sum(map(bool, alarms)), len(trials))
+    promised = request.alpha * len(metrics)
+    return FalseAlarms(
+        share=found,
+        by_metric=dict(Counter(name for names in alarms for name in names)),
+        promised=promised,
+        chance=found.chance(promised),
+    )
+
+
+def _modelled(
+    request: SelftestRequest,
+    unslowed: Sequence[_Block],
+    nights: int,
+    stored: CaseBaseline | None,
+) -> Iterator[Modelled]:
+    """With this run's spread, for as many launches and for twice as many; with the nights'."""
+    here = _step_times([block.session for block in unslowed])
+    there = _step_times(stored.sessions) if stored else []
+    tolerance = request.case.tolerances.step_time
+    variants = []
+    if len(here) >= LEAST_SESSIONS:
+        variants += [(here, factor * request.launches, nights, False) for factor in (1, 2)]
+        if len(there) >= LEAST_SESSIONS:
+            variants.append((there, request.launches, len(there), True))
+    for sessions, launches, count, is_stored in variants:
+        spread = spread_of(sessions, tolerance)
+        model = spread.model(
+            launches=launches, nights=count, tolerance=tolerance, level=request.alpha
+        )
+        yield Modelled(
+            launches=launches,
+            nights=count,
+            stored=is_stored,
+            spread=spread,
+            model=model,
+            detectable=model.detectable(),
+        )
+
+
+def _missing(request: SelftestRequest, points: Sequence[Point], launches: int) -> int:
+    if min(point.found.trials for point in points) >= LEAST_TRIALS:
+        return 0
+    # One session at least: the launches so far may have been grouped otherwise.
+    needed = launches_for(LEAST_TRIALS, request.launches)
+    return max(needed - launches, request.launches)
+
+
+def _step_times(sessions: Sequence[Session]) -> list[list[list[float]]]:
+    """Sessions × launches × one value."""
+    values = [session.values(STEP_TIME.name) for session in sessions]
+    return [[[value] for value in session] for session in values if session]
+
+
+def _smallest_seen(points: Sequence[Point]) -> Point | None:
+    """A larger slow-down that is found less often would make it luck."""
+    seen = None
+    for point in reversed(points):
+        if point.percent == 0 or (point.found.value or 0.0) < POWER:
+            break
+        seen = point
+    return seen

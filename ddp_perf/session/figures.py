@@ -1,0 +1,148 @@
+"""The figures of a case that every report shows: medians over its launches."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch import Unit
+from ddp_perf.core.measurement import LaunchSummary, Measurement
+from ddp_perf.core.metric import ENERGY, STEP_TIME
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.cost import Cost, cost_of
+from ddp_perf.stats.link.model import bus_factor
+from ddp_perf.stats.weak_scaling import Scaling, weak_scaling
+from ddp_perf.workloads.corpus import SAMPLES
+
+
+class CallFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a collective; bandwidths as nccl-tests' PERFORMANCE.md defines them."""
+
+    call_s: float  # of the typical step
+    algorithm_bytes_per_s: float  # algbw: payload ÷ mean time
+    bus_bytes_per_s: float  # busbw: comparable over world sizes, and with the link's peak
+
+
+class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians over the launches of a case."""
+
+    step_s: float
+    p95_step_s: float
+    throughput: float  # of ``unit``, per second, over all ranks
+    unit: str
+    energy_j: float | None  # per sample, of all GPUs; None: no launch has a reading
+    scaling: Scaling | None  # None: one rank, or no one-rank leg was measured
+    call: CallFigures | None = None  # of a collective
+    cost: Cost | None = None  # None: the suite states no price
+
+
+def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
+    """What the table and the test reports show; None when no launch was finished."""
+    rows = result.summaries.get(case_id, ())
+    if not rows:
+        return None
+    case = result.measurements[case_id].case
+    step_s, throughput = _typical(rows)
+    singles = result.summaries.get(case.single, ()) if case.single else ()
+    scaling = None
+    if singles:
+        single_s, single_throughput = _typical(singles)
+        scaling = weak_scaling(
+            world_size=case.world_size,
+            throughput=throughput,
+            single_throughput=single_throughput,
+            step_s=step_s,
+            single_s=single_s,
+        )
+    return CaseFigures(
+        step_s=step_s,
+        p95_step_s=statistics.median(row.p95_step_s for row in rows),
+        throughput=throughput,
+        unit=result.measurements[case_id].launches[0].unit.name,
+        energy_j=_energy_j(rows) if case.trains else None,
+        scaling=scaling,
+        call=_of_call(case, step_s, throughput),
+        cost=result.costs.get(case_id),
+    )
+
+
+def properties(figures: CaseFigures, case: Case) -> dict[str, float]:
+    """The figures of a step for JUnit, by names that say what they are."""
+    if (call := figures.call) is not None:
+        return {
+            "call_us": call.call_s * 1e6,
+            "algbw_gb_per_s": call.algorithm_bytes_per_s / 1e9,
+            "busbw_gb_per_s": call.bus_bytes_per_s / 1e9,
+        }
+    return {
+        "step_time_ms": figures.step_s * 1e3,
+        f"throughput_{figures.unit}_per_s": figures.throughput,
+        f"throughput_per_rank_{figures.unit}_per_s": figures.throughput / case.world_size,
+        **(_cost_properties(figures.cost, figures.unit) if figures.cost is not None else {}),
+    }
+
+
+def _cost_properties(cost: Cost, unit: str) -> dict[str, float]:
+    figures = {
+        f"cost_per_million_{unit}": cost.per_million,
+        "cost_per_epoch": cost.per_epoch,
+        "cost_efficiency": cost.efficiency,
+    }
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def _of_call(case: Case, step_s: float, throughput: float) -> CallFigures | None:
+    """``throughput``: of its unit, bytes."""
+    if case.collective is None:
+        return None
+    return CallFigures(
+        call_s=step_s / case.collective.calls,
+        algorithm_bytes_per_s=throughput,
+        bus_bytes_per_s=throughput * bus_factor(case.collective.kind, case.world_size),
+    )
+
+
+def _typical(rows: Sequence[LaunchSummary]) -> tuple[float, float]:
+    """Step time in seconds and throughput per second: medians over the launches."""
+    step_s = statistics.median(row.values[STEP_TIME.name] for row in rows)
+    return step_s, statistics.median(row.throughput for row in rows)
+
+
+def _energy_j(rows: Sequence[LaunchSummary]) -> float | None:
+    readings = [row.values[ENERGY.name] for row in rows if ENERGY.name in row.values]
+    return statistics.median(readings) if readings else None
+
+
+def costs_of(
+    measurements: Mapping[str, Measurement], summaries: Mapping[str, Sequence[LaunchSummary]]
+) -> dict[str, Cost]:
+    """By case id, from the median throughput of its launches."""
+    typical = {
+        case_id: statistics.median(row.throughput for row in rows)
+        for case_id, rows in summaries.items()
+        if rows
+    }
+    costs = {}
+    for case_id, throughput in typical.items():
+        case, launches = measurements[case_id].case, measurements[case_id].launches
+        if case.price_per_gpu_hour is None:
+            continue
+        costs[case_id] = cost_of(
+            world_size=case.world_size,
+            throughput=throughput,
+            price_per_gpu_hour=case.price_per_gpu_hour,
+            epoch_samples=epoch_of(case, launches[0].unit),
+            single_throughput=typical.get(case.single) if case.single else None,
+        )
+    return costs
+
+
+def epoch_of(case: Case, unit: Unit) -> int | None:
+    """How many of ``unit`` an epoch has: by what the suite states, else by the published data set
+    that the workload names. None: neither says.
+    """
+    samples = case.epoch_samples or SAMPLES.get(case.model.get("dataset"))  # type: ignore[call-overload]  # any scalar
+    return None if samples is None else samples * unit.per_sample

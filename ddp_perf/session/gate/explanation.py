@@ -1,0 +1,106 @@
+"""Why the cases of a suite got slower: their launches against the stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ddp_perf.core.baseline import CONTROL, REFERENCE_SESSIONS, CaseBaseline, Session
+from ddp_perf.core.decomposition import COMMUNICATION, LAG, TERMS
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.explanation import Explanation
+from ddp_perf.core.launch import LaunchResult
+from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.metric import STEP_TIME, is_explained
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.diagnose.causes import Evidence, explain, grown_by_count
+from ddp_perf.session.gate.comparability import changes, same_software
+from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.gate.structure import structure_changes
+from ddp_perf.session.summaries import as_session
+from ddp_perf.stats.step.attribution import attribute
+from ddp_perf.stats.step.decomposition import typical
+from ddp_perf.stats.step.term_change import Row
+from ddp_perf.stats.summary import summarise_all
+
+_BESIDE = (COMMUNICATION, LAG, "host_reads", "allocator_retries", CONTROL)
+
+
+def slower_cases(findings: Iterable[Finding]) -> list[str]:
+    """Ids of the cases whose step certainly takes longer."""
+    slower = [
+        finding.case_id
+        for finding in findings
+        if is_explained(finding.metric) and finding.verdict.outcome is Outcome.REGRESSION
+    ]
+    return list(dict.fromkeys(slower))
+
+
+def explain_case(
+    measurement: Measurement, stored: CaseBaseline, environment: Environment
+) -> Explanation | None:
+    """None where the stored nights, or these launches, hold no terms."""
+    case, launches = measurement.case, measurement.launches
+    summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
+    now = _rows(as_session(summaries, environment, date=""))
+    nights = _reference(stored)
+    structure, before = launches[0].ranks[0].structure, stored.structure
+    if structure is None:
+        return None
+    attribution = attribute(
+        now,
+        [_rows(night) for night in nights],
+        beside=_BESIDE,
+        known=grown_by_count(before, structure),
+    )
+    if attribution is None:
+        return None
+    step = typical([row.decomposition for row in summaries if row.decomposition is not None])
+    assert step is not None  # the terms above are of these
+    beside = attribution.beside
+    unchanged = all(same_software(night.environment, environment) for night in nights)
+    evidence = Evidence(
+        structure_before=before,
+        structure_after=structure,
+        structure_changes=tuple(structure_changes(before, structure)) if before else (),
+        communication=beside.get(COMMUNICATION),
+        lag=beside.get(LAG),
+        host_reads=beside.get("host_reads"),
+        allocator_retries=beside.get("allocator_retries"),
+        control=beside.get(CONTROL) if unchanged else None,
+        on_gpu=case.tier == "gpu",
+        sees_communication=step.sees_communication,
+        slowest_rank=step.slowest_rank,
+        slowest_lag_s=step.lag_s,
+        lagging=step.lagging_ranks,
+        slowest_share=step.slowest_share,
+        slowest_where=_where(launches, step.slowest_rank, environment),
+        changed=tuple(changes(nights[0].environment, environment)),
+        disturbance=prevailing_disturbance(case.id, {case.id: measurement}, with_single=False),
+    )
+    return explain(case.id, attribution, evidence, len(now))
+
+
+def has_terms(stored: CaseBaseline) -> bool:
+    """Whether launches could be held against it."""
+    return bool(_reference(stored))
+
+
+def _reference(stored: CaseBaseline) -> list[Session]:
+    """The nights that set the level, as for the verdict; the first that have terms, where the
+    level is older than terms are.
+    """
+    return [night for night in stored.sessions if _rows(night)][:REFERENCE_SESSIONS]
+
+
+def _rows(session: Session) -> list[Row]:
+    """A launch's terms, with its timed step and its control; without launches that lack any."""
+    return [
+        {**terms, "step": values[STEP_TIME.name], CONTROL: values[CONTROL]}
+        for values, terms in zip(session.launches, session.terms, strict=False)
+        if terms.keys() >= set(TERMS)
+    ]
+
+
+def _where(launches: Sequence[LaunchResult], rank: int, environment: Environment) -> str:
+    place = launches[-1].ranks[rank].placement
+    return f"{place.device}, {place.device_id}, on {environment.host}"

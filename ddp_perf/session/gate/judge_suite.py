@@ -1,0 +1,250 @@
+"""Measurements against the baseline: one finding per case and gated metric."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.baselines.save import differences
+from ddp_perf.core.baseline import (
+    REFERENCE_SESSIONS,
+    Baseline,
+    CaseBaseline,
+    CaseStructure,
+    Session,
+)
+from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.metric import EFFICIENCY, MISSING_READINGS, STEP_TIME, STRUCTURE, gated_metrics
+from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.session.gate.comparability import changes, other_machine
+from ddp_perf.session.gate.disturbance import qualified
+from ddp_perf.session.gate.one_metric import judge_night, nights_of, prior_of, tolerance_of
+from ddp_perf.session.gate.published import describe_published, judge_published, published_of
+from ddp_perf.session.gate.structure import judge_structure
+from ddp_perf.session.gate.utilisation import utilisation_of
+from ddp_perf.session.summaries import as_session
+from ddp_perf.stats.rule.judge import confirm
+
+
+class Remedies(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person can do about a case that the bar holds no figures for."""
+
+    no_such_case: str = "--save-baseline records it"
+    other_work: str = '--save-baseline=accept --reason "…" replaces it'
+    other_machine: str = (
+        '--save-baseline=accept --reason "…" replaces it, -o ddp_baselines=DIR keeps both'
+    )
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is judged against, the same for all of its cases."""
+
+    baseline: Baseline
+    baseline_path: str
+    structures: Mapping[str, CaseStructure] = {}  # that hold where the baseline has none
+    remedies: Remedies = Remedies()
+    environment: Environment  # of this session
+    alpha: float  # false-alarm rate of each single verdict
+    looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
+    elsewhere: Mapping[str, str] = {}  # by case id: another accelerator that knows the case
+
+    def prior(self, case: Case, metric: str) -> NightPrior | None:
+        return prior_of(
+            self.baseline,
+            metric,
+            now=self.environment,
+            tolerance=tolerance_of(case, metric),
+        )
+
+
+def judge_suite(
+    measurements: Mapping[str, Measurement],
+    summaries: Mapping[str, Sequence[LaunchSummary]],
+    bar: Bar,
+) -> list[Finding]:
+    """Findings of all cases that were measured without a failed launch."""
+    findings: list[Finding] = []
+    priors: dict[str, NightPrior | None] = {}
+    for case_id, measurement in measurements.items():
+        if measurement.failures or not measurement.launches:
+            continue
+        case, stored = measurement.case, bar.baseline.cases.get(case_id)
+        utilisation = utilisation_of(measurement, bar.environment.accelerator_key)
+        if utilisation is not None and utilisation.is_impossible:
+            reason = f"a measurement error: MFU {utilisation}"
+            findings += _refused(measurement, Outcome.INVALID, reason, bar)
+        elif stored is None:
+            findings += _unknown(measurement, summaries[case_id], bar)
+        elif changed := differences(stored, case):
+            reason = (
+                f"{bar.baseline_path} holds other work: {', '.join(changed)};"
+                f" {bar.remedies.other_work}"
+            )
+            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
+        elif other := other_machine(stored, bar.environment, world_size=case.world_size):
+            reason = f"{bar.baseline_path}: {other}; {bar.remedies.other_machine}"
+            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
+        else:
+            for metric in gated_metrics(case):
+                if metric not in priors:
+                    priors[metric] = bar.prior(case, metric)
+            judged = _judge_case(measurement, summaries[case_id], stored, bar, priors)
+            findings += [qualified(finding, measurements) for finding in judged]
+    return findings
+
+
+def confirm_suspects(
+    findings: Iterable[Finding], cases: Mapping[str, Case], bar: Bar
+) -> list[Finding]:
+    """What is SUSPECT, and was in the newest stored night too, is a REGRESSION."""
+    confirmed = []
+    for finding in findings:
+        verdict = finding.verdict
+        if verdict.outcome is Outcome.SUSPECT:
+            case, metric = cases[finding.case_id], finding.metric
+            nights = nights_of(bar.baseline.cases[case.id], metric)
+            if len(nights) > 1:
+                last = judge_night(
+                    *(metric, nights[-1], nights[:-1]),
+                    tolerance=tolerance_of(case, metric),
+                    alpha=bar.alpha,
+                    prior=bar.prior(case, metric),
+                )
+                verdict = confirm(verdict, last.outcome)
+        confirmed.append(msgspec.structs.replace(finding, verdict=verdict))
+    return confirmed
+
+
+def _unknown(
+    measurement: Measurement, summaries: Sequence[LaunchSummary], bar: Bar
+) -> Iterable[Finding]:
+    """Judge a case that was never stored on this accelerator by what was published of it.
+
+    A metric that no published row states stays NO_BASELINE or INCOMPARABLE: missing is no pass.
+    """
+    case = measurement.case
+    if (other := bar.elsewhere.get(case.id)) is not None:
+        outcome = Outcome.INCOMPARABLE
+        what = f"the baseline is of {other}, this is {bar.baseline.accelerator}"
+    else:
+        outcome = Outcome.NO_BASELINE
+        what = f"{bar.baseline_path} has no such case"
+    published = published_of(bar.baseline, case)
+    step_time: Finding | None = None
+    for finding in _refused(measurement, outcome, f"{what}; {bar.remedies.no_such_case}", bar):
+        verdict = judge_published(published, finding.metric, case, summaries)
+        if verdict is not None:
+            finding = msgspec.structs.replace(finding, verdict=verdict, launches=len(summaries))
+        else:
+            beside = describe_published(published, finding.metric, case, summaries)
+            finding = msgspec.structs.replace(finding, published=beside)
+        if finding.metric == STEP_TIME.name:
+            step_time = finding
+        elif finding.metric == EFFICIENCY.name and step_time is not None:
+            finding = _only_if_slower_itself(finding, step_time)
+        yield finding
+
+
+def _refused(
+    measurement: Measurement, outcome: Outcome, reason: str, bar: Bar
+) -> Iterable[Finding]:
+    case, verdict = measurement.case, Verdict(outcome=outcome, reason=reason)
+    for metric in gated_metrics(case):
+        yield Finding(case_id=case.id, metric=metric, verdict=verdict)
+    if not case.trains:
+        return
+    structure = judge_structure(case, measurement.launches, None, bar.structures)
+    if structure.outcome is not Outcome.NO_BASELINE:
+        verdict = structure
+    yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict)
+
+
+def _judge_case(
+    measurement: Measurement,
+    summaries: Sequence[LaunchSummary],
+    stored: CaseBaseline,
+    bar: Bar,
+    priors: Mapping[str, NightPrior | None],
+) -> Iterable[Finding]:
+    case = measurement.case
+    session = as_session(summaries, bar.environment, date="")
+    published = published_of(bar.baseline, case)
+    step_time: Finding | None = None
+    for metric in gated_metrics(case):
+        finding = _judge_metric(case, metric, session, stored, bar, priors[metric])
+        beside = describe_published(published, metric, case, summaries)
+        finding = msgspec.structs.replace(finding, published=beside)
+        if metric == STEP_TIME.name:
+            step_time = finding
+        elif metric == EFFICIENCY.name and step_time is not None:
+            finding = _only_if_slower_itself(finding, step_time)
+        yield finding
+    if case.trains:
+        verdict = judge_structure(case, measurement.launches, stored.structure, bar.structures)
+        launches = len(measurement.launches)
+        yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
+
+
+def _judge_metric(
+    case: Case,
+    metric: str,
+    session: Session,
+    stored: CaseBaseline,
+    bar: Bar,
+    prior: NightPrior | None,
+) -> Finding:
+    nights, current = nights_of(stored, metric), session.values(metric)
+    if not current and (missing := MISSING_READINGS.get(metric)) is not None:
+        verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
+    elif nights:
+        verdict = judge_night(
+            *(metric, session, nights),
+            tolerance=tolerance_of(case, metric),
+            alpha=bar.alpha,
+            prior=prior,
+            looks=bar.looks.get(case.id, ()),
+        )
+    else:
+        reason = f"the baseline of this case holds no {metric}; --save-baseline=append adds it"
+        verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
+    levels = [statistics.median(night.values(metric)) for night in nights[:REFERENCE_SESSIONS]]
+    return Finding(
+        case_id=case.id,
+        metric=metric,
+        verdict=verdict,
+        launches=len(current),
+        nights=len(nights),
+        value=statistics.median(current) if current else None,
+        baseline=statistics.median(levels) if levels else None,
+        baseline_date=nights[0].date if nights else None,
+        changed=tuple(changes(nights[0].environment, bar.environment)) if nights else (),
+        drift=_drift(stored, metric, current),
+    )
+
+
+def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float | None:
+    """Only where the level was moved since: else it is the ratio that was judged."""
+    first = stored.first.get(metric)
+    if not stored.log or first is None or not current:
+        return None
+    return statistics.median(current) / first
+
+
+def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
+    """Scaling that got worse because one rank alone got faster is no regression."""
+    bad = (Outcome.REGRESSION, Outcome.SUSPECT, Outcome.BELOW_PUBLISHED)
+    good = (Outcome.PASS, Outcome.IMPROVEMENT)
+    ratio = step_time.verdict.ratio
+    if efficiency.verdict.outcome not in bad or ratio is None or ratio > 1:
+        return efficiency
+    outcome = Outcome.PASS if step_time.verdict.outcome in good else Outcome.INCONCLUSIVE
+    reason = (
+        f"{efficiency.verdict.reason}; but the step of all ranks is not slower:"
+        " the one-rank leg got faster"
+    )
+    verdict = msgspec.structs.replace(efficiency.verdict, outcome=outcome, reason=reason)
+    return msgspec.structs.replace(efficiency, verdict=verdict)

@@ -1,0 +1,102 @@
+"""What a suite of collectives says of the link: the fit of today beside that of the baseline.
+
+A training case that regresses while the link got slower need not have changed itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.baselines.save import is_comparable
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline
+from ddp_perf.core.case import Case
+from ddp_perf.core.collective import CollectiveKind
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.measurement import LaunchSummary, Measurement
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.session.gate.comparability import other_machine
+from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.gate.one_metric import nights_of
+from ddp_perf.session.result import LinkFinding
+from ddp_perf.stats.link.fit import compare_links, fit_link
+from ddp_perf.stats.link.values import LinkFit, LinkPoint
+
+_LEVEL = 0.01  # of a part being called slower
+
+
+def find_links(
+    measurements: Mapping[str, Measurement],
+    summaries: Mapping[str, Sequence[LaunchSummary]],
+    baseline: Baseline,
+    environment: Environment,
+) -> tuple[LinkFinding, ...]:
+    """One for each collective, world size and environment of the ranks; none of training."""
+    groups: dict[tuple[CollectiveKind, int, tuple[tuple[str, str], ...]], list[Case]] = {}
+    for measurement in measurements.values():
+        case = measurement.case
+        if case.collective is not None:
+            key = (case.collective.kind, case.world_size, tuple(sorted(case.env.items())))
+            groups.setdefault(key, []).append(case)
+    findings = []
+    for (kind, ranks, env), cases in groups.items():
+        now = _measured(cases, measurements, summaries)
+        before, date = _stored(cases, baseline, environment)
+        finding = LinkFinding(
+            kind=kind, ranks=ranks, env=dict(env), fit=fit_link(now, kind=kind, ranks=ranks)
+        )
+        tolerance = cases[0].tolerances.step_time
+        findings.append(
+            _compared(finding, fit_link(before, kind=kind, ranks=ranks), date, tolerance)
+        )
+    return tuple(findings)
+
+
+def _compared(
+    finding: LinkFinding, before: LinkFit | None, date: str | None, tolerance: float
+) -> LinkFinding:
+    if finding.fit is None or before is None:
+        return finding
+    shift = compare_links(finding.fit, before)
+    if shift is None:
+        return finding
+    slower = shift.slower(tolerance=tolerance, level=_LEVEL)
+    return msgspec.structs.replace(finding, baseline_date=date, shift=shift, slower=tuple(slower))
+
+
+def _measured(
+    cases: Sequence[Case],
+    measurements: Mapping[str, Measurement],
+    summaries: Mapping[str, Sequence[LaunchSummary]],
+) -> list[LinkPoint]:
+    """A point a launch, of the sizes that nothing disturbed."""
+    points: list[LinkPoint] = []
+    for case in cases:
+        if prevailing_disturbance(case.id, measurements, with_single=False) is None:
+            points += _points(case, [row.values[STEP_TIME.name] for row in summaries[case.id]])
+    return points
+
+
+def _stored(
+    cases: Sequence[Case], baseline: Baseline, environment: Environment
+) -> tuple[list[LinkPoint], str | None]:
+    """The launches of the reference sessions of the same work and machine, and their first date."""
+    points: list[LinkPoint] = []
+    dates: list[str] = []
+    for case in cases:
+        stored = baseline.cases.get(case.id)
+        if stored is None or not is_comparable(stored, case):
+            continue
+        if other_machine(stored, environment, world_size=case.world_size):
+            continue
+        for night in nights_of(stored, STEP_TIME.name)[:REFERENCE_SESSIONS]:
+            dates.append(night.date)
+            points += _points(case, night.values(STEP_TIME.name))
+    return points, min(dates, default=None)
+
+
+def _points(case: Case, step_s: Sequence[float]) -> Iterator[LinkPoint]:
+    assert case.collective is not None  # it was grouped by it
+    for seconds in step_s:
+        yield LinkPoint(payload=case.collective.payload, seconds=seconds / case.collective.calls)

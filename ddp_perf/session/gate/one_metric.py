@@ -1,0 +1,96 @@
+"""One metric of one night against the nights before it: what the pure rule needs, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddp_perf.core.baseline import (
+    CONTROL,
+    LEAST_NIGHTS,
+    REFERENCE_SESSIONS,
+    Baseline,
+    CaseBaseline,
+    Session,
+)
+from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.metric import is_controlled
+from ddp_perf.core.verdict import NightPrior, Verdict
+from ddp_perf.session.gate.comparability import same_software
+from ddp_perf.stats.rule.judge import judge_launches
+from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
+
+
+def judge_night(
+    metric: str,
+    night: Session,
+    before: Sequence[Session],
+    *,
+    tolerance: float,
+    alpha: float,
+    prior: NightPrior | None,
+    looks: Sequence[int] = (),
+) -> Verdict:
+    """``before``: the stored nights that have this metric, oldest first."""
+    control = _controls(before, metric, night.environment)
+    return judge_launches(
+        _one_value_each(night.values(metric)),
+        [_one_value_each(session.values(metric)) for session in before],
+        tolerance=tolerance,
+        alpha=alpha,
+        control=_one_value_each(night.values(CONTROL)) if control else None,
+        baseline_control=control,
+        reference=REFERENCE_SESSIONS,
+        prior=prior,
+        looks=looks,
+    )
+
+
+def nights_of(stored: CaseBaseline, metric: str) -> list[Session]:
+    """The stored sessions that have this metric."""
+    return [night for night in stored.sessions if night.values(metric)]
+
+
+def tolerance_of(case: Case, metric: str) -> float:
+    """Of a gated metric."""
+    tolerance = case.tolerances.of(metric)
+    assert tolerance is not None  # it is gated
+    return tolerance
+
+
+def prior_of(
+    baseline: Baseline, metric: str, *, now: Environment, tolerance: float
+) -> NightPrior | None:
+    """What all stored cases of this machine say of how its nights differ."""
+    stored = [nights_of(case, metric) for case in baseline.cases.values() if _is_measured(case)]
+    return machine_prior(
+        [
+            CaseNights(
+                sessions=[_one_value_each(night.values(metric)) for night in nights],
+                control=_controls(nights, metric, now),
+                tolerance=tolerance,
+            )
+            for nights in stored
+        ]
+    )
+
+
+def _is_measured(case: CaseBaseline) -> bool:
+    return case.source == "measured"
+
+
+def _controls(
+    nights: Sequence[Session], metric: str, now: Environment
+) -> list[list[list[float]]] | None:
+    """The control of each night; None where it may not speak for the machine. Nor before there
+    are nights enough to show whether the case follows it: until then it would add noise alone.
+    """
+    if not is_controlled(metric) or len(nights) < LEAST_NIGHTS:
+        return None
+    if not all(same_software(night.environment, now) for night in nights):
+        return None
+    return [_one_value_each(night.values(CONTROL)) for night in nights]
+
+
+def _one_value_each(values: Sequence[float]) -> list[list[float]]:
+    return [[value] for value in values]

@@ -1,0 +1,91 @@
+"""The structure gate: exact, on any machine, with no error rate to spend."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Mapping, Sequence
+
+from ddp_perf.core.baseline import CaseStructure
+from ddp_perf.core.case import Case, Scalar
+from ddp_perf.core.launch import Collective, LaunchResult, Structure
+from ddp_perf.core.verdict import Outcome, Verdict
+
+
+def judge_structure(
+    case: Case,
+    launches: Sequence[LaunchResult],
+    stored: Structure | None,
+    shipped: Mapping[str, CaseStructure],
+) -> Verdict:
+    """Judge by this machine's own structure, or else by what ships for any machine.
+
+    What ships is of one and of two ranks. Plain DDP does the same at any larger size: every rank
+    reduces whole buckets, which follow from the model and the options. A hook or FSDP divides
+    what is sent by the ranks, so the structure of two tells nothing exact of four: INCONCLUSIVE.
+    """
+    alike = [known for known in shipped.values() if _one_size(known.work) == _one_size(case.work())]
+    same = [known.structure for known in alike if known.work == case.work()]
+    if stored is None and not same and alike:
+        if case.strategy != "ddp" or case.comm_hook is not None:
+            sizes = " and ".join(str(known.work["world_size"]) for known in alike)
+            reason = (
+                f"no structure of {case.world_size} ranks ships, and that of {sizes} does not tell"
+                " it; --save-baseline stores this machine's"
+            )
+            return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
+        same = [known.structure for known in alike]
+    return compare_structure(launches, stored or next(iter(same), None))
+
+
+def _one_size(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the fingerprint of the same work on any number of ranks."""
+    return {name: value for name, value in work.items() if name != "world_size"}
+
+
+def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None) -> Verdict:
+    """Rank 0's structure in every launch against the stored one."""
+    if stored is None:
+        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no structure")
+    for launch in launches:
+        structure = launch.ranks[0].structure
+        assert structure is not None  # the case trains
+        if changes := structure_changes(stored, structure):
+            return Verdict(
+                outcome=Outcome.REGRESSION,
+                reason=f"the step does other work than the baseline's: {'; '.join(changes)}",
+            )
+    count = len(stored.collectives)
+    return Verdict(
+        outcome=Outcome.PASS,
+        reason=f"{count} collective{'s' if count != 1 else ''} a step, as in the baseline",
+    )
+
+
+def structure_changes(old: Structure, new: Structure) -> list[str]:
+    """What changed, each with both figures."""
+    changes = [
+        f"{name.replace('_', ' ')} {getattr(old, name):,} → {getattr(new, name):,}"
+        for name in ("parameters", "gradient_bytes")
+        if getattr(old, name) != getattr(new, name)
+    ]
+    if old.buckets != new.buckets:
+        changes.append(f"buckets {_sizes(old.buckets)} → {_sizes(new.buckets)} bytes")
+    before = collections.Counter(old.collectives)
+    after = collections.Counter(new.collectives)
+    changes += [f"{_name(c, n)} more a step" for c, n in sorted((after - before).items())]
+    changes += [f"{_name(c, n)} fewer a step" for c, n in sorted((before - after).items())]
+    if not changes and old.collectives != new.collectives:
+        changes.append("the same collectives in another order")
+    return changes
+
+
+def _name(collective: Collective, count: int) -> str:
+    return f"{count} {collective.kind} of {collective.bytes:,} bytes ({collective.dtype})"
+
+
+def _sizes(buckets: Sequence[int]) -> str:
+    """In their order, equal neighbours counted: there may be a hundred."""
+    runs = [(size, len(list(run))) for size, run in itertools.groupby(buckets)]
+    sizes = [f"{count} × {size:,}" if count > 1 else f"{size:,}" for size, count in runs]
+    return " + ".join(sizes) or "none"

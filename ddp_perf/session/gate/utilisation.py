@@ -1,0 +1,50 @@
+"""How much of its GPUs a case makes use of, and whether that can be true."""
+
+from __future__ import annotations
+
+import statistics
+
+import msgspec
+
+from ddp_perf.core.launch import group_steps
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.stats.mfu import mfu, peak_flops
+
+
+class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the rank that computes most, over the typical step."""
+
+    accelerator: str
+    precision: str
+    flops: int  # of a step
+    step_s: float
+    peak: float | None  # FLOP/s; None: no dense peak is known
+
+    @property
+    def mfu(self) -> float | None:
+        return None if self.peak is None else mfu(self.flops, self.step_s, self.peak)
+
+    @property
+    def is_impossible(self) -> bool:
+        """More than the hardware can do: the time or the count is wrong."""
+        return self.mfu is not None and self.mfu > 1
+
+    def __str__(self) -> str:
+        if self.peak is None or self.mfu is None:
+            return f"none: no dense {self.precision} peak of {self.accelerator} is known"
+        return f"{self.mfu:.1%} of {self.peak / 1e12:g} TFLOP/s ({self.precision}, dense)"
+
+
+def utilisation_of(measurement: Measurement, accelerator: str) -> Utilisation | None:
+    """None on the CPU tier, and where no operation was counted."""
+    launches, case = measurement.launches, measurement.case
+    counted = [rank.flops for launch in launches for rank in launch.ranks if rank.flops]
+    if case.tier != "gpu" or not counted:
+        return None
+    return Utilisation(
+        accelerator=accelerator,
+        precision=case.precision,
+        flops=max(counted),
+        step_s=statistics.median(statistics.median(group_steps(launch)) for launch in launches),
+        peak=peak_flops(accelerator, case.precision),
+    )

@@ -1,0 +1,81 @@
+"""The conditions of a measurement: this machine, and the versions that the ranks ran on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddp_perf.core.case import Tier
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.gpu import Gpu, GpuMachine
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.launcher import Runtime
+from ddp_perf.system.capacity import Capacity
+from ddp_perf.system.gpu.gpus import NO_GPUS
+from ddp_perf.system.gpu.torch_builds import misfit
+from ddp_perf.system.host.host import current_commit, host_name
+from ddp_perf.system.variables import training_variables
+
+
+def describe_environment(
+    capacity: Capacity, tier: Tier, runtime: Runtime, directory: Path
+) -> Environment:
+    """``directory`` is where the measured code is checked out."""
+    on_gpu = tier == "gpu"
+    return Environment(
+        accelerator=capacity.accelerator_name(tier),
+        accelerator_key=capacity.accelerator_key(tier),
+        accelerator_count=capacity.accelerator_count(tier),
+        host=host_name(),
+        os=platform.platform(),
+        python=runtime.python,
+        torch=runtime.torch,
+        cuda=runtime.cuda if on_gpu else None,
+        cudnn=runtime.cudnn if on_gpu else None,
+        nccl=runtime.nccl if on_gpu else None,
+        driver=capacity.machine.driver if on_gpu else None,
+        blas=runtime.blas,
+        commit=current_commit(directory),
+        variables=training_variables(tier, os.environ),
+        **_of_gpus(capacity.machine if on_gpu else NO_GPUS),
+    )
+
+
+def check_runtime(tier: Tier, runtime: Runtime, machine: GpuMachine) -> None:
+    """Refuse a torch that cannot use the machine's GPUs, before any rank is started.
+
+    Raises LaunchError where it is built without CUDA or NCCL, or for a CUDA that the
+    driver or a GPU cannot run.
+    """
+    if tier != "gpu":
+        return
+    if runtime.lacking is not None:
+        raise LaunchError(
+            f"torch {runtime.torch} is built without {runtime.lacking}, which the gpu tier needs:"
+            " install a CUDA build of torch (pytorch.org/get-started), or run -m cpu"
+        )
+    if (reason := misfit(runtime.cuda, machine)) is not None:
+        raise LaunchError(reason)
+
+
+def _of_gpus(machine: GpuMachine) -> dict[str, Any]:
+    """Of several GPUs the one that a step waits for: it decides."""
+    gpus = machine.gpus
+    persistence, ecc = _known(gpus, "persistence"), _known(gpus, "ecc")
+    return {
+        "interconnect": machine.interconnect,
+        "links": " ".join(machine.slowest_links) or None,
+        "gpu_memory": min(_known(gpus, "memory"), default=None),
+        "power_limit_w": min(_known(gpus, "power_limit_w"), default=None),
+        "sm_clock_mhz": min(_known(gpus, "sm_clock_mhz"), default=None),
+        "persistence": all(persistence) if persistence else None,
+        "ecc": any(ecc) if ecc else None,
+        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES") if gpus else None,
+    }
+
+
+def _known(gpus: Sequence[Gpu], name: str) -> list[Any]:
+    return [value for gpu in gpus if (value := getattr(gpu, name)) is not None]

@@ -1,0 +1,69 @@
+"""The order of launches: cases interleaved, so that a drift of the machine hits all alike."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.session.measure.artifacts import hang_directory
+
+# What a launch takes beyond its timed steps, where no session has it yet. Of a GPU's, guessed:
+# CUDA's context, NCCL's communicator and the first kernels, then the fewest extra warm-ups
+# that `worker.warm_up` needs to call the step time steady.
+_OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0}
+_EXTRA_WARMUPS: dict[Tier, int] = {"cpu": 0, "gpu": 30}
+
+
+def interleave(
+    turns: Sequence[tuple[Case, int]],
+    import_paths: Sequence[str],
+    injections: Sequence[Injection] = (),
+    *,
+    start: int = 0,
+    root: Path | None = None,
+) -> list[LaunchRequest]:
+    """A B C A B C …, each case as often as ``turns`` says, with the injections it can have.
+
+    ``start``: the number of the first round. ``root``: under whose artifacts/ ranks that hang
+    leave their flight records; None: nowhere.
+    """
+    return [
+        LaunchRequest(
+            case=case,
+            round=start + round_,
+            import_paths=tuple(import_paths),
+            injections=tuple(i for i in injections if i.applies_to(case)),
+            records=str(hang_directory(root, case)) if root is not None else None,
+        )
+        for round_ in range(max((launches for _, launches in turns), default=0))
+        for case, launches in turns
+        if round_ < launches
+    ]
+
+
+def estimate_s(plan: Sequence[LaunchRequest], baseline: Baseline) -> float | None:
+    """Seconds that the plan should take by the baseline; None with a case it does not know."""
+    times = [launch_s(request.case, baseline) for request in plan]
+    known = [time for time in times if time is not None]
+    return sum(known) if len(known) == len(times) else None
+
+
+def launch_s(case: Case, baseline: Baseline) -> float | None:
+    """Return the seconds that a launch of the case took in the baseline; None: not known."""
+    stored = baseline.cases.get(case.id)
+    if stored is None or not stored.sessions:
+        return None
+    steps = [value for session in stored.sessions for value in session.values(STEP_TIME.name)]
+    step_s = statistics.median(steps)
+    known = [one.overhead_s for one in stored.sessions if one.overhead_s is not None]
+    if known:
+        overhead_s = statistics.median(known)
+    else:
+        overhead_s = _OVERHEAD_S[case.tier] + _EXTRA_WARMUPS[case.tier] * step_s
+    return step_s * case.schedule.steps + overhead_s

@@ -1,0 +1,73 @@
+"""Carry a plan out: every launch, one after the other, nothing beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.launch.launcher import Launcher
+
+LaunchOutcome = LaunchResult | LaunchFailure
+
+
+class Progress(Protocol):
+    """Told how far a suite is. Seconds are None while there is nothing to tell them from."""
+
+    def begin(self, suite: str, launches: int, estimate_s: float | None) -> None: ...
+
+    def extend(self, launches: int, why: str) -> None: ...
+
+    def launched(
+        self, request: LaunchRequest, outcome: LaunchOutcome, left_s: float | None
+    ) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def run_plan(
+    plan: Sequence[LaunchRequest],
+    launcher: Launcher,
+    *,
+    measured: Mapping[str, Measurement],
+    progress: Progress,
+    on_round: Callable[[dict[str, Measurement]], None],
+) -> dict[str, Measurement]:
+    """``measured``, by case id, with the plan's launches. A case that failed once is not
+    launched again.
+
+    ``on_round`` gets what there is after every round, and also when the run is interrupted,
+    so that nothing finished is lost. Raises LaunchError when ranks cannot be started.
+    """
+    measured = dict(measured)
+    waiting = list(plan)
+    try:
+        while waiting:
+            request = waiting.pop(0)
+            outcome = launcher.launch(request)
+            measured[request.case.id] = _with(measured[request.case.id], outcome)
+            if isinstance(outcome, LaunchFailure):
+                waiting = [other for other in waiting if other.case.id != request.case.id]
+            progress.launched(request, outcome, _left_s(waiting, measured))
+            if not waiting or waiting[0].round != request.round:
+                on_round(measured)
+    except BaseException:
+        on_round(measured)
+        raise
+    return measured
+
+
+def _with(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:
+    launches, failures = measurement.launches, measurement.failures
+    if isinstance(outcome, LaunchFailure):
+        failures = (*failures, outcome)
+    else:
+        launches = (*launches, outcome)
+    return Measurement(case=measurement.case, launches=launches, failures=failures)
+
+
+def _left_s(waiting: Sequence[LaunchRequest], measured: Mapping[str, Measurement]) -> float | None:
+    """By the newest launch of each case."""
+    launches = [measured[request.case.id].launches for request in waiting]
+    return sum(done[-1].wall_s for done in launches) if all(launches) else None

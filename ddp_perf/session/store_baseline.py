@@ -1,0 +1,169 @@
+"""``--save-baseline``: which cases of a session are stored, and why others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, is_stored, merge, refusal
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline, Session
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.errors import BaselineError
+from ddp_perf.session.gate.comparability import other_machine
+from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.gate.judge_suite import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.summaries import as_session
+
+
+def save(
+    result: SuiteResult,
+    case_ids: Collection[str],
+    baseline: Baseline,
+    store: BaselineStore,
+    *,
+    mode: SaveMode,
+    reason: str | None,
+) -> SuiteResult:
+    """Store the session of every case that ``mode`` wants and nothing speaks against.
+
+    ``baseline``: what there was before. Raises BaselineError where it cannot be written.
+    """
+    saved: dict[str, str] = {}
+    not_saved: dict[str, str] = {}
+    sessions: list[NewSession] = []
+    for new in new_sessions(result):
+        if new.case.id not in case_ids:
+            continue
+        stored = baseline.cases.get(new.case.id)
+        why_not = (
+            _disturbed(new, result)
+            or refusal(new)
+            or _not_wanted(new, stored, mode)
+            or _not_fit(new, result, stored, mode)
+        )
+        if why_not is None:
+            sessions.append(new)
+            saved[new.case.id] = f"stored ({mode}) in {result.baseline_path}"
+        else:
+            not_saved[new.case.id] = f"not stored: {why_not}"
+    if sessions:
+        store.update(
+            baseline.accelerator,
+            lambda current: merge(current, sessions, mode=mode, reason=reason),
+        )
+    return msgspec.structs.replace(
+        result,
+        save_mode=mode,
+        saved={**result.saved, **saved},
+        not_saved={**result.not_saved, **not_saved},
+    )
+
+
+def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
+    """Each case that was measured without a failed launch, in the form of a stored session."""
+    return [
+        NewSession(
+            case=measurement.case,
+            session=as_session(result.summaries[case_id], result.environment, result.date),
+            structure=measurement.launches[0].ranks[0].structure,
+            flops=measurement.launches[0].ranks[0].flops,
+        )
+        for case_id, measurement in result.measurements.items()
+        if measurement.launches and not measurement.failures
+    ]
+
+
+def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
+    """Also without a baseline to be judged against, and whatever the mode: these figures are
+    the disturbance's. The reason before all others, since it explains them.
+    """
+    return prevailing_disturbance(new.case.id, result.measurements, with_single=True)
+
+
+def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
+    if stored is None or mode == "accept":
+        return None
+    if mode == "missing":
+        return "it has a baseline already (append and accept change one)"
+    if not is_comparable(stored, new.case):
+        return "the stored figures are of other work (accept replaces them)"
+    other = other_machine(stored, new.session.environment, world_size=new.case.world_size)
+    return None if other is None else f"{other} (accept replaces what is stored)"
+
+
+def _not_fit(
+    new: NewSession, result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode
+) -> str | None:
+    """A session that its own verdicts speak against, where it would move the level."""
+    outcomes = {f.verdict.outcome for f in result.findings if f.case_id == new.case.id}
+    if Outcome.INVALID in outcomes:
+        return "the measurement is INVALID"
+    sets_level = stored is not None and len(stored.sessions) < REFERENCE_SESSIONS
+    if mode == "append" and sets_level and Outcome.REGRESSION in outcomes:
+        return (
+            f"a REGRESSION, and the first {REFERENCE_SESSIONS} sessions set the level"
+            " (accept it with a reason, if it is meant)"
+        )
+    return None
+
+
+def promote(
+    result: SuiteResult, store: BaselineStore, *, mode: SaveMode, reason: str | None
+) -> SuiteResult:
+    """The result with ``saved`` and ``not_saved`` of this promotion.
+
+    Raises BaselineError where its ranks were slowed on purpose, or the file cannot be written.
+    """
+    if result.injections:
+        raise BaselineError(
+            f"{result.suite}: what --ddp-inject slowed is no baseline"
+            f" ({', '.join(result.injections)})"
+        )
+    key = result.environment.accelerator_key
+    baseline = store.load(key)
+    too_late = {
+        new.case.id: f"not stored: {why}"
+        for new in new_sessions(result)
+        if (why := _too_late(new.session, baseline.cases.get(new.case.id), mode))
+    }
+    fresh = msgspec.structs.replace(
+        _judged_again(result, baseline, store), saved={}, not_saved=too_late
+    )
+    wanted = [case_id for case_id in result.measurements if case_id not in too_late]
+    return save(fresh, wanted, baseline, store, mode=mode, reason=reason)
+
+
+def _too_late(session: Session, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
+    """What no session can be that has just been measured."""
+    if stored is None:
+        return None
+    if is_stored(stored, session):
+        return "this very session is stored already"
+    newest = max((night.date for night in stored.sessions), default="")
+    if mode == "append" and session.date < newest:
+        return (
+            f"of {session.date}, older than the newest stored session, of {newest}; they are"
+            " kept in the order of their dates (promote the oldest first)"
+        )
+    return None
+
+
+def _judged_again(result: SuiteResult, baseline: Baseline, store: BaselineStore) -> SuiteResult:
+    """Its verdicts are of its own day, and what was stored since may speak against it."""
+    bar = Bar(
+        baseline=baseline,
+        baseline_path=str(store.path(baseline.accelerator)),
+        structures=store.load_structures(result.suite),
+        environment=result.environment,
+        alpha=result.alpha,
+    )
+    findings = judge_suite(result.measurements, result.summaries, bar)
+    cases = {case_id: measured.case for case_id, measured in result.measurements.items()}
+    return msgspec.structs.replace(
+        result,
+        baseline_path=bar.baseline_path,
+        findings=tuple(confirm_suspects(findings, cases, bar)),
+    )

@@ -1,0 +1,183 @@
+"""Can what a baseline file holds of its own measurements be true?
+
+Launches differ, so two figures contradict each other only where no pair of launches of a session
+agrees. Throughput is not stored: it would be batch ÷ step time once more. Communication hides
+behind computation, so the exposed part tells no bandwidth; but all of it fits into the step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
+from ddp_perf.core.case import Scalar
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
+from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
+from ddp_perf.stats.audit.published import ROUNDING, Contradiction
+from ddp_perf.stats.mfu import mfu, peak_flops
+
+_STORED_DIGITS = 2e-6  # figures are stored to seven digits, and three make up a ratio
+_OF_SCALING = ("world_size", "strategy")  # and the options of a strategy: one rank has none
+
+
+class CaseContradiction(Contradiction, frozen=True, kw_only=True):
+    """Two figures for one thing, of one case in one session."""
+
+    case_id: str
+    date: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.case_id}, session of {self.date[:10]}"
+
+
+class CasesAudit(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in the measured cases of a file."""
+
+    file: str
+    cases: int
+    contradictions: tuple[CaseContradiction, ...]
+
+
+class _Leg(msgspec.Struct, frozen=True, kw_only=True):
+    """One case in one session."""
+
+    case_id: str
+    case: CaseBaseline
+    session: Session
+    steps: list[float]  # seconds, of each launch
+
+    @property
+    def ranks(self) -> int:
+        return int(self.case.work["world_size"])
+
+    @property
+    def batch(self) -> int:
+        return int(self.case.work["batch_size"])
+
+    def contradiction(
+        self, what: str, stated: float, computed: float, how: str
+    ) -> CaseContradiction:
+        return CaseContradiction(
+            case_id=self.case_id,
+            date=self.session.date,
+            what=what,
+            stated=stated,
+            computed=computed,
+            how=how,
+        )
+
+
+def audit_cases(baseline: Baseline) -> list[CaseContradiction]:
+    """Every measured figure that another one, or the hardware, rules out."""
+    nights: dict[str, list[_Leg]] = {}
+    found: list[CaseContradiction] = []
+    for case_id, case in baseline.cases.items():
+        if case.source != "measured" or "collective.kind" in case.work:  # no batch, no scaling
+            continue
+        for session in case.sessions:
+            steps = session.values(STEP_TIME.name)
+            if steps:
+                leg = _Leg(case_id=case_id, case=case, session=session, steps=steps)
+                nights.setdefault(session.date, []).append(leg)
+    for legs in nights.values():
+        for leg in legs:
+            singles = [one for one in legs if one.ranks == 1 < leg.ranks and _alike(one, leg)]
+            for checks in (_first(leg), _scaling(leg, singles), _limits(leg)):
+                found += checks
+        for fewer, more in itertools.permutations(legs, 2):
+            found += _of_pair(fewer, more)
+    return found
+
+
+def _first(leg: _Leg) -> Iterator[CaseContradiction]:
+    """What was kept of the first session, while that one is still here."""
+    if leg.case.log or leg.session is not leg.case.sessions[0]:
+        return
+    for name, stated in leg.case.first.items():
+        values = leg.session.values(name)
+        if values and not _near(stated, statistics.median(values)):
+            computed = statistics.median(values)
+            yield leg.contradiction(f"first {name}", stated, computed, "its launches' median")
+
+
+def _scaling(leg: _Leg, singles: Sequence[_Leg]) -> Iterator[CaseContradiction]:
+    """The stored step N ÷ step 1 against the two step times, and against what can be."""
+    launches = [launch for launch in leg.session.launches if EFFICIENCY.name in launch]
+    for launch in launches:
+        step_s, cost = launch[STEP_TIME.name], launch[EFFICIENCY.name]
+        ranges = [(step_s / max(one.steps), step_s / min(one.steps)) for one in singles]
+        if ranges and not any(_within(cost, low, high) for low, high in ranges):
+            how = f"step time ÷ any of {singles[0].case_id}"
+            nearest = min(ranges[0], key=lambda bound: abs(bound - cost))
+            yield leg.contradiction("step N ÷ step 1", cost, nearest, how)
+            break
+    least = max((launch[EFFICIENCY.name] for launch in launches), default=math.inf)
+    if least < 1 - ROUNDING:
+        yield leg.contradiction("efficiency", 1 / least, 1.0, "the best there can be")
+
+
+def _limits(leg: _Leg) -> Iterator[CaseContradiction]:
+    """More than the GPU can compute, or its link carry, in the typical step."""
+    environment, work = leg.session.environment, leg.case.work
+    key, step_s = environment.accelerator_key, statistics.median(leg.steps)
+    peak = peak_flops(key, str(work["precision"]))
+    if leg.case.flops and peak and (share := mfu(leg.case.flops, step_s, peak)) > 1:
+        how = f"the dense {work['precision']} peak of {peak / 1e12:g} TFLOP/s"
+        yield leg.contradiction("MFU", share, 1.0, how)
+    link = environment.link_of(leg.ranks)
+    rate = link_peak(key, link)
+    if leg.case.structure is None or rate is None or work.get("fsdp.cpu_offload"):
+        return
+    needed = least_bytes(leg.case.structure.collectives) / step_s
+    if needed > rate:
+        what = "GB/s of its collectives"
+        yield leg.contradiction(what, needed / 1e9, rate / 1e9, f"the peak of {key} over {link}")
+
+
+def _of_pair(fewer: _Leg, more: _Leg) -> Iterator[CaseContradiction]:
+    """More ranks at the same batch each take no less time; at the same batch of all they are
+    faster by their number at most. On a CPU by more: their caches add up, too.
+    """
+    if not (fewer.ranks < more.ranks and _alike(fewer, more, but=("batch_size",))):
+        return
+    many = more.ranks / fewer.ranks
+    if fewer.batch == more.batch and fewer.ranks > 1:
+        slowest, least = max(more.steps), min(fewer.steps)
+        if slowest < least * (1 - ROUNDING):
+            how = f"{fewer.ranks} ranks, which take no longer"
+            yield more.contradiction("step ms", slowest * 1e3, least * 1e3, how)
+    is_strong = fewer.batch * fewer.ranks == more.batch * more.ranks
+    speedup = min(fewer.steps) / max(more.steps)
+    if is_strong and more.case.work["tier"] == "gpu" and speedup > many * (1 + ROUNDING):
+        how = f"{more.ranks} ranks for {fewer.ranks} at the same global batch (strong scaling)"
+        yield more.contradiction("speedup", speedup, many, how)
+
+
+def _alike(one: _Leg, other: _Leg, but: Sequence[str] = ()) -> bool:
+    """The same work a rank, whatever the ranks and, where one has none, how they synchronise."""
+    alone = 1 in (one.ranks, other.ranks)
+    ignored = {*but, *(_OF_SCALING if alone else ("world_size",))}
+    works = [_without(leg.case.work, ignored, options=alone) for leg in (one, other)]
+    return works[0] == works[1]
+
+
+def _without(work: dict[str, Scalar], names: set[str], *, options: bool) -> dict[str, Scalar]:
+    left = {name: value for name, value in work.items() if name not in names}
+    if options:
+        strategies = ("ddp.", "fsdp.", "comm_hook.")
+        left = {name: value for name, value in left.items() if not name.startswith(strategies)}
+    return left
+
+
+def _within(value: float, low: float, high: float) -> bool:
+    return low * (1 - _STORED_DIGITS) <= value <= high * (1 + _STORED_DIGITS)
+
+
+def _near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_STORED_DIGITS)

@@ -1,0 +1,123 @@
+"""Latency and bandwidth of a link, from the times of a collective over sizes; two fits compared.
+
+Both are least squares on relative errors: sizes span six orders of magnitude and times four, so
+that absolute ones would hear nothing of the latency.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from ddp_perf.core.collective import CollectiveKind
+from ddp_perf.stats.link.model import Link, ring_s
+from ddp_perf.stats.link.values import LinkFit, LinkPoint, LinkShift, Shift
+from ddp_perf.stats.rule.comparison import upper_t
+
+CONFIDENCE = 0.95
+_LEAST_SIZES = 3  # two figures are fitted, and one residual must be left to tell how well
+_NOISELESS = 1e-9  # relative error of figures that were no measurement
+
+Floats = npt.NDArray[np.float64]
+
+
+def fit_link(points: Sequence[LinkPoint], *, kind: CollectiveKind, ranks: int) -> LinkFit | None:
+    """α and β of the ring model. Any number of points a size, such as one a launch.
+
+    Of the points of a size the median counts: a minority of disturbed launches moves nothing.
+    The intervals hold what launches and the model's own misfit scatter, by the residuals of
+    the sizes. None where the points do not tell both figures: fewer than 3 sizes, one rank, or an
+    interval that takes in zero. Raises ValueError for times or sizes that are no positive number.
+    """
+    typical = _typical(points)
+    if len(typical) < _LEAST_SIZES or ranks < 2:
+        return None
+    parts = np.array([_parts(kind, point.payload, ranks) for point in typical])
+    fitted = _Relative(parts, np.array([point.seconds for point in typical]))
+    (latency_s, byte_s), (low, high) = fitted.values, fitted.interval()
+    if not (low > 0).all():
+        return None
+    return LinkFit(
+        kind=kind,
+        ranks=ranks,
+        link=Link(latency_s=float(latency_s), bytes_per_s=float(1 / byte_s)),
+        latency_s=(float(low[0]), float(high[0])),
+        bytes_per_s=(float(1 / high[1]), float(1 / low[1])),
+        misfit=fitted.misfit,
+        points=tuple(typical),
+    )
+
+
+def compare_links(now: LinkFit, before: LinkFit) -> LinkShift | None:
+    """What became slower: the latency, or the time for a byte?
+
+    Size by size, time now ÷ before is the mean of both ratios, weighted by what share of the
+    time each part had. So the model's misfit, which is the same on both sides, cancels. The
+    p-values know the noise of these two sessions; how nights differ they cannot know. None
+    with fewer than 3 sizes in common, or fits of different collectives.
+    """
+    times = {point.payload: point.seconds for point in now.points}
+    common = [point for point in before.points if point.payload in times]
+    if (now.kind, now.ranks) != (before.kind, before.ranks) or len(common) < _LEAST_SIZES:
+        return None
+    parts = np.array([_parts(before.kind, point.payload, before.ranks) for point in common])
+    modelled = parts * [before.link.latency_s, 1 / before.link.bytes_per_s]
+    shares = modelled / modelled.sum(axis=1, keepdims=True)
+    ratios = np.array([times[point.payload] / point.seconds for point in common])
+    fitted = _Relative(shares, ratios)
+    latency, bandwidth = (fitted.shift(part) for part in range(2))
+    return LinkShift(latency=latency, bandwidth=bandwidth)
+
+
+class _Relative:
+    """``parts`` (n × 2) · two values = ``totals`` (n), by least squares on relative errors."""
+
+    def __init__(self, parts: Floats, totals: Floats) -> None:
+        relative = parts / totals[:, None]
+        scale = np.linalg.norm(relative, axis=0)  # latency and bytes differ by ten magnitudes
+        inverse = np.linalg.inv((relative / scale).T @ (relative / scale))
+        self.values: Floats = inverse @ (relative / scale).sum(axis=0) / scale
+        self._df = len(totals) - 2
+        residuals = relative @ self.values - 1
+        variance = max(float(residuals @ residuals) / self._df, _NOISELESS**2)
+        self.misfit = math.sqrt(float(residuals @ residuals) / len(totals))
+        self._errors: Floats = np.sqrt(variance * np.diag(inverse)) / scale
+
+    def interval(self) -> tuple[Floats, Floats]:
+        half = upper_t(self._df, (1 - CONFIDENCE) / 2) * self._errors
+        return self.values - half, self.values + half
+
+    def shift(self, part: int) -> Shift:
+        """Of values that are 1 where nothing changed."""
+        low, high = self.interval()
+        slower = (self.values[part] - 1) / self._errors[part]
+        return Shift(
+            ratio=float(self.values[part]),
+            interval=(float(low[part]), float(high[part])),
+            p_value=float(special.stdtr(self._df, -slower)),
+        )
+
+
+def _typical(points: Sequence[LinkPoint]) -> list[LinkPoint]:
+    """The median of each size, smallest first."""
+    seconds: dict[int, list[float]] = {}
+    for point in points:
+        if not point.payload > 0 or not 0 < point.seconds < math.inf:
+            raise ValueError(f"{point} is no time of a call")
+        seconds.setdefault(point.payload, []).append(point.seconds)
+    return [
+        LinkPoint(payload=payload, seconds=statistics.median(seconds[payload]))
+        for payload in sorted(seconds)
+    ]
+
+
+def _parts(kind: CollectiveKind, payload: int, ranks: int) -> tuple[float, float]:
+    """Messages one after the other, and bytes that each rank sends: the model is linear."""
+    messages = ring_s(kind, payload, ranks, Link(latency_s=1.0, bytes_per_s=math.inf))
+    sent = ring_s(kind, payload, ranks, Link(latency_s=0.0, bytes_per_s=1.0))
+    return messages, sent

@@ -1,0 +1,152 @@
+"""From launches to one level a session, with launches in a slow mode told apart.
+
+A launch may fall into a slow mode (an unlucky placement, another algorithm chosen): its steps
+are then tens of per cent slower, and it says nothing of the code. Averaged in, three such
+launches in ten hide any regression; with the median of five launches, one session in six is a
+false alarm. So the level of a session is the mean of its launches in the fast mode, and how
+many fell out of it is judged by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+# The distance of two modes, in root mean squares of the fast one's excess over the fastest
+# launch of a session. One normal mode is split at this in one comparison of 200 with nine
+# sessions of five launches; and then the same cut is applied to every session.
+_SEPARATION = 4.5
+_SMALLEST_MODE = 0.25  # of the launches; nearer to the fastest ones there is nothing to see
+_SPLITS = 3  # the first may part one freak launch from everything else
+
+
+class Levels(msgspec.Struct, frozen=True, kw_only=True):
+    """Sessions in figures; logs of seconds, the current session last."""
+
+    fast: Floats  # mean log of the launches in the fast mode
+    overall: Floats  # mean log of all launches
+    fast_launches: npt.NDArray[np.int64]
+    slow_launches: npt.NDArray[np.int64]
+    launch_variance: float  # of the log of one launch around its session, fast mode
+    launch_df: int
+    slow_gap: float  # log distance from the fast mode to the slow one; 0 where there is one mode
+
+
+def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels:
+    """``sessions``: the log of each launch's median. Modes nearer than ``smallest_gap`` are one."""
+    lengths = np.array([len(session) for session in sessions])
+    starts = np.cumsum(lengths) - lengths
+    launches = np.concatenate(sessions)
+    excess = launches - np.repeat(np.minimum.reduceat(launches, starts), lengths)
+    cut = _slow_cut(np.sort(excess)[len(sessions) :], smallest_gap)
+    is_fast = excess <= cut
+    fast_launches = np.add.reduceat(is_fast, starts, dtype=np.int64)
+    fast = np.add.reduceat(np.where(is_fast, launches, 0.0), starts) / fast_launches
+    around = (launches - np.repeat(fast, lengths))[is_fast]
+    launch_df = int(is_fast.sum()) - len(sessions)
+    slow_gap = 0.0 if is_fast.all() else excess[~is_fast].mean() - excess[is_fast].mean()
+    return Levels(
+        fast=fast,
+        overall=np.add.reduceat(launches, starts) / lengths,
+        fast_launches=fast_launches,
+        slow_launches=lengths - fast_launches,
+        launch_variance=float(around @ around) / launch_df if launch_df else 0.0,
+        launch_df=launch_df,
+        slow_gap=float(slow_gap),
+    )
+
+
+def _slow_cut(excess: Floats, smallest_gap: float) -> float:
+    """Where the slow mode begins, as excess over the fastest launch of a session.
+
+    ``excess`` is sorted and leaves out the fastest ones, whose own is 0 by definition. The
+    split into two groups with the least sum of squares (Otsu 1979; exact in one dimension) is
+    taken, and again within its lower group; the lowest one that parts two modes counts.
+    """
+    cut, lower, fewest = math.inf, excess, max(3.0, _SMALLEST_MODE * len(excess))
+    for _ in range(_SPLITS):
+        if len(lower) <= fewest:
+            break
+        count, total = np.arange(1, len(lower)), np.cumsum(lower)
+        below, above = total[:-1] / count, (total[-1] - total[:-1]) / (len(lower) - count)
+        split = int(np.argmax(count * (len(lower) - count) * np.square(above - below)))
+        lower, gap = lower[: split + 1], float(above[split] - below[split])
+        scale = math.sqrt(float(lower @ lower) / len(lower))
+        if len(lower) >= fewest and scale > 0 and gap >= max(_SEPARATION * scale, smallest_gap):
+            cut = float(lower[-1])
+    return cut
+
+
+def without_slow_sessions(levels: Levels, count: int) -> Mask:
+    """Which of the first ``count`` sessions had a launch outside the slow mode.
+
+    A session with no launch in the fast mode looks like one with none in the slow mode, one
+    gap higher. It is taken for that only where its number of launches makes it credible.
+    """
+    slow, fast = levels.slow_launches[:count], levels.fast_launches[:count]
+    if not levels.slow_gap:
+        return np.ones(len(fast), dtype=bool)
+    share = (slow.sum() + 0.5) / (slow.sum() + fast.sum() + 1)
+    above = levels.fast[:count] - np.median(levels.fast[:count])
+    off = np.abs(above - levels.slow_gap) < levels.slow_gap / 3
+    all_slow: Mask = off & (slow == 0) & (share**fast > 1e-4)
+    return ~all_slow
+
+
+class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Launches in the slow mode, of the current session and of the baseline."""
+
+    current: int
+    current_launches: int
+    baseline: int
+    baseline_launches: int
+
+    @property
+    def any_slow(self) -> bool:
+        return self.current + self.baseline > 0
+
+    @property
+    def p_value(self) -> float:
+        """Fisher's exact test, one-sided: as many slow launches or more, if nothing changed."""
+        slow = self.current + self.baseline
+        launches = self.current_launches + self.baseline_launches
+        ways = sum(
+            math.comb(slow, hits) * math.comb(launches - slow, self.current_launches - hits)
+            for hits in range(self.current, min(slow, self.current_launches) + 1)
+        )
+        return ways / math.comb(launches, self.current_launches)
+
+    @property
+    def chance_of_all(self) -> float:
+        """How probable it was that every launch of a session like this one is slow.
+
+        Beta-binomial with the prior Beta(1/2, 1/2) on the share and the baseline's counts.
+        """
+        return math.prod(
+            (self.baseline + 0.5 + drawn) / (self.baseline_launches + 1 + drawn)
+            for drawn in range(self.current_launches)
+        )
+
+
+def slow_share(levels: Levels, baseline_mask: list[bool]) -> SlowShare:
+    """Counts; a baseline session outside ``baseline_mask`` was slow as a whole."""
+    launches = levels.fast_launches + levels.slow_launches
+    slow = [
+        int(slow if kept else every)
+        for slow, every, kept in zip(
+            levels.slow_launches[:-1], launches[:-1], baseline_mask, strict=True
+        )
+    ]
+    return SlowShare(
+        current=int(levels.slow_launches[-1]),
+        current_launches=int(launches[-1]),
+        baseline=sum(slow),
+        baseline_launches=int(launches[:-1].sum()),
+    )

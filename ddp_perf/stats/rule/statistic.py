@@ -1,0 +1,123 @@
+"""Everything the rule weighs, worked out from the levels of the sessions."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+
+from ddp_perf.core.verdict import NightPrior
+from ddp_perf.stats.rule.comparison import Comparison
+from ddp_perf.stats.rule.control import ControlMove, fit_slope, tonights_move
+from ddp_perf.stats.rule.modes import (
+    Floats,
+    Levels,
+    Mask,
+    SlowShare,
+    slow_share,
+    without_slow_sessions,
+)
+from ddp_perf.stats.rule.session_variance import NightSpread, detrend, moderate, night_spread
+from ddp_perf.stats.rule.variance_components import ErrorSources
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """The level's comparison, the slow launches, and what stands behind the figures."""
+
+    comparison: Comparison
+    errors: ErrorSources
+    share: SlowShare
+    overall: float  # log ratio of the means over all launches, slow ones included
+    chance_all_slow: float  # that tonight's launches are all in the known slow mode; 0: not so
+    control: ControlMove | None
+
+    def share_grown(self, level: float) -> bool:
+        """More launches are slow, significantly, and that costs the tolerance at least."""
+        enough = self.overall >= math.log1p(self.comparison.tolerance)
+        return self.share.any_slow and enough and self.share.p_value <= level
+
+
+def weigh(
+    levels: Levels,
+    control: Floats | None,
+    *,
+    tolerance: float,
+    reference: int,
+    prior: NightPrior | None,
+) -> Evidence:
+    """``levels`` and ``control`` by session, the current one last."""
+    kept = without_slow_sessions(levels, len(levels.fast) - 1)
+    if not kept[:reference].any():
+        kept[:] = True
+    in_reference = int(kept[:reference].sum())
+    nights, tonight = levels.fast[:-1][kept], float(levels.fast[-1])
+    residual, difference = nights - nights.mean(), tonight - float(nights[:in_reference].mean())
+    move = None
+    if control is not None:
+        moves = control[:-1][kept] - control[:-1][kept].mean()
+        slope = fit_slope(residual, moves)
+        shift = float(control[-1] - control[:-1][kept][:in_reference].mean())
+        move = tonights_move(slope, moves, shift)
+        residual, difference = slope.residual, difference - move.explained
+    degrees_of_freedom = len(nights) - 1
+    if reference < len(kept):
+        residual, degrees_of_freedom = detrend(residual)
+    errors = _errors(
+        levels,
+        night_spread(residual, degrees_of_freedom),
+        kept=kept,
+        reference_nights=in_reference,
+        prior=prior,
+        control=move.variance if move else 0.0,
+    )
+    comparison = Comparison(
+        difference=difference,
+        standard_error=errors.standard_error,
+        degrees_of_freedom=errors.degrees_of_freedom,
+        tolerance=tolerance,
+    )
+    share = slow_share(levels, kept.tolist())
+    return Evidence(
+        comparison=comparison,
+        errors=errors,
+        share=share,
+        overall=float(levels.overall[-1] - levels.overall[:reference].mean()),
+        chance_all_slow=_chance_all_slow(levels, share, comparison),
+        control=move,
+    )
+
+
+def _errors(
+    levels: Levels,
+    spread: NightSpread,
+    *,
+    kept: Mask,
+    reference_nights: int,
+    prior: NightPrior | None,
+    control: float,
+) -> ErrorSources:
+    noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches[:-1][kept]))
+    return ErrorSources(
+        spread=moderate(spread, prior, launch_noise=noise),
+        baseline_launch_noise=noise,
+        launch_variance=levels.launch_variance,
+        launch_df=levels.launch_df,
+        launches=int(levels.fast_launches[-1]),
+        nights=int(kept.sum()),
+        reference_nights=reference_nights,
+        control=control,
+    )
+
+
+def _chance_all_slow(levels: Levels, share: SlowShare, comparison: Comparison) -> float:
+    """A session one mode higher than the baseline, none of its launches apart from the others.
+
+    It may be code that is slower, or the known slow mode in every launch; the baseline's share
+    of slow launches says how often the latter happens.
+    """
+    distance = abs(comparison.difference - levels.slow_gap)
+    near = comparison.margin + math.log1p(comparison.tolerance)
+    if not levels.slow_gap or share.current or distance > near:
+        return 0.0
+    return share.chance_of_all

@@ -1,0 +1,76 @@
+"""The GPUs that a session may use, in CUDA's order, and the name of their baseline file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.core.gpu import Gpu, GpuMachine
+from ddp_perf.system.gpu.nvml import GpuReader, NvmlReader
+
+NO_GPUS = GpuMachine(gpus=())
+
+
+def find_gpus(
+    environ: Mapping[str, str] = os.environ, reader: GpuReader | None = None
+) -> GpuMachine:
+    """The GPUs that CUDA would show under ``environ``; NO_GPUS where there is no driver."""
+    machine = (reader or NvmlReader()).machine()
+    visible = visible_gpus(machine.gpus, environ.get("CUDA_VISIBLE_DEVICES"))
+    indices = {gpu.index for gpu in visible}
+    links = tuple(link for link in machine.links if {link.first, link.second} <= indices)
+    return msgspec.structs.replace(machine, gpus=tuple(visible), links=links)
+
+
+def visible_gpus(gpus: Sequence[Gpu], mask: str | None) -> list[Gpu]:
+    """CUDA's own rule: indices or UUID prefixes, in order, up to the first invalid one; none at all
+    where one is repeated (`torch.cuda._parse_visible_devices`).
+
+    A process sees one MIG slice at most, and no whole GPU beside it (NVIDIA's MIG user guide,
+    "CUDA Device Enumeration").
+    """
+    visible = list(gpus) if mask is None else _named(gpus, mask)
+    slices = [gpu for gpu in visible if gpu.mig]
+    return slices[:1] or visible
+
+
+def _named(gpus: Sequence[Gpu], mask: str) -> list[Gpu]:
+    entries = list(itertools.takewhile(_is_entry, map(str.strip, mask.split(","))))
+    if len(set(entries)) < len(entries):
+        return []
+    named: list[Gpu] = []
+    for entry in entries:
+        if entry.isdecimal():  # of a GPU that is cut into slices: the first of them
+            matches = [gpu for gpu in gpus if gpu.index == int(entry)][:1]
+        else:
+            matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
+        if len(matches) != 1:
+            break
+        if matches[0] in named:
+            return []
+        named += matches
+    return named
+
+
+def _is_entry(entry: str) -> bool:
+    return entry.isdecimal() or entry.startswith(("GPU-", "MIG-"))
+
+
+def accelerator_slug(machine: GpuMachine) -> str:
+    """Name of the baseline file: ``v100-pcie-16gb``, ``a100-sxm4-40gb``, ``h200``.
+
+    A link that the model does not imply is appended: ``a100-pcie-40gb-nvlink`` has bridges.
+    """
+    slug = "+".join(sorted({_slug(gpu.name) for gpu in machine.gpus}))
+    if (machine.interconnect or "").startswith("NV") and "pcie" in slug:
+        slug += "-nvlink"
+    return slug
+
+
+def _slug(name: str) -> str:
+    words = re.sub(r"\b(nvidia|tesla)\b", "", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-")

@@ -1,0 +1,77 @@
+"""Which build of torch a machine's GPUs and their driver can run, and where pip finds it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddp_perf.core.gpu import GpuMachine
+from ddp_perf.system.gpu.cuda_driver import cuda_mismatch
+
+_INDEX = "https://download.pytorch.org/whl"
+_TURING = (7, 5)  # the oldest that CUDA 13 compiles for (its release notes: no Maxwell to Volta)
+
+
+class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """A released build, with the compute capabilities that it has code for."""
+
+    version: str
+    cuda: str
+    oldest: tuple[int, int]
+    newest: tuple[int, int] | None = None  # None: later ones, too, by PTX
+    index: str | None = None  # of wheels, beside PyPI; None: PyPI has it
+
+    @property
+    def pip_arguments(self) -> list[str]:
+        """What ``pip install`` takes for it."""
+        index = [] if self.index is None else ["--extra-index-url", self.index]
+        return [f"torch=={self.version}", *index]
+
+    def runs_on(self, machine: GpuMachine) -> bool:
+        """Whether the driver and every GPU can run it; what is unknown does not speak against."""
+        capabilities = [gpu.compute_capability for gpu in machine.gpus]
+        return cuda_mismatch(self.cuda, machine.cuda_driver) is None and all(
+            self.oldest <= capability and (self.newest is None or capability <= self.newest)
+            for capability in capabilities
+        )
+
+
+# PyTorch's "CUDA Support Matrix" (RELEASE.md) of the releases 2.13, 2.11 and 2.7, the preferred
+# one first. 2.11 is the last for CUDA 12.8, and 2.7 the last for CUDA 11.
+DEFAULT_BUILD = TorchBuild(version="2.13.0", cuda="13.0", oldest=_TURING)
+_BUILDS = (
+    DEFAULT_BUILD,
+    TorchBuild(
+        version="2.13.0+cu126", cuda="12.6", oldest=(5, 0), newest=(9, 0), index=f"{_INDEX}/cu126"
+    ),
+    TorchBuild(version="2.11.0+cu128", cuda="12.8", oldest=_TURING, index=f"{_INDEX}/cu128"),
+    TorchBuild(
+        version="2.7.1+cu118", cuda="11.8", oldest=(5, 0), newest=(9, 0), index=f"{_INDEX}/cu118"
+    ),
+)
+
+
+def torch_build(machine: GpuMachine) -> TorchBuild | None:
+    """Return the build to install here; on a machine without GPUs PyPI's. None: none fits."""
+    if not machine.gpus:
+        return DEFAULT_BUILD
+    return next((build for build in _BUILDS if build.runs_on(machine)), None)
+
+
+def misfit(torch_cuda: str | None, machine: GpuMachine) -> str | None:
+    """Return why GPUs or driver cannot run a torch built for that CUDA, and the remedy, as
+    ``what: remedy`` in one line; None if nothing speaks against it.
+    """
+    reason = cuda_mismatch(torch_cuda, machine.cuda_driver)
+    if reason is None and torch_cuda is not None and int(torch_cuda.partition(".")[0]) >= 13:
+        for gpu in machine.gpus:
+            if gpu.compute_capability < _TURING:
+                major, minor = gpu.compute_capability
+                reason = (
+                    f"torch is built for CUDA {torch_cuda}, which has no code for compute"
+                    f" capability {major}.{minor} ({gpu.name}): install a torch built for CUDA 12"
+                )
+                break
+    build = torch_build(machine)
+    if reason is None or build is None:
+        return reason
+    return f"{reason}; pip install {' '.join(build.pip_arguments)}"

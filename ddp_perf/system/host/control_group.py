@@ -1,0 +1,161 @@
+"""What the control group of this process was denied: CPU time by a quota, and memory.
+
+Counters are read at two moments; what was denied in between is a share.
+
+Both versions of control groups (cgroups(7)). A quota may be set on the process's own group or
+on any above it, so each is read, as far up as this process can see: in a container, up to the
+container's own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from ddp_perf.core.disturbance import share
+
+
+class CpuUse(msgspec.Struct, frozen=True, kw_only=True):
+    """CPU seconds of one group so far, over all of its cores."""
+
+    used: float
+    throttled: float
+
+
+class GroupReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters at one moment. Empty or None: not known."""
+
+    cpu_uses: dict[Path, CpuUse] = {}  # of the own control group and of each above it
+    memory_stall_s: float | None = None
+
+
+def read_group() -> GroupReading:
+    """Read the counters of the own group, now."""
+    return GroupReading(cpu_uses=read_cpu_use(), memory_stall_s=read_memory_stall_s())
+
+
+def quota_share(before: GroupReading, after: GroupReading) -> float | None:
+    """Return the share of the CPU time that the group wanted and was denied, in the group of its
+    own or above where that is largest; None where no group counts it.
+    """
+    shares = [
+        _denied(before.cpu_uses[group], use)
+        for group, use in after.cpu_uses.items()
+        if group in before.cpu_uses
+    ]
+    return max(shares, default=None)
+
+
+def memory_share(before: GroupReading, after: GroupReading, wall_s: float) -> float | None:
+    """Return the share of the time in which some process waited for memory, or None."""
+    if before.memory_stall_s is None or after.memory_stall_s is None:
+        return None
+    return share(after.memory_stall_s - before.memory_stall_s, wall_s)
+
+
+def _denied(before: CpuUse, after: CpuUse) -> float:
+    """Of the time that the group's processes wanted to run, over all cores: both counters add
+    up the cores, so neither their number nor that of the ranks matters.
+    """
+    throttled_s = after.throttled - before.throttled
+    return share(throttled_s, after.used - before.used + throttled_s)
+
+
+def read_cpu_use(root: Path = Path("/")) -> dict[Path, CpuUse]:
+    """Of each group that a quota can hold back, by its directory; empty where none is known."""
+    groups = group_directories("cpu", root)
+    if groups:
+        accounts = group_directories("cpuacct", root)  # of the same names, as a rule mounted as one
+        uses = {group: _version_1(group, at) for group, at in zip(groups, accounts, strict=False)}
+    else:
+        uses = {group: _version_2(group) for group in group_directories("", root)}
+    return {group: use for group, use in uses.items() if use is not None}
+
+
+def _version_1(group: Path, account: Path) -> CpuUse | None:
+    try:
+        throttled_ns = _fields(group / "cpu.stat")["throttled_time"]
+        used_ns = int((account / "cpuacct.usage").read_text(encoding="utf-8"))
+    except (OSError, KeyError):
+        return None
+    return CpuUse(used=used_ns / 1e9, throttled=throttled_ns / 1e9)
+
+
+def _version_2(group: Path) -> CpuUse | None:
+    try:
+        fields = _fields(group / "cpu.stat")
+        return CpuUse(used=fields["usage_usec"] / 1e6, throttled=fields["throttled_usec"] / 1e6)
+    except (OSError, KeyError):  # KeyError: a group without the CPU controller has no quota
+        return None
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Lines such as ``usage_usec 123``."""
+    rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+    return {name: int(value) for name, value in rows}
+
+
+def read_memory_stall_s(root: Path = Path("/")) -> float | None:
+    """Seconds so far in which some process of the own group waited for memory; of the whole
+    machine, where groups are not told apart.
+    """
+    own = group_directories("", root)[:1]
+    for file in (*(group / "memory.pressure" for group in own), root / "proc/pressure/memory"):
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError:  # no such file, or the kernel was told not to keep it
+            continue
+        if match := re.search(r"^some .*\btotal=(\d+)", text, flags=re.MULTILINE):
+            return int(match[1]) / 1e6
+    return None
+
+
+def group_directories(controller: str, root: Path = Path("/")) -> list[Path]:
+    """The own group's directory and those above it, the own first; empty where it is not found.
+
+    ``controller``: of version 1, as "cpu"; "" stands for version 2.
+    """
+    try:
+        # Paths, which the kernel does not encode.
+        groups = os.fsdecode((root / "proc/self/cgroup").read_bytes())
+        mounts = os.fsdecode((root / "proc/self/mountinfo").read_bytes())
+    except OSError:
+        return []
+    group, mount = _own_group(groups, controller), _mount(mounts, controller)
+    if group is None or mount is None:
+        return []
+    mounted, directory = mount
+    top = root / directory.relative_to("/")
+    if ".." in group.parts or not group.is_relative_to(mounted):
+        return [top]  # the own group lies above what this container sees
+    own = top / group.relative_to(mounted)
+    return [own, *(parent for parent in own.parents if parent.is_relative_to(top))]
+
+
+def _own_group(text: str, controller: str) -> PurePosixPath | None:
+    """From lines such as ``4:cpu,cpuacct:/user.slice`` and ``0::/user.slice``."""
+    for line in text.splitlines():
+        number, controllers, path = line.split(":", 2)
+        if (controller in controllers.split(",")) if controller else number == "0":
+            return PurePosixPath(path)
+    return None
+
+
+def _mount(text: str, controller: str) -> tuple[PurePosixPath, PurePosixPath] | None:
+    """Which group is mounted, and where, from lines such as
+    ``31 23 0:28 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct``.
+    """
+    for line in text.splitlines():
+        place, _, kind = line.partition(" - ")
+        filesystem, _, options = kind.split(" ", 2)
+        if controller:
+            found = filesystem == "cgroup" and controller in options.split(",")
+        else:
+            found = filesystem == "cgroup2"
+        if found:
+            mounted, directory = place.split(" ")[3:5]
+            return PurePosixPath(mounted), PurePosixPath(directory)
+    return None

@@ -1,0 +1,220 @@
+"""What a rank's cores and threads went through between two moments of its process.
+
+No thread, and nothing inside the timed loop: all is told by two readings of counters that the
+kernel keeps anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ddp_perf.core.disturbance import RankConditions, share
+from ddp_perf.core.gpu import HARDWARE_SLOWDOWNS, SOFTWARE_HEAT, GpuHealth
+from ddp_perf.core.metric import SHORTEST_ENERGY_S
+from ddp_perf.system.gpu.nvml import read_counters, read_health
+from ddp_perf.system.host.control_group import (
+    GroupReading,
+    memory_share,
+    quota_share,
+    read_group,
+)
+from ddp_perf.system.host.core_clock import clock_ratio, heat_events
+from ddp_perf.system.host.core_times import TICKS_PER_S, CoreTimes, read_core_times
+from ddp_perf.system.host.processes import family_cpu_s, thread_waits_s
+
+_SHORTEST_S = 25 / TICKS_PER_S  # in less, a tick or two too many would be a large share
+
+
+class RankReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters at one moment. Empty or None: not known."""
+
+    at_s: float
+    cores: dict[int, CoreTimes] = {}
+    family_cpu_s: float | None = None  # of all ranks that may run here, and of what they started
+    waits_s: dict[int, float] = {}  # of each thread of the rank: ready to run, and no core
+    heat_events: int | None = None
+    clock_ratio: float | None = None  # to the base frequency
+    group: GroupReading = GroupReading()
+    gpu: GpuHealth | None = None  # None: on the CPU tier
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank went through, and what its GPU took for it."""
+
+    conditions: RankConditions
+    energy_j: float | None  # None: not known, and on the CPU tier
+    sm_clock_mhz: int | None  # of its GPU at the end; None likewise
+
+
+class RankWatch:
+    """Watches a rank from ``begin`` on. Made before the rank warms up: some readings take long,
+    and a GPU that rests meanwhile runs faster afterwards.
+    """
+
+    def __init__(
+        self,
+        cores: Sequence[int],
+        *,
+        pinned: bool,
+        gpu: str | None = None,
+        read_gpu: Callable[[str], GpuHealth] = read_health,
+        read_gpu_counters: Callable[[str], GpuHealth] = read_counters,
+    ) -> None:
+        """``pinned``: the rank has the cores to itself; else they are all that it may use.
+        ``gpu``: the UUID of its GPU.
+        """
+        self._cores = cores
+        self._pinned = pinned
+        self._gpu = gpu
+        self._read_gpu = read_gpu
+        self._read_gpu_counters = read_gpu_counters
+        self._gpu_at_rest = None if gpu is None else read_gpu(gpu)
+        self._before = RankReading(at_s=time.monotonic())
+
+    def begin(self) -> None:
+        """Watch from now on. Of the GPU only counters are read now: who else uses it was read
+        when the watch was made.
+        """
+        gpu = None
+        if self._gpu is not None and self._gpu_at_rest is not None:
+            counters = self._read_gpu_counters(self._gpu)
+            gpu = msgspec.structs.replace(counters, processes=self._gpu_at_rest.processes)
+        self._before = self._read(gpu)
+
+    def watched(self) -> Watched:
+        """Return what happened since ``begin``."""
+        after = self._read(None if self._gpu is None else self._read_gpu(self._gpu))
+        return Watched(
+            conditions=rank_conditions(self._before, after, pinned=self._pinned),
+            energy_j=energy_j(self._before, after),
+            sm_clock_mhz=None if after.gpu is None else after.gpu.sm_clock_mhz,
+        )
+
+    def _read(self, gpu: GpuHealth | None) -> RankReading:
+        times = read_core_times()
+        # Of a whole machine's cores some always idle, and to ask all their clocks takes long.
+        own = self._cores if self._pinned else ()
+        return RankReading(
+            at_s=time.monotonic(),
+            cores={core: times[core] for core in self._cores if core in times},
+            family_cpu_s=family_cpu_s(os.getppid(), self._cores),
+            waits_s=thread_waits_s(),
+            heat_events=heat_events(own),
+            clock_ratio=clock_ratio(own),
+            group=read_group(),
+            gpu=gpu,
+        )
+
+
+def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) -> RankConditions:
+    """What happened between two readings of one rank."""
+    wall_s = after.at_s - before.at_s
+    cores = [
+        times.since(before.cores[core])
+        for core, times in after.cores.items()
+        if core in before.cores
+    ]
+    stand_still = not any(times.total > 0 for times in cores)  # as in some containers
+    if stand_still or wall_s < _SHORTEST_S:
+        cores = []
+    return RankConditions(
+        stolen=_stolen(cores, wall_s),
+        foreign=_foreign(cores, before, after, pinned=pinned),
+        slow_clock=_slow_clock(before, after),
+        overheated=_overheated(before, after),
+        quota=quota_share(before.group, after.group),
+        memory=memory_share(before.group, after.group, wall_s),
+        **(_of_gpu(before.gpu, after.gpu, wall_s) if before.gpu and after.gpu else {}),
+    )
+
+
+def _of_gpu(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any]:
+    """The rank itself computes on the GPU at both moments, so where nobody is seen to, a container
+    hides who does. Its pid is of no use: a container counts its own.
+    """
+    heat_s = _increase(before.heat_s, after.heat_s)
+    errors = _increase(before.ecc_uncorrected, after.ecc_uncorrected)
+    users = [len(health.processes) for health in (before, after) if health.processes]
+    return {
+        "gpu_heat": None if heat_s is None else share(heat_s, wall_s),
+        "gpu_slowed": _slowed(after, is_heat_counted=heat_s is not None),
+        "gpu_shared": max(users) > 1 if users else None,
+        "gpu_errors": None if errors is None else errors > 0,
+    }
+
+
+def _slowed(after: GpuHealth, *, is_heat_counted: bool) -> bool | None:
+    """Whether the clocks were held down right after the last step, by more than a cap on power.
+
+    Software's heat counts only where no counter gives its share of the time: a card at the edge
+    of its temperature is held down now and then, by little.
+    """
+    if after.throttle is None:
+        return None
+    slowdowns = HARDWARE_SLOWDOWNS if is_heat_counted else HARDWARE_SLOWDOWNS | {SOFTWARE_HEAT}
+    return not slowdowns.isdisjoint(after.throttle)
+
+
+def energy_j(before: RankReading, after: RankReading) -> float | None:
+    """Joules that the rank's GPU used between two readings; None: not counted, or too short."""
+    if before.gpu is None or after.gpu is None or after.at_s - before.at_s < SHORTEST_ENERGY_S:
+        return None
+    joules = _increase(before.gpu.energy_j, after.gpu.energy_j)
+    return joules if joules is not None and joules > 0 else None  # a driver's reload resets it
+
+
+def _increase(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _stolen(cores: Sequence[CoreTimes], wall_s: float) -> float | None:
+    """Of the time in which cores were wanted; of one core's whole time, if that is more: a
+    core that idled but for a moment would else seem to be robbed of all it wanted.
+    """
+    if not cores:
+        return None
+    wanted_s = sum(wall_s - times.idle for times in cores)
+    return share(sum(times.stolen for times in cores), max(wanted_s, wall_s))
+
+
+def _foreign(
+    cores: Sequence[CoreTimes], before: RankReading, after: RankReading, *, pinned: bool
+) -> float | None:
+    """How long the rank waited for a core because others had it.
+
+    Neither figure tells by itself. Others may use what the rank leaves idle; and a rank waits
+    for a core also where its own threads or workers crowd it, which is no excuse for being
+    slow. On cores of its own it is the smaller of the two. Waits of several threads add up,
+    since they wait for one another as well: of a DDP step over gloo that lost 43 % of its time
+    to others this tells 46 %, and the longest wait alone 23 %.
+
+    A rank that may run anywhere meets others in proportion to their part of all cores.
+    """
+    waits_s = [wait_s - before.waits_s.get(id_, 0.0) for id_, wait_s in after.waits_s.items()]
+    if not cores or not waits_s or before.family_cpu_s is None or after.family_cpu_s is None:
+        return None
+    wall_s = after.at_s - before.at_s
+    # Interrupts are left out: most kernels count them to the process that they interrupt, too.
+    used_s = sum(wall_s - times.idle - times.stolen - times.interrupts for times in cores)
+    others_s = used_s - (after.family_cpu_s - before.family_cpu_s)
+    if pinned:
+        return share(min(others_s, sum(waits_s)), wall_s)
+    return share(sum(waits_s), wall_s) * share(others_s, len(cores) * wall_s)
+
+
+def _slow_clock(before: RankReading, after: RankReading) -> float | None:
+    """By the faster of both moments, so that one slow moment is no slow clock."""
+    if before.clock_ratio is None or after.clock_ratio is None:
+        return None
+    return max(0.0, 1 - max(before.clock_ratio, after.clock_ratio))
+
+
+def _overheated(before: RankReading, after: RankReading) -> bool | None:
+    if before.heat_events is None or after.heat_events is None:
+        return None
+    return after.heat_events > before.heat_events

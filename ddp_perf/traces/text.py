@@ -1,0 +1,183 @@
+"""What an analysis of traces found, for a person and for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
+from ddp_perf.traces.values import (
+    CollectiveTotal,
+    RankComparison,
+    RankTrace,
+    StepSplit,
+    TraceAnalysis,
+)
+
+_FIGURES = 30  # columns that the figures of a kernel take
+_SHOWN = 10  # rows of a table; the JSON holds more
+
+
+def trace_text(analysis: TraceAnalysis, width: int) -> str:
+    """Rank by rank, step by step, then what took most of the time, and how the ranks differ."""
+    width = max(width, NARROWEST)
+    parts = [
+        wrapped([_origin(rank) for rank in analysis.ranks], width),
+        [*_ranks(analysis.ranks, width), *wrapped(list(_notes(analysis.ranks)), width)],
+        _steps(analysis.ranks, width),
+        _kernels(analysis, width),
+        _collectives(analysis.collectives[:_SHOWN], width),
+        wrapped(comparison_lines(analysis.comparison), width) if analysis.comparison else [],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def trace_json(analysis: TraceAnalysis) -> str:
+    """The same, field by field, with longer tables and whole names."""
+    return msgspec.json.format(msgspec.json.encode(analysis), indent=1).decode()
+
+
+def trace_schema() -> dict[str, Any]:
+    """JSON Schema of what ``trace_json`` writes."""
+    return msgspec.json.schema(TraceAnalysis)
+
+
+def comparison_lines(comparison: RankComparison) -> list[str]:
+    """Who comes last to the collectives, in a line or two."""
+    if comparison.median_skew_s is None or comparison.largest_skew_s is None:
+        return ["ranks: no collective of one rank could be matched with another's"]
+    how = "" if comparison.one_clock else ", by their lengths: the files' clocks differ"
+    lines = [
+        f"ranks: {comparison.matched} collectives in common, begun"
+        f" {ms(comparison.median_skew_s)} ms apart (median), {ms(comparison.largest_skew_s)} ms"
+        f" at most{how}"
+    ]
+    slowest = next((r for r in comparison.ranks if r.rank == comparison.slowest), None)
+    if slowest is None:
+        lines.append("slowest rank: none is the last into most of them")
+    else:
+        lines.append(
+            f"slowest rank: {slowest.rank}, the last into {slowest.last} of"
+            f" {slowest.collectives}, {ms(slowest.behind_s)} ms after the first (median)"
+        )
+    if comparison.unmatched:
+        lines.append(f"{comparison.unmatched} calls have no counterpart on another rank")
+    return lines
+
+
+def _origin(rank: RankTrace) -> str:
+    of = f" of {rank.world_size}" if rank.world_size is not None else ""
+    steps = f"{len(rank.steps)} steps" if rank.steps else "no steps annotated"
+    about = [rank.device or "a GPU", *filter(None, [rank.backend, rank.host]), steps]
+    return f"{Path(rank.file).name}: rank {rank.rank}{of}, {', '.join(about)}"
+
+
+def _ranks(ranks: Sequence[RankTrace], width: int) -> list[str]:
+    headings = ("rank", "window\nms", "compu-\ntation", "exposed\ncomm.", "exposed\nmemory", "idle")
+    table = _numbers(*headings, "communi-\ncation ms", "overlap")
+    for rank in ranks:
+        split = rank.split
+        parts = (
+            split.computation_s,
+            split.exposed_communication_s,
+            split.exposed_memory_s,
+            split.idle_s,
+        )
+        table.add_row(
+            *(str(rank.rank), ms(split.window_s)),
+            *(percent(part / split.window_s if split.window_s else None) for part in parts),
+            *(ms(split.communication_s), percent(split.overlap)),
+        )
+    return rendered(table, width)
+
+
+def _notes(ranks: Sequence[RankTrace]) -> Iterable[str]:
+    for rank in ranks:
+        if rank.hta is not None:
+            overlap = "–" if rank.hta.overlap is None else f"{rank.hta.overlap:.2%}"
+            yield (
+                f"over HolisticTraceAnalysis's selection of events, rank {rank.rank}: computation"
+                f" {ms(rank.hta.computation_s)} ms, idle {ms(rank.hta.idle_s)} ms, other"
+                f" {ms(rank.hta.other_s)} ms, overlap {overlap}"
+            )
+        if rank.dropped:
+            yield f"{Path(rank.file).name}: {rank.dropped} events without a usable time left out"
+
+
+def _steps(ranks: Sequence[RankTrace], width: int) -> list[str]:
+    """The slowest rank of each step."""
+    slowest: dict[int, tuple[int, StepSplit]] = {}
+    for rank in ranks:
+        for step in rank.steps:
+            if step.number not in slowest or step.step_s > slowest[step.number][1].step_s:
+                slowest[step.number] = rank.rank, step
+    if not slowest:
+        return []
+    table = _numbers("step", "slowest\nrank", "ms", "compu-\ntation", "communi-\ncation", "exposed")
+    for number in sorted(slowest)[:_SHOWN]:
+        rank_number, step = slowest[number]
+        times = (step.step_s, step.computation_s, step.communication_s)
+        table.add_row(
+            *(str(number), str(rank_number)),
+            *map(ms, (*times, step.exposed_communication_s)),
+        )
+    more = len(slowest) - _SHOWN
+    return [*rendered(table, width), *([f"{more} more steps in --json"] if more > 0 else [])]
+
+
+def _kernels(analysis: TraceAnalysis, width: int) -> list[str]:
+    on_cpu = all(rank.device == "CPU" for rank in analysis.ranks)
+    table = plain_table()
+    table.add_column(
+        "operator, by its own time" if on_cpu else "kernel",
+        no_wrap=True,
+        max_width=width - _FIGURES,
+    )
+    _add_numbers(table, "calls", "ms", "of the\nwindow")
+    window = sum(rank.split.window_s for rank in analysis.ranks)
+    for kernel in analysis.kernels[:_SHOWN]:
+        share = percent(kernel.total_s / window if window else None)
+        name = kernel.name.removeprefix("void ")
+        table.add_row(name, f"{kernel.calls:,}", ms(kernel.total_s), share)
+    return rendered(table, width) if analysis.kernels else []
+
+
+def _collectives(collectives: Sequence[CollectiveTotal], width: int) -> list[str]:
+    if not collectives:
+        return []
+    table = plain_table()
+    for heading in ("collective", "type", "group"):
+        table.add_column(heading, overflow="fold")
+    _add_numbers(table, "ranks", "bytes", "calls", "ms", "exposed")
+    for one in collectives:
+        message = one.message
+        table.add_row(
+            *(message.kind, message.dtype or "–", message.group or "–"),
+            "–" if message.group_size is None else str(message.group_size),
+            "–" if message.bytes is None else f"{message.bytes:,}",
+            *(f"{one.calls:,}", ms(one.total_s), ms(one.exposed_s)),
+        )
+    return rendered(table, width)
+
+
+def _numbers(*headings: str) -> Any:
+    table = plain_table()
+    _add_numbers(table, *headings)
+    return table
+
+
+def _add_numbers(table: Any, *headings: str) -> None:
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+
+
+def ms(seconds: float) -> str:
+    """Microseconds are what a trace resolves."""
+    return f"{seconds * 1e3:,.3f}"
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"

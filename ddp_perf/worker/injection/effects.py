@@ -1,0 +1,267 @@
+"""Injections as a rank applies them: each is an effect at some points of the rank's life.
+
+An effect changes what the timed loop calls, never the loop: with no injection, the rank
+runs the very code that it runs without this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import GradBucket
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.injection import KINDS, Injection, Kind
+from ddp_perf.worker.counted.structure import SETTLED_AFTER
+from ddp_perf.worker.injection.hog import hogs
+from ddp_perf.worker.injection.products import products_for, times_s, undisturbed
+from ddp_perf.worker.steps.graph import is_captured
+from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.workloads.workload import Batch
+
+_STEPS = SETTLED_AFTER + 10  # to calibrate by
+
+
+class Effect:
+    """What one injection does on this rank; by default nothing, at every point."""
+
+    slowdown: float | None = None  # of the step, as measured when it was put in
+
+    def __init__(self, injection: Injection, rank: int, device: torch.device) -> None:
+        self.injection = injection
+        self.rank = rank
+        self.device = device
+
+    def case(self, case: Case) -> Case:
+        """The case as it is to be built."""
+        return case
+
+    def into(self, trainer: Trainer) -> None:
+        """Change the trainer that was built, before its first timed step."""
+
+    def beside(self) -> AbstractContextManager[None]:
+        """What runs beside the timed steps."""
+        return nullcontext()
+
+
+class Injected:
+    """All injections of a launch."""
+
+    def __init__(self, injections: Sequence[Injection], rank: int, device: torch.device) -> None:
+        # In the order of KINDS: compute's share is measured before the others add to the step.
+        ordered = sorted(injections, key=lambda injection: KINDS.index(injection.kind))
+        self._effects = [_EFFECTS[i.kind](i, rank, device) for i in ordered]
+
+    def case(self, case: Case) -> Case:
+        for effect in self._effects:
+            case = effect.case(case)
+        return case
+
+    def into(self, trainer: Trainer) -> None:
+        for effect in self._effects:
+            effect.into(trainer)
+
+    @property
+    def slowdown(self) -> float | None:
+        """By which share compute:N% made the step longer; None where it is not injected."""
+        return next((e.slowdown for e in self._effects if e.slowdown is not None), None)
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for effect in self._effects:
+                stack.enter_context(effect.beside())
+            yield
+
+
+class _Compute(Effect):
+    """Matrix products before the forward, as many as take that share of the plain step."""
+
+    _is_captured = False
+
+    def case(self, case: Case) -> Case:
+        self._is_captured = is_captured(case, self.device)
+        return case
+
+    def into(self, trainer: Trainer) -> None:
+        plain_s = self._step_s(trainer)
+        products = products_for(self.injection.amount * plain_s, self.device)
+        _before_forward(trainer, products.run)
+        self.slowdown = self._step_s(trainer) / plain_s - 1
+
+    def _step_s(self, trainer: Trainer) -> float:
+        """Return the typical seconds of the step as it is to be timed: captured, if it will be."""
+        if self._is_captured:
+            trainer.capture()
+        steps_s = times_s(self.device, trainer.step, _STEPS)[SETTLED_AFTER:]
+        trainer.release()
+        return undisturbed(steps_s)
+
+
+class _Straggler(Effect):
+    """One rank is late for its backward; the others wait for it in theirs."""
+
+    def into(self, trainer: Trainer) -> None:
+        if self.rank == self.injection.rank:
+            _before_backward(trainer, lambda loss: _wait(self.injection.amount, self.device))
+
+
+class _ExtraAllReduce(Effect):
+    """One more all-reduce a step, between forward and backward: nothing hides it there."""
+
+    def into(self, trainer: Trainer) -> None:
+        count = int(self.injection.amount) // torch.float32.itemsize
+        values = torch.zeros(count, dtype=torch.float32, device=self.device)
+        _before_backward(trainer, lambda loss: dist.all_reduce(values))
+
+
+class _SmallBuckets(Effect):
+    """DDP is built with buckets of that size; given one, it uses it for the first bucket too."""
+
+    def case(self, case: Case) -> Case:
+        assert case.ddp is not None  # it applies to no other case
+        ddp = msgspec.structs.replace(case.ddp, bucket_cap_mb=self.injection.amount / 2**20)
+        return msgspec.structs.replace(case, ddp=ddp)
+
+
+class _NoOverlap(Effect):
+    """Every bucket is kept back until the last one is full, when no gradient is left to compute.
+
+    By a communication hook, since it keeps what else DDP does: the same buckets, bytes and
+    order, the same scaling before the sum, so that parameters stay equal to the last bit.
+    (One huge bucket would change structure and order of summation; ``no_sync`` with an
+    all-reduce of one's own would leave out DDP's rebuilt buckets.)
+    """
+
+    def into(self, trainer: Trainer) -> None:
+        assert isinstance(trainer.module, DistributedDataParallel)
+        buckets = _KeptBack(self.device)
+        # A lambda: DDP compares annotations with its types, and here they are text.
+        trainer.module.register_comm_hook(None, lambda state, bucket: buckets.add(bucket))
+
+
+class _SyncEachStep(Effect):
+    """The mean loss of all ranks is read in every step, as for a progress bar."""
+
+    def into(self, trainer: Trainer) -> None:
+        _before_backward(trainer, _read_mean)
+
+
+class _Data(Effect):
+    """The batch comes late: the forward cannot start."""
+
+    def into(self, trainer: Trainer) -> None:
+        is_last = _last_micro_steps(trainer)
+        trainer.batches = (self._late(batch, next(is_last)) for batch in trainer.batches)
+
+    def _late(self, batch: Batch, last: bool) -> Batch:
+        if last:
+            _wait(self.injection.amount, self.device)
+        return batch
+
+
+class _Memory(Effect):
+    """Held from before the model is built, so that it counts at the peak, wherever that is."""
+
+    def __init__(self, injection: Injection, rank: int, device: torch.device) -> None:
+        super().__init__(injection, rank, device)
+        # Written to: pages that nobody touched are not resident.
+        self._held = torch.ones(int(injection.amount), dtype=torch.uint8, device=device)
+
+
+class _CpuHog(Effect):
+    """That many busy processes in all, dealt out to the ranks in turn."""
+
+    def beside(self) -> AbstractContextManager[None]:
+        return hogs(len(range(self.rank, int(self.injection.amount), dist.get_world_size())))
+
+
+_EFFECTS: dict[Kind, type[Effect]] = {
+    "compute": _Compute,
+    "straggler": _Straggler,
+    "extra-allreduce": _ExtraAllReduce,
+    "small-buckets": _SmallBuckets,
+    "no-overlap": _NoOverlap,
+    "sync-each-step": _SyncEachStep,
+    "data": _Data,
+    "memory": _Memory,
+    "cpu-hog": _CpuHog,
+}
+
+
+def _before_forward(trainer: Trainer, act: Callable[[], object]) -> None:
+    """Once a step: before that of its last micro-step."""
+    plain, is_last = trainer.loss, _last_micro_steps(trainer)
+
+    def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
+        if next(is_last):
+            act()
+        return plain(module, batch)
+
+    trainer.loss = loss
+
+
+def _before_backward(trainer: Trainer, act: Callable[[torch.Tensor], object]) -> None:
+    """Once a step, in its last micro-step. ``act`` gets the loss."""
+    plain, is_last = trainer.loss, _last_micro_steps(trainer)
+
+    def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
+        value = plain(module, batch)
+        if next(is_last):
+            act(value)
+        return value
+
+    trainer.loss = loss
+
+
+def _last_micro_steps(trainer: Trainer) -> Iterator[bool]:
+    """For each forward from now on, whether it is the last one of its step."""
+    return itertools.cycle([False] * (trainer.micro_steps - 1) + [True])
+
+
+def _wait(seconds: float, device: torch.device) -> None:
+    """Nothing goes on for so long. A GPU is let run dry first: the host's lead, which is
+    whole steps, would hide the sleep.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    time.sleep(seconds)
+
+
+def _read_mean(loss: torch.Tensor) -> None:
+    mean = loss.detach() / dist.get_world_size()
+    dist.all_reduce(mean)
+    mean.item()  # waits for the device
+
+
+class _KeptBack:
+    """What a communication hook does that issues nothing before it has the last bucket."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._devices: list[int | str | torch.device] = [device] if device.type == "cuda" else []
+        self._waiting: list[tuple[torch.Tensor, Future[torch.Tensor]]] = []
+
+    def add(self, bucket: GradBucket) -> Future[torch.Tensor]:
+        reduced: Future[torch.Tensor] = Future(devices=self._devices)
+        self._waiting.append((bucket.buffer(), reduced))
+        if bucket.is_last():
+            self._reduce()
+        return reduced
+
+    def _reduce(self) -> None:
+        scale = 1 / dist.get_world_size()  # a product, as DDP's own; a quotient rounds otherwise
+        works = [dist.all_reduce(buffer.mul_(scale), async_op=True) for buffer, _ in self._waiting]
+        for work, (buffer, reduced) in zip(works, self._waiting, strict=True):
+            work.wait()
+            reduced.set_result(buffer)
+        self._waiting.clear()

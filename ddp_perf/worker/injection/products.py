@@ -1,0 +1,70 @@
+"""Matrix products that take a given time: what compute:N% puts into a step."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import torch
+
+from ddp_perf.worker.timing.clock import step_clock
+
+_CPU_SIZES = (64,)
+# The host takes about as long to launch a small product as a GPU to compute it: where the step
+# is long, fewer and larger ones leave the host its lead.
+_CUDA_SIZES = (1024, 512, 256)
+_LEAST = 20  # products, so that a whole number of them is off by 2.5 % at most
+_ROUNDS = 10
+_A_ROUND = 20  # products: one alone is shorter than the clocks resolve
+_BUSY_CYCLES = 20_000_000  # 10 ms at 2 GHz: the host launches all rounds in less
+
+
+class Products:
+    """So many square matrix products of one size."""
+
+    def __init__(self, device: torch.device, size: int) -> None:
+        self._device = device
+        self._factors = torch.full((2, size, size), 0.5, device=device).unbind()
+        self._product = torch.empty(size, size, device=device)
+        self.count = 1
+
+    def run(self) -> None:
+        for _ in range(self.count):
+            torch.mm(*self._factors, out=self._product)
+
+    def fill(self, seconds: float) -> None:
+        """Make them as many as take so long, and one at least."""
+        self.count = _A_ROUND
+        if self._device.type == "cuda":
+            # In a step that the GPU sets the pace of, products follow each other without a gap.
+            # On an idle GPU each would wait for the host to launch it.
+            torch.cuda._sleep(_BUSY_CYCLES)  # type: ignore[no-untyped-call]
+        one_s = undisturbed(times_s(self._device, self.run, _ROUNDS)) / _A_ROUND
+        self.count = max(1, round(seconds / one_s))
+
+
+def products_for(seconds: float, device: torch.device) -> Products:
+    """Return the largest products that can fill the time finely enough."""
+    for size in _CUDA_SIZES if device.type == "cuda" else _CPU_SIZES:
+        products = Products(device, size)
+        products.fill(seconds)
+        if products.count >= _LEAST:
+            break
+    return products
+
+
+def undisturbed(times_s: list[float]) -> float:
+    """Return the lower quartile: near the typical time, without what a neighbour took of the
+    core.
+    """
+    return statistics.quantiles(times_s, n=4)[0]
+
+
+def times_s(device: torch.device, act: Callable[[], object], count: int) -> list[float]:
+    """Return the seconds of each of ``count`` calls, by the device's clock."""
+    clock = step_clock(device, count)
+    clock.mark()
+    for _ in range(count):
+        act()
+        clock.mark()
+    return clock.intervals_s(lambda: None)

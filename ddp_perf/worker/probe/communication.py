@@ -1,0 +1,70 @@
+"""The collectives of a step, one after the other and with nothing beside them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import zlib
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch import Collective
+from ddp_perf.worker.probe.preconditions import all_agree, has_room
+from ddp_perf.worker.steps.collective import CALLS
+from ddp_perf.worker.timing.clock import step_clock
+
+_ALIGNMENT = 16  # bytes: of the widest element there is
+
+
+def communication_s(
+    case: Case,
+    collectives: Sequence[Collective],
+    beat: Callable[[], None],
+    device: torch.device,
+    rounds: int,
+) -> tuple[float, ...]:
+    """Seconds of each round of them.
+
+    Empty where they are not those of all ranks on this device, where the ranks do not all have
+    the same, or where there is no memory for them.
+    """
+    most = _ALIGNMENT * math.ceil(max((c.bytes for c in collectives), default=0) / _ALIGNMENT)
+    can = _can_repeat(case, collectives) and has_room(2 * most, device)
+    if not all_agree(can, device, key=zlib.crc32(repr(collectives).encode())):
+        return ()
+    calls = _calls(collectives, torch.zeros(2, most, dtype=torch.uint8, device=device))
+    for call in calls:
+        call()
+    clock = step_clock(device, rounds + 1)
+    dist.barrier()
+    clock.mark()
+    for _ in range(rounds):
+        for call in calls:
+            call()
+        clock.mark()
+        beat()
+    return tuple(clock.intervals_s(beat))
+
+
+def _can_repeat(case: Case, collectives: Sequence[Collective]) -> bool:
+    of_groups = getattr(case.comm_hook, "group_size", None) is not None
+    offloaded = case.fsdp is not None and case.fsdp.cpu_offload
+    return not (of_groups or offloaded) and all(
+        c.kind in CALLS and isinstance(getattr(torch, c.dtype, None), torch.dtype)
+        for c in collectives
+    )
+
+
+def _calls(collectives: Sequence[Collective], memory: torch.Tensor) -> list[Callable[[], object]]:
+    """On the same memory, all of them: a sharded model may leave room for no more."""
+    calls: list[Callable[[], object]] = []
+    for collective in collectives:
+        dtype: torch.dtype = getattr(torch, collective.dtype)
+        count = collective.bytes // dtype.itemsize
+        whole, own = memory[0].view(dtype)[:count], memory[1].view(dtype)[:count]
+        share = own[: count // dist.get_world_size()]
+        calls.append(functools.partial(CALLS[collective.kind], whole, share))
+    return calls

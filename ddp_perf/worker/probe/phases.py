@@ -1,0 +1,70 @@
+"""A step cut into phases by the device's own clock, and what the code waits for among them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from ddp_perf.worker.probe.waits import waits_noted
+from ddp_perf.worker.timing.clock import step_clock
+
+BETWEEN = "between"  # not part of any step
+WAITING = "waiting"
+
+
+class Interval(NamedTuple):
+    """Between two marks. Seconds."""
+
+    phase: str
+    wall_s: float
+    thread_s: float  # CPU time of the main thread
+    process_s: float  # CPU time of all threads, those that communicate among them
+
+
+class PhaseClock:
+    """``mark(phase)`` at the end of each phase; waits inside of it are told apart."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._clock = step_clock(device, 0)
+        self._thread_ns: list[int] = []
+        self._process_ns: list[int] = []
+        self._phases: list[str | None] = []  # None: of the phase that goes on
+        self._named = 0  # intervals whose phase is known
+
+    def start(self) -> None:
+        """Begin to mark: what follows belongs to the first phase."""
+        self._read()
+
+    def mark(self, phase: str) -> None:
+        self._note(phase)
+        for place in range(self._named, len(self._phases)):
+            self._phases[place] = self._phases[place] or phase
+        self._named = len(self._phases)
+
+    def waits_apart(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Until its end, what Python code waits for communication is a phase of its own."""
+        return waits_noted(module, lambda waited: self._note(WAITING if waited else None))
+
+    def intervals(self) -> list[Interval]:
+        """All that was marked, in order. Waits for the device."""
+        walls = self._clock.intervals_s(lambda: None)
+        cpus = [
+            [(end - start) / 1e9 for start, end in itertools.pairwise(times)]
+            for times in (self._thread_ns, self._process_ns)
+        ]
+        phases = [phase or BETWEEN for phase in self._phases]
+        return [Interval(*row) for row in zip(phases, walls, *cpus, strict=True)]
+
+    def _note(self, phase: str | None) -> None:
+        self._read()
+        self._phases.append(phase)
+
+    def _read(self) -> None:
+        self._clock.mark()
+        self._thread_ns.append(time.thread_time_ns())
+        self._process_ns.append(time.process_time_ns())

@@ -1,0 +1,111 @@
+"""Steps that are calls of one collective: the link by itself, without a model.
+
+Every result is checked against arithmetic, before the timed calls and after them. In between
+the values are zeros: a sum in place, over and over, of anything else would overflow.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from ddp_perf.core.collective import FLOAT32, CollectiveStep, size_text
+from ddp_perf.core.launch import Unit
+from ddp_perf.errors import CollectiveError
+from ddp_perf.torch_compat import all_gather, reduce_scatter
+from ddp_perf.worker.heartbeat import Heartbeats, Phase
+from ddp_perf.worker.steps.protocol import StepFacts
+
+_PERIOD = 1021  # prime: no chunk of an algorithm is as long, so that none passes for another
+
+
+class CollectiveSteps:
+    """The calls of a collective on one rank.
+
+    Raises CollectiveError for a wrong result.
+    """
+
+    def __init__(
+        self, step: CollectiveStep, rank: int, device: torch.device, heartbeats: Heartbeats
+    ) -> None:
+        self._step = step
+        self._rank = rank
+        self._heartbeats = heartbeats
+        self._world_size = dist.get_world_size()
+        # The payload, and what this rank has or gets of it.
+        self._whole = torch.zeros(step.payload // FLOAT32, device=device)
+        self._shares = self._whole.chunk(self._world_size)  # views: one for each rank
+        self._own = torch.zeros_like(self._shares[rank])
+        self._call = functools.partial(CALLS[step.kind], self._whole, self._own)
+        self._check()
+
+    def step(self) -> None:
+        self.beat()
+        for _ in range(self._step.calls):
+            self._call()
+        self.beat()
+
+    def beat(self) -> None:
+        self._heartbeats.beat(self._rank)
+
+    def enter(self, phase: Phase) -> None:
+        self._heartbeats.enter(self._rank, phase)
+
+    def facts(self) -> StepFacts:
+        """The unit makes algorithm bandwidth (nccl-tests: algbw) of the throughput."""
+        self._check()
+        return StepFacts(unit=Unit(name="bytes", per_sample=self._step.payload))
+
+    def _check(self) -> None:
+        """One call on values that tell ranks and places apart; zeros are left behind."""
+        self._whole.copy_(self._values(self._rank))
+        self._own.copy_(self._shares[self._rank])
+        if self._step.kind == "all_gather":
+            self._whole.zero_()
+        self._call()
+        scatters = self._step.kind == "reduce_scatter"
+        self._compare(self._own if scatters else self._whole, self._expected())
+        self._whole.zero_()
+        self._own.zero_()
+
+    def _values(self, rank: int) -> torch.Tensor:
+        """What a rank puts in: whole numbers, small enough that float32 sums are exact."""
+        count = self._whole.numel()
+        pattern = torch.arange(_PERIOD, dtype=torch.float32, device=self._whole.device) + rank + 1
+        return pattern.repeat(count // _PERIOD + 1)[:count]
+
+    def _expected(self) -> torch.Tensor:
+        """What arithmetic makes of every rank's values."""
+        ranks = range(self._world_size)
+        if self._step.kind == "broadcast":
+            return self._values(ROOT)
+        if self._step.kind == "all_gather":
+            return torch.cat([self._values(r).chunk(self._world_size)[r] for r in ranks])
+        # Rank r adds r to rank 0's values.
+        total = self._values(0) * self._world_size + sum(ranks)
+        scatters = self._step.kind == "reduce_scatter"
+        return total.chunk(self._world_size)[self._rank] if scatters else total
+
+    def _compare(self, result: torch.Tensor, expected: torch.Tensor) -> None:
+        wrong = result != expected  # NaN differs from everything
+        count = int(wrong.sum())
+        if count:
+            first = int(wrong.nonzero()[0])
+            raise CollectiveError(
+                f"{self._step.kind} of {size_text(self._step.payload)} gave a wrong result:"
+                f" {count:,} of {wrong.numel():,} values, the first at {first:,}:"
+                f" {result[first].item():g} instead of {expected[first].item():g}"
+            )
+
+
+ROOT = 0  # of a broadcast
+
+CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "all_reduce": lambda whole, share: dist.all_reduce(whole),
+    "broadcast": lambda whole, share: dist.broadcast(whole, ROOT),
+    "all_gather": lambda whole, share: all_gather(whole, share, None),
+    "reduce_scatter": lambda whole, share: reduce_scatter(share, whole, None),
+}

@@ -1,0 +1,69 @@
+"""More warm-ups than the suite asks for, until the step time stands still: clocks have risen,
+kernels are chosen and caches are filled. And some once more, after what is read in between.
+
+Before the timed loop, which keeps its own warm-ups: a decision in it would let the GPU run dry.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from ddp_perf.core.case import MOST_EXTRA_WARMUPS
+from ddp_perf.core.launch import WarmUp
+from ddp_perf.worker.heartbeat import Phase
+from ddp_perf.worker.steps.protocol import Steps
+from ddp_perf.worker.timing.clock import step_clock
+
+_WINDOW = 10  # steps that have one median
+_ALIKE = 3  # windows in a row that must agree: two do by chance while the time still falls
+_SHARE = 0.01  # their largest median ÷ their smallest - 1: no tolerance that ships is under 2 %
+_LONGEST_S = 20.0
+_AGAIN_S = 0.2  # once more: readings take milliseconds, in which the GPU rests
+
+
+def warm_up(steps: Steps, device: torch.device) -> WarmUp:
+    """Run steps until the step time is steady, or for so many steps or seconds at most.
+
+    Collective: what is decided by is the same on every rank, so all take as many steps.
+    """
+    steps.enter(Phase.WARM_UP)
+    return until_steady(lambda: slowest(_window_s(steps, device), device))
+
+
+def until_steady(window: Callable[[], tuple[float, float]]) -> WarmUp:
+    """Run windows until three in a row agree. ``window`` runs one, and returns its median step
+    and how long it took, in seconds.
+    """
+    medians: list[float] = []
+    elapsed_s = 0.0
+    steady = False
+    while not steady and len(medians) * _WINDOW < MOST_EXTRA_WARMUPS and elapsed_s < _LONGEST_S:
+        median_s, window_s = window()
+        medians.append(median_s)
+        elapsed_s += window_s
+        newest = medians[-_ALIKE:]
+        steady = len(newest) == _ALIKE and max(newest) <= min(newest) * (1 + _SHARE)
+    again = min(MOST_EXTRA_WARMUPS, math.ceil(_AGAIN_S / medians[-1]))
+    return WarmUp(steps=len(medians) * _WINDOW, steady=steady, again=again)
+
+
+def _window_s(steps: Steps, device: torch.device) -> list[float]:
+    clock = step_clock(device, _WINDOW)
+    clock.mark()
+    for _ in range(_WINDOW):
+        steps.step()
+        clock.mark()
+    return clock.intervals_s(steps.beat)
+
+
+def slowest(step_s: list[float], device: torch.device) -> tuple[float, float]:
+    """Median and sum, of the rank where each is largest: the same figures on all."""
+    figures = torch.tensor([statistics.median(step_s), sum(step_s)], device=device)
+    dist.all_reduce(figures, dist.ReduceOp.MAX)
+    median_s, window_s = figures.tolist()
+    return median_s, window_s

@@ -1,0 +1,122 @@
+"""A result as the history keeps it: every figure of whole cases, with its verdict."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.history.recording import record_of
+from tests.builders import (
+    make_case,
+    make_cases,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_result,
+    with_conditions,
+)
+
+BUSY = RankConditions(foreign=0.31)
+
+
+def figures_of(result):
+    (case,) = record_of(result).cases
+    return {figure.metric: figure for figure in case.figures}
+
+
+def test_a_figure_is_the_median_of_its_launches_with_what_was_judged_of_it():
+    case = make_case()
+    finding = make_finding(case, Outcome.SUSPECT, ratio=1.1, baseline=0.01)
+    result = make_result([make_measurement(case, [0.011, 0.013, 0.012])], findings=(finding,))
+
+    step = figures_of(result)["step_time"]
+
+    assert (step.value, step.launches) == (0.012, (0.011, 0.013, 0.012))
+    assert (step.verdict, step.baseline) == (finding.verdict, 0.01)
+
+
+def test_what_is_not_gated_is_kept_without_a_verdict():
+    figures = figures_of(make_result([make_measurement(make_case(), [0.01])]))
+
+    assert figures.keys() == {"step_time", "tail", "peak_memory", "control"}
+    assert {figure.verdict for figure in figures.values()} == {None}
+
+
+def test_the_structure_has_a_verdict_and_no_value():
+    case = make_case()
+    finding = make_finding(case, Outcome.REGRESSION, metric="structure")
+    figures = figures_of(make_result([make_measurement(case, [0.01])], findings=(finding,)))
+
+    assert figures["structure"].value is None
+    assert figures["structure"].verdict == finding.verdict
+
+
+@pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
+def test_a_disturbed_night_is_unsound_without_a_baseline_too(outcome):
+    case = make_case()
+    measurement = with_conditions(make_measurement(case, [0.01, 0.02]), BUSY, BUSY)
+    finding = make_finding(case, outcome)
+
+    figures = figures_of(make_result([measurement], findings=(finding,)))
+
+    assert "other processes took 31 %" in figures["step_time"].disturbance
+    assert not figures["step_time"].is_sound
+    assert figures["peak_memory"].is_sound
+
+
+def test_a_few_disturbed_launches_leave_a_night_sound():
+    measurement = with_conditions(make_measurement(make_case(), [0.01] * 3), BUSY, None, None)
+
+    assert figures_of(make_result([measurement]))["step_time"].is_sound
+
+
+def test_a_busy_one_rank_leg_disturbs_the_scaling_alone():
+    one, two = make_cases()
+    measurements = [
+        with_conditions(make_measurement(one, [0.01] * 2), BUSY, BUSY),
+        make_measurement(two, [0.01] * 2),
+    ]
+
+    _, record = record_of(make_result(measurements)).cases
+
+    sound = {figure.metric: figure.is_sound for figure in record.figures}
+    assert (sound["step_time"], sound["efficiency"]) == (True, False)
+
+
+def test_a_case_with_a_failed_launch_is_left_out():
+    case = make_case()
+    measurement = msgspec.structs.replace(
+        make_measurement(case, [0.01]), failures=(make_failure(case),)
+    )
+
+    assert record_of(make_result([measurement])).cases == ()
+
+
+def test_where_and_when_go_along():
+    result = make_result([make_measurement(make_case(), [0.01])], injections=("compute:5%",))
+    info = record_of(result).info
+
+    assert (info.suite, info.date, info.environment) == (
+        result.suite,
+        result.date,
+        result.environment,
+    )
+    assert info.injections == ("compute:5%",)
+    assert info.started == "2026-01-02T03:04:05+00:00"
+
+
+def test_a_session_that_grew_is_the_same_session():
+    one, two = (make_measurement(make_case(id=name), [0.01]) for name in ("a", "b"))
+
+    assert record_of(make_result([one])).info == record_of(make_result([one, two])).info
+
+
+def test_a_session_without_a_launch_has_no_begin():
+    nothing = Measurement(case=make_case(), launches=(), failures=())
+    later = make_measurement(make_case(id="later"), [0.01])
+
+    assert record_of(make_result([nothing])).info.started == ""
+    assert record_of(make_result([nothing, later])).info.started == "2026-01-02T03:04:05+00:00"

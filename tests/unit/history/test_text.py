@@ -1,0 +1,140 @@
+"""The history in words: every night, every change with its certainty, and no figure too many."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+import pytest
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.history.analysis import case_history
+from ddp_perf.history.plot import history_figure, write_history_plot
+from ddp_perf.history.text import case_text, history_json, overview_text, ranges_text
+from tests.nights import make_series, stepped
+
+
+def history(values=None, **changes):
+    return case_history(make_series(values or stepped(), **changes))
+
+
+def flat(text):
+    return " ".join(text.split())
+
+
+def test_each_night_has_its_row_with_commit_level_and_verdict():
+    text = case_text(history(outcomes={22: Outcome.SUSPECT}), 80)
+    rows = [line for line in text.splitlines() if line.startswith("2026-")]
+
+    assert len(rows) == 40
+    assert rows[22].split()[:3] == ["2026-01-23", "03:00", f"{22:012x}"]
+    assert rows[22].endswith("SUSPECT")
+    assert "step +5." in rows[20]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_step_is_told_with_its_interval_and_dates():
+    text = flat(case_text(history(), 80))
+
+    assert re.search(r"step of \+5\.\d % \(99 % interval \+4\.\d % to \+5\.\d %\), between", text)
+    assert "between 2026-01-20 and 2026-01-21" in text
+    assert "against the first 5: slower" in text
+
+
+def test_a_drift_is_told_a_night():
+    values = [value * 1.005**number for number, value in enumerate(stepped(ratio=1.0))]
+    text = flat(case_text(history(values), 80))
+
+    assert "drift of +" in text
+    assert "+0.50 % a night" in text
+
+
+def test_quiet_nights_are_told_as_such():
+    text = flat(case_text(history(stepped(ratio=1.0)), 80))
+
+    assert "no step and no drift" in text
+    assert "against the first 5: no different" in text
+
+
+def test_nights_left_out_are_counted_and_shown():
+    text = flat(case_text(history(outcomes={3: Outcome.INVALID}, injected=(4,)), 80))
+
+    assert "left out, for disturbed, INVALID or slowed on purpose: 2 nights" in text
+    assert re.search(r"PASS slowed on .*purpose: .*compute:5%", text)
+
+
+def test_a_case_without_a_sound_night_says_so():
+    found = history([0.01], outcomes={0: Outcome.INVALID})
+
+    assert "left out, for disturbed, INVALID or slowed on purpose: 1 night" in case_text(found, 80)
+    assert "no change in 0 nights" in ranges_text(found, 80)
+
+
+def test_a_range_names_commits_versions_and_the_command():
+    found = history(torch=lambda n: "2.12.0" if n < 20 else "2.13.0")
+    text = ranges_text(found, 80)
+
+    assert "before: 2026-01-20 03:00 on host, commit 000000000013" in text
+    assert "after: 2026-01-21 03:00 on host, commit 000000000014" in text
+    assert "changed: torch 2.12.0 → 2.13.0" in text
+    assert "git bisect start 000000000014 000000000013" in text
+
+
+@pytest.mark.parametrize(
+    ("commit", "advice"),
+    [("abc", "both are of commit abc: it is not the code"), (None, "no commit was noted")],
+)
+def test_a_range_that_no_bisection_helps(commit, advice):
+    text = ranges_text(history(commit=lambda n: commit), 80)
+
+    assert advice in text
+    assert "changed: no version that was noted" in text
+    assert "git bisect" not in text
+
+
+def test_the_overview_has_a_row_a_case_and_names_what_is_slower():
+    text = overview_text([history(), history(stepped(ratio=1.0))], 80)
+    rows = [line for line in text.splitlines() if line.startswith("mlp-")]
+
+    assert re.fullmatch(r"\S+ +40 +10\.\d+ ms +\+5\.\d % +\+5\.\d % +2026-01-21", rows[0])
+    assert re.fullmatch(r"\S+ +40 +10\.\d+ ms +\S+ % +–", rows[1])
+    assert flat(text).count("slower than at first:") == 1
+
+
+def test_markup_in_a_name_is_shown_as_it_is():
+    case = make_series([0.01]).case
+    series = msgspec.structs.replace(
+        make_series(stepped()), case=msgspec.structs.replace(case, case_id="a[bold]b[/bold]")
+    )
+    found = case_history(series)
+
+    assert "a[bold]b[/bold]" in case_text(found, 80)
+    assert "a[bold]b[/bold]" in overview_text([found], 80)
+
+
+def test_json_holds_the_series_and_what_was_found():
+    (data,) = json.loads(history_json([history()]))
+
+    assert len(data["series"]["nights"]) == 40
+    assert data["trend"]["changes"][0]["first"] == 20
+    assert data["ranges"][0]["before"]["date"].startswith("2026-01-20")
+
+
+def test_the_plot_shows_nights_levels_and_changes(tmp_path):
+    found = history(outcomes={3: Outcome.INVALID, 22: Outcome.REGRESSION}, injected=(5,))
+    (axes,) = history_figure(found).axes
+    drawn = sum(len(points.get_offsets()) for points in axes.collections)
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+
+    assert drawn == 39  # all but the one slowed on purpose
+    assert axes.get_ylabel() == "step time, ms"
+    assert {"night", "INVALID", "REGRESSION", "level found"} <= set(labels)
+    assert labels[-1].startswith("step of +5.")
+    write_history_plot(tmp_path / "plot.png", found)
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_that_cannot_be_written(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        write_history_plot(tmp_path / "nowhere" / "plot.png", history())

@@ -1,0 +1,242 @@
+"""Which rank is to blame, told from what is left of all of them."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.launch.supervisor import postmortem
+from ddp_perf.launch.supervisor.postmortem import check_agreement, describe_failure, describe_hang
+from ddp_perf.worker.heartbeat import Phase, Progress
+from ddp_perf.worker.process import RankError, RankFiles
+from tests.builders import make_case, make_placement, make_rank_result
+
+TWO_RANKS = LaunchRequest(case=make_case(), round=3)
+
+
+class EndedRank:
+    """What the supervisor knows of a rank that is gone."""
+
+    def __init__(self, directory, rank, *, report=None, exit_code=0, ended_at=1.0, result=None):
+        self.files = RankFiles(directory=directory, rank=rank)
+        self.rank, self.report, self.exit_code = rank, report, exit_code
+        self.ended_at, self.result = ended_at, result
+        self.failed = True
+
+
+def error(at, *, peer_lost=False, detail="ValueError: no", exit_code=None):
+    return RankError(
+        detail=detail,
+        traceback="Traceback …",
+        at=at,
+        peer_lost=peer_lost,
+        exit_code=exit_code,
+    )
+
+
+@pytest.fixture
+def blamed(tmp_path):
+    """``blamed(rank0, rank1)``: the failure that follows from how each rank ended."""
+
+    def describe(*ends):
+        ranks = [EndedRank(tmp_path, rank, **end) for rank, end in enumerate(ends)]
+        return describe_failure(TWO_RANKS, ranks)
+
+    return describe
+
+
+def test_the_first_to_fail_is_blamed(blamed):
+    failure = blamed({"report": error(2.0)}, {"report": error(1.0, detail="OSError: first")})
+
+    assert (failure.rank, failure.kind, failure.detail) == (1, "exception", "OSError: first")
+    assert failure.traceback == "Traceback …"
+    assert (failure.case_id, failure.round) == (TWO_RANKS.case.id, 3)
+
+
+def test_a_rank_that_lost_its_peer_is_not_blamed_though_it_spoke_first(blamed):
+    lost = {"report": error(1.0, peer_lost=True)}
+
+    failure = blamed(lost, {"exit_code": -signal.SIGKILL, "ended_at": 2.0})
+
+    assert (failure.rank, failure.kind) == (1, "signal")
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "said"),
+    [
+        ({"exit_code": -signal.SIGSEGV}, "signal", "killed by SIGSEGV"),
+        ({"exit_code": -signal.SIGKILL}, "signal", "killed by SIGKILL (out of memory?"),
+        ({"exit_code": 3}, "exit", "exited with code 3"),
+        ({"exit_code": None}, "exit", "ended without a result, and the kernel has not"),
+        ({"exit_code": 0}, "exit", "exited with code 0 before it delivered a result"),
+        ({"report": error(1.0, exit_code=3)}, "exit", "exited with code 3"),
+    ],
+    ids=["crash", "killed", "os._exit(3)", "not reaped", "exit without result", "sys.exit(3)"],
+)
+def test_how_it_ended_is_put_in_words(blamed, end, kind, said):
+    failure = blamed(end)
+
+    assert failure.kind == kind
+    assert failure.detail.startswith(said)
+
+
+def test_its_last_lines_are_kept(blamed, tmp_path):
+    lines = [f"line {number}" for number in range(50)]
+    RankFiles(directory=tmp_path, rank=0).output.write_text("\n".join(lines))
+
+    assert blamed({"exit_code": 1}).output.splitlines() == lines[-20:]
+
+
+def disagreement(tier, *ranks, shared_gpu=False):
+    """What check_agreement says of ranks given as (digest, device id)."""
+    ended = [
+        EndedRank(
+            None,
+            rank,
+            result=make_rank_result(
+                digest=digest, placement=make_placement(rank, device_id=device)
+            ),
+        )
+        for rank, (digest, device) in enumerate(ranks)
+    ]
+    case = make_case(tier=tier, world_size=len(ranks))
+    return check_agreement(LaunchRequest(case=case, round=0, shared_gpu=shared_gpu), ended)
+
+
+@pytest.mark.parametrize("tier", ["cpu", "gpu"])
+def test_ranks_that_agree_are_fine(tier):
+    assert disagreement(tier, (7, "GPU-a"), (7, "GPU-b")) is None
+
+
+def test_two_ranks_on_one_gpu_are_an_error_with_the_remedy():
+    failure = disagreement("gpu", (7, "GPU-a"), (7, "GPU-b"), (7, "GPU-b"))
+
+    assert failure.kind == "disagreement"
+    assert failure.rank in (1, 2)
+    assert "shares its GPU" in failure.detail
+    assert "CUDA_VISIBLE_DEVICES" in failure.detail
+
+
+def test_ranks_of_the_cpu_tier_may_share_cores():
+    assert disagreement("cpu", (7, "cores 0"), (7, "cores 0")) is None
+
+
+def test_of_several_ranks_the_odd_one_is_named():
+    failure = disagreement("cpu", (7, "0"), (8, "1"), (7, "2"))
+
+    assert (failure.kind, failure.rank) == ("disagreement", 1)
+    assert "parameters differ" in failure.detail
+
+
+def test_of_two_ranks_nobody_can_say_which_is_wrong():
+    assert disagreement("cpu", (7, "0"), (8, "1")).rank is None
+
+
+def test_ranks_that_are_asked_to_share_a_gpu_may():
+    assert disagreement("gpu", (7, "GPU-a"), (7, "GPU-a"), shared_gpu=True) is None
+
+
+def test_ranks_that_share_a_gpu_must_hold_the_same_parameters_all_the_same():
+    failure = disagreement("gpu", (7, "GPU-a"), (8, "GPU-a"), shared_gpu=True)
+
+    assert "parameters differ" in failure.detail
+
+
+class HungRank:
+    """What the supervisor knows of a rank that runs, in a phase and so many beats into it."""
+
+    running = True
+
+    def __init__(self, directory, rank, phase, phase_beats=0, *, stopped=False):
+        self.files = RankFiles(directory=directory, rank=rank)
+        self.files.stacks.write_text("its stack")
+        self.rank, self.pid = rank, 1000 + rank
+        beats = phase_beats + 50 * (phase > Phase.START)
+        self.progress = Progress(beats=beats, phase=phase, phase_beats=phase_beats)
+        self.state = "T" if stopped else "S"
+        self.recorder = Deaf()
+
+
+class Deaf:
+    def send_bytes(self, question):
+        raise BrokenPipeError
+
+
+@pytest.fixture
+def hang(tmp_path, monkeypatch):
+    """``hang(tier, (phase, beats), …)``: what is reported of ranks that got so far."""
+
+    def describe(tier, *places, stopped=()):
+        ranks = [
+            HungRank(tmp_path, rank, *place, stopped=rank in stopped)
+            for rank, place in enumerate(places)
+        ]
+        states = {rank.pid: rank.state for rank in ranks}
+        monkeypatch.setattr(postmortem, "state_of", states.get)
+        monkeypatch.setattr(postmortem.os, "kill", lambda pid, number: None)
+        case = make_case(tier=tier, world_size=len(ranks))  # of 12 steps
+        return describe_hang(LaunchRequest(case=case, round=0), ranks)
+
+    return describe
+
+
+def test_the_rank_that_the_others_wait_for_is_named(hang):
+    failure = hang("cpu", (Phase.TIMED, 15), (Phase.TIMED, 14))
+
+    assert (failure.kind, failure.rank) == ("hang", 1)
+    assert failure.detail == "hung in step 8 of 12: the process is sleeping (S)"
+
+
+@pytest.mark.parametrize("tier", ["cpu", "gpu"])
+def test_ranks_that_stopped_at_the_same_place_are_not_told_apart(hang, tier):
+    failure = hang(tier, *[(Phase.TIMED, 15)] * 3)
+
+    assert failure.rank is None
+    assert failure.detail.endswith(": all ranks stopped there, so none is named")
+    assert "step 8 of 12" in failure.detail
+    assert set(failure.stacks) == {"rank 0", "rank 1", "rank 2"}
+
+
+def test_several_ranks_that_are_equally_far_behind_are_listed(hang):
+    failure = hang("cpu", (Phase.TIMED, 14), (Phase.TIMED, 15), (Phase.TIMED, 14))
+
+    assert failure.rank is None
+    assert failure.detail == "hung in step 8 of 12: ranks 0, 2 stopped there, others later"
+
+
+def test_a_rank_by_itself_is_named(hang):
+    assert hang("gpu", (Phase.TIMED, 15)).rank == 0
+
+
+def test_a_stopped_rank_is_named_however_far_it_got(hang):
+    failure = hang("cpu", (Phase.TIMED, 14), (Phase.TIMED, 15), stopped=[1])
+
+    assert failure.rank == 1
+    assert "stopped (T)" in failure.detail
+
+
+def test_hosts_of_gpus_are_told_apart_by_whole_steps_alone(hang):
+    """Their queues are full somewhere in the step, each somewhere else."""
+    assert hang("gpu", (Phase.TIMED, 14), (Phase.TIMED, 15)).rank is None
+    assert hang("gpu", (Phase.TIMED, 13), (Phase.TIMED, 14)).rank == 0
+
+
+@pytest.mark.parametrize(
+    ("tier", "place", "said"),
+    [
+        ("cpu", (Phase.START, 0), "before its first timed step"),
+        ("gpu", (Phase.START, 22), "before its first timed step"),
+        ("gpu", (Phase.WARM_UP, 62), "while it warmed up, before its first timed step"),
+        ("cpu", (Phase.TIMED, 0), "in step 1 of 12"),
+        ("cpu", (Phase.TIMED, 23), "in step 12 of 12"),
+        ("gpu", (Phase.TIMED, 2), "as the host queued step 2 of 12, which the GPU may not have"),
+        ("gpu", (Phase.FOLLOWED, 0), "before step 1 of 12"),
+        ("gpu", (Phase.FOLLOWED, 1), "in step 1 of 12"),
+        ("gpu", (Phase.FOLLOWED, 12), "in step 12 of 12"),
+        ("gpu", (Phase.AFTER, 9), "after the timed steps, while it looked into some more"),
+    ],
+)
+def test_where_it_hangs_is_the_phase_and_its_step_where_that_is_known(hang, tier, place, said):
+    assert hang(tier, place).detail.startswith(f"hung {said}")

@@ -1,0 +1,89 @@
+"""When a rank counts as ended, and when its end as a failure."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.launch.supervisor import rank_process
+from ddp_perf.launch.supervisor.rank_process import RankProcess
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.process import RankDone
+from tests.builders import make_case, make_rank_result
+
+
+class Process:
+    """A process that has closed its files and that the kernel is still taking apart."""
+
+    pid = 2**22 + 1  # more than the kernel gives
+    exitcode = None
+
+    def __init__(self, target, args):
+        *_, self._reports, self._questions, _ = args
+        self.sentinel, end = os.pipe()
+        os.close(end)
+
+    def start(self):
+        report = RankDone(result=make_rank_result())
+        if self.delivers:
+            self._reports.send_bytes(msgspec.json.encode(report))
+
+    def join(self, timeout=None):
+        raise AssertionError("waits for as long as the kernel takes")
+
+
+@pytest.fixture
+def ending(tmp_path, monkeypatch):
+    """A rank whose process has ended, but for its exit code, and a clock for it."""
+
+    def start(tier, *, delivers):
+        kind = type("Ending", (Process,), {"delivers": delivers})
+        context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=kind)
+        clock = SimpleNamespace(now=100.0)
+        monkeypatch.setattr(rank_process.time, "monotonic", lambda: clock.now)
+        monkeypatch.setattr(rank_process.time, "sleep", lambda seconds: None)
+        driver, _ = multiprocessing.Pipe()
+        request = LaunchRequest(case=make_case(tier=tier), round=0)
+        return RankProcess(context, request, 0, tmp_path, Heartbeats(2), driver), clock
+
+    return start
+
+
+@pytest.mark.parametrize(("tier", "patience_s"), [("cpu", 5), ("gpu", 30)])
+def test_a_result_counts_though_the_kernel_has_not_cleared_its_rank_away(ending, tier, patience_s):
+    rank, clock = ending(tier, delivers=True)
+
+    rank.receive()
+    assert rank.running
+    clock.now += patience_s - 1
+    rank.receive()
+    assert rank.running
+    clock.now += 2
+    rank.receive()
+
+    assert not rank.running
+    assert not rank.failed
+    assert rank.result == make_rank_result()
+
+
+def test_without_a_result_it_failed(ending):
+    rank, clock = ending("gpu", delivers=False)
+
+    rank.receive()
+    clock.now += 31
+    rank.receive()
+
+    assert (rank.running, rank.failed, rank.exit_code) == (False, True, None)
+
+
+def test_a_rank_that_the_kernel_clears_away_does_not_hang(ending):
+    rank, clock = ending("gpu", delivers=True)
+    rank.receive()
+    clock.now += 10**6
+
+    assert not rank.overdue(make_case().schedule, clock.now)

@@ -1,0 +1,162 @@
+"""Plots: marks lie where the figures say, and every one is named."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from ddp_perf.core.decomposition import TERMS
+from ddp_perf.report.html.plots.power import legend, power_plot
+from ddp_perf.report.html.plots.scaling import (
+    efficiency_bars,
+    epoch_bars,
+    speedup_bars,
+    throughput_plot,
+)
+from ddp_perf.report.html.plots.steps import Box, launch_boxes, rank_boxes, step_plot
+from ddp_perf.report.html.plots.terms import REST, Stack, term_plot
+from ddp_perf.report.html.sections import series_of
+from ddp_perf.report.rows import night_of
+from ddp_perf.selftest.trials import power_curve
+from tests.builders import (
+    make_case_baseline,
+    make_decomposition,
+    make_environment,
+    make_measurement,
+    make_result,
+)
+from tests.builders import make_session as make_night
+from tests.reports import ONE, TWO, make_session
+from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
+
+
+def rows_of(result):
+    return night_of([result], complete=True).rows
+
+
+def drawn(picture):
+    return ElementTree.fromstring(picture)
+
+
+def bars(root, class_="c0"):
+    return [rect for rect in root.iter("rect") if rect.get("class") == class_]
+
+
+def texts(root):
+    return [found.text for found in root.iter("text")]
+
+
+def test_a_series_is_the_one_rank_leg_and_the_same_work_on_more():
+    result = make_session()
+
+    series = series_of(result, rows_of(result))
+
+    assert [[row.ranks for row in one.rows] for one in series] == [[1, 2], [1, 2]]
+    assert series[0].name == "mlp-ddp-fp32-b64"
+    assert series[0].rows[0].case == ONE.id
+
+
+def test_a_case_without_its_one_rank_leg_has_no_ideal_and_so_no_series():
+    result = make_result([make_measurement(TWO, [0.01])])
+
+    assert series_of(result, rows_of(result)) == []
+
+
+def test_throughput_shows_every_point_its_baseline_and_the_ideal():
+    result = make_session()
+    root = drawn(throughput_plot(series_of(result, rows_of(result))[0]))
+
+    assert [bar.find("title").text for bar in bars(root)] == [
+        f"{ONE.id}: 6,400 samples/s",
+        f"{TWO.id}: 8,533 samples/s",
+    ]
+    # 12.5 ms before: 10,240 a second, a tolerance of 5 % either way.
+    assert bars(root, "band")[1].find("title").text == "baseline ± 5%: 9,752 to 10.8k"
+    assert "ideal" in texts(root)
+    assert {"samples a second", "ranks", "1", "2"} <= set(texts(root))
+
+
+def test_bars_are_as_long_as_their_figures():
+    rows = [row for row in rows_of(make_session()) if row.efficiency is not None]
+    wide = [msgspec.structs.replace(rows[0], efficiency=e, speedup=2 * e) for e in (0.4, 0.8)]
+
+    short, long = bars(drawn(efficiency_bars(wide, ["a", "b"])))
+    assert float(long.get("width")) == pytest.approx(2 * float(short.get("width")), abs=0.1)
+    short, long = bars(drawn(speedup_bars(wide, ["a", "b"])))
+    assert float(long.get("width")) == pytest.approx(2 * float(short.get("width")), abs=0.1)
+    assert {"80%", "90%"} <= set(texts(drawn(efficiency_bars(wide, ["a", "b"]))))
+
+
+def test_an_epoch_is_a_bar_with_its_seconds():
+    row = msgspec.structs.replace(rows_of(make_session())[0], epoch_s=1234.0)
+    root = drawn(epoch_bars([row], ["a"]))
+
+    assert len(bars(root)) == 1
+    assert {"a", "1,234 s", "seconds an epoch"} <= set(texts(root))
+
+
+def test_a_long_name_keeps_the_end_that_tells_cases_apart():
+    rows = [row for row in rows_of(make_session()) if row.efficiency is not None][:1]
+
+    shown = texts(drawn(efficiency_bars(rows, ["x" * 40 + "-ws2-b64"])))
+    assert any(text.startswith("…") and text.endswith("xx-ws2-b64") for text in shown)
+
+
+def test_boxes_are_of_the_slowest_rank_by_launch_and_of_all_launches_by_rank():
+    steps = tuple(0.001 * (i + 1) for i in range(10))
+    measurement = make_measurement(TWO, [steps, steps])
+
+    launches, ranks = launch_boxes(measurement), rank_boxes(measurement)
+
+    assert [box.name for box in launches] == ["launch 1", "launch 2"]
+    assert [box.name for box in ranks] == ["rank 0", "rank 1"]
+    assert launches[0].marks == pytest.approx((1.45, 3.25, 5.5, 7.75, 9.55))  # numpy's quantiles
+
+
+def test_a_box_is_drawn_in_order_and_the_baseline_is_named():
+    root = drawn(step_plot([Box(name="launch 1", marks=(1, 2, 3, 4, 5))], "Steps", 2.5))
+    paths = {path.get("class"): path.get("d") for path in root.iter("path")}
+
+    (start, _, end) = (float(n) for n in re.findall(r"[\d.]+", paths["whisker"]))
+    median = float(re.match(r"M([\d.]+)", paths["median"]).group(1))
+    assert start < median < end
+    assert median == pytest.approx((start + end) / 2, abs=0.2)
+    assert "baseline" in texts(root)
+
+
+def test_steps_that_never_differ_have_a_plot_all_the_same():
+    root = drawn(step_plot([Box(name="launch 1", marks=(10,) * 5)], "Steps", None))
+
+    assert "nan" not in ElementTree.tostring(root, encoding="unicode")
+
+
+def test_a_stack_is_the_timed_step_and_names_every_part():
+    step = make_decomposition()  # 1 ms for each of eight terms
+    root = drawn(term_plot([Stack(name="a", step=step, step_s=0.010)]))
+    parts = list(root.iter("rect"))
+
+    assert [rect.find("title").text for rect in parts] == [
+        *(f"a: {term} 1.00 ms" for term in TERMS),
+        f"a: {REST} 2.00 ms",
+    ]
+    assert "10 ms" in texts(root)
+
+
+def test_a_difference_below_nothing_has_no_length():
+    stack = Stack(name="a", step=make_decomposition(interference=-0.001), step_s=0.001)
+
+    assert set(stack.parts()) == {*TERMS} - {"interference"}
+
+
+def test_the_power_curve_shows_each_point_with_its_count_and_names_each_line():
+    nights = make_case_baseline(CASE, *(make_night([0.02], day=day) for day in (1, 2, 3)))
+    launches = Machine().launches(15 + 35 * 8)
+    curve = power_curve(make_request(), launches, make_environment(), nights)
+    root = drawn(power_plot(curve))
+
+    tips = [bar.find("title").text for bar in bars(root)]
+    assert [tip.split(":")[0] for tip in tips] == [f"{p} % injected" for p in (0, 2, 3, 5, 10, 20)]
+    assert [line[0] for line in legend(curve)] == [t for t in texts(root) if t in "ABC"]

@@ -1,0 +1,113 @@
+"""The table of terms, and the lines that say why."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.explanation import Cause, Explanation, TermChange
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
+from ddp_perf.report.terminal.table import suite_table
+from tests.builders import make_cases, make_finding, make_measurement, make_probe, make_result
+
+ONE, TWO = make_cases()
+
+
+def result_of(probe, **changes):
+    alone = make_probe(exposed=0.0, communication=())
+    measurements = [
+        make_measurement(ONE, [0.0071, 0.0071], probe=probe and alone),
+        make_measurement(TWO, [0.0111, 0.0111], probe=probe),
+    ]
+    return make_result(measurements, **changes)
+
+
+TERM_OF_BEFORE = TermChange(name="optimizer", before_s=0.001, after_s=0.0015)  # no uncertainty
+WHY = Explanation(
+    case_id=TWO.id,
+    step_change_s=0.0064,
+    causes=(
+        Cause(kind="more communication", change_s=0.0061, share=0.953, evidence=("this", "that")),
+        Cause(kind="compute", change_s=0.0003, share=0.047, evidence=("forward",)),
+    ),
+    terms=(),
+    launches=5,
+)
+
+
+def test_each_case_has_a_row_and_what_the_terms_leave():
+    head, _, one, two = decomposition_table(result_of(make_probe()), 80).splitlines()
+    assert head.split() == [
+        *("ms", "a", "step", "data", "forw.", "backw.", "optim."),
+        *("comm.", "imbal.", "idle", "rest", "hidden"),
+    ]
+    assert one.split()[1:] == ["0.10", "2.00", "4.00", "1.00", "0.00", "0.00", "0.00", "0.00", "–"]
+    assert two.split()[1:] == [
+        *("0.10", "2.00", "4.00", "1.00", "3.00", "0.00", "0.00", "1.00", "40%")
+    ]
+
+
+def test_communication_that_is_not_seen_is_no_figure():
+    *_, two = decomposition_table(result_of(make_probe(sees_communication=False)), 80).splitlines()
+    assert two.split()[5] == "–"
+    assert two.split()[-1] == "–"
+
+
+def test_the_table_fits_a_narrow_terminal():
+    probe = make_probe(**dict.fromkeys(("data", "forward", "backward", "exposed"), 12.345))
+    assert max(map(len, decomposition_table(result_of(probe), 80).splitlines())) <= 80
+
+
+def test_without_probes_there_is_no_table_and_no_advice():
+    assert decomposition_table(result_of(None), 80) is None
+    assert advice_lines(result_of(None), TWO.id) == []
+
+
+def test_each_cause_has_its_line_with_size_share_and_evidence():
+    assert explanation_lines(WHY) == [
+        "why (+6.40 ms a step):",
+        "  more communication +6.10 ms (95%): this; that",
+        "  compute +0.30 ms (5%): forward",
+    ]
+
+
+def test_what_is_only_likely_says_so_and_terms_that_moved_are_told_with_what_chance_does():
+    terms = [
+        TermChange(name=name, before_s=0.002, after_s=after, uncertainty_s=0.0005)
+        for name, after in [("forward", 0.0021), ("exposed", 0.001), ("data", 0.006)]
+    ]
+    likely = Cause(kind="data", change_s=0.004, share=1.0, evidence=("late",), likely=True)
+    why = msgspec.structs.replace(
+        WHY, step_change_s=0.004, causes=(likely,), terms=(*terms, TERM_OF_BEFORE)
+    )
+    assert explanation_lines(why)[1:] == [
+        "  likely data +4.00 ms (100%): late",
+        "  terms that moved, ms: data 2.00 → 6.00 (by chance ± 0.50),"
+        " exposed 2.00 → 1.00 (by chance ± 0.50), optimizer 1.00 → 1.50",
+    ]
+
+
+def test_launches_that_were_not_slower_are_said_to_be_so():
+    nothing = Explanation(case_id=TWO.id, step_change_s=-0.001, causes=(), terms=(), launches=5)
+    (line,) = explanation_lines(nothing)
+    assert line == "why: not told: the 5 launches looked into were not slower (-1.00 ms a step)"
+
+
+def test_the_summary_says_why_below_the_verdict():
+    finding = make_finding(TWO, Outcome.REGRESSION, ratio=1.6)
+    result = result_of(make_probe(), findings=(finding,), explanations={TWO.id: WHY})
+    assert "more communication +6.10 ms (95%)" in suite_table(result, 80)
+
+
+def test_advice_begins_with_the_label():
+    label, *advice = advice_lines(result_of(make_probe()), TWO.id)
+    assert label == "Fair: 64% efficiency on 2 ranks"
+    assert all(line.startswith("- ") for line in advice)
+    assert any("modelled: at most" in line for line in advice)
+
+
+@pytest.mark.parametrize("case", [ONE])
+def test_one_rank_has_no_label(case):
+    assert advice_lines(result_of(make_probe()), case.id) == []

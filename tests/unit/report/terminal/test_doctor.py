@@ -1,0 +1,148 @@
+"""What a person and a program read of a machine."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.gpu import GpuMachine
+from ddp_perf.report.terminal.doctor import (
+    Diagnosis,
+    abilities,
+    diagnosis_json,
+    diagnosis_text,
+    topology_rows,
+)
+from ddp_perf.system.checks import Spoiler
+from ddp_perf.system.gpu.gpus import find_gpus
+from ddp_perf.system.host.host_state import HostState
+from tests.builders import RUNTIME, make_gpu_machine
+from tests.recordings import RECORDED, RecordedReader
+
+HOST = HostState(name="node7", cpu="Some Processor", cores=(0, 1, 2, 3, 8))
+
+
+def diagnosis(reader, runtime=RUNTIME, spoilers=(), mask=None):
+    machine = find_gpus({} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}, reader)
+    return Diagnosis(
+        host=HOST,
+        machine=machine,
+        health=reader.health(machine.gpus),
+        cuda_visible_devices=mask,
+        runtime=runtime,
+        abilities=tuple(abilities(machine, HOST, runtime)),
+        spoilers=tuple(spoilers),
+    )
+
+
+def test_the_matrix_of_the_recorded_bridges_is_the_published_one():
+    rows = topology_rows(RecordedReader.of("a100-pcie-bridges").machine())
+
+    assert ["  ".join(row) for row in rows] == [
+        "  GPU0  GPU1  GPU2  GPU3  cores  NUMA node",
+        "GPU0  X  NV12  SYS  SYS  0-27,56-83  0",
+        "GPU1  NV12  X  SYS  SYS  0-27,56-83  0",
+        "GPU2  SYS  SYS  X  NODE  28-55,84-111  1",
+        "GPU3  SYS  SYS  NODE  X  28-55,84-111  1",
+    ]
+
+
+def test_a_subset_is_shown_in_the_order_in_which_ranks_take_it():
+    text = diagnosis_text(diagnosis(RecordedReader.of("a100-pcie-bridges"), mask="2,0"))
+
+    assert "CUDA_VISIBLE_DEVICES=2,0" in text
+    assert "      GPU2  GPU0  cores         NUMA node" in text.splitlines()
+    assert "gpu: up to 2 ranks over SYS, against baselines/a100-pcie-40gb.json" in text
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_recorded_machine_can_be_shown_and_replayed_from_its_json(name):
+    shown = diagnosis(RecordedReader.of(name))
+
+    text = diagnosis_text(shown)
+    again = msgspec.json.decode(diagnosis_json(shown), type=Diagnosis)
+
+    assert again == shown
+    for rank, gpu in enumerate(shown.machine.gpus):
+        assert any(
+            line.startswith(f"cuda:{rank} ") and gpu.name in line for line in text.splitlines()
+        )
+    assert "nothing here would spoil a measurement" in text
+
+
+def test_readings_that_are_missing_are_dashes():
+    text = diagnosis_text(diagnosis(RecordedReader(make_gpu_machine("Tesla T4"))))
+
+    row = next(line for line in text.splitlines() if line.startswith("cuda:0"))
+    assert row.split() == ["cuda:0", "Tesla", "T4", *["–"] * 7]
+
+
+def test_a_spoiler_is_followed_by_its_remedy():
+    spoiler = Spoiler(what="it is hot", remedy="cool it")
+    text = diagnosis_text(diagnosis(RecordedReader.of("h200"), spoilers=[spoiler]))
+
+    assert text.endswith("would spoil a measurement\n  it is hot\n    → cool it")
+
+
+CPU_TORCH = msgspec.structs.replace(RUNTIME, cuda=None, nccl=None)
+T4 = make_gpu_machine("Tesla T4")
+NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
+
+
+@pytest.mark.parametrize(
+    ("machine", "runtime", "said"),
+    [
+        (GpuMachine(gpus=()), RUNTIME, "nothing, for no GPU is visible (no driver is loaded)"),
+        (
+            GpuMachine(gpus=(), driver="570.1"),
+            RUNTIME,
+            "nothing, for no GPU is visible (CUDA_VISIBLE_DEVICES shows none)",
+        ),
+        (
+            GpuMachine(gpus=(), problem="GPU 0: GPU is lost"),
+            RUNTIME,
+            "nothing, for no GPU is visible (GPU 0: GPU is lost)",
+        ),
+        (T4, RUNTIME, "one rank, against baselines/t4.json"),
+        (
+            make_gpu_machine(*["NVIDIA H200"] * 8, nvlinks=18),
+            RUNTIME,
+            "up to 8 ranks over NV18, against baselines/h200.json",
+        ),
+        (
+            make_gpu_machine("Tesla T4"),
+            CPU_TORCH,
+            "nothing, for torch 2.13.0 is built without CUDA",
+        ),
+        (make_gpu_machine("Tesla T4"), NO_NCCL, "nothing, for torch 2.13.0 is built without NCCL"),
+        (make_gpu_machine("Tesla T4"), None, "nothing, for no rank can be started"),
+        (
+            msgspec.structs.replace(T4, cuda_driver="12.4"),
+            msgspec.structs.replace(RUNTIME, cuda="13.0"),
+            "nothing, for torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4:"
+            " install a torch built for CUDA 12 (pytorch.org/get-started), or a driver for CUDA 13;"
+            " pip install torch==2.13.0+cu126 --extra-index-url"
+            " https://download.pytorch.org/whl/cu126",
+        ),
+    ],
+)
+def test_what_the_gpu_tier_can_gate_is_said_with_the_reason_where_it_cannot(machine, runtime, said):
+    assert next(abilities(machine, HOST, runtime)) == f"gpu: {said}"
+
+
+def test_one_gpu_can_gate_no_ddp_no_scaling_and_no_collectives():
+    one = [text for text in abilities(T4, HOST, RUNTIME) if text.startswith("gpu")]
+    two = make_gpu_machine("Tesla T4", "Tesla T4")
+
+    assert one[1:] == ["gpu: no DDP, no scaling and no collectives, which need two GPUs"]
+    assert not any("no DDP" in text for text in abilities(two, HOST, RUNTIME))
+    assert not any("no DDP" in text for text in abilities(T4, HOST, None))
+
+
+def test_what_the_cpu_tier_can_gate_depends_on_its_cores():
+    one = msgspec.structs.replace(HOST, cores=(3,))
+
+    assert len(list(abilities(GpuMachine(gpus=()), HOST, RUNTIME))) == 2
+    assert list(abilities(GpuMachine(gpus=()), one, RUNTIME))[2:] == [
+        "cpu: no scaling, which needs two cores"
+    ]

@@ -1,0 +1,46 @@
+"""What sets the pace of steps is said beside their figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.report.terminal.pace import pace_notes
+from ddp_perf.report.terminal.table import suite_table
+from tests.builders import make_cases, make_launch, make_measurement, make_result
+
+ONE, TWO = make_cases()
+
+
+def paced(*host_bound):
+    """A suite whose first case was bound by the host in these launches, and whose second never."""
+    launches = [make_launch(ONE, i, host_bound=bound) for i, bound in enumerate(host_bound)]
+    first = Measurement(case=ONE, launches=tuple(launches), failures=())
+    return make_result([first, make_measurement(TWO, [0.0125], host_bound=False)])
+
+
+@pytest.mark.parametrize("host_bound", [(True,), (True, True, False), (True, None)])
+def test_steps_that_are_bound_by_the_host_are_named(host_bound):
+    (note,) = pace_notes(paced(*host_bound))
+
+    assert note.startswith("bound by the host: none-ws1. Their GPUs wait for Python")
+    assert "bound by the host: none-ws1." in suite_table(paced(*host_bound), 100)
+
+
+@pytest.mark.parametrize("host_bound", [(False,), (None, None), (True, False, False), ()])
+def test_others_are_not(host_bound):
+    assert pace_notes(paced(*host_bound)) == []
+
+
+def test_what_was_injected_is_said_as_it_was_measured():
+    result = make_result(
+        [
+            make_measurement(ONE, [0.01] * 3, slowdown=0.183),
+            make_measurement(TWO, [0.0125] * 3, slowdown=0.2),
+        ],
+        injections=("compute:20%",),
+    )
+
+    assert pace_notes(result) == [
+        "step with compute injected, as measured: none-ws1 +18.3%, ddp-ws2 +20.0%"
+    ]

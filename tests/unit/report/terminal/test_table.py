@@ -1,0 +1,274 @@
+"""The table of a suite: fits a terminal, hides no failure, repeats no name."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.launch import Unit
+from ddp_perf.core.measurement import Known
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.tables import short_names
+from ddp_perf.report.terminal.table import headline, suite_table
+from ddp_perf.session.figures import costs_of
+from ddp_perf.session.summaries import summaries_of
+from tests.builders import (
+    make_acknowledgement,
+    make_cases,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_result,
+)
+
+ONE, TWO = make_cases()
+
+
+@pytest.fixture
+def result():
+    """Two ranks take 12.5 ms where one takes 10: 1.6 times as fast, efficiency 80 %."""
+    return make_result([make_measurement(ONE, [0.01] * 3), make_measurement(TWO, [0.0125] * 3)])
+
+
+def test_the_headline_says_where_and_what_was_slowed_on_purpose(result):
+    slowed = msgspec.structs.replace(result, injections=("compute:5%", "no-overlap"))
+
+    assert headline(result) == "quick on Some Processor"
+    assert headline(slowed) == (
+        "quick on Some Processor, slowed on purpose: compute:5%, no-overlap"
+    )
+
+
+def row_of(result, name, width=120):
+    lines = [line.split() for line in suite_table(result, width).splitlines()]
+    (row,) = [cells for cells in lines if cells and cells[0].startswith(name)]
+    return row
+
+
+def with_findings(result, *findings):
+    return msgspec.structs.replace(result, findings=findings)
+
+
+def test_a_row_shows_time_throughput_and_scaling(result):
+    assert row_of(result, "none") == ["none-ws1", "10.00", "6,400", "6,400", *"–––––"]
+    assert row_of(result, "ddp") == [
+        *("ddp-ws2", "12.50", "10,240", "5,120", "1.60", "80%", "20%", "–", "–")
+    ]
+
+
+def test_throughput_is_headed_by_what_the_workload_counts(result):
+    unit = Unit(name="tokens", per_sample=512)
+    tokens = make_result([make_measurement(ONE, [0.01], unit=unit)])
+
+    assert "samples" in suite_table(result, 80)
+    assert "tokens" in suite_table(tokens, 80)
+    assert "samples" not in suite_table(tokens, 80)
+    assert row_of(tokens, "mlp")[2] == "3,276,800"  # 512 × 64 ÷ 10 ms
+
+
+@pytest.fixture
+def quick():
+    """The shape of cpu_quick: four cases, each with a verdict as long as verdicts get."""
+    cases = make_cases(batch_sizes=[64, 128])
+    measured = [make_measurement(case, [0.0298765]) for case in cases]
+    findings = [
+        make_finding(case, Outcome.INCONCLUSIVE, reason="busy", minimum_detectable=0.1234)
+        for case in cases
+    ]
+    return with_findings(make_result(measured), *findings)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_quick_suite_fits_a_terminal_of_80_columns(quick, width):
+    table, _, _ = suite_table(quick, width).partition("INCONCLUSIVE: ")
+
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.count("INCONCLUSIVE") == 4
+    assert table.count("12.3%") == 4
+    assert "…" not in table
+
+
+def test_where_a_price_was_stated_the_cost_is_told_in_a_line_below():
+    cases = make_cases(price_per_gpu_hour=3.6, epoch_samples=32_000)
+    measurements = {case.id: make_measurement(case, [0.01] * 3) for case in cases}
+    costs = costs_of(measurements, summaries_of(measurements))
+    result = make_result(list(measurements.values()), costs=costs)
+
+    shown = " ".join(suite_table(result, 80).split())
+
+    assert (
+        "cost of a million samples at 3.6 a GPU-hour: none-ws1 0.1562 (an epoch 0.005),"
+        " ddp-ws2 0.1562 (an epoch 0.005)"
+    ) in shown
+    assert "cost" not in suite_table(make_result(list(measurements.values())), 80)
+
+
+def test_names_are_shown_whole(quick):
+    table = suite_table(quick, 80)
+
+    for name in ("none-ws1-b64", "ddp-ws2-b64", "none-ws1-b128", "ddp-ws2-b128"):
+        assert f"\n{name} " in table
+
+
+def test_a_failed_case_has_no_figures_however_many_launches_it_had(result):
+    failed = msgspec.structs.replace(result.measurements[TWO.id], failures=(make_failure(TWO),))
+    result = msgspec.structs.replace(result, measurements={**result.measurements, TWO.id: failed})
+
+    assert row_of(result, "ddp") == ["ddp-ws2", *"––––––", "FAILED", "–"]
+
+
+def test_a_case_without_any_launch_is_failed(result):
+    empty = msgspec.structs.replace(make_measurement(TWO, []), failures=(make_failure(TWO),))
+
+    table = suite_table(make_result([make_measurement(ONE, [0.01]), empty]), 80)
+
+    assert "FAILED" in table
+
+
+@pytest.mark.parametrize(
+    ("others", "worst"),
+    [
+        ([Outcome.IMPROVEMENT], Outcome.PASS),
+        ([Outcome.INCONCLUSIVE, Outcome.IMPROVEMENT], Outcome.INCONCLUSIVE),
+        ([Outcome.INCONCLUSIVE, Outcome.SUSPECT], Outcome.SUSPECT),
+        ([Outcome.REGRESSION, Outcome.INVALID], Outcome.REGRESSION),
+    ],
+)
+def test_the_worst_verdict_of_a_case_stands_for_it(result, others, worst):
+    findings = [make_finding(ONE, outcome, metric="tail") for outcome in others]
+    result = with_findings(result, make_finding(ONE, Outcome.PASS), *findings)
+
+    assert row_of(result, "none")[-2] == worst.value
+
+
+def test_the_minimum_detectable_is_that_of_the_step_time(result):
+    result = with_findings(
+        result,
+        make_finding(ONE, Outcome.PASS, metric="tail", minimum_detectable=0.5),
+        make_finding(ONE, Outcome.PASS, minimum_detectable=0.034),
+    )
+
+    assert row_of(result, "none")[-1] == "3.4%"
+
+
+def test_what_is_no_pass_is_explained_below(result):
+    result = with_findings(
+        result,
+        make_finding(ONE, Outcome.PASS, reason="all well"),
+        make_finding(TWO, Outcome.REGRESSION, reason="twice as slow"),
+    )
+
+    table = suite_table(result, 80)
+
+    assert f"REGRESSION: step time of {TWO.id}\ntwice as slow" in table
+    assert "all well" not in table
+
+
+def test_a_disturbance_is_told_once_a_case_without_its_figures(result):
+    disturbed = {"disturbance": "3 of 3 launches were disturbed: heat", "reason": "+98.7 %"}
+    result = with_findings(
+        result,
+        *(
+            make_finding(case, Outcome.INVALID, metric=metric, **disturbed)
+            for case in (ONE, TWO)
+            for metric in ("step_time", "tail")
+        ),
+        make_finding(ONE, Outcome.INVALID, metric="efficiency", reason="no such value"),
+    )
+
+    notes = suite_table(result, 120).partition("INVALID: ")[2].splitlines()
+
+    assert notes == [
+        f"scaling cost (step N ÷ step 1) of {ONE.id}",
+        "no such value",
+        f"INVALID: step time, tail (mean ÷ median step) of {ONE.id}",
+        "3 of 3 launches were disturbed: heat",
+        f"INVALID: step time, tail (mean ÷ median step) of {TWO.id}",
+        "3 of 3 launches were disturbed: heat",
+    ]
+
+
+def test_cases_without_baseline_are_told_in_one_line(result):
+    result = with_findings(
+        result, *(make_finding(case, Outcome.NO_BASELINE) for case in (ONE, TWO))
+    )
+
+    assert suite_table(result, 80).endswith("2 cases without a baseline in baselines/some.json")
+
+
+def test_what_was_stored_is_told_once_for_all_cases_alike(result):
+    saved = {ONE.id: "not stored: too noisy", TWO.id: "stored", "third": "stored"}
+
+    lines = suite_table(msgspec.structs.replace(result, saved=saved), 80).splitlines()
+
+    assert lines[-2:] == [f"{ONE.id}: not stored: too noisy", "2 cases: stored"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param(["mlp-ddp-ws2"], ["mlp-ddp-ws2"], id="one"),
+        pytest.param(
+            ["mlp-none-ws1-b8", "mlp-ddp-ws2-b8"], ["none-ws1", "ddp-ws2"], id="common parts"
+        ),
+        pytest.param(
+            ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], id="ragged"
+        ),
+    ],
+)
+def test_names_leave_out_what_all_ids_share(ids, names):
+    assert short_names(ids) == names
+
+
+def test_a_session_that_finished_no_launch_can_be_shown():
+    result = make_result([make_measurement(ONE, [])])
+
+    assert "mlp-none-fp32-ws1-b64" in suite_table(result, 120)
+
+
+def test_what_changed_since_the_baseline_is_told_once_for_all(result):
+    changed = ("torch 2.12.0 → 2.13.0",)
+    noted = with_findings(
+        result,
+        make_finding(ONE, Outcome.PASS, changed=changed),
+        make_finding(TWO, Outcome.REGRESSION, changed=changed),
+    )
+
+    text = suite_table(noted, 120)
+
+    assert text.count("changed since the baseline: torch 2.12.0 → 2.13.0") == 1
+
+
+@pytest.mark.parametrize(
+    ("states", "marked"), [(("expected",), True), (("expected", None), False), (("over",), False)]
+)
+def test_only_what_was_wholly_expected_is_marked_as_known(result, states, marked):
+    said = make_acknowledgement(TWO)
+    findings = [
+        make_finding(
+            TWO, Outcome.REGRESSION, known=state and Known(acknowledgement=said, state=state)
+        )
+        for state in states
+    ]
+
+    assert ("(known)" in suite_table(with_findings(result, *findings), 120)) == marked
+
+
+def test_that_a_known_regression_is_over_is_said_beside_a_pass(result):
+    known = Known(acknowledgement=make_acknowledgement(TWO), state="over")
+    finding = make_finding(TWO, Outcome.PASS, known=known)
+
+    assert "it is over" in suite_table(with_findings(result, finding), 120)
+
+
+def test_energy_has_a_column_where_any_launch_has_a_reading(result):
+    """10 J of each of two ranks over 12 steps of 128 samples; the other case has none."""
+    read = make_result(
+        [make_measurement(ONE, [0.01]), make_measurement(TWO, [0.0125], energy_j=10.0)]
+    )
+
+    assert "J a" not in suite_table(result, 80)
+    assert "J a" in suite_table(read, 80)
+    assert row_of(read, "none")[-3:] == [*"–––"]
+    assert row_of(read, "ddp")[-3:] == ["0.013", "–", "–"]

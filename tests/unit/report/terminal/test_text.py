@@ -1,0 +1,233 @@
+"""What a person reads of one case."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.launch import Numerics, Unit, WarmUp
+from ddp_perf.core.measurement import Known
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.terminal.text import (
+    describe_finding,
+    describe_launch_failure,
+    placement_lines,
+    summary_block,
+)
+from ddp_perf.session.figures import case_figures
+from ddp_perf.session.summaries import summaries_of
+from ddp_perf.stats.summary import summarise_all
+from tests.builders import (
+    make_acknowledgement,
+    make_case,
+    make_collectives,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_placement,
+    make_result,
+)
+
+
+def test_a_verdict_is_told_with_its_figures_and_the_baselines_date():
+    finding = make_finding(
+        make_case(),
+        Outcome.REGRESSION,
+        reason="slower than any night",
+        ratio=1.2345,
+        interval=(1.2, 1.27),
+        minimum_detectable=0.034,
+        baseline_date="2026-01-02T03:04:05+00:00",
+    )
+
+    assert describe_finding(finding).splitlines() == [
+        "REGRESSION: step time of mlp-ddp-fp32-ws2-b64: 1.234 × the baseline of 2026-01-02"
+        " (minimum detectable: 3.4%)",
+        "slower than any night",
+    ]
+
+
+def test_what_changed_since_the_baseline_stands_beside_the_verdict():
+    changed = ("torch 2.12.0 → 2.13.0", "driver 560.1 → 570.1")
+    finding = make_finding(make_case(), Outcome.PASS, reason="as fast", changed=changed)
+
+    assert describe_finding(finding).splitlines()[-1] == (
+        "changed since the baseline: torch 2.12.0 → 2.13.0, driver 560.1 → 570.1"
+    )
+
+
+def test_a_verdict_without_figures_is_told_by_its_reason():
+    finding = make_finding(make_case(), Outcome.NO_BASELINE, metric="structure", reason="none yet")
+
+    assert describe_finding(finding) == ("NO_BASELINE: structure of mlp-ddp-fp32-ws2-b64\nnone yet")
+
+
+def test_placement_has_the_lines_known_from_ddp_scripts():
+    placements = [
+        make_placement(
+            rank,
+            device=f"cuda:{rank}",
+            device_id=f"GPU-{rank}abc",
+            device_name="NVIDIA A100-SXM4-40GB",
+            cuda_visible_devices="0,1",
+        )
+        for rank in (0, 1)
+    ]
+
+    assert placement_lines(placements) == [
+        "[Rank 0] CUDA_VISIBLE_DEVICES=0,1, LOCAL_RANK=0, current_device=cuda:0,"
+        " name=NVIDIA A100-SXM4-40GB, GPU-0abc",
+        "[Rank 1] CUDA_VISIBLE_DEVICES=0,1, LOCAL_RANK=1, current_device=cuda:1,"
+        " name=NVIDIA A100-SXM4-40GB, GPU-1abc",
+    ]
+
+
+def test_an_unset_mask_is_said_to_be_unset():
+    (line,) = placement_lines([make_placement()])
+
+    assert line.startswith("[Rank 0] CUDA_VISIBLE_DEVICES=unset, LOCAL_RANK=0, ")
+    assert line.endswith(", cores 0")
+
+
+def figures_of(measurement):
+    figures = case_figures(make_result([measurement]), measurement.case.id)
+    assert figures is not None
+    return figures
+
+
+def test_the_summary_block_agrees_with_itself():
+    """In the published sample time, throughput and sample count contradict one another."""
+    case = make_case()
+    measurement = make_measurement(case, [0.008, 0.010, 0.012])
+    rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
+
+    title, *lines = summary_block(measurement, rows, figures_of(measurement)).splitlines()
+
+    block = {name.strip(): value for name, _, value in (line.partition(": ") for line in lines)}
+    config = block.pop("Config")
+    assert title == "=== DDP Scaling Benchmark ==="
+    assert block == {
+        "World size": "2",
+        "Device": "cpu",
+        "Warmup steps": "2",
+        "Measured steps": "10 / 12 in each of 3 launches",
+        "Avg step time": "10.00 ms",
+        "Throughput": "12,800 samples/s",  # 2 × 64 ÷ 10 ms
+        "Measured samples": "3,840",  # 2 × 64 × 10 × 3
+    }
+    assert "model.hidden_dim=32" in config
+    assert "ddp.bucket_cap_mb=25" in config
+
+
+@pytest.mark.parametrize(
+    ("evidence", "said"),
+    [
+        pytest.param({}, [], id="nothing"),
+        pytest.param({"traceback": "Traceback …\n"}, ["Traceback …"], id="traceback"),
+        pytest.param(
+            {"stacks": {"rank 0": "in forward\n", "rank 1": "no stack: stopped (T)"}},
+            ["rank 0:", "in forward", "rank 1:", "no stack: stopped (T)"],
+            id="stacks",
+        ),
+        pytest.param({"output": "a\nb"}, ["last output:", "a", "b"], id="output"),
+    ],
+)
+def test_a_failed_launch_is_told_with_all_that_is_known(evidence, said):
+    failure = make_failure(make_case(), **evidence)
+
+    assert describe_launch_failure(failure).splitlines() == [str(failure), *said]
+
+
+def test_the_summary_block_counts_throughput_in_the_workloads_unit():
+    case, unit = make_case(), Unit(name="images")
+    measurement = make_measurement(case, [0.010], unit=unit)
+    rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
+
+    block = summary_block(measurement, rows, figures_of(measurement))
+    assert "Throughput       : 12,800 images/s" in block
+
+
+def test_the_summary_block_of_a_collective_speaks_of_calls_and_bandwidth():
+    case = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])[0]
+    measurement = make_measurement(case, [0.004])  # of four calls
+    rows = summaries_of({case.id: measurement})[case.id]
+
+    block = summary_block(measurement, rows, figures_of(measurement))
+
+    assert block.startswith("=== Collective Benchmark ===")
+    assert "Typical call     : 1000.0 µs" in block
+    assert "Algorithm bandw. : 1.049 GB/s" in block  # 2^20 bytes in 1 ms
+    assert "Bus bandwidth    : 1.573 GB/s" in block  # × 2·3/4
+    assert "amples" not in block
+
+
+def block_of(**rank):
+    """The lines of a case of GPUs whose ranks had these results beside their steps."""
+    measurement = make_measurement(make_case(tier="gpu"), [0.010, 0.010], **rank)
+    rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
+    return summary_block(measurement, rows, figures_of(measurement)).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("steady", "said"),
+    [
+        (True, "2, after up to 40 until the step time was steady"),
+        (False, "2, after up to 40, and the step time was not steady then"),
+    ],
+)
+def test_the_summary_block_tells_what_a_gpu_took_to_be_steady(steady, said):
+    block = block_of(extra_warmup=WarmUp(steps=40, steady=steady))
+
+    assert f"Warmup steps     : {said}" in block
+
+
+def test_the_summary_block_tells_what_torch_computed_by():
+    numerics = Numerics(
+        matmul_precision="highest",
+        convolution_tf32=True,
+        cudnn_benchmark=False,
+        allocator="native",
+    )
+
+    assert (
+        "Numerics         : TF32 off in products, on in convolutions; cudnn.benchmark off;"
+        " allocator native" in block_of(numerics=numerics)
+    )
+
+
+def test_the_summary_block_tells_the_energy_of_a_sample_where_it_was_read():
+    assert "Energy           : 0.013 J a sample, all GPUs" in block_of(energy_j=10.0)
+
+
+def test_the_summary_block_has_the_gpus_clock_where_it_was_read():
+    assert "SM clock         : 1410 MHz after the steps" in block_of(sm_clock_mhz=1410)
+    assert not any("SM clock" in line for line in block_of())
+
+
+def test_clocks_that_differ_are_given_as_a_range():
+    slow, fast = (make_measurement(make_case(), [0.01], sm_clock_mhz=mhz) for mhz in (900, 1980))
+    launches = (*slow.launches, *fast.launches)
+    measurement = msgspec.structs.replace(slow, launches=launches)
+    rows = summarise_all(launches, samples_per_step=128, singles=())
+
+    block = summary_block(measurement, rows, figures_of(measurement))
+
+    assert "SM clock         : 900 to 1980 MHz after the steps" in block
+    assert not any(line.startswith("Energy") for line in block_of())
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("expected", '"new kernel, see #12"; expected until 2026-12-31'),
+        ("expired", '"new kernel, see #12"; that ended on 2026-12-31'),
+        ("over", "until 2026-12-31; it is over: ddp-perf baseline ack with a past date ends it"),
+    ],
+)
+def test_what_was_acknowledged_is_told_with_its_reason(state, said):
+    known = Known(acknowledgement=make_acknowledgement(make_case()), state=state)
+    finding = make_finding(make_case(), Outcome.REGRESSION, known=known)
+
+    last = describe_finding(finding).splitlines()[-1]
+    assert last.startswith("acknowledged on 2026-01-01: ")
+    assert said in last

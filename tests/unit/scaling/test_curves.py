@@ -1,0 +1,241 @@
+"""Curves out of results, baselines and published tables."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.launch import Collective, Unit
+from ddp_perf.core.published import PublishedRow, PublishedTable
+from ddp_perf.scaling.curves import measured_series, published_series, stored_series
+from tests.builders import (
+    make_baseline,
+    make_case_baseline,
+    make_cases,
+    make_measurement,
+    make_result,
+    make_session,
+    make_structure,
+    with_conditions,
+)
+
+
+def table(*rows, **changes):
+    fields = {"name": "t", "document": "A Report", "where": "w", "hardware": "h"}
+    return PublishedTable(**{**fields, **changes}, rows=tuple(PublishedRow(**row) for row in rows))
+
+
+def sizes(series):
+    return [point.world_size for point in series.points]
+
+
+def test_one_curve_for_each_batch_with_the_one_rank_it_is_measured_against():
+    cases = make_cases(
+        world_sizes=[1, 2, 4], batch_sizes=[64, 128], epoch_samples=1000, price_per_gpu_hour=3
+    )
+    result = make_result([make_measurement(case, [0.01, 0.011, 0.012]) for case in cases])
+
+    small, large = measured_series(result)
+
+    assert (small.label, large.label) == ("mlp-ddp-fp32-b64", "mlp-ddp-fp32-b128")
+    assert sizes(small) == sizes(large) == [1, 2, 4]
+    assert small.points[0].step_s == 0.011
+    assert small.points[0].error > 0
+    assert (small.samples, small.unit, small.source) == (64, "samples", "measured")
+    assert (small.price_per_gpu_hour, small.epoch_samples) == (3, 1000)
+    assert [e.payload for e in small.work.shape.exchanges] == [3232]
+
+
+def test_where_throughput_counts_tokens_an_epoch_does_too():
+    cases = make_cases(epoch_samples=1000)
+    tokens = Unit(name="tokens", per_sample=512)
+    (series,) = measured_series(
+        make_result([make_measurement(case, [0.01], unit=tokens) for case in cases])
+    )
+
+    assert (series.samples, series.unit, series.per_sample) == (64 * 512, "tokens", 512)
+    assert series.epoch_samples == 1000 * 512
+
+
+def test_options_make_curves_of_their_own():
+    cases = make_cases(comm_hooks=[None, {"kind": "fp16"}])
+    result = make_result([make_measurement(case, [0.01]) for case in cases])
+
+    plain, hooked = measured_series(result)
+
+    assert (plain.work.has_hook, hooked.work.has_hook) == (False, True)
+    assert sizes(plain) == sizes(hooked) == [1, 2]
+
+
+def test_the_wrapped_one_rank_is_the_one_to_compare_with():
+    cases = make_cases(denominator="ddp-1")
+    result = make_result([make_measurement(case, [0.01]) for case in cases])
+
+    (series,) = measured_series(result)
+
+    assert sizes(series) == [1, 2]
+
+
+def test_what_slowed_the_ranks_on_purpose_stays_with_the_curve():
+    result = make_result(
+        [make_measurement(case, [0.01]) for case in make_cases()], injections=("compute:20%",)
+    )
+
+    assert measured_series(result)[0].injections == ("compute:20%",)
+
+
+def test_cases_without_a_launch_are_no_points():
+    one, two = make_cases()
+    result = make_result([make_measurement(one, []), make_measurement(two, [0.01])])
+
+    assert sizes(measured_series(result)[0]) == [2]
+    assert measured_series(make_result([make_measurement(one, [0.01])])) == []
+
+
+def test_a_case_that_was_disturbed_is_left_out_with_what_disturbed_it():
+    busy, quiet = RankConditions(foreign=0.9), RankConditions(foreign=0.0)
+    one, two, four = (
+        make_measurement(case, [0.01] * 3) for case in make_cases(world_sizes=[1, 2, 4])
+    )
+    measurements = [
+        one,
+        with_conditions(two, busy, busy, quiet),
+        with_conditions(four, busy, quiet, quiet),
+    ]
+
+    (series,) = measured_series(make_result(measurements))
+
+    assert sizes(series) == [1, 4]
+    assert series.left_out == (
+        f"{two.case.id}: 2 of 3 launches were disturbed: other processes took 90 % of the ranks'"
+        " cores (find them with top)",
+    )
+
+
+def test_a_stored_curve_is_of_the_sessions_that_set_the_level():
+    single, double = make_cases()
+    sessions = [
+        make_session([level, level], day=day) for day, level in enumerate([1, 1, 2, 2, 2, 9], 1)
+    ]
+    baseline = make_baseline(
+        {
+            single.id: make_case_baseline(single, make_session([0.5, 0.6, 0.7])),
+            double.id: make_case_baseline(double, *sessions),
+        }
+    )
+
+    (series,) = stored_series(baseline)
+
+    assert sizes(series) == [1, 2]
+    assert [point.step_s for point in series.points] == [0.6, 2]
+    assert series.samples == 64
+
+
+def test_figures_that_were_not_measured_are_no_stored_curve():
+    _, double = make_cases()
+    stored = make_case_baseline(double, source="published", document="A Report")
+
+    assert stored_series(make_baseline({double.id: stored})) == []
+
+
+def test_collectives_that_are_not_modelled_leave_the_shape_unknown():
+    other = make_structure(collectives=(Collective(kind="all_to_all", dtype="float32", bytes=8),))
+    result = make_result([make_measurement(c, [0.01], structure=other) for c in make_cases()])
+
+    assert not measured_series(result)[0].work.shape.payload_known
+
+
+def test_published_rows_by_strategy_and_batch():
+    found = published_series(
+        table(
+            {"world_size": 1, "batch_size": 32, "throughput": 320},
+            {"world_size": 2, "batch_size": 32, "throughput": 512},
+            {"world_size": 1, "batch_size": 64, "step_ms": 180},
+            {"world_size": 2, "batch_size": 64, "step_ms": 200},
+            {"world_size": 8, "batch_size": 64, "step_ms": 250, "strategy": "fsdp"},
+            unit="images",
+        ),
+        {},
+    )
+
+    assert [series.label for series in found] == [
+        "ddp, batch 32",
+        "ddp, batch 64",
+        "fsdp, batch 64",
+    ]
+    assert [p.step_s for p in found[0].points] == pytest.approx([0.1, 0.125])
+    assert sizes(found[1]) == [1, 2]
+    assert sizes(found[2]) == [1, 8]
+    assert (found[2].work.strategy, found[2].unit) == ("fsdp", "images")
+
+
+def test_the_one_rank_row_of_the_same_strategy_comes_first():
+    rows = [
+        {"world_size": 1, "batch_size": 32, "strategy": "none", "step_ms": 97},
+        {"world_size": 1, "batch_size": 32, "strategy": "ddp", "step_ms": 100},
+        {"world_size": 2, "batch_size": 32, "strategy": "ddp", "step_ms": 103},
+    ]
+
+    (series,) = published_series(table(*rows), {})
+
+    assert [point.step_s for point in series.points] == [0.1, 0.103]
+
+
+def test_a_row_that_contradicts_itself_is_left_out_with_its_reason():
+    (series,) = published_series(
+        table(
+            {"world_size": 1, "batch_size": 32, "step_ms": 100},
+            {"world_size": 2, "batch_size": 32, "step_ms": 100, "throughput": 100},
+        ),
+        {},
+    )
+
+    assert sizes(series) == [1]
+    assert series.left_out == (
+        "2 GPUs, batch 32: throughput 100 is stated, 640 follows from batch × GPUs ÷ step time",
+    )
+
+
+def test_rows_without_a_step_time_are_no_curve():
+    assert published_series(table({"world_size": 2, "speedup": 1.9, "efficiency": 0.95}), {}) == []
+
+
+def test_a_row_that_names_a_case_has_its_buckets():
+    rows = [
+        {"world_size": 1, "batch_size": 32, "step_ms": 100, "case": "a"},
+        {"world_size": 2, "batch_size": 32, "step_ms": 103, "case": "b"},
+    ]
+
+    (known,) = published_series(table(*rows), {"b": make_structure()})
+    (unknown,) = published_series(table(*rows), {})
+
+    assert known.work.shape.payload == 3232
+    assert not unknown.work.shape.payload_known
+    assert known == msgspec.structs.replace(unknown, work=known.work)
+
+
+def test_what_a_document_does_not_state_of_the_model_says_nothing_of_its_buckets():
+    rows = [
+        {"world_size": 1, "batch_size": 32, "step_ms": 100, "case": "a"},
+        {"world_size": 2, "batch_size": 32, "step_ms": 103, "case": "b"},
+    ]
+
+    (series,) = published_series(
+        table(*rows, inferred=("model.num_layers",)), {"b": make_structure()}
+    )
+
+    assert not series.work.shape.payload_known
+
+
+def test_a_wrong_share_of_communication_leaves_the_step_time_in():
+    (series,) = published_series(
+        table(
+            {"world_size": 1, "batch_size": 32, "step_ms": 100},
+            {"world_size": 2, "batch_size": 32, "step_ms": 110, "communication": 0.5},
+        ),
+        {},
+    )
+
+    assert sizes(series) == [1, 2]
+    assert series.left_out == ()

@@ -1,0 +1,131 @@
+"""Each law in its closed form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.scaling.laws import (
+    OVERLAPS,
+    alpha_beta,
+    alpha_beta_laws,
+    amdahl,
+    amdahl_limit,
+    karp_flatt,
+    universal,
+    universal_peak,
+)
+from ddp_perf.scaling.shape import ddp_shape, in_buckets, unknown_shape
+from ddp_perf.stats.link.model import Link, Topology, flat
+
+ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
+RANKS = st.integers(1, 100_000)
+
+
+def terms(*values):
+    return np.array(values, float)[:, None]
+
+
+def speedup(law, of, ranks):
+    return ranks * law.step_s(of, 1)[0] / law.step_s(of, ranks)[0]
+
+
+@given(serial=st.floats(0, 1), ranks=RANKS)
+def test_amdahl_is_one_over_serial_and_shared(serial, ranks):
+    expected = 1 / (serial + (1 - serial) / ranks)
+
+    assert speedup(amdahl(), terms(1.0, serial, 0.0), ranks) == pytest.approx(expected)
+
+
+@given(sigma=st.floats(0, 1), kappa=st.floats(0, 1), ranks=RANKS)
+def test_the_universal_law_is_gunthers(sigma, kappa, ranks):
+    expected = ranks / (1 + sigma * (ranks - 1) + kappa * ranks * (ranks - 1))
+
+    assert speedup(universal(), terms(1.0, sigma, kappa), ranks) == pytest.approx(expected)
+
+
+@given(serial=st.floats(0.001, 1), ranks=st.integers(2, 100_000))
+def test_karp_flatt_gives_back_amdahls_serial_fraction(serial, ranks):
+    shown = 1 / (serial + (1 - serial) / ranks)
+
+    assert karp_flatt(shown, ranks) == pytest.approx(serial)
+
+
+def test_karp_flatt_at_its_edges():
+    assert karp_flatt(8, 8) == 0
+    assert karp_flatt(9, 8) < 0  # efficiency over 1
+    assert karp_flatt(0.5, 2) == 3  # slower than one rank: more than all of it is serial
+    assert math.isnan(karp_flatt(1, 1))
+
+
+def test_limits():
+    assert amdahl_limit(0.01) == pytest.approx(100)
+    assert amdahl_limit(0) == math.inf
+    assert universal_peak(0.1, 0.001) == pytest.approx(30)
+    assert universal_peak(0.1, 0) == math.inf
+    assert universal_peak(1.5, 0.1) == 0  # two ranks are slower than one
+
+
+@given(ranks=RANKS, latency=st.floats(0, 1), transfer=st.floats(0, 1))
+def test_a_ring_over_one_link(ranks, latency, transfer):
+    law = alpha_beta(unknown_shape("ddp"), ONE, "ring")
+
+    step_s = law.step_s(terms(1.0, latency, transfer), ranks)[0]
+
+    assert step_s == pytest.approx(
+        1 + 2 * (ranks - 1) * latency + 2 * (ranks - 1) / ranks * transfer
+    )
+
+
+@given(ranks=RANKS, serial=st.floats(0, 1))
+def test_the_latency_of_a_ring_is_a_serial_fraction(ranks, serial):
+    ring = alpha_beta(unknown_shape("ddp"), ONE, "ring")
+
+    assert ring.step_s(terms(1.0, serial / 2, 0.0), ranks)[0] == pytest.approx(
+        amdahl().step_s(terms(1.0, serial, 0.0), ranks)[0]
+    )
+
+
+def test_only_how_links_compare_matters():
+    """Twice as good within and between: the same law."""
+    laws = [
+        alpha_beta(
+            unknown_shape("ddp"),
+            Topology(
+                gpus_per_node=8,
+                intra=Link(latency_s=factor * 1e-6, bytes_per_s=factor * 100e9),
+                inter=Link(latency_s=factor * 1e-5, bytes_per_s=factor * 10e9),
+            ),
+            "hierarchical",
+        )
+        for factor in (1, 2)
+    ]
+
+    assert laws[0].rows(64).tolist() == laws[1].rows(64).tolist()
+    assert laws[0].rows(64)[0].tolist() == pytest.approx(
+        [14 + 14 * 10, 2 * 7 / 8 + 2 * 7 / 8 * 10, 0]
+    )
+
+
+def test_the_parts_are_the_step_and_nothing_hides_more_than_there_is():
+    law = alpha_beta(ddp_shape(in_buckets(4.0, 1.0)), ONE, "ring", overlap=1.0)
+
+    compute, latency, bandwidth, hidden = law.parts(terms(100.0, 0.0, 0.1), 2)[:, 0]
+
+    assert (compute, latency) == (100, 0)
+    assert -hidden <= bandwidth
+    assert law.step_s(terms(100.0, 0.0, 0.1), 2)[0] == compute + latency + bandwidth + hidden
+
+
+def test_what_is_not_known_is_tried():
+    known = alpha_beta_laws(ddp_shape(in_buckets(4.0, 1.0)), ONE)
+
+    assert [(law.name, law.overlap) for law in known] == [
+        (name, share) for name in ("ring", "tree") for share in OVERLAPS
+    ]
+    assert [law.overlap for law in alpha_beta_laws(unknown_shape("ddp"), ONE)] == [0, 0]
+    assert [law.overlap for law in alpha_beta_laws(unknown_shape("ddp"), ONE, 0.7)] == [0.7, 0.7]

@@ -1,0 +1,68 @@
+"""The picture: what was measured, what is extrapolated, and what cannot be passed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.scaling.plot import prediction_figure, write_prediction_plot
+from ddp_perf.scaling.prediction import predict_all
+from tests.unit.scaling.test_prediction import STEPS, make_request, make_series
+
+
+def panels(*series, **request):
+    curves = list(series) or [make_series()]
+    predictions = predict_all(curves, make_request(fit_world_sizes=(1, 2, 4), **request))
+    return predictions, prediction_figure(predictions).axes
+
+
+def line(axes, label):
+    (found,) = (line for line in axes.lines if line.get_label().startswith(label))
+    return found
+
+
+def test_points_are_black_and_those_held_out_are_hollow():
+    _, (axes,) = panels()
+
+    fitted, held_out = line(axes, "published, fitted"), line(axes, "published, held out")
+    assert list(fitted.get_xdata()) == [1, 2, 4]
+    assert list(fitted.get_ydata()) == pytest.approx([n * STEPS[1] / STEPS[n] for n in (1, 2, 4)])
+    assert list(held_out.get_xdata()) == [8]
+    assert (fitted.get_markerfacecolor(), held_out.get_markerfacecolor()) == ("black", "white")
+
+
+def test_what_is_extrapolated_is_dashed_within_its_band():
+    (prediction,), (axes,) = panels()
+
+    dashed = line(axes, "extrapolated")
+    assert dashed.get_linestyle() == "--"
+    expected = [s.world_size * STEPS[1] / s.step_s.value for s in prediction.steps]
+    assert list(dashed.get_ydata()) == pytest.approx(expected)
+    assert len(axes.collections) == 1
+
+
+def test_the_physical_limit_is_as_many_times_as_ranks():
+    _, (axes,) = panels()
+
+    limit = line(axes, "physical limit")
+    assert list(limit.get_xdata()) == list(limit.get_ydata()) == [1, 2, 4, 8, 16, 256]
+
+
+def test_the_limit_of_a_rings_latency_is_drawn_where_it_is_in_sight():
+    (prediction,), (axes,) = panels(make_series({n: 0.1 + 0.004 * (n - 1) for n in (1, 2, 4, 8)}))
+
+    limit = line(axes, "limit of the latency of a ring")
+    assert limit.get_ydata()[0] == prediction.speedup_limit["ring"].value
+
+
+def test_a_curve_that_is_not_predicted_has_no_panel():
+    _, axes = panels(make_series({1: 0.1}, where="x"), make_series())
+
+    assert len(axes) == 1
+
+
+def test_the_file_is_a_png(tmp_path):
+    predictions, _ = panels()
+
+    write_prediction_plot(tmp_path / "p.png", predictions)
+
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,225 @@
+"""Predictions of whole curves: held-out points, contradictions, degenerate curves, cost."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from ddp_perf.scaling.curves import Series
+from ddp_perf.scaling.points import ScalingPoint
+from ddp_perf.scaling.prediction import PredictRequest, predict_all
+from ddp_perf.scaling.shape import Exchange, ddp_shape, in_buckets, unknown_shape
+from ddp_perf.scaling.what_if import StepWork, parse_change
+from ddp_perf.stats.link.model import Link, Topology, flat
+
+BYTES = 100_687_872.0
+ONE_BUCKET = ddp_shape([Exchange(kind="all_reduce", payload=BYTES)])
+STEPS = {1: 0.1, 2: 0.11, 4: 0.116, 8: 0.12}
+
+
+def make_series(steps=STEPS, *, shape=ONE_BUCKET, batch_size=32, **changes):
+    fields = {
+        "label": f"ddp, batch {batch_size}",
+        "where": "t",
+        "source": "published",
+        "work": StepWork(shape=shape, strategy="ddp", batch_size=batch_size),
+        "samples": batch_size,
+        "points": tuple(ScalingPoint(world_size=n, step_s=step) for n, step in steps.items()),
+    }
+    return Series(**{**fields, **changes})
+
+
+def make_request(**changes):
+    fields = {"world_sizes": (16, 256), "topology": flat(Link(latency_s=1.0, bytes_per_s=1.0))}
+    return PredictRequest(**{**fields, **changes})
+
+
+def predicted(series=None, **request):
+    (prediction,) = predict_all([series or make_series()], make_request(**request))
+    return prediction
+
+
+def step_of(prediction, ranks):
+    return next(step for step in prediction.steps if step.world_size == ranks)
+
+
+def test_every_size_that_is_known_or_asked_for():
+    prediction = predicted()
+
+    assert [step.world_size for step in prediction.steps] == [1, 2, 4, 8, 16, 256]
+    step = step_of(prediction, 16)
+    assert step.throughput.value == pytest.approx(16 * 32 / step.step_s.value)
+    assert step.throughput.low == pytest.approx(16 * 32 / step.step_s.high)
+    assert sum(step.parts.values()) == pytest.approx(step.step_s.value, rel=0.02)
+
+
+def test_what_is_not_fitted_is_held_out():
+    prediction = predicted(fit_world_sizes=(1, 2, 4))
+
+    assert prediction.fitted == (1, 2, 4)
+    held_out, fitted, asked = (step_of(prediction, n) for n in (8, 4, 16))
+    assert held_out.held_out_error == pytest.approx(held_out.step_s.value / 0.12 - 1)
+    assert (fitted.held_out_error, asked.held_out_error) == (None, None)
+
+
+def test_document_000_is_told_instead_of_fitted():
+    small = make_series({1: 0.0076, 2: 0.0414}, batch_size=256)
+    large = make_series({1: 0.09977, 2: 0.11424}, batch_size=4096)
+
+    one, other = predict_all([small, large], make_request())
+
+    assert one.refusal == other.refusal
+    assert one.steps == other.steps == ()
+    for part in (
+        "2 ranks exchange the same 100.7 MB at any batch, and none of it can hide",
+        "33.8 ± 0.5 ms show at ddp, batch 256 (3.0 GB/s",
+        "14.5 ± 2.1 ms show at ddp, batch 4096 (7.0 GB/s",
+        "No fixed link does both",
+    ):
+        assert part in one.refusal
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(unknown_shape("ddp"), id="buckets unknown"),
+        pytest.param(ddp_shape(in_buckets(BYTES, BYTES / 4)), id="four buckets"),
+    ],
+)
+def test_where_a_backward_could_hide_the_rest_it_is_no_contradiction(shape):
+    small = make_series({1: 0.0076, 2: 0.0414}, batch_size=256, shape=shape)
+    large = make_series({1: 0.09977, 2: 0.11424}, batch_size=4096, shape=shape)
+
+    assert [p.refusal for p in predict_all([small, large], make_request())] == [None, None]
+
+
+def test_curves_of_other_tables_contradict_nothing():
+    small = make_series({1: 0.0076, 2: 0.0414}, batch_size=256)
+    large = make_series({1: 0.09977, 2: 0.11424}, batch_size=4096, where="another")
+
+    assert [p.refusal for p in predict_all([small, large], make_request())] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        pytest.param({}, "needs two world sizes", id="no point"),
+        pytest.param({4: 0.1}, "there is 4 ranks", id="one point"),
+        pytest.param({1: 0.1, 2: math.nan}, "is nan", id="NaN"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_with_its_reason(steps, said):
+    prediction = predicted(make_series(steps))
+
+    assert said in prediction.refusal
+    assert prediction.steps == ()
+
+
+def test_efficiency_over_one_is_told():
+    prediction = predicted(make_series({1: 0.1, 2: 0.09, 4: 0.1}))
+
+    assert "2 ranks take 10.0% less time than 1: an efficiency over 1" in prediction.notes[0]
+    assert prediction.karp_flatt[2] < 0
+    assert step_of(prediction, 16).step_s.value > 0
+
+
+def test_a_fit_that_does_not_fit_is_told():
+    prediction = predicted(make_series({1: 0.1, 2: 0.2, 4: 0.1, 8: 0.2}))
+
+    assert any("it does not fit" in note for note in prediction.notes)
+    assert not any("does not fit" in note for note in predicted().notes)
+
+
+def test_without_one_rank_compute_is_extrapolated_and_told():
+    prediction = predicted(make_series({2: 0.11, 4: 0.116, 8: 0.12}))
+
+    assert prediction.karp_flatt == {}
+    assert any("compute is extrapolated" in note for note in prediction.notes)
+
+
+def test_points_within_a_node_say_nothing_of_the_link_between_nodes():
+    near = Link(latency_s=1e-6, bytes_per_s=100e9)
+    far = Link(latency_s=1e-5, bytes_per_s=10e9)
+    topology = Topology(gpus_per_node=8, intra=near, inter=far)
+
+    slower, flat_ = predicted(topology=topology), predicted()
+
+    assert any("no fitted point spans nodes" in note for note in slower.notes)
+    assert step_of(slower, 256).step_s.high > step_of(flat_, 256).step_s.high
+    assert set(slower.algorithms) == {"ring", "tree", "hierarchical"}
+
+
+def test_the_link_has_a_rate_only_where_the_bytes_are_known():
+    steps = {n: 0.1 + 2 * (n - 1) / n * BYTES / 10e9 for n in (1, 2, 4, 8)}  # 10 GB/s
+
+    link = predicted(make_series(steps)).link
+
+    assert link.bytes_per_s.holds(10e9)
+    assert predicted(make_series(steps, shape=unknown_shape("ddp"))).link.bytes_per_s is None
+
+
+def test_a_ring_has_a_limit_and_a_tree_has_none():
+    steps = {n: 0.1 + 0.002 * (n - 1) for n in (1, 2, 4, 8)}
+
+    limits = predicted(make_series(steps)).speedup_limit
+
+    assert limits["ring"].holds(50)
+    assert limits["tree"].value == math.inf
+
+
+def test_cross_checks_stand_beside_with_their_limits():
+    steps = {n: 0.1 * (1 + 0.02 * (n - 1)) for n in (1, 2, 4, 8)}
+
+    amdahl, universal = predicted(make_series(steps)).cross_checks
+
+    assert (amdahl.law, universal.law) == ("Amdahl", "USL")
+    assert amdahl.parameters["serial fraction"].holds(0.02)
+    assert amdahl.limit.holds(50)
+    assert amdahl.step_s[16].holds(0.13)
+    assert universal.parameters["contention"].low <= 0.02
+
+
+def test_changes_are_predicted_for_what_was_asked_or_told_why_not():
+    changes = (parse_change("fp16"), parse_change("bucket:25"))
+
+    known = predicted(changes=changes)
+    unknown = predicted(make_series(shape=unknown_shape("ddp")), changes=changes)
+
+    assert [gain.world_size for gain in known.gains["fp16"]] == [16, 256]
+    assert set(known.gains) == {"fp16", "bucket:25"}
+    assert unknown.not_gained == {"bucket:25": "the size of the gradients is not stated"}
+
+
+def test_a_price_gives_costs_and_the_best_size():
+    prediction = predicted(price_per_gpu_hour=3, samples=1e8, deadline_h=20, world_sizes=(16,))
+
+    one = step_of(prediction, 1)
+    assert one.cost.per_million == pytest.approx(3 / 3600 / one.throughput.value * 1e6)
+    assert one.cost.efficiency == pytest.approx(1)
+    assert prediction.best.hours <= 20
+    slow_h = 1e8 / step_of(prediction, prediction.best.world_size).throughput.low / 3600
+    assert prediction.best.hours == pytest.approx(slow_h)
+
+
+def test_the_price_of_the_data_is_taken_where_none_is_given():
+    series = msgspec.structs.replace(make_series(), price_per_gpu_hour=2.0, epoch_samples=10**6)
+
+    cost = step_of(predicted(series), 8).cost
+
+    assert cost.per_epoch == pytest.approx(cost.per_million)
+    assert step_of(predicted(), 8).cost is None
+    assert predicted(series).best is None  # no training was asked for
+
+
+def test_the_samples_of_a_training_are_no_tokens():
+    """512 tokens a sample: the throughput of tokens is 512 times as large, the training as long."""
+    samples = make_series()
+    tokens = msgspec.structs.replace(samples, samples=32 * 512, unit="tokens", per_sample=512)
+
+    as_samples, as_tokens = (
+        predicted(series, samples=1e6, price_per_gpu_hour=1.0).best for series in (samples, tokens)
+    )
+
+    assert as_tokens.hours == pytest.approx(as_samples.hours)

@@ -1,0 +1,163 @@
+"""The order of a self-test's launches, and a run of them that may end and go on."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+
+import pytest
+
+from ddp_perf.errors import LaunchError
+from ddp_perf.selftest.launches import PERCENTS, launches_for, measure, percent_of
+from ddp_perf.selftest.log import SelftestLog
+from ddp_perf.selftest.trials import power_curve
+from tests.builders import FakeLauncher, make_environment, make_failure
+from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
+
+ROUND = len(PERCENTS) + 2
+
+
+def rounds(launches, count):
+    first = 3 * launches
+    percents = [percent_of(number, launches) for number in range(first + count * ROUND)]
+    assert percents[:first] == [0] * first
+    return [percents[first + i * ROUND : first + (i + 1) * ROUND] for i in range(count)]
+
+
+@pytest.mark.parametrize("launches", [2, 5])
+def test_after_the_first_baseline_each_round_has_every_slow_down_and_two_unslowed(launches):
+    for round_ in rounds(launches, 20):
+        assert Counter(round_) == Counter({0: 2, **dict.fromkeys(PERCENTS, 1)})
+
+
+def test_the_order_changes_from_round_to_round_so_that_none_is_always_next_to_another():
+    assert len(set(map(tuple, rounds(5, 20)))) > 15
+    assert {round_[0] for round_ in rounds(5, 60)} == {0, *PERCENTS}
+
+
+@pytest.mark.parametrize("launches", [2, 3, 5, 10])
+@pytest.mark.parametrize("trials", [1, 5, 12])
+def test_launches_for_are_enough_for_so_many_trials_and_a_cycle_less_is_not(launches, trials):
+    def least(count):
+        curve = power_curve(
+            make_request(launches=launches),
+            Machine().launches(count, launches=launches),
+            make_environment(),
+            None,
+        )
+        return min(point.found.trials for point in curve.points)
+
+    needed = launches_for(trials, launches)
+    assert least(needed) >= trials
+    assert least(needed - launches * ROUND) < trials
+
+
+class Run:
+    """`measure` on a log in a directory, every launch of it noted."""
+
+    def __init__(self, directory, monkeypatch, *, launch_s=2.0):
+        self.directory = directory
+        self.now = 100.0
+        self.told = []
+        self.launcher = None
+        self._launch_s = launch_s
+        monkeypatch.setattr("ddp_perf.selftest.launches.time.monotonic", lambda: self.now)
+
+    def __call__(self, answer=None, *, budget_s=math.inf):
+        """The failure, if any, and all launches that the log then holds."""
+        answer = answer or Machine().answer
+
+        def timed(request):
+            self.now += self._launch_s
+            return answer(request)
+
+        self.launcher = FakeLauncher(timed)
+        log = SelftestLog(self.directory / "launches.jsonl", {"case": "a"})
+        with contextlib.closing(log):
+            failure = measure(
+                make_request(),
+                log,
+                self.launcher,
+                until=self.now + budget_s,
+                on_launch=self.told.append,
+            )
+        return failure, log.launches
+
+    def kept(self):
+        log = SelftestLog(self.directory / "launches.jsonl", {"case": "a"})
+        log.close()
+        return log.launches
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    return Run(tmp_path, monkeypatch)
+
+
+def failing_at(number, error):
+    def answer(request):
+        if request.round < number:
+            return Machine().answer(request)
+        if isinstance(error, type):
+            raise error
+        return error
+
+    return answer
+
+
+def test_every_launch_is_the_case_with_the_slow_down_that_is_due(run):
+    asked = []
+
+    def answer(request):
+        asked.append((request.case, [i.text for i in request.injections]))
+        return Machine().answer(request)
+
+    run(answer, budget_s=100)
+
+    due = [percent_of(number, 5) for number in range(len(asked))]
+    assert asked == [(CASE, [f"compute:{percent}%"] if percent else []) for percent in due]
+    assert set(due) > {0, 2}
+
+
+def test_the_budget_is_kept_and_a_launch_that_would_not_fit_is_not_begun(run):
+    _, launches = run(budget_s=21)
+
+    assert len(launches) == 10
+    assert run.now == 120.0
+    assert run.told == list(range(1, 11))
+
+
+def test_what_a_launch_took_and_gave_is_kept(run):
+    _, (launch, *_) = run(budget_s=5)
+
+    assert launch.wall_s == 2.0
+    assert launch.started.endswith("+00:00")
+    assert launch.summary.values["step_time"] == pytest.approx(0.02, rel=0.05)
+    assert "efficiency" not in launch.summary.values
+
+
+def test_a_second_run_goes_on_as_one_long_run_would_have(run):
+    run(budget_s=45)
+    first = run.launcher.asked
+    run(budget_s=81)
+
+    assert [round_ for _, round_ in first + run.launcher.asked] == list(range(62))
+    assert [launch.percent for launch in run.kept()] == [percent_of(n, 5) for n in range(62)]
+
+
+def test_a_failed_launch_ends_it_and_the_finished_ones_are_kept(run):
+    failure = make_failure(CASE, 7)
+
+    ended, launches = run(failing_at(7, failure))
+
+    assert ended == failure
+    assert len(launches) == len(run.kept()) == 7
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, LaunchError])
+def test_interrupted_it_keeps_what_was_finished(run, error):
+    with pytest.raises(error):
+        run(failing_at(4, error))
+
+    assert len(run.kept()) == 4

@@ -1,0 +1,169 @@
+"""The self-test as a person reads it, and as a program does."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from ddp_perf.core.case import Tolerances
+from ddp_perf.selftest.text import conclusion_of, selftest_json, selftest_text
+from ddp_perf.selftest.trials import power_curve
+from tests.builders import make_case, make_case_baseline, make_environment, make_session
+from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
+
+LONG = 15 + 35 * 12
+
+
+def curve_of(machine, count=LONG, stored=None, **request):
+    return power_curve(make_request(**request), machine.launches(count), make_environment(), stored)
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    return curve_of(Machine())
+
+
+def rows_of(curve):
+    """Cells by percent, parted by more than one blank."""
+    _, table = selftest_text(curve, 100).split("─\n")
+    lines = [re.split(r"\s\s+", line.strip()) for line in table.splitlines()[:6]]
+    return {int(percent): cells for percent, *cells in lines}
+
+
+def one_line(curve):
+    return " ".join(selftest_text(curve, 100).split())
+
+
+def test_what_was_measured_and_how_it_was_judged_comes_first(quiet):
+    assert one_line(quiet).startswith(
+        "mlp-ddp-fp32-ws2-b64 of quick on Some Processor: step time of 435 launches, some of them"
+        " slowed on purpose A session is 5 launches, judged against the 8 unslowed sessions"
+        " before it; tolerance 5 %, 1 % false alarms a night, 0.1 % for each verdict of the suite"
+    )
+
+
+def test_every_point_tells_its_launches_trials_interval_and_other_outcomes(quiet):
+    rows = rows_of(quiet)
+
+    assert list(rows) == [0, 2, 3, 5, 10, 20]
+    came_out, margin = map(float, rows[20][0].split(" ± "))
+    assert came_out == pytest.approx(20, abs=margin)
+    assert rows[20][1:] == ["60", "9 of 9", "66 to 100", "0", "0", "0", "100.0"]
+    assert rows[0][0] == "–"
+    assert rows[2][2:-1] == ["0 of 9", "0 to 34", "0", "0", "9"]  # it is below the tolerance
+
+
+@pytest.mark.parametrize("width", [20, 80, 120])
+def test_it_fits_the_terminal_and_80_columns_at_least(quiet, width):
+    for line in selftest_text(quiet, width).splitlines():
+        assert len(line) <= max(width, 80)
+        assert "…" not in line
+
+
+def test_what_must_be_known_to_read_it_is_said(quiet):
+    text = one_line(quiet)
+
+    assert "Up to 3 % is below the tolerance of 5 %, and not meant to be found." in text
+    assert "0 of 19 unslowed sessions raised a REGRESSION, 95 % interval 0 to 18 %" in text
+    assert "promised are 0.3 %" in text
+    assert "5 launches, spread of this run (launches differ by 0.4 %" in text
+    assert "10 launches, spread of this run" in text
+    assert "how much nights differ is not in the points" in text
+    assert "they are not wholly independent" in text
+    assert "Stored nights of this case: 0; 3 would tell" in text
+
+
+def test_stored_nights_are_told_with_what_the_model_gives():
+    sessions = [
+        make_session([0.02 * level] * 3, day=day) for day, level in enumerate([1, 1.1, 0.9], 1)
+    ]
+    curve = curve_of(Machine(), stored=make_case_baseline(CASE, *sessions))
+    text = one_line(curve)
+
+    assert conclusion_of(curve).endswith(
+        "; with nights as they are stored, modelled, not even 100 % is found 9 times in 10"
+    )
+    assert "5 launches, spread of the 3 stored nights (launches differ by 0.0 %, nights by" in text
+    assert "3 would tell" not in text
+
+
+def test_nothing_is_below_the_tolerance_where_it_is_small():
+    tight = make_case(tolerances=Tolerances(step_time=0.01))
+
+    assert "below the tolerance" not in one_line(curve_of(Machine(), case=tight))
+
+
+def test_a_machine_that_can_gate_is_told_what_it_sees(quiet):
+    sentence = conclusion_of(quiet)
+
+    slow_down = quiet.sees.slow_down.value
+    assert sentence == (
+        f"On this machine, with 5 launches, this gate sees ≥ {100 * slow_down:.1f} % with 90 %"
+        " power at 1 % false alarms a night (10 % injected: found 9 times of 9, 95 % interval"
+        " 66 to 100 %); how much nights differ is not in this"
+    )
+    assert one_line(quiet).endswith(f"{sentence}.")
+
+
+@pytest.mark.parametrize(
+    ("machine", "count", "begins"),
+    [
+        pytest.param(
+            Machine(launch=0.2),
+            LONG,
+            "This machine cannot gate: even 20 % is found only 0 times of 9.",
+            id="noisy",
+        ),
+        pytest.param(
+            Machine(launch=0.002, level=lambda number: 1.002**number),
+            LONG,
+            "This gate alarms falsely here: ",
+            id="drifting",
+        ),
+        pytest.param(
+            Machine(),
+            100,
+            "Too short to tell: a slow-down was tried 2 times, and 5 are the least. About 125 more"
+            " launches are needed, 4 min; run it again, and it goes on",
+            id="short",
+        ),
+        pytest.param(
+            Machine(),
+            0,
+            "Too short to tell: a slow-down was tried 0 times, and 5 are the least. About 225 more"
+            " launches are needed; run it again, and it goes on",
+            id="nothing",
+        ),
+    ],
+)
+def test_a_machine_that_cannot_is_told_why(machine, count, begins):
+    curve = curve_of(machine, count)
+
+    assert conclusion_of(curve).startswith(begins)
+    assert one_line(curve).endswith(f"{conclusion_of(curve)}.")
+
+
+def test_false_alarms_name_their_metric():
+    curve = curve_of(Machine(launch=0.002, level=lambda number: 1.002**number))
+
+    alarms = curve.false_alarms.share
+    assert (
+        f"{alarms.found} of {alarms.trials} unslowed sessions raised a REGRESSION"
+        f" (step_time {alarms.found})" in one_line(curve)
+    )
+
+
+def test_a_program_reads_every_figure(quiet):
+    report = json.loads(selftest_json(quiet))
+
+    assert (report["schema_version"], report["conclusion"]) == (1, "CAN_GATE")
+    assert report["sentence"] == conclusion_of(quiet)
+    curve = report["curve"]
+    assert curve["environment"]["torch"] == "2.13.0"
+    (point,) = [point for point in curve["points"] if point["percent"] == 20]
+    assert point["found"]["found"] == point["found"]["trials"] == 9
+    assert point["found"]["interval"] == pytest.approx([0.6637, 1.0], abs=1e-4)
+    assert point["outcomes"] == {"REGRESSION": 9}
+    assert [modelled["launches"] for modelled in curve["modelled"]] == [5, 10]

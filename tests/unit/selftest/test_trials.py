@@ -1,0 +1,191 @@
+"""What launches of known spread say of the gate."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.case import Tolerances
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.selftest.curve import LEAST_TRIALS, Conclusion
+from ddp_perf.selftest.launches import PERCENTS, nights_for
+from ddp_perf.selftest.trials import power_curve
+from tests.builders import make_case_baseline, make_environment, make_session
+from tests.unit.selftest.selftest_machine import CASE, Machine, make_request, make_timed_launch
+
+LONG = 15 + 35 * 12  # launches: the first baseline, and twelve sessions of each slow-down
+
+
+def curve_of(timed, stored=None, **request):
+    return power_curve(make_request(**request), timed, make_environment(), stored)
+
+
+def by_percent(curve):
+    return {point.percent: point for point in curve.points}
+
+
+def test_a_quiet_machine_can_gate_and_the_smallest_slow_down_seen_is_told():
+    curve = curve_of(Machine().launches(LONG))
+
+    assert curve.conclusion is Conclusion.CAN_GATE
+    assert curve.sees.percent == 10  # 5 % is the tolerance, and so is found every other time
+    assert by_percent(curve)[3].found.found == 0
+    assert 0 < by_percent(curve)[5].found.value < 0.9
+
+
+def test_a_noisy_machine_cannot_gate():
+    curve = curve_of(Machine(launch=0.2).launches(LONG))
+
+    assert curve.conclusion is Conclusion.CANNOT_GATE
+    assert curve.sees is None
+
+
+def test_a_gate_that_a_slow_down_does_not_reach_cannot_gate():
+    curve = curve_of(Machine(responds=0.0).launches(LONG))
+
+    assert curve.conclusion is Conclusion.CANNOT_GATE
+    for percent in PERCENTS:
+        low, high = by_percent(curve)[percent].slow_down.interval
+        assert low < 0 < high
+
+
+def test_a_machine_that_slows_down_by_itself_alarms_falsely():
+    """It gets hotter, launch by launch."""
+    curve = curve_of(Machine(launch=0.002, level=lambda number: 1.002**number).launches(LONG))
+
+    assert curve.conclusion is Conclusion.FALSE_ALARMS
+    assert curve.false_alarms.share.found == curve.false_alarms.by_metric["step_time"] > 1
+    assert curve.false_alarms.chance < 0.01
+
+
+def test_an_alarm_of_any_gated_metric_is_a_false_alarm():
+    launches = [
+        msgspec.structs.replace(
+            launch,
+            summary=msgspec.structs.replace(
+                launch.summary,
+                values={**launch.summary.values, "peak_memory": 1000.0 * 1.002**number},
+            ),
+        )
+        for number, launch in enumerate(Machine().launches(LONG))
+    ]
+
+    curve = curve_of(launches)
+
+    assert curve.false_alarms.by_metric.keys() == {"peak_memory"}
+    assert by_percent(curve)[0].found.found == 0  # the points are of the step time
+    assert curve.conclusion is Conclusion.FALSE_ALARMS
+
+
+def test_the_promise_is_kept_for_the_metrics_that_are_judged():
+    """Two ranks have four gated metrics; efficiency needs the leg of one rank."""
+    assert curve_of(Machine().launches(15)).false_alarms.promised == pytest.approx(3 * 0.001)
+    ungated = Tolerances(step_time=0.05, tail=None, peak_memory=None)
+    alone = msgspec.structs.replace(CASE, tolerances=ungated)
+    assert curve_of([], case=alone).false_alarms.promised == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("count", [0, 1, 10, 15, 49, 50])
+def test_too_few_launches_are_too_short_and_the_missing_ones_are_told(count):
+    launches = Machine().launches(LONG)
+
+    curve = curve_of(launches[:count])
+
+    assert curve.conclusion is Conclusion.TOO_SHORT
+    assert curve.launch_s == (2.0 if count else None)
+    enough = curve_of(launches[: count + curve.missing_launches])
+    assert min(point.found.trials for point in enough.points) >= LEAST_TRIALS
+    assert enough.missing_launches == 0
+
+
+def test_a_point_is_made_of_whole_sessions_and_every_trial_has_an_outcome():
+    curve = curve_of(Machine(launch=0.02).launches(LONG + 17))
+
+    assert curve.measured == LONG + 17
+    for point in curve.points:
+        assert sum(point.outcomes.values()) == point.found.trials
+        assert point.outcomes.get(Outcome.REGRESSION, 0) == point.found.found
+    assert by_percent(curve)[20].launches in range(60, 65)
+    assert curve.nights == nights_for((15 + 2 * 60) // 5) == 8
+    # Three unslowed sessions first and two in each cycle: the first three lack eight before them.
+    assert by_percent(curve)[20].found.trials == 12 - 3
+
+
+def test_nothing_is_judged_against_what_came_after_it():
+    """Slow launches at the end are in no baseline; at the beginning they are in the first ones."""
+    late = Machine(level=lambda number: 1.5 if number >= LONG - 35 else 1.0)
+    early = Machine(level=lambda number: 1.5 if number < 50 else 1.0)
+
+    assert by_percent(curve_of(late.launches(LONG)))[0].found.found > 0
+    faster = by_percent(curve_of(early.launches(LONG)))[0].outcomes
+    assert faster.get(Outcome.IMPROVEMENT, 0) + faster.get(Outcome.INCONCLUSIVE, 0) > 0
+    assert Outcome.REGRESSION not in faster
+
+
+def test_the_slow_down_that_came_out_is_told():
+    curve = curve_of(Machine(responds=2.0, level=lambda n: 3.0 if n < 15 else 1.0).launches(LONG))
+
+    for percent in PERCENTS:
+        low, high = by_percent(curve)[percent].slow_down.interval
+        assert low < 2 * percent / 100 < high
+        assert high - low < 0.02
+    assert by_percent(curve)[0].slow_down is None
+
+
+def test_sessions_of_more_launches_need_no_new_launches():
+    launches = Machine(launch=0.02).launches(LONG)
+
+    few, many = curve_of(launches, launches=5), curve_of(launches, launches=10)
+
+    assert few.measured == many.measured
+    assert by_percent(many)[20].found.trials < by_percent(few)[20].found.trials
+    assert [curve.modelled[0].launches for curve in (few, many)] == [5, 10]
+    assert few.modelled[1].detectable <= few.modelled[0].detectable
+
+
+@pytest.mark.parametrize("launch", [0.01, 0.03, 0.06])
+def test_the_model_lies_within_the_intervals_of_the_points(launch):
+    curve = curve_of(Machine(launch=launch, seed=8).launches(15 + 35 * 30))
+
+    for point in curve.points:
+        low, high = point.found.interval
+        assert low - 0.02 <= curve.modelled[0].power_at(point.percent / 100) <= high + 0.02
+
+
+def stored_nights(*levels):
+    sessions = [
+        make_session([0.02 * level * jitter for jitter in (0.999, 1.0, 1.001)], day=1 + day)
+        for day, level in enumerate(levels)
+    ]
+    return make_case_baseline(CASE, *sessions)
+
+
+def test_with_stored_nights_that_differ_the_model_finds_less():
+    curve = curve_of(Machine().launches(LONG), stored_nights(1.0, 1.02, 0.98, 1.01))
+
+    this_run, more_launches, stored = curve.modelled
+    assert (this_run.launches, more_launches.launches, stored.launches) == (5, 10, 5)
+    assert (this_run.nights, stored.nights, stored.stored) == (8, 4, True)
+    assert stored.spread.session == pytest.approx(0.017, rel=0.05)
+    assert stored.detectable > 2 * this_run.detectable
+
+
+def test_two_stored_nights_do_not_tell_how_nights_differ():
+    curve = curve_of(Machine().launches(LONG), stored_nights(1.0, 1.06))
+
+    assert curve.stored_nights == 2
+    assert not any(modelled.stored for modelled in curve.modelled)
+
+
+def test_what_is_found_less_often_when_it_is_larger_is_not_seen():
+    """At 10 % the machine is slowed at once, at 20 % it is only now and then."""
+    calm, deaf = Machine(), Machine(responds=0.0, seed=2)
+    launches = [
+        make_timed_launch(percent, (deaf if percent == 20 else calm).step_s(percent, number))
+        for number, percent in enumerate(launch.percent for launch in calm.launches(LONG))
+    ]
+
+    curve = curve_of(launches)
+
+    assert by_percent(curve)[10].found.value == 1.0
+    assert curve.conclusion is Conclusion.CANNOT_GATE

@@ -1,0 +1,58 @@
+"""A known regression is expected until its date, and says when it is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.baseline import Acknowledgement
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.acknowledgement import with_known
+from tests.builders import make_acknowledgement, make_baseline, make_case, make_finding
+
+CASE = make_case()
+
+
+def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", **said):
+    baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, **said),))
+    (finding,) = with_known([make_finding(CASE, outcome, metric=metric)], baseline, date)
+    return finding.known and finding.known.state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "until", "state"),
+    [
+        (Outcome.REGRESSION, "2026-06-30", "expected"),
+        (Outcome.REGRESSION, "2026-06-15", "expected"),  # the last day counts
+        (Outcome.REGRESSION, "2026-06-14", "expired"),
+        (Outcome.PASS, "2026-06-30", "over"),
+        (Outcome.IMPROVEMENT, "2026-06-30", "over"),
+        (Outcome.PASS, "2026-06-01", "over"),
+        (Outcome.SUSPECT, "2026-06-30", None),
+        (Outcome.INCONCLUSIVE, "2026-06-30", None),
+        (Outcome.INVALID, "2026-06-30", None),
+        (Outcome.NO_BASELINE, "2026-06-30", None),
+    ],
+)
+def test_the_outcome_and_the_day_decide(outcome, until, state):
+    assert state_of(outcome, until=until) == state
+
+
+def test_another_metric_or_case_is_not_meant():
+    assert state_of(Outcome.REGRESSION, metric="tail") is None
+    assert state_of(Outcome.REGRESSION, case="another") is None
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS])
+def test_nothing_said_is_nothing_known(outcome):
+    (finding,) = with_known([make_finding(CASE, outcome)], make_baseline(), "2026-01-01")
+
+    assert finding.known is None
+
+
+def test_a_day_is_the_last_one_until_midnight():
+    said = Acknowledgement(
+        case="a", metric="step_time", reason="r", until="2026-06-15", date="2026-01-01"
+    )
+
+    assert said.holds("2026-06-15T23:59:59+00:00")
+    assert not said.holds("2026-06-16T00:00:00+00:00")

@@ -1,0 +1,190 @@
+"""Which figures may be held against each other, and what else changed between them."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from ddp_perf.launch.launcher import Runtime
+from ddp_perf.session.gate.comparability import changes, mismatches, other_machine, same_software
+from ddp_perf.session.measure.environment import describe_environment
+from ddp_perf.system.gpu.gpus import find_gpus
+from tests.builders import (
+    RUNTIME,
+    make_capacity,
+    make_case,
+    make_case_baseline,
+    make_environment,
+    make_session,
+)
+from tests.recordings import RECORDED, RecordedReader
+from tests.strategies import gpu_machines
+
+H200 = make_environment(
+    accelerator="NVIDIA H200",
+    accelerator_key="h200",
+    accelerator_count=4,
+    interconnect="SYS",
+    links="NV18 NV18 SYS",
+    gpu_memory=140 * 2**30,
+    power_limit_w=700.0,
+    sm_clock_mhz=1980,
+    ecc=True,
+    persistence=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"accelerator_key": "h200-nvl"}, "accelerator h200, here h200-nvl"),
+        ({"links": "PHB SYS SYS"}, "interconnect NV18, here PHB"),
+        ({"gpu_memory": 94 * 2**30}, "memory 140 GiB, here 94 GiB"),
+        ({"power_limit_w": 500.0}, "power limit 700 W, here 500 W"),
+    ],
+)
+def test_a_checked_field_that_differs_is_named_with_both_values(changed, said):
+    now = msgspec.structs.replace(H200, **changed)
+
+    assert mismatches(H200, now, world_size=2) == [said]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"accelerator": "H200"},  # as an older driver writes it
+        {"gpu_memory": 139 * 2**30},  # a newer one keeps more for itself
+        {"power_limit_w": 690.0},
+        {"power_limit_w": None, "gpu_memory": None, "links": None},
+        {"torch": "2.14.0", "driver": "999", "host": "other"},
+        {"links": "NV18 SYS SYS", "interconnect": "SYS"},
+        {"accelerator_count": 2, "links": "NV18", "interconnect": "NV18"},
+    ],
+)
+def test_what_two_ranks_do_not_feel_is_no_obstacle(changed):
+    now = msgspec.structs.replace(H200, **changed)
+
+    assert mismatches(H200, now, world_size=2) == []
+
+
+@pytest.mark.parametrize(("ranks", "found"), [(1, 0), (2, 0), (3, 1), (4, 0)])
+def test_only_the_links_between_its_own_ranks_count_for_a_case(ranks, found):
+    now = msgspec.structs.replace(H200, links="NV18 SYS SYS")
+
+    assert len(mismatches(H200, now, world_size=ranks)) == found
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, []),
+        ({"torch": "2.14.0"}, ["torch 2.13.0 → 2.14.0"]),
+        ({"driver": "570.1", "host": "b"}, ["driver none → 570.1", "host host → b"]),
+        ({"ecc": False}, ["ecc True → False"]),
+        ({"commit": "fedcba"}, []),
+        ({"power_limit_w": 500.0}, []),
+    ],
+)
+def test_what_informs_is_told_and_what_is_checked_or_always_changes_is_not(changed, said):
+    assert changes(H200, msgspec.structs.replace(H200, **changed)) == said
+
+
+def test_one_session_of_another_machine_within_a_file_is_found():
+    low = msgspec.structs.replace(H200, power_limit_w=500.0)
+    nights = [
+        msgspec.structs.replace(make_session([0.01], day=day), environment=environment)
+        for day, environment in ((1, H200), (2, low), (3, H200))
+    ]
+    stored = make_case_baseline(make_case(), *nights)
+
+    assert other_machine(stored, H200, world_size=2) == (
+        "the session of 2026-01-02 is of another machine: power limit 500 W, here 700 W"
+    )
+
+
+def environment_of(reader, tmp_path, mask=None, runtime: Runtime = RUNTIME):
+    machine = find_gpus({} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}, reader)
+    return describe_environment(make_capacity(machine), "gpu", runtime, tmp_path)
+
+
+@pytest.mark.parametrize("one", RECORDED)
+@pytest.mark.parametrize("other", RECORDED)
+def test_recorded_machines_are_comparable_with_themselves_alone(one, other, tmp_path):
+    first = environment_of(RecordedReader.of(one), tmp_path)
+    second = environment_of(RecordedReader.of(other), tmp_path)
+
+    assert bool(mismatches(first, second, world_size=1)) == (one != other)
+
+
+def test_a_subset_has_the_interconnect_of_its_own_gpus(tmp_path):
+    reader = RecordedReader.of("a100-pcie-bridges")
+    far, near = environment_of(reader, tmp_path, "0,2"), environment_of(reader, tmp_path, "2,3")
+
+    assert (far.interconnect, near.interconnect) == ("SYS", "NODE")
+    assert mismatches(far, near, world_size=2) == ["interconnect SYS, here NODE"]
+    assert mismatches(far, near, world_size=1) == []
+
+
+@settings(max_examples=40)
+@given(machine=gpu_machines())
+def test_any_machine_is_comparable_with_itself(machine, tmp_path_factory):
+    environment = environment_of(RecordedReader(machine), tmp_path_factory.getbasetemp())
+
+    for ranks in range(1, len(machine.gpus) + 1):
+        assert mismatches(environment, environment, world_size=ranks) == []
+    assert changes(environment, environment) == []
+    assert len((environment.links or "").split()) == max(len(machine.gpus) - 1, 0)
+
+
+def test_each_variable_that_changed_is_named_with_both_values_and_stands_in_no_way():
+    before = msgspec.structs.replace(H200, variables={"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN"})
+    after = msgspec.structs.replace(H200, variables={"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"})
+
+    assert changes(before, after) == [
+        "NCCL_ALGO Ring → Tree",
+        "NCCL_DEBUG WARN → none",
+        "NCCL_PROTO none → LL",
+    ]
+    assert mismatches(before, after, world_size=2) == []
+
+
+def test_no_variable_leaves_a_stored_environment_as_it_was():
+    assert b"variables" not in msgspec.json.encode(H200)
+
+
+@pytest.mark.parametrize("name", ["torch", "cuda", "cudnn", "nccl", "driver", "blas"])
+def test_an_upgrade_of_any_software_that_computes_is_no_move_of_the_machine(name):
+    upgraded = msgspec.structs.replace(H200, **{name: "another"})
+
+    assert same_software(H200, msgspec.structs.replace(H200))
+    assert not same_software(H200, upgraded)
+    assert not same_software(upgraded, H200)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("driver", "cuda", "nccl", "torch", "cudnn", "blas", "python", "os", "host"),
+        *("sm_clock_mhz", "ecc", "persistence"),
+    ],
+)
+def test_every_condition_that_informs_is_named_where_it_changed(name):
+    (said,) = changes(H200, msgspec.structs.replace(H200, **{name: 7}))
+
+    assert said == f"{name} {H200.conditions()[name] or 'none'} → 7"
+
+
+@pytest.mark.parametrize("unknown", ["power_limit_w", "gpu_memory", "links"])
+def test_what_either_side_does_not_know_is_not_held_against_the_other(unknown):
+    older = msgspec.structs.replace(H200, **{unknown: None})
+
+    assert mismatches(older, H200, world_size=2) == mismatches(H200, older, world_size=2) == []
+
+
+@pytest.mark.parametrize(("watts", "found"), [(735.0, 0), (665.1, 1), (760.0, 1), (640.0, 1)])
+def test_power_limits_within_five_per_cent_are_of_one_class(watts, found):
+    """700 W ÷ 665.1 W is 1.052."""
+    now = msgspec.structs.replace(H200, power_limit_w=watts)
+
+    assert len(mismatches(H200, now, world_size=1)) == found

@@ -1,0 +1,263 @@
+"""What disturbed launches make of a verdict."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.disturbance import find_disturbance, qualified
+from tests.builders import (
+    make_case,
+    make_cases,
+    make_finding,
+    make_launch,
+    make_measurement,
+    with_conditions,
+)
+
+ONE, TWO = make_cases(tolerances={"step_time": 0.05})
+QUIET = RankConditions(stolen=0.0, foreign=0.02, slow_clock=0.0, overheated=False)
+BUSY = RankConditions(stolen=0.01, foreign=0.31)
+
+
+def measured(case, *conditions):
+    return with_conditions(make_measurement(case, [0.01] * len(conditions)), *conditions)
+
+
+def disturbance(*conditions, with_single=False, single=None):
+    measurements = {TWO.id: measured(TWO, *conditions)}
+    if single is not None:
+        measurements[ONE.id] = measured(ONE, *single)
+    return find_disturbance(TWO.id, measurements, with_single=with_single)
+
+
+def test_a_launch_that_lost_less_than_the_tolerance_is_not_disturbed():
+    at_the_tolerance = RankConditions(stolen=0.05, foreign=0.05)
+
+    assert disturbance(QUIET, at_the_tolerance) is None
+
+
+def test_what_is_not_known_disturbs_nothing():
+    assert disturbance(RankConditions(), None) is None
+
+
+@pytest.mark.parametrize(
+    ("conditions", "words"),
+    [
+        (RankConditions(foreign=0.31), "other processes took 31 % of the ranks' cores"),
+        (RankConditions(stolen=0.125), "the hypervisor took 12 % of the ranks' cores"),
+        (RankConditions(slow_clock=0.4), "clock was 40 % below their base frequency"),
+        (RankConditions(overheated=True), "heat throttled the ranks' cores"),
+        (RankConditions(quota=0.5), "CPU quota of the control group held back 50 %"),
+        (RankConditions(memory=0.071), "processes waited for memory for 7.1 % of the time"),
+        (RankConditions(foreign=1.0), "other processes took 100 % of"),
+        (RankConditions(gpu_heat=0.12), "heat held the clocks of a GPU down for 12 % of the time"),
+        (RankConditions(gpu_slowed=True), "heat or a weak power supply slowed a GPU down"),
+        (RankConditions(gpu_shared=True), "another process computed on a rank's GPU"),
+        (RankConditions(gpu_errors=True), "a GPU's memory failed beyond what ECC corrects"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else str(value),
+)
+def test_every_cause_is_named_with_its_share(conditions, words):
+    assert words in str(disturbance(conditions))
+
+
+def test_each_condition_has_words():
+    """A field that is added without any would end a session in a KeyError."""
+    fields = RankConditions.__struct_fields__
+    every = RankConditions(**dict.fromkeys(fields, True))
+
+    assert len(disturbance(every).causes) == len(fields)
+
+
+HOST = {
+    "foreign": 0.3,
+    "stolen": 0.3,
+    "quota": 0.3,
+    "memory": 0.3,
+    "slow_clock": 0.3,
+    "overheated": True,
+}
+GPU = {"gpu_heat": 0.3, "gpu_slowed": True, "gpu_shared": True, "gpu_errors": True}
+
+
+def paced(*host_bound, **lost):
+    """What disturbed launches of a GPU case that all lost the same, at the pace of host or GPU."""
+    case = make_case(tier="gpu")
+    launches = [make_launch(case, i, host_bound=bound) for i, bound in enumerate(host_bound)]
+    measurement = Measurement(case=case, launches=tuple(launches), failures=())
+    conditions = [RankConditions(**lost)] * len(launches)
+    measurements = {case.id: with_conditions(measurement, *conditions)}
+    return find_disturbance(case.id, measurements, with_single=False)
+
+
+@pytest.mark.parametrize("cause", HOST)
+def test_what_its_host_lost_only_remarks_on_a_launch_at_the_pace_of_its_gpu(cause):
+    found = paced(False, False, **{cause: HOST[cause]})
+
+    assert not found.prevails
+    assert str(found).startswith("2 of 2 launches were disturbed: ")
+    assert str(found).endswith("; 2 of them do not count: no GPU waited for its host")
+
+
+@pytest.mark.parametrize("cause", HOST)
+@pytest.mark.parametrize("host_bound", [True, None], ids=["host-bound", "unknown"])
+def test_what_its_host_lost_counts_where_a_gpu_waits_for_it(host_bound, cause):
+    assert paced(host_bound, host_bound, **{cause: HOST[cause]}).prevails
+
+
+@pytest.mark.parametrize("cause", GPU)
+def test_what_its_gpu_lost_counts_at_any_pace(cause):
+    assert paced(False, False, **{cause: GPU[cause]}).prevails
+    assert "count" not in str(paced(False, False, **{cause: GPU[cause]}))
+
+
+def test_more_launches_are_for_those_that_count():
+    assert paced(False, True, True, foreign=0.3).more_launches == 2
+
+
+def test_the_worst_rank_decides():
+    measurement = make_measurement(TWO, [0.01])
+    (launch,) = measurement.launches
+    ranks = (launch.ranks[0], msgspec.structs.replace(launch.ranks[1], conditions=BUSY))
+    launches = (msgspec.structs.replace(launch, ranks=ranks),)
+    measurement = msgspec.structs.replace(measurement, launches=launches)
+
+    assert find_disturbance(TWO.id, {TWO.id: measurement}, with_single=False) is not None
+
+
+def test_counts_and_typical_share_are_those_of_the_disturbed_launches():
+    found = disturbance(
+        QUIET, RankConditions(foreign=0.2), RankConditions(foreign=0.4), RankConditions(foreign=0.3)
+    )
+
+    assert str(found) == (
+        "3 of 4 launches were disturbed: other processes took 30 % of the ranks' cores"
+        " (find them with top)"
+    )
+
+
+def test_of_several_causes_the_most_frequent_comes_first():
+    both = RankConditions(foreign=0.2, stolen=0.5)
+    found = disturbance(both, RankConditions(foreign=0.2))
+
+    assert [cause.split()[0] for cause in found.causes] == ["other", "the"]
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "launches", "prevails"),
+    [(1, 1, True), (1, 2, True), (1, 3, False), (2, 5, False), (3, 5, True), (3, 6, True)],
+)
+def test_disturbed_launches_prevail_from_half_of_them_on(disturbed, launches, prevails):
+    conditions = [BUSY] * disturbed + [QUIET] * (launches - disturbed)
+
+    assert disturbance(*conditions).prevails is prevails
+
+
+def test_scaling_is_disturbed_by_either_leg_of_a_round():
+    legs = {"with_single": True, "single": [QUIET, BUSY, QUIET]}
+
+    assert disturbance(BUSY, QUIET, QUIET, **legs).disturbed == 2
+    assert disturbance(QUIET, BUSY, QUIET, **legs).disturbed == 1  # the same round
+    assert disturbance(QUIET, QUIET, QUIET, **{**legs, "with_single": False}) is None
+
+
+def test_without_its_one_rank_leg_a_case_is_disturbed_by_itself_alone():
+    assert disturbance(BUSY, QUIET, with_single=True).disturbed == 1
+    assert find_disturbance("x", {"x": measured(make_case(id="x", single=None), BUSY)},
+                            with_single=True).disturbed == 1  # fmt: skip
+
+
+FIGURES = {"ratio": 1.3, "interval": (1.2, 1.4), "minimum_detectable": 0.1, "reason": "+30 %"}
+COMPARED = set(Outcome) - {Outcome.NO_BASELINE, Outcome.INCOMPARABLE}
+
+
+@pytest.mark.parametrize("metric", ["step_time", "tail", "efficiency"])
+@pytest.mark.parametrize("outcome", sorted(COMPARED))
+def test_no_verdict_on_times_stands_where_disturbed_launches_prevail(outcome, metric):
+    finding = make_finding(TWO, outcome, metric=metric, **FIGURES)
+
+    found = qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY, QUIET)})
+
+    assert found.verdict.outcome is Outcome.INVALID
+    assert found.disturbance.startswith("2 of 3 launches were disturbed: other processes took 31 %")
+    assert found.verdict.reason == f"{found.disturbance}; the figures said {outcome.value}: +30 %"
+    assert found.verdict.ratio == 1.3
+
+
+@pytest.mark.parametrize("outcome", sorted(COMPARED))
+def test_a_verdict_stands_with_a_remark_where_few_launches_were_disturbed(outcome):
+    finding = make_finding(TWO, outcome, **FIGURES)
+
+    found = qualified(finding, {TWO.id: measured(TWO, BUSY, QUIET, QUIET)})
+
+    assert found.verdict.outcome is outcome
+    assert found.verdict.reason.startswith("+30 %. 1 of 3 launches was disturbed: other processes")
+    assert found.disturbance is None
+
+
+@pytest.mark.parametrize("metric", ["peak_memory", "structure"])
+def test_memory_and_structure_are_disturbed_by_nothing(metric):
+    finding = make_finding(TWO, Outcome.REGRESSION, metric=metric)
+
+    assert qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
+
+
+@pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
+def test_what_was_not_compared_stays_so(outcome):
+    finding = make_finding(TWO, outcome)
+
+    assert qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
+
+
+def test_a_busy_one_rank_leg_invalidates_the_scaling_alone():
+    measurements = {TWO.id: measured(TWO, QUIET, QUIET), ONE.id: measured(ONE, BUSY, BUSY)}
+    findings = [
+        make_finding(TWO, Outcome.PASS, metric=metric) for metric in ("step_time", "efficiency")
+    ]
+
+    outcomes = [qualified(finding, measurements).verdict.outcome for finding in findings]
+
+    assert outcomes == [Outcome.PASS, Outcome.INVALID]
+
+
+def test_quiet_launches_leave_a_finding_as_it_is():
+    finding = make_finding(TWO, Outcome.PASS)
+
+    assert qualified(finding, {TWO.id: measured(TWO, QUIET, QUIET)}) is finding
+
+
+def test_the_most_frequent_cause_is_named_first_and_of_as_frequent_ones_the_larger():
+    conditions = [
+        RankConditions(stolen=0.2),
+        RankConditions(stolen=0.2, foreign=0.3, slow_clock=0.1),
+        RankConditions(foreign=0.4, slow_clock=0.9),
+        RankConditions(stolen=0.2),
+    ]
+
+    causes = disturbance(*conditions).causes
+
+    # Of three launches and two: of the latter, one took up to 90 %, the other up to 40 %.
+    assert [cause.split(" ")[1] for cause in causes] == ["hypervisor", "cores'", "processes"]
+
+
+def test_a_cause_is_told_by_its_median_share():
+    conditions = [RankConditions(foreign=share) for share in (0.2, 0.3, 0.9)]
+
+    assert disturbance(*conditions).causes[0].startswith("other processes took 30 %")
+
+
+@pytest.mark.parametrize(("disturbed", "more"), [(2, 2), (3, 4)])
+def test_as_many_more_launches_are_asked_for_as_would_outweigh_the_disturbed(disturbed, more):
+    """A majority of three launches and those that follow must have been left alone."""
+    conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
+    finding = make_finding(TWO, Outcome.PASS)
+
+    verdict = qualified(finding, {TWO.id: measured(TWO, *conditions)}).verdict
+
+    assert verdict.more_launches == more
+    assert not disturbance(*conditions, *[QUIET] * more).prevails
+    assert disturbance(*conditions, *[QUIET] * (more - 1)).prevails

@@ -1,0 +1,212 @@
+"""What a finding states beside its verdict, and which findings a session of several cases has."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.core.case import Tolerances
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.published import PublishedRow, PublishedTable
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.summaries import summaries_of
+from tests.builders import (
+    make_baseline,
+    make_case_baseline,
+    make_cases,
+    make_environment,
+    make_measurement,
+    make_session,
+)
+
+ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
+JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
+# One launch of five, and one session of five, far off: the median leaves both out.
+SKEWED = (1.0, 1.002, 0.998, 1.001, 1.04)
+SESSIONS = (1.0, 1.003, 0.997, 1.002, 1.02, 1.001)
+
+
+def launches(step_s, factors=JITTER):
+    return [step_s * factor for factor in factors]
+
+
+def stored(case, step_s, *, levels=SESSIONS, environment=None, **changes):
+    """``changes`` of every launch's figures, or of what is stored of the case."""
+    figures = {name: changes.pop(name) for name in ("efficiency", "energy") if name in changes}
+    sessions = [
+        msgspec.structs.replace(
+            make_session(launches(step_s * level, SKEWED), day=day, **figures),
+            environment=environment or make_environment(),
+        )
+        for day, level in enumerate(levels, start=1)
+    ]
+    return make_case_baseline(case, *sessions, **changes)
+
+
+def findings(*measured, cases, environment=None, published=(), **bar):
+    by_id = {measurement.case.id: measurement for measurement in measured}
+    bar = Bar(
+        baseline=make_baseline(cases, published=published),
+        baseline_path="baselines/x.json",
+        environment=environment or make_environment(),
+        alpha=0.001,
+        **bar,
+    )
+    found = judge_suite(by_id, summaries_of(by_id), bar)
+    return {(finding.case_id, finding.metric): finding for finding in found}
+
+
+def test_value_and_baseline_are_medians_that_one_odd_launch_or_session_does_not_move():
+    measured = make_measurement(ONE, launches(0.011, SKEWED))
+
+    finding = findings(measured, cases={ONE.id: stored(ONE, 0.010)})[ONE.id, "step_time"]
+
+    assert finding.value == pytest.approx(0.011 * 1.001)
+    # The median of the first five sessions' medians, 1.003 of all six.
+    assert finding.baseline == pytest.approx(0.010 * 1.002 * 1.001)
+
+
+def test_the_drift_is_that_of_the_median_launch():
+    entry = Rebaseline(date="2026-01-09", commit=None, reason="known", ratio=1.25)
+    moved = stored(ONE, 0.010, first={"step_time": 0.008}, log=(entry,))
+
+    finding = findings(make_measurement(ONE, launches(0.010, SKEWED)), cases={ONE.id: moved})
+
+    assert finding[ONE.id, "step_time"].drift == pytest.approx(1.25 * 1.001)
+
+
+def test_a_finding_counts_the_launches_and_the_stored_sessions_that_it_compared():
+    found = findings(make_measurement(ONE, launches(0.010)), cases={ONE.id: stored(ONE, 0.010)})
+
+    assert {metric: (f.launches, f.nights) for (_, metric), f in found.items()} == {
+        "step_time": (5, 6),
+        "tail": (5, 6),
+        "peak_memory": (5, 6),
+        "structure": (5, 0),
+    }
+
+
+def test_planned_looks_share_the_false_alarm_rate_of_a_verdict():
+    """A look that is one of three is stricter than one that is all there is."""
+    restless = stored(ONE, 0.010, levels=(1.0, 1.04, 0.96, 1.02, 0.97, 1.03))
+    measured = make_measurement(ONE, launches(0.010))
+
+    smallest = [
+        findings(measured, cases={ONE.id: restless}, looks=looks)[
+            ONE.id, "step_time"
+        ].verdict.minimum_detectable
+        for looks in ({}, {ONE.id: (5, 10, 20)}, {TWO.id: (5, 10, 20)})
+    ]
+
+    assert smallest[0] == smallest[2] < smallest[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ({"environment": make_environment(accelerator_key="other")}, Outcome.INCOMPARABLE),
+        ({"work": {**TWO.work(), "batch_size": 1}}, Outcome.INCOMPARABLE),
+        (None, Outcome.NO_BASELINE),
+    ],
+    ids=["of another machine", "of other work", "unknown"],
+)
+def test_a_case_that_cannot_be_compared_takes_nothing_from_the_others(change, outcome):
+    cases = {ONE.id: stored(ONE, 0.010)}
+    if change is not None:
+        cases[TWO.id] = stored(TWO, 0.012, efficiency=1.2, **change)
+    measured = [make_measurement(ONE, launches(0.010)), make_measurement(TWO, launches(0.012))]
+
+    found = findings(*measured, cases=cases)
+
+    times = {(case_id, f.verdict.outcome) for (case_id, m), f in found.items() if m != "structure"}
+    assert times == {(ONE.id, Outcome.PASS), (TWO.id, outcome)}
+
+
+def test_a_published_figure_judges_the_step_time_alone():
+    row = PublishedRow(case=ONE.id, world_size=1, batch_size=64, step_ms=10.0)
+    table = PublishedTable(
+        name="t",
+        document="A Report",
+        where="Table 1",
+        hardware="1x Some GPU",
+        work={"workload": "mlp", "precision": "fp32"},
+        tolerance=0.05,
+        rows=(row,),
+    )
+
+    found = findings(make_measurement(ONE, launches(0.010)), cases={}, published=(table,))
+
+    step = found.pop((ONE.id, "step_time"))
+    assert (step.verdict.outcome, step.launches) == (Outcome.MEETS_PUBLISHED, 5)
+    assert {finding.verdict.outcome for finding in found.values()} == {Outcome.NO_BASELINE}
+
+
+def test_without_a_reading_there_is_no_drift():
+    case = msgspec.structs.replace(ONE, tolerances=Tolerances(energy=0.05))
+    entry = Rebaseline(date="2026-01-09", commit=None, reason="known", ratio=1.25)
+    moved = stored(case, 0.010, energy=1.0, first={"energy": 1.0}, log=(entry,))
+
+    finding = findings(make_measurement(case, launches(0.010)), cases={case.id: moved})
+
+    assert finding[case.id, "energy"].verdict.outcome is Outcome.INVALID
+    assert finding[case.id, "energy"].drift is None
+
+
+def test_a_case_without_a_launch_has_no_finding():
+    nothing = Measurement(case=ONE, launches=(), failures=())
+
+    assert findings(nothing, cases={ONE.id: stored(ONE, 0.010)}) == {}
+
+
+def test_a_case_that_uses_its_gpu_within_reason_is_judged():
+    environment = make_environment(accelerator_key="h200")
+    case = msgspec.structs.replace(ONE, tier="gpu")
+    measured = make_measurement(case, launches(0.010), flops=10**10)
+    cases = {case.id: stored(case, 0.010, environment=environment)}
+
+    found = findings(measured, cases=cases, environment=environment)
+
+    assert found[case.id, "step_time"].verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("one_s", "two_s", "outcome"),
+    [
+        (0.0080, 0.0119, Outcome.PASS),
+        (0.0080, 0.0105, Outcome.PASS),
+        (0.0080, 0.0150, Outcome.REGRESSION),
+    ],
+    ids=["the step passes", "the step improved", "the step is slower, too"],
+)
+def test_scaling_got_worse_only_where_the_step_of_all_ranks_did(one_s, two_s, outcome):
+    cases = {ONE.id: stored(ONE, 0.010), TWO.id: stored(TWO, 0.012, efficiency=1.2)}
+    measured = [make_measurement(ONE, launches(one_s)), make_measurement(TWO, launches(two_s))]
+
+    finding = findings(*measured, cases=cases)[TWO.id, "efficiency"]
+
+    assert finding.verdict.outcome is outcome
+    excused = "the one-rank leg got faster" in finding.verdict.reason
+    assert excused is (outcome is Outcome.PASS)
+    assert finding.verdict.ratio > 1.05
+
+
+def test_scaling_that_looks_worse_is_open_where_the_step_of_all_ranks_is():
+    restless = stored(TWO, 0.012, levels=(1.0, 1.2, 0.85, 1.15, 0.9, 1.1), efficiency=1.2)
+    cases = {ONE.id: stored(ONE, 0.010), TWO.id: restless}
+    measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
+
+    found = findings(*measured, cases=cases)
+
+    assert found[TWO.id, "step_time"].verdict.outcome is Outcome.INCONCLUSIVE
+    assert found[TWO.id, "efficiency"].verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_scaling_that_was_not_measured_is_not_excused_by_a_step_that_passes():
+    cases = {TWO.id: stored(TWO, 0.012, efficiency=1.2)}
+
+    found = findings(make_measurement(TWO, launches(0.0119)), cases=cases)
+
+    assert found[TWO.id, "step_time"].verdict.outcome is Outcome.PASS
+    assert found[TWO.id, "efficiency"].verdict.outcome is Outcome.INVALID

@@ -1,0 +1,427 @@
+"""Measurements against a baseline: which verdict each metric gets, and what it says."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.baseline import CaseStructure, Rebaseline
+from ddp_perf.core.case import Tolerances
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.measurement import LaunchSummary
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.summaries import as_session, summaries_of
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_cases,
+    make_environment,
+    make_failure,
+    make_measurement,
+    make_session,
+    make_structure,
+    with_conditions,
+)
+
+ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
+JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
+NIGHTS = (1.0, 1.003, 0.997, 1.002, 0.998, 1.001)
+
+
+def launches(step_s):
+    return [step_s * factor for factor in JITTER]
+
+
+def stored(case, step_s, *, efficiency=None, **changes):
+    """Six quiet nights of ``step_s``."""
+    figures = {} if efficiency is None else {"efficiency": efficiency}
+    nights = [
+        make_session(launches(step_s * night), day=day, **figures)
+        for day, night in enumerate(NIGHTS, start=1)
+    ]
+    return make_case_baseline(case, *nights, **changes)
+
+
+@pytest.fixture
+def baseline():
+    """One rank takes 10 ms a step, two take 12."""
+    return make_baseline({ONE.id: stored(ONE, 0.010), TWO.id: stored(TWO, 0.012, efficiency=1.2)})
+
+
+def findings(measurements, baseline, structures=None):
+    """Findings by case id and metric."""
+    by_id = {measurement.case.id: measurement for measurement in measurements}
+    bar = Bar(
+        baseline=baseline,
+        baseline_path="baselines/x.json",
+        structures=structures or {},
+        environment=make_environment(),
+        alpha=0.001,
+    )
+    found = judge_suite(by_id, summaries_of(by_id), bar)
+    return {(finding.case_id, finding.metric): finding for finding in found}
+
+
+def outcomes(found, case):
+    return {metric: f.verdict.outcome for (case_id, metric), f in found.items() if case_id == case}
+
+
+def test_nothing_changed_is_a_pass_in_every_metric(baseline):
+    measured = [make_measurement(ONE, launches(0.010)), make_measurement(TWO, launches(0.012))]
+
+    found = findings(measured, baseline)
+
+    assert {finding.verdict.outcome for finding in found.values()} == {Outcome.PASS}
+    assert outcomes(found, ONE.id).keys() == {"step_time", "tail", "peak_memory", "structure"}
+    assert outcomes(found, TWO.id).keys() == outcomes(found, ONE.id).keys() | {"efficiency"}
+
+
+def test_a_finding_carries_the_figures_it_compared(baseline):
+    found = findings([make_measurement(ONE, launches(0.011))], baseline)
+
+    finding = found[ONE.id, "step_time"]
+    assert finding.value == pytest.approx(0.011)
+    assert finding.baseline == pytest.approx(0.010, rel=0.005)
+    assert finding.baseline_date == "2026-01-01T03:04:05+00:00"
+    assert finding.verdict.ratio == pytest.approx(1.1, rel=0.01)
+
+
+def test_slower_steps_are_a_regression_of_the_step_time_alone(baseline):
+    found = outcomes(findings([make_measurement(ONE, launches(0.013))], baseline), ONE.id)
+
+    assert found.pop("step_time") is Outcome.REGRESSION
+    assert set(found.values()) == {Outcome.PASS}
+
+
+def test_more_memory_is_a_regression_of_the_memory_alone(baseline):
+    measurement = make_measurement(ONE, launches(0.010), peak_memory=1500)
+
+    found = outcomes(findings([measurement], baseline), ONE.id)
+
+    assert found.pop("peak_memory") is Outcome.REGRESSION
+    assert set(found.values()) == {Outcome.PASS}
+
+
+def test_steps_that_stall_are_a_regression_of_the_tail_alone(baseline):
+    stalling = [(step_s,) * 9 + (step_s * 3,) for step_s in launches(0.010)]
+
+    found = outcomes(findings([make_measurement(ONE, stalling)], baseline), ONE.id)
+
+    assert found.pop("tail") is Outcome.REGRESSION
+    assert set(found.values()) == {Outcome.PASS}
+
+
+def test_an_unknown_case_names_the_file_and_the_command_that_records(baseline):
+    other = make_case(id="other", single=None)
+
+    found = findings([make_measurement(other, launches(0.01))], baseline)
+
+    assert set(outcomes(found, "other").values()) == {Outcome.NO_BASELINE}
+    assert found.keys() == {("other", m) for m in ("step_time", "tail", "peak_memory", "structure")}
+    for finding in found.values():
+        assert "baselines/x.json" in finding.verdict.reason
+        assert "--save-baseline" in finding.verdict.reason
+
+
+def test_other_work_is_incomparable_and_names_field_and_command(baseline):
+    wider = msgspec.structs.replace(ONE, model={**ONE.model, "hidden_dim": 48})
+
+    found = findings([make_measurement(wider, launches(0.02))], baseline)
+
+    assert set(outcomes(found, ONE.id).values()) == {Outcome.INCOMPARABLE}
+    for finding in found.values():
+        assert "baselines/x.json" in finding.verdict.reason
+        assert "model.hidden_dim 32 → 48" in finding.verdict.reason
+        assert "--save-baseline=accept" in finding.verdict.reason
+
+
+def test_a_slower_group_is_a_regression_of_its_efficiency(baseline):
+    measured = [make_measurement(ONE, launches(0.010)), make_measurement(TWO, launches(0.015))]
+
+    found = outcomes(findings(measured, baseline), TWO.id)
+
+    assert found["efficiency"] is found["step_time"] is Outcome.REGRESSION
+
+
+def test_worse_scaling_because_one_rank_alone_got_faster_is_no_regression(baseline):
+    measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
+
+    found = findings(measured, baseline)
+
+    finding = found[TWO.id, "efficiency"]
+    assert finding.verdict.outcome is Outcome.PASS
+    assert finding.verdict.ratio > 1.2
+    assert "the one-rank leg got faster" in finding.verdict.reason
+    assert found[ONE.id, "step_time"].verdict.outcome is Outcome.IMPROVEMENT
+
+
+def test_efficiency_without_its_one_rank_leg_is_no_pass(baseline):
+    """The one-rank case failed, say: what was not measured was not found good."""
+    found = outcomes(findings([make_measurement(TWO, launches(0.012))], baseline), TWO.id)
+
+    assert found["efficiency"] not in (Outcome.PASS, Outcome.IMPROVEMENT)
+
+
+def test_a_change_of_structure_is_a_regression_at_any_speed(baseline):
+    odd = make_structure(buckets=(1616, 1616))
+
+    found = findings([make_measurement(ONE, launches(0.010), structure=odd)], baseline)
+
+    assert found[ONE.id, "structure"].verdict.outcome is Outcome.REGRESSION
+    assert "buckets 3,232 → 2 × 1,616 bytes" in found[ONE.id, "structure"].verdict.reason
+    assert found[ONE.id, "step_time"].verdict.outcome is Outcome.PASS
+
+
+def test_the_level_is_that_of_the_first_five_sessions_however_many_follow():
+    slower = [make_session(launches(0.0102), day=day) for day in range(6, 12)]
+    first = [make_session(launches(0.010 * night), day=1) for night in NIGHTS[:5]]
+    baseline = make_baseline({ONE.id: make_case_baseline(ONE, *first, *slower)})
+
+    found = findings([make_measurement(ONE, launches(0.0102))], baseline)
+
+    assert found[ONE.id, "step_time"].baseline == pytest.approx(0.010, rel=0.001)
+    assert found[ONE.id, "step_time"].verdict.ratio == pytest.approx(1.02, rel=0.005)
+
+
+def test_a_case_with_a_failed_launch_is_not_judged(baseline):
+    measurement = make_measurement(ONE, launches(0.010))
+    failed = msgspec.structs.replace(measurement, failures=(make_failure(ONE),))
+
+    assert findings([failed], baseline) == {}
+
+
+def test_a_stored_figure_is_rounded_where_it_is_noise():
+    summary = LaunchSummary(
+        round=0,
+        values={"step_time": 0.012345678901},
+        control_s=0.0098765432109,
+        mean_step_s=0.01,
+        p95_step_s=0.01,
+        throughput=100.0,
+    )
+
+    stored = as_session([summary], make_environment(), "2026-11-21T03:00:00+00:00")
+
+    assert stored.launches == ({"step_time": 0.01234568, "control": 0.009876543},)
+
+
+@pytest.mark.parametrize(
+    ("overheads", "stored"),
+    [([4.00001, 90.0, 3.0], 4.0), ([None, 3.5], 3.5), ([None], None)],
+    ids=["the typical launch", "of those that have it", "an older file"],
+)
+def test_a_session_keeps_what_its_launches_took_beyond_their_steps(overheads, stored):
+    (row,) = summaries_of({ONE.id: make_measurement(ONE, [0.01])})[ONE.id]
+    rows = [msgspec.structs.replace(row, overhead_s=overhead) for overhead in overheads]
+
+    assert as_session(rows, make_environment(), "2026-11-21").overhead_s == stored
+
+
+def test_the_drift_since_the_first_baseline_is_told_once_the_level_was_moved(baseline):
+    moved = msgspec.structs.replace(
+        baseline.cases[ONE.id],
+        first={"step_time": 0.008},
+        log=(Rebaseline(date="2026-01-09", commit=None, reason="known", ratio=1.25),),
+    )
+    again = msgspec.structs.replace(baseline, cases={**baseline.cases, ONE.id: moved})
+    measured = [make_measurement(ONE, launches(0.010))]
+
+    drifts = [findings(measured, bar)[ONE.id, "step_time"].drift for bar in (baseline, again)]
+
+    assert drifts == [None, pytest.approx(1.25, rel=0.01)]
+
+
+def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
+    nights = tuple(
+        msgspec.structs.replace(night, launches=tuple({**launch} for launch in night.launches))
+        for night in baseline.cases[ONE.id].sessions
+    )
+    for night in nights:
+        for launch in night.launches:
+            launch.pop("tail")
+    lacking = msgspec.structs.replace(baseline.cases[ONE.id], sessions=nights)
+    bar = msgspec.structs.replace(baseline, cases={ONE.id: lacking})
+
+    found = findings([make_measurement(ONE, launches(0.010))], bar)[ONE.id, "tail"].verdict
+
+    assert found.outcome is Outcome.NO_BASELINE
+    assert "--save-baseline=append" in found.reason
+
+
+@pytest.mark.parametrize(("count", "spoken_of"), [(2, False), (3, True), (6, True)])
+def test_the_control_speaks_only_from_three_nights_on(baseline, count, spoken_of):
+    case = baseline.cases[ONE.id]
+    few = msgspec.structs.replace(case, sessions=case.sessions[:count])
+
+    found = findings([make_measurement(ONE, launches(0.010))], make_baseline({ONE.id: few}))
+
+    assert ("control" in found[ONE.id, "step_time"].verdict.reason.lower()) is spoken_of
+
+
+def structure_verdict(baseline, **structure):
+    """Of the case of two ranks, whose structure on any machine is known."""
+    known = CaseStructure(work=TWO.work(), structure=make_structure(**structure))
+    measurement = make_measurement(TWO, launches(0.012))
+    found = findings([measurement], baseline, {TWO.id: known})
+    return found[TWO.id, "structure"].verdict.outcome
+
+
+@pytest.mark.parametrize(
+    ("structure", "outcome"),
+    [({}, Outcome.PASS), ({"parameters": 809}, Outcome.REGRESSION)],
+)
+def test_a_structure_that_holds_on_any_machine_gates_a_case_without_a_baseline(structure, outcome):
+    without = make_baseline({TWO.id: stored(TWO, 0.012, structure=None)})
+
+    assert structure_verdict(make_baseline(), **structure) is outcome
+    assert structure_verdict(without, **structure) is outcome
+
+
+def test_the_machines_own_structure_comes_first(baseline):
+    assert structure_verdict(baseline, parameters=809) is Outcome.PASS
+
+
+def test_without_a_baseline_the_times_of_a_case_are_not_judged_by_its_structure():
+    known = CaseStructure(work=TWO.work(), structure=make_structure())
+    found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
+
+    assert found[TWO.id, "step_time"].verdict.outcome is Outcome.NO_BASELINE
+
+
+def test_a_structure_of_other_work_says_nothing():
+    known = CaseStructure(work={**TWO.work(), "batch_size": 1}, structure=make_structure())
+    found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
+
+    assert found[TWO.id, "structure"].verdict.outcome is Outcome.NO_BASELINE
+
+
+@pytest.mark.parametrize("step_s", [0.010, 0.016], ids=["as fast", "slower"])
+def test_on_a_busy_machine_times_are_neither_red_nor_green(baseline, step_s):
+    """Memory and structure are judged all the same."""
+    busy = with_conditions(
+        make_measurement(ONE, launches(step_s)), *[RankConditions(foreign=0.4)] * 5
+    )
+
+    found = outcomes(findings([busy], baseline), ONE.id)
+
+    assert found == {
+        "step_time": Outcome.INVALID,
+        "tail": Outcome.INVALID,
+        "peak_memory": Outcome.PASS,
+        "structure": Outcome.PASS,
+    }
+
+
+def of_machine(baseline, **environment):
+    """The baseline, its sessions measured on a machine that differs by ``environment``."""
+    cases = {
+        case_id: msgspec.structs.replace(
+            case,
+            sessions=tuple(
+                msgspec.structs.replace(night, environment=make_environment(**environment))
+                for night in case.sessions
+            ),
+        )
+        for case_id, case in baseline.cases.items()
+    }
+    return msgspec.structs.replace(baseline, cases=cases)
+
+
+def test_figures_of_another_machine_are_incomparable_with_the_remedy(baseline):
+    baseline = of_machine(baseline, accelerator_key="cpu-other-2c-host")
+
+    found = findings([make_measurement(ONE, launches(0.010))], baseline)
+
+    assert {finding.verdict.outcome for finding in found.values()} == {Outcome.INCOMPARABLE}
+    reason = found[ONE.id, "step_time"].verdict.reason
+    assert "the session of 2026-01-01 is of another machine" in reason
+    assert "accelerator cpu-other-2c-host, here cpu-some-2c-host" in reason
+    assert "--save-baseline=accept" in reason
+
+
+def test_other_software_is_judged_and_told_beside_the_verdict(baseline):
+    baseline = of_machine(baseline, torch="2.12.0")
+
+    found = findings([make_measurement(ONE, launches(0.010))], baseline)
+
+    finding = found[ONE.id, "step_time"]
+    assert finding.verdict.outcome is Outcome.PASS
+    assert finding.changed == ("torch 2.12.0 → 2.13.0",)
+
+
+def test_more_than_the_gpu_can_do_is_a_measurement_error_whatever_is_stored(baseline):
+    case = msgspec.structs.replace(ONE, tier="gpu")
+    fast = make_measurement(case, launches(0.010), flops=10**13)
+    bar = Bar(
+        baseline=baseline,
+        baseline_path="baselines/h200.json",
+        environment=make_environment(accelerator_key="h200"),
+        alpha=0.001,
+    )
+
+    found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), bar)
+
+    assert {finding.verdict.outcome for finding in found} == {Outcome.INVALID}
+    assert "a measurement error: MFU 1492.5% of 67 TFLOP/s" in found[0].verdict.reason
+
+
+GATED = make_case(single=None, tier="gpu", tolerances=Tolerances(energy=0.05))
+
+
+def energy_findings(*, stored_j, joules):
+    """Of a case gated by energy: tonight's launches take ``joules`` each, or tell nothing."""
+    figures = {} if stored_j is None else {"energy": stored_j}
+    nights = [make_session(launches(0.01), day=day, **figures) for day in range(1, 7)]
+    baseline = make_baseline({GATED.id: make_case_baseline(GATED, *nights)})
+    measured = make_measurement(GATED, launches(0.01), energy_j=joules)
+    return findings([measured], baseline)[GATED.id, "energy"]
+
+
+# Two ranks; 12 steps of 128 samples, warm-ups included.
+@pytest.mark.parametrize(
+    ("joules", "outcome"), [(768.0, Outcome.PASS), (1000.0, Outcome.REGRESSION)]
+)
+def test_energy_is_judged_like_any_metric(joules, outcome):
+    found = energy_findings(stored_j=1.0, joules=joules)
+
+    assert found.value == pytest.approx(2 * joules / 1536)
+    assert found.verdict.outcome is outcome
+
+
+@pytest.mark.parametrize("stored_j", [1.0, None])
+def test_a_gated_energy_that_was_not_read_is_invalid_with_the_remedy(stored_j):
+    verdict = energy_findings(stored_j=stored_j, joules=None).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert "no launch has a reading: it takes GPUs with NVML's energy counter" in verdict.reason
+    assert "raise steps, or set tolerances.energy: null" in verdict.reason
+
+
+def test_energy_that_no_night_has_is_no_baseline():
+    assert energy_findings(stored_j=None, joules=768.0).verdict.outcome is Outcome.NO_BASELINE
+
+
+def test_energy_is_shown_and_stored_where_no_config_gates_it(baseline):
+    measured = make_measurement(ONE, launches(0.010), energy_j=10.0)
+
+    (night,) = [
+        as_session(rows, make_environment(), "d")
+        for rows in summaries_of({ONE.id: measured}).values()
+    ]
+
+    assert night.values("energy") == [pytest.approx(10 / 768, rel=1e-5)] * 5
+    assert "energy" not in outcomes(findings([measured], baseline), ONE.id)
+
+
+def test_four_ranks_that_were_never_stored_are_held_to_what_ships_of_two():
+    _, two, four = make_cases(world_sizes=[1, 2, 4])
+    shipped = {two.id: CaseStructure(work=two.work(), structure=make_structure())}
+
+    def structure(**changes):
+        measured = make_measurement(four, [0.010], structure=make_structure(**changes))
+        return findings([measured], make_baseline(), shipped)[four.id, "structure"].verdict.outcome
+
+    assert structure() is Outcome.PASS
+    assert structure(buckets=(1616, 1616)) is Outcome.REGRESSION

@@ -1,0 +1,210 @@
+"""A slow link is told from slow code: whole sessions on links that are known."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.session.compare_sessions import Side, compare_sessions
+from ddp_perf.session.gate.links import find_links
+from ddp_perf.session.measure.suite import SuiteRequest, run_suite
+from ddp_perf.session.summaries import summaries_of
+from ddp_perf.stats.link.model import Link, ring_s
+from tests.builders import (
+    FakeLauncher,
+    NotedProgress,
+    make_baseline,
+    make_capacity,
+    make_case_baseline,
+    make_cases,
+    make_collectives,
+    make_environment,
+    make_launch,
+    make_measurement,
+    make_session,
+    with_conditions,
+)
+
+LINK = Link(latency_s=50e-6, bytes_per_s=2e9)
+CASES = make_collectives()
+# Of the launches of a size, and of sizes, so that there is a scatter to judge by.
+JITTER = (1.0, 1.02, 0.97)
+
+
+def step_times(case, link, number):
+    """Seconds of a step in each of three launches."""
+    one = case.collective.calls * ring_s(
+        case.collective.kind, case.collective.payload, case.world_size, link
+    )
+    return [one * JITTER[(number + i) % 3] * JITTER[number % 3] for i in range(3)]
+
+
+def measured(link=LINK, cases=CASES):
+    return {
+        case.id: make_measurement(case, step_times(case, link, number))
+        for number, case in enumerate(cases)
+    }
+
+
+def stored(link=LINK, cases=CASES, **changes):
+    return make_baseline(
+        {
+            case.id: make_case_baseline(
+                case, make_session(step_times(case, link, number + 1)), structure=None, **changes
+            )
+            for number, case in enumerate(cases)
+        }
+    )
+
+
+def links(measurements, baseline=None, **environment):
+    return find_links(
+        measurements,
+        summaries_of(measurements),
+        baseline or make_baseline(),
+        make_environment(**environment),
+    )
+
+
+def test_each_collective_gives_the_link_that_its_calls_were_made_of():
+    found = links(measured())
+
+    assert [(link.kind, link.ranks) for link in found] == [("all_reduce", 2), ("broadcast", 2)]
+    for link in found:
+        assert link.fit is not None
+        assert link.fit.link.latency_s == pytest.approx(LINK.latency_s, rel=0.05)
+        assert link.fit.link.bytes_per_s == pytest.approx(LINK.bytes_per_s, rel=0.05)
+        assert link.shift is None  # nothing is stored
+
+
+def test_world_sizes_and_swept_environments_are_links_of_their_own():
+    cases = [
+        *make_collectives(collectives=["all_reduce"], world_sizes=[2, 4]),
+        *(
+            msgspec.structs.replace(case, id=f"{case.id}-ring", env={"NCCL_ALGO": "Ring"})
+            for case in make_collectives(collectives=["all_reduce"])
+        ),
+    ]
+
+    found = links(measured(cases=cases))
+
+    assert [(link.ranks, link.env) for link in found] == [
+        (2, {}),
+        (4, {}),
+        (2, {"NCCL_ALGO": "Ring"}),
+    ]
+    assert all(link.fit is not None for link in found)
+
+
+@pytest.mark.parametrize(
+    ("now", "slower"),
+    [
+        (LINK, ()),
+        (Link(latency_s=100e-6, bytes_per_s=2e9), ("latency",)),
+        (Link(latency_s=50e-6, bytes_per_s=1e9), ("bandwidth",)),
+    ],
+)
+def test_what_got_slower_since_the_baseline_is_named(now, slower):
+    for link in links(measured(now), stored()):
+        assert link.slower == slower
+        assert link.baseline_date == "2026-01-01T03:04:05+00:00"
+
+
+def test_slower_by_less_than_the_suites_tolerance_does_not_matter():
+    slow = Link(latency_s=50e-6, bytes_per_s=2e9 / 1.4)
+    lenient = make_collectives(tolerances={"step_time": 0.5})
+
+    assert links(measured(slow), stored())[0].slower == ("bandwidth",)
+    assert links(measured(slow, lenient), stored(cases=lenient))[0].slower == ()
+
+
+def test_disturbed_launches_are_no_measure_of_the_link():
+    taken = RankConditions(foreign=0.5)
+    measurements = {
+        case_id: with_conditions(measurement, taken, taken, taken)
+        for case_id, measurement in measured().items()
+    }
+
+    assert [link.fit for link in links(measurements)] == [None, None]
+
+
+def test_figures_of_other_work_or_of_another_machine_are_not_compared():
+    other_work = dict.fromkeys(CASES[0].work(), 1)
+
+    assert links(measured(), stored(work=other_work))[0].shift is None
+    assert links(measured(), stored(), accelerator_key="other")[0].shift is None
+
+
+def test_training_says_nothing_of_a_link():
+    measurements = {case.id: make_measurement(case, [0.01]) for case in make_cases()}
+
+    assert links(measurements) == ()
+
+
+def test_a_launch_that_failed_leaves_the_other_sizes():
+    measurements = measured()
+    measurements[CASES[0].id] = make_measurement(CASES[0], [])
+
+    fit = links(measurements)[0].fit
+
+    assert fit is not None
+    assert len(fit.points) == 3
+
+
+def session_on(link, directory, **request):
+    """A whole session of CASES, its launcher as fast as ``link``."""
+    numbers = {case.id: number for number, case in enumerate(CASES)}
+
+    def answer(request):
+        case = request.case
+        step_s = step_times(case, link, numbers[case.id])[request.round]
+        return make_launch(case, request.round, step_s=step_s)
+
+    return run_suite(
+        SuiteRequest(
+            **{
+                "suite": "links",
+                "cases": tuple(CASES),
+                "alpha": 0.001,
+                "budget_s": 0,
+                "explain_budget_s": 60,
+                "root": directory,
+                **request,
+            }
+        ),
+        capacity=make_capacity(),
+        launcher=FakeLauncher(answer),
+        store=BaselineStore(directory / "baselines"),
+        progress=NotedProgress(),
+        on_partial=lambda result: None,
+    )
+
+
+SLOW = Link(latency_s=50e-6, bytes_per_s=0.5e9)
+
+
+def test_a_session_tells_of_the_link_since_the_session_that_was_stored(tmp_path):
+    session_on(LINK, tmp_path, save_mode="missing")
+
+    result = session_on(SLOW, tmp_path)
+
+    assert [link.slower for link in result.links] == [("bandwidth",)] * 2
+    assert result.links[0].baseline_date is not None
+    # Collectives have no phases to look into: no launches are spent on that.
+    assert result.explanations == {}
+    assert result.explaining == {}
+    assert {finding.metric for finding in result.findings} == {"step_time"}
+
+
+def test_two_results_files_are_compared_likewise(tmp_path):
+    before, after = (session_on(link, tmp_path) for link in (LINK, SLOW))
+    old, new = (
+        Side(name=name, complete=True, suites=(suite,))
+        for name, suite in (("old.json", before), ("new.json", after))
+    )
+
+    (judged,) = compare_sessions(old, new, false_alarm_rate=0.01).judged
+
+    assert [link.slower for link in judged.links] == [("bandwidth",)] * 2

@@ -1,0 +1,254 @@
+"""Published figures: shown beside a case, gated only where nothing was measured."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.core.published import PublishedRow, PublishedTable
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.gate.published import known_cases
+from ddp_perf.session.summaries import summaries_of
+from tests.builders import (
+    make_baseline,
+    make_case_baseline,
+    make_cases,
+    make_collectives,
+    make_environment,
+    make_measurement,
+    make_session,
+)
+
+ONE, TWO = make_cases(batch_sizes=[64], steps=12, warmup=2)
+ROW = {"case": ONE.id, "world_size": 1, "batch_size": 64, "step_ms": 10.0, "throughput": 6400}
+
+
+def table(row=ROW, **changes):
+    fields = {
+        "name": "t",
+        "document": "A Report",
+        "where": "Table 1",
+        "hardware": "1x Some GPU",
+        "work": {"workload": "mlp", "precision": "fp32"},
+        "tolerance": 0.05,
+    }
+    return PublishedTable(**{**fields, **changes}, rows=(PublishedRow(**row),))
+
+
+def findings(steps_s, *tables, cases=None, **bar):
+    """Findings by case id and metric, every launch of a case taking ``steps_s[case]`` a step."""
+    measured = {case.id: make_measurement(case, [step_s] * 5) for case, step_s in steps_s}
+    bar = Bar(
+        baseline=make_baseline(cases, published=tables),
+        baseline_path="baselines/x.json",
+        environment=make_environment(),
+        alpha=0.001,
+        **bar,
+    )
+    found = judge_suite(measured, summaries_of(measured), bar)
+    return {(finding.case_id, finding.metric): finding for finding in found}
+
+
+def step_time(step_s, *tables, cases=None, **bar):
+    """The finding of one rank's step time, every launch taking ``step_s`` a step."""
+    return findings([(ONE, step_s)], *tables, cases=cases, **bar)[ONE.id, "step_time"]
+
+
+def efficiency(one_s, two_s, **changes):
+    """The finding of two ranks' efficiency beside a table that states theirs."""
+    row = {"case": TWO.id, "world_size": 2, "batch_size": 64, **changes.pop("row", {})}
+    found = findings([(ONE, one_s), (TWO, two_s)], table(row, **changes))
+    return found[TWO.id, "efficiency"]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "outcome"),
+    [
+        (0.009, Outcome.MEETS_PUBLISHED),
+        (0.0104, Outcome.MEETS_PUBLISHED),
+        (0.013, Outcome.BELOW_PUBLISHED),
+    ],
+)
+def test_a_figure_is_met_or_not_at_its_tolerance(step_s, outcome):
+    verdict = step_time(step_s, table()).verdict
+
+    assert verdict.outcome is outcome
+    assert verdict.ratio == pytest.approx(step_s / 0.010)
+    assert verdict.interval is None
+    for words in ("A Report", "Table 1", "1x Some GPU", "--save-baseline"):
+        assert words in verdict.reason
+
+
+def test_a_step_time_alone_is_compared_with_the_mean_step():
+    row = {name: value for name, value in ROW.items() if name != "throughput"}
+
+    assert step_time(0.013, table(row)).verdict.outcome is Outcome.BELOW_PUBLISHED
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"work": {"precision": "fp16"}}, "precision fp16 there, fp32 here"),
+        ({"steps": 60}, "steps 60 there, 12 here"),
+        ({"modelled": True}, "modelled"),
+        ({"inferred": ("model.num_layers", "loss")}, "does not state model.num_layers, loss"),
+        ({"row": {**ROW, "throughput": 9000}}, "throughput 9,000 is stated"),
+    ],
+)
+def test_what_is_not_comparable_is_shown_and_does_not_gate(changes, why):
+    finding = step_time(0.010, table(**changes))
+
+    assert finding.verdict.outcome is Outcome.NO_BASELINE
+    assert finding.published.startswith("published: 10 ms a step")
+    gates, _, against = finding.published.partition("; it does not gate: ")
+    assert "× that step time (A Report, Table 1, 1x Some GPU)" in gates
+    assert why in against
+
+
+@pytest.mark.parametrize(
+    ("published", "outcome"),
+    [(1.0, Outcome.MEETS_PUBLISHED), (1.7, Outcome.BELOW_PUBLISHED)],
+)
+def test_the_bus_bandwidth_of_a_collective_is_compared_with_the_published_one(published, outcome):
+    (case,) = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])
+    row = {"case": case.id, "world_size": 4, "bus_gb_per_s": published}
+    measured = {case.id: make_measurement(case, [0.004] * 5)}  # four calls: 1.573 GB/s
+    bar = Bar(
+        baseline=make_baseline(published=(table(row, work={"collective.kind": "all_reduce"}),)),
+        baseline_path="baselines/x.json",
+        environment=make_environment(),
+        alpha=0.001,
+    )
+
+    (finding,) = judge_suite(measured, summaries_of(measured), bar)
+
+    assert finding.verdict.outcome is outcome
+    assert finding.verdict.ratio == pytest.approx(published / 1.572864)
+
+
+def test_what_was_measured_decides_and_the_published_figure_stands_beside_it():
+    nights = [make_session([0.013 * f for f in (1, 1.001, 0.999)], day=day) for day in range(1, 7)]
+
+    finding = step_time(0.013, table(), cases={ONE.id: make_case_baseline(ONE, *nights)})
+
+    assert finding.verdict.outcome is Outcome.PASS
+    assert finding.published == (
+        "published: 10 ms a step, 6,400 samples/s; measured: 1.300 × that step time"
+        " (A Report, Table 1, 1x Some GPU)"
+    )
+
+
+@pytest.mark.parametrize("stated", [{"efficiency": 0.8}, {"speedup": 1.6}])
+@pytest.mark.parametrize(
+    ("two_s", "outcome", "ratio"),
+    [(0.0125, Outcome.MEETS_PUBLISHED, 1.0), (0.0140, Outcome.BELOW_PUBLISHED, 1.12)],
+)
+def test_a_published_efficiency_gates_where_no_step_time_is_published(
+    stated, two_s, outcome, ratio
+):
+    """80 % on two GPUs: a step costs 1.25 times that of one."""
+    verdict = efficiency(0.010, two_s, row=stated).verdict
+
+    assert verdict.outcome is outcome
+    assert verdict.ratio == pytest.approx(ratio)
+    assert "scaling cost" in verdict.reason
+
+
+def test_each_published_metric_gates_and_what_nobody_published_is_no_pass():
+    row = {"case": TWO.id, "world_size": 2, "batch_size": 64, "step_ms": 12.5, "efficiency": 0.8}
+
+    found = findings([(ONE, 0.010), (TWO, 0.0125)], table(row))
+
+    assert {metric: f.verdict.outcome for (case, metric), f in found.items() if case == TWO.id} == {
+        "step_time": Outcome.MEETS_PUBLISHED,
+        "efficiency": Outcome.MEETS_PUBLISHED,
+        "tail": Outcome.NO_BASELINE,
+        "peak_memory": Outcome.NO_BASELINE,
+        "structure": Outcome.NO_BASELINE,
+    }
+
+
+def test_an_efficiency_that_only_a_faster_single_rank_spoils_is_not_below():
+    row = {"step_ms": 12.5, "efficiency": 0.8}
+
+    verdict = efficiency(0.005, 0.0120, row=row).verdict
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "the one-rank leg got faster" in verdict.reason
+
+
+def test_the_efficiency_of_strong_scaling_is_another_figure():
+    finding = efficiency(0.010, 0.0140, row={"efficiency": 0.8}, scaling="strong")
+
+    assert finding.verdict.outcome is Outcome.NO_BASELINE
+    assert finding.published is None
+
+
+@given(one_s=st.floats(0.001, 1), share=st.floats(0.1, 1), published=st.floats(0.1, 1))
+def test_the_ratio_of_efficiencies_is_the_ratio_of_scaling_costs(one_s, share, published):
+    """A speedup of N × efficiency states the same as the efficiency."""
+    by_efficiency = efficiency(one_s, one_s / share, row={"efficiency": published}).verdict
+    by_speedup = efficiency(one_s, one_s / share, row={"speedup": 2 * published}).verdict
+
+    assert by_efficiency.ratio == pytest.approx(published / share)
+    assert by_speedup.ratio == pytest.approx(by_efficiency.ratio)
+
+
+def test_a_row_without_a_case_is_shown_beside_its_workload_on_as_many_gpus():
+    row = {"world_size": 1, "batch_size": 32, "throughput": 6400}
+    beside = step_time(0.010, table(row)).published
+
+    assert beside.startswith("published: 6,400 samples/s; measured: 1.000 × that step time")
+    assert "it does not gate: batch 32 there, 64 here; its row names no case" in beside
+    assert step_time(0.010, table({**row, "world_size": 2})).published is None
+    assert step_time(0.010, table({**row, "strategy": "ddp"})).published is None
+    assert step_time(0.010, table(row, work={"workload": "gpt"})).published is None
+    assert step_time(0.010, table(row, work={})).published is None
+
+
+def test_of_several_rows_the_one_nearest_to_the_case_is_shown():
+    far = table({"world_size": 1, "batch_size": 32, "step_ms": 5}, work={"workload": "mlp"})
+
+    assert "published: 10 ms a step" in step_time(0.010, far, table(inferred=("loss",))).published
+
+
+def test_a_case_that_only_another_accelerator_knows_is_incomparable_and_names_it():
+    verdict = step_time(0.010, elsewhere={ONE.id: "v100-sxm2-16gb"}).verdict
+
+    assert verdict.outcome is Outcome.INCOMPARABLE
+    assert "the baseline is of v100-sxm2-16gb, this is cpu-some-2c-host" in verdict.reason
+
+
+def test_only_figures_that_can_gate_make_another_accelerator_know_a_case():
+    stated, inferred = table(), table(inferred=("loss",))
+
+    assert known_cases(make_baseline(published=(stated,))) == {ONE.id}
+    assert known_cases(make_baseline(published=(inferred, table(modelled=True)))) == set()
+    assert known_cases(make_baseline({TWO.id: make_case_baseline(TWO)})) == {TWO.id}
+
+
+def test_a_table_of_an_older_file_is_read_and_a_date_must_be_one():
+    old = {n: v for n, v in msgspec.to_builtins(table()).items() if n not in ("date", "inferred")}
+
+    assert msgspec.convert(old, PublishedTable) == table()
+    for date in ("2025-01-15", "2020", "undated"):
+        assert msgspec.convert({**old, "date": date}, PublishedTable).date == date
+    with pytest.raises(msgspec.ValidationError, match="date"):
+        msgspec.convert({**old, "date": "January 15, 2025"}, PublishedTable)
+
+
+def test_other_rows_of_a_table_say_nothing_of_this_case():
+    other = table({**ROW, "case": "another"})
+
+    finding = step_time(0.010, other)
+
+    assert finding.verdict.outcome is Outcome.NO_BASELINE
+    assert finding.published is None
+
+
+def test_a_table_needs_a_row():
+    with pytest.raises(msgspec.ValidationError, match="length"):
+        msgspec.convert({**msgspec.to_builtins(table()), "rows": []}, PublishedTable)

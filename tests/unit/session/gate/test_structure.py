@@ -1,0 +1,127 @@
+"""A step that does other work is found exactly, and named in figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.baseline import CaseStructure
+from ddp_perf.core.launch import Collective
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.structure import compare_structure, judge_structure, structure_changes
+from tests.builders import make_case, make_cases, make_launch, make_structure
+
+SMALL = Collective(kind="all_reduce", dtype="float32", bytes=1024)
+LARGE = Collective(kind="all_reduce", dtype="float32", bytes=4096)
+HALF = Collective(kind="all_reduce", dtype="float16", bytes=1024)
+
+
+def test_the_same_structure_has_no_changes():
+    assert structure_changes(make_structure(), make_structure()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param(
+            {"collectives": (LARGE,)},
+            {"collectives": (LARGE, SMALL)},
+            ["1 all_reduce of 1,024 bytes (float32) more a step"],
+            id="one collective more",
+        ),
+        pytest.param(
+            {"collectives": (LARGE, SMALL, SMALL)},
+            {"collectives": (LARGE,)},
+            ["2 all_reduce of 1,024 bytes (float32) fewer a step"],
+            id="two fewer",
+        ),
+        pytest.param(
+            {"collectives": (SMALL,)},
+            {"collectives": (HALF,)},
+            [
+                "1 all_reduce of 1,024 bytes (float16) more a step",
+                "1 all_reduce of 1,024 bytes (float32) fewer a step",
+            ],
+            id="another type",
+        ),
+        pytest.param(
+            {"collectives": (LARGE, SMALL)},
+            {"collectives": (SMALL, LARGE)},
+            ["the same collectives in another order"],
+            id="another order",
+        ),
+        pytest.param(
+            {"buckets": (4096, 1024, 1024, 4096)},
+            {"buckets": (5120,)},
+            ["buckets 4,096 + 2 × 1,024 + 4,096 → 5,120 bytes"],
+            id="buckets",
+        ),
+        pytest.param(
+            {"parameters": 1000, "gradient_bytes": 4000},
+            {"parameters": 1001, "gradient_bytes": 4004},
+            ["parameters 1,000 → 1,001", "gradient bytes 4,000 → 4,004"],
+            id="parameters",
+        ),
+    ],
+)
+def test_each_change_is_named_with_both_figures(old, new, said):
+    assert structure_changes(make_structure(**old), make_structure(**new)) == said
+
+
+def test_every_launch_must_have_the_stored_structure():
+    case = make_case()
+    odd = make_structure(collectives=(LARGE, SMALL))
+    same = make_structure(collectives=(LARGE,))
+    launches = [make_launch(case, structure=same), make_launch(case, 1, structure=odd)]
+
+    verdict = compare_structure(launches, same)
+
+    assert verdict.outcome is Outcome.REGRESSION
+    assert "1 all_reduce of 1,024 bytes (float32) more a step" in verdict.reason
+    assert compare_structure(launches[:1], same).outcome is Outcome.PASS
+
+
+def test_no_stored_structure_is_no_pass():
+    assert compare_structure([make_launch(make_case())], None).outcome is Outcome.NO_BASELINE
+
+
+def judged(case, shipped_of, stored=None, **structure):
+    """The verdict on a launch with ``structure`` where ``shipped_of`` ships with the default."""
+    shipped = {
+        known.id: CaseStructure(work=known.work(), structure=make_structure())
+        for known in shipped_of
+    }
+    launches = [make_launch(case, structure=make_structure(**structure))]
+    return judge_structure(case, launches, stored, shipped)
+
+
+def test_plain_ddp_does_on_four_ranks_what_it_does_on_two():
+    one, two, four = make_cases(world_sizes=[1, 2, 4])
+
+    assert judged(four, [one, two]).outcome is Outcome.PASS
+    assert judged(four, [one, two], collectives=(LARGE,)).outcome is Outcome.REGRESSION
+    assert judged(four, [one]).outcome is Outcome.NO_BASELINE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"comm_hooks": [{"kind": "topk", "ratio": 0.01}]}, id="hook"),
+        pytest.param({"strategy": "fsdp"}, id="fsdp"),
+    ],
+)
+def test_what_divides_by_the_ranks_is_inconclusive_at_a_size_that_does_not_ship(changes):
+    _, two, four = make_cases(world_sizes=[1, 2, 4], **changes)
+
+    verdict = judged(four, [two])
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "no structure of 4 ranks ships, and that of 2 does not tell it" in verdict.reason
+    assert "--save-baseline" in verdict.reason
+    assert judged(four, [two], stored=make_structure()).outcome is Outcome.PASS
+    assert judged(two, [two]).outcome is Outcome.PASS
+
+
+def test_a_structure_of_other_work_is_none_of_this_case():
+    (_, other), (_, case) = make_cases(batch_sizes=[32]), make_cases(world_sizes=[1, 4])
+
+    assert judged(case, [other]).outcome is Outcome.NO_BASELINE

@@ -1,0 +1,59 @@
+"""The conditions of a measurement say only what applied to it."""
+
+from __future__ import annotations
+
+import os
+
+from ddp_perf.session.measure.environment import describe_environment
+from tests.builders import RUNTIME, make_capacity, make_gpu_machine
+
+MACHINE = make_gpu_machine("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", nvlinks=12)
+
+
+def test_a_gpu_session_names_gpus_driver_and_libraries(tmp_path):
+    environment = describe_environment(make_capacity(MACHINE), "gpu", RUNTIME, tmp_path)
+
+    assert environment.accelerator == "NVIDIA A100-SXM4-40GB"
+    assert environment.accelerator_key == "a100-sxm4-40gb"
+    assert (environment.accelerator_count, environment.interconnect) == (2, "NV12")
+    assert (environment.driver, environment.cuda) == ("570.1", "12.8")
+    assert (environment.nccl, environment.cudnn) == ("2.27.3", "90100")
+
+
+def test_a_cpu_session_on_the_same_machine_names_none_of_them(tmp_path):
+    environment = describe_environment(make_capacity(MACHINE, 8), "cpu", RUNTIME, tmp_path)
+
+    assert environment.accelerator_key.startswith("cpu-")
+    assert environment.accelerator_count == 8
+    assert environment.blas == "mkl"
+    gpu_only = ("interconnect", "driver", "cuda", "cudnn", "nccl")
+    assert {getattr(environment, name) for name in gpu_only} == {None}
+
+
+def test_variables_that_change_how_ranks_train_are_conditions(tmp_path, monkeypatch):
+    variables = {
+        "NCCL_ALGO": "Ring",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+        "TORCH_NCCL_BLOCKING_WAIT": "1",
+        "CUDA_LAUNCH_BLOCKING": "1",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "CUDA_MODULE_LOADING": "EAGER",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "CUBLASLT_WORKSPACE_SIZE": "4096",
+        "CUDNN_LOGLEVEL_DBG": "3",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+        "OMP_NUM_THREADS": "4",
+    }
+    of_torch = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
+    for name in [name for name in os.environ if name.startswith(("OMP_", "TORCH", "CU", "NCCL"))]:
+        monkeypatch.delenv(name)
+    strange = {"NCCLX": "no", "MY_NCCL_ALGO": "no", "CUDA_HOME": "no"}
+    for name, value in {**variables, **of_torch, **strange}.items():
+        monkeypatch.setenv(name, value)
+    capacity = make_capacity(MACHINE)
+
+    on_gpu = describe_environment(capacity, "gpu", RUNTIME, tmp_path).variables
+    on_cpu = describe_environment(capacity, "cpu", RUNTIME, tmp_path).variables
+    assert on_gpu == {**variables, **of_torch}
+    assert on_cpu == of_torch

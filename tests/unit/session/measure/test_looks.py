@@ -1,0 +1,151 @@
+"""More launches while undecided: who takes them, who stops, and what stands."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.measurement import Look
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.measure.looks import looks_of, more_launches, settle
+from tests.builders import (
+    make_baseline,
+    make_case_baseline,
+    make_cases,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_session,
+)
+
+ONE, TWO = make_cases(launches=5)
+LOOKS = {ONE.id: (5, 10, 20), TWO.id: (5, 10, 20)}
+
+
+def measured(launches=5):
+    """Both cases; each launch took a second."""
+    return {case.id: make_measurement(case, [0.01] * launches) for case in (ONE, TWO)}
+
+
+def open_finding(case, *, launches=5, more=2, **changes):
+    return make_finding(
+        case, Outcome.INCONCLUSIVE, launches=launches, more_launches=more, **changes
+    )
+
+
+def test_the_budget_is_divided_by_what_a_launch_took_in_the_baseline():
+    session = make_session([1.0])  # a second a step: 12 s a launch and what it costs to start
+    baseline = make_baseline({ONE.id: make_case_baseline(ONE, session)})
+
+    assert looks_of([ONE, TWO], baseline, budget_s=125) == {ONE.id: (5, 10), TWO.id: (5,)}
+    assert looks_of([ONE], baseline, budget_s=0) == {ONE.id: (5,)}
+
+
+def test_launches_that_take_long_to_start_leave_room_for_fewer():
+    """60 steps of a millisecond on GPUs, which took 4 s a launch in the baseline."""
+    session = msgspec.structs.replace(make_session([0.001]), overhead_s=4.0)
+    baseline = make_baseline({ONE.id: make_case_baseline(ONE, session)})
+
+    assert looks_of([ONE], baseline, budget_s=60) == {ONE.id: (5, 10)}
+
+
+def test_only_an_open_case_takes_more():
+    findings = [open_finding(ONE), make_finding(TWO, Outcome.PASS, launches=5)]
+
+    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {ONE.id: 5}
+
+
+def test_every_metric_has_a_say():
+    findings = [make_finding(ONE, Outcome.PASS, launches=5), open_finding(ONE, metric="tail")]
+
+    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {ONE.id: 5}
+
+
+def test_scaling_takes_the_one_rank_leg_along():
+    findings = [open_finding(TWO, metric="efficiency")]
+
+    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {TWO.id: 5, ONE.id: 5}
+
+
+def test_launches_slower_than_the_baseline_said_use_the_budget_up():
+    findings = [open_finding(ONE)]  # five launches of a second each
+
+    assert more_launches(measured(), findings, LOOKS, budget_s=10) == {ONE.id: 5}
+    assert more_launches(measured(), findings, LOOKS, budget_s=9) == {}
+
+
+def test_a_failed_case_takes_no_more():
+    broken = measured()
+    broken[ONE.id] = msgspec.structs.replace(broken[ONE.id], failures=(make_failure(ONE),))
+
+    assert more_launches(broken, [open_finding(ONE)], LOOKS, budget_s=60) == {}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS, Outcome.IMPROVEMENT])
+def test_a_first_decision_stands_whatever_more_launches_say(outcome):
+    first = make_finding(ONE, outcome, launches=5)
+
+    assert settle([first], [make_finding(ONE, Outcome.INCONCLUSIVE, launches=10)]) == [first]
+
+
+def test_an_open_verdict_is_replaced_and_stays_beside_the_new_one():
+    looks = [
+        [open_finding(ONE, launches=5)],
+        [open_finding(ONE, launches=10, metric="step_time")],
+        [make_finding(ONE, Outcome.PASS, launches=20)],
+    ]
+
+    (finding,) = settle(settle(looks[0], looks[1]), looks[2])
+
+    assert finding.verdict.outcome is Outcome.PASS
+    assert finding.earlier == tuple(
+        Look(launches=look[0].launches, verdict=look[0].verdict) for look in looks[:2]
+    )
+
+
+def test_a_verdict_on_the_same_launches_is_no_further_look():
+    first = open_finding(ONE)
+
+    assert settle([first], [open_finding(ONE)]) == [first]
+
+
+def test_structure_takes_in_every_launch():
+    first = make_finding(ONE, Outcome.PASS, launches=5, metric="structure")
+    then = make_finding(ONE, Outcome.REGRESSION, launches=10, metric="structure")
+
+    assert settle([first], [then]) == [then]
+
+
+def test_a_case_that_failed_meanwhile_keeps_what_was_found():
+    red = make_finding(ONE, Outcome.REGRESSION, launches=5)
+    other = make_finding(TWO, Outcome.PASS, launches=5)
+
+    assert settle([red, other], [msgspec.structs.replace(other)]) == [other, red]
+
+
+def test_the_one_rank_leg_goes_along_with_the_scaling_alone():
+    findings = [open_finding(TWO)]
+
+    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {TWO.id: 5}
+
+
+def test_a_case_without_a_one_rank_leg_takes_more_of_its_own():
+    alone = msgspec.structs.replace(TWO, single=None)
+    measurements = {TWO.id: make_measurement(alone, [0.01] * 5)}
+    findings = [open_finding(TWO, metric="efficiency")]
+
+    assert more_launches(measurements, findings, LOOKS, budget_s=60) == {TWO.id: 5}
+
+
+def test_of_several_open_metrics_the_one_that_needs_most_decides():
+    """Of ten launches here, the step time is to be looked at again after twenty."""
+    measurements = {**measured(), TWO.id: make_measurement(TWO, [0.01] * 10)}
+    findings = [
+        open_finding(ONE),
+        open_finding(TWO, metric="efficiency", launches=10),
+        open_finding(ONE, metric="tail"),
+    ]
+
+    more = more_launches(measurements, findings, LOOKS, budget_s=600)
+
+    assert more == {TWO.id: 10, ONE.id: 10}

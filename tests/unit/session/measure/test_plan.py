@@ -1,0 +1,113 @@
+"""Launches are interleaved, and their time is told before the first."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.injection import parse_injection
+from ddp_perf.session.measure.plan import estimate_s, interleave, launch_s
+from tests.builders import make_baseline, make_case, make_case_baseline, make_cases, make_session
+
+
+def plan_of(cases, *args, **options):
+    """Each case as often as its schedule says."""
+    return interleave([(case, case.schedule.launches) for case in cases], *args, **options)
+
+
+def case_with(launches, case_id):
+    case = make_case(id=case_id)
+    schedule = msgspec.structs.replace(case.schedule, launches=launches)
+    return msgspec.structs.replace(case, schedule=schedule)
+
+
+def test_cases_take_turns():
+    plan = plan_of([case_with(2, "a"), case_with(3, "b"), case_with(2, "c")], [])
+
+    order = [(request.case.id, request.round) for request in plan]
+    assert order == [("a", 0), ("b", 0), ("c", 0), ("a", 1), ("b", 1), ("c", 1), ("b", 2)]
+
+
+def test_later_rounds_follow_the_first():
+    plan = interleave([(case_with(5, "a"), 1), (case_with(5, "b"), 2)], [], start=5)
+
+    assert [(request.case.id, request.round) for request in plan] == [("a", 5), ("b", 5), ("b", 6)]
+
+
+def test_every_launch_knows_where_to_import_from():
+    plan = plan_of([case_with(2, "a")], ["here"])
+
+    assert [request.import_paths for request in plan] == [("here",), ("here",)]
+
+
+def test_a_case_gets_the_injections_that_it_can_have():
+    injections = [parse_injection(text) for text in ("straggler:1:5ms", "data:5ms")]
+
+    plan = plan_of(make_cases(launches=1), [], injections)
+
+    assert [[injection.text for injection in request.injections] for request in plan] == [
+        ["data:5ms"],
+        ["straggler:1:5ms", "data:5ms"],
+    ]
+
+
+def test_without_cases_there_is_no_plan():
+    assert plan_of([], []) == []
+
+
+def test_the_estimate_grows_with_steps_and_launches():
+    def estimate(launches, steps):
+        case = case_with(launches, "a")
+        schedule = msgspec.structs.replace(case.schedule, steps=steps)
+        case = msgspec.structs.replace(case, schedule=schedule)
+        stored = make_case_baseline(case, make_session([1.0, 2.0, 99.0]))
+        return estimate_s(plan_of([case], []), make_baseline({"a": stored}))
+
+    assert estimate(1, 20) - estimate(1, 10) == pytest.approx(10 * 2.0)  # the median step
+    assert estimate(3, 10) == pytest.approx(3 * estimate(1, 10))
+
+
+def seconds_of_a_launch(tier, *overheads, steps=10):
+    """What is planned for a case of 10 ms a step, of sessions with these overheads."""
+    case = make_case(id="a", tier=tier)
+    schedule = msgspec.structs.replace(case.schedule, steps=steps)
+    case = msgspec.structs.replace(case, schedule=schedule)
+    sessions = [
+        msgspec.structs.replace(make_session([0.01]), overhead_s=overhead) for overhead in overheads
+    ]
+    return launch_s(case, make_baseline({"a": make_case_baseline(case, *sessions)}))
+
+
+@pytest.mark.parametrize("tier", ["cpu", "gpu"])
+def test_a_launch_takes_its_steps_and_what_launches_took_beyond_them(tier):
+    assert seconds_of_a_launch(tier, 8.0, 7.0, 90.0) == pytest.approx(8.0 + 0.1)
+    assert seconds_of_a_launch(tier, None, 7.0) == pytest.approx(7.0 + 0.1)
+    assert seconds_of_a_launch(tier, 7.0, steps=100) == pytest.approx(7.0 + 1.0)
+
+
+def test_a_launch_on_gpus_that_nobody_timed_is_planned_as_longer_with_its_extra_warm_ups():
+    assert seconds_of_a_launch("cpu", None) == pytest.approx(0.3 + 0.1)
+    assert seconds_of_a_launch("gpu", None) == pytest.approx(5.0 + 0.3 + 0.1)
+
+
+def test_one_unknown_case_leaves_the_time_unknown():
+    known, unknown = case_with(1, "a"), case_with(1, "b")
+    baseline = make_baseline({"a": make_case_baseline(known)})
+
+    assert estimate_s(plan_of([known, unknown], []), baseline) is None
+
+
+def test_flight_records_of_a_hang_go_under_the_root_by_case(tmp_path):
+    one, two = plan_of([case_with(1, "a"), case_with(1, "b")], [], root=tmp_path)
+    (nowhere,) = plan_of([case_with(1, "a")], [])
+
+    assert one.records != two.records
+    assert one.records.startswith(str(tmp_path))
+    assert nowhere.records is None
+
+
+def test_a_case_stored_without_a_session_has_no_estimate():
+    case = case_with(1, "a")
+    published = msgspec.structs.replace(make_case_baseline(case), sessions=())
+
+    assert estimate_s(plan_of([case], []), make_baseline({"a": published})) is None

@@ -1,0 +1,102 @@
+"""Profiled launches are launches of their own; one that fails costs nothing but its profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.report.terminal.profiles import profiles_text
+from ddp_perf.session.measure.artifacts import profile_directory
+from ddp_perf.session.measure.profiling import profile_cases
+from tests.builders import (
+    FakeLauncher,
+    NotedProgress,
+    make_case,
+    make_cases,
+    make_failure,
+    make_launch,
+    make_result,
+)
+from tests.unit.traces.kineto import file, gloo, operator, step
+
+ONE, TWO = make_cases()
+
+
+def traced(request: LaunchRequest):
+    """What two ranks would leave: the second comes 30 µs later to the collective."""
+    for rank in range(request.case.world_size):
+        events = [step(1, 0, 100), operator("aten::mm", 0, 40), gloo(20 + 30 * rank, 60)]
+        path = Path(request.profiling.directory) / f"rank{rank}.json.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file(*events[: request.case.world_size + 1], rank=rank))
+    return make_launch(request.case, request.round)
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """``profile(cases, answer)``: the profiles, and what the launcher was asked."""
+
+    def run(cases, answer):
+        launcher = FakeLauncher(answer)
+        profiles = profile_cases(
+            cases,
+            3,
+            root=tmp_path,
+            import_paths=(),
+            injections=(),
+            launcher=launcher,
+            progress=NotedProgress(),
+        )
+        return profiles, launcher.asked
+
+    return run
+
+
+def test_every_case_is_launched_once_more_and_its_traces_analysed(profile, tmp_path):
+    profiles, asked = profile([ONE, TWO], traced)
+
+    assert [case_id for case_id, _ in asked] == [ONE.id, TWO.id]
+    assert profiles[ONE.id].analysis.comparison is None
+    assert profiles[TWO.id].analysis.comparison.slowest == 1
+    assert (profile_directory(tmp_path, TWO) / "merged.json.gz").is_file()
+
+
+def test_a_failed_launch_says_so_and_the_next_case_is_profiled(profile):
+    def answer(request):
+        return make_failure(request.case) if request.case == ONE else traced(request)
+
+    profiles, _ = profile([ONE, TWO], answer)
+
+    assert profiles[ONE.id].analysis is None
+    assert profiles[ONE.id].problem.startswith(ONE.id)
+    assert profiles[TWO.id].problem is None
+
+
+def test_a_rank_that_left_no_trace_is_named(profile):
+    profiles, _ = profile([TWO], lambda request: make_launch(request.case, request.round))
+
+    assert "rank0.json.gz: cannot be read" in profiles[TWO.id].problem
+
+
+def test_the_summary_says_what_there_is_of_each_in_eighty_columns(profile):
+    def answer(request):
+        return make_failure(request.case) if request.case == ONE else traced(request)
+
+    text = profiles_text(make_result([], profiles=profile([ONE, TWO], answer)[0]), 80)
+
+    assert max(len(line) for line in text.splitlines() if "/" not in line) <= 80
+    assert "0.100     0.050   0.0%  aten::mm" in text
+    assert "all_reduce 1,360 B" in text
+    assert f"no profile of {ONE.id}: " in text
+    assert "slowest rank: 1, the last into 1 of 1" in " ".join(text.split())
+
+
+def test_ids_make_directories_whatever_is_in_them(tmp_path):
+    case = make_case(id="mlp-ddp-NCCL_DEBUG_FILE=/tmp/x y-ws2")
+
+    directory = profile_directory(tmp_path, case)
+
+    assert directory.parent == tmp_path / "artifacts" / "profile" / case.suite
+    assert directory.name == "mlp-ddp-NCCL_DEBUG_FILE=_tmp_x_y-ws2"

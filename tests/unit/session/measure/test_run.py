@@ -1,0 +1,118 @@
+"""A plan is carried out to its end, whatever a case does on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.session.measure.plan import interleave
+from ddp_perf.session.measure.run import run_plan
+from tests.builders import (
+    FakeLauncher,
+    NotedProgress,
+    make_case,
+    make_failure,
+    make_launch,
+    make_measurement,
+    make_result,
+)
+
+A, B, C = (make_case(id=name) for name in "abc")  # three launches each
+
+
+class Run:
+    """run_plan with everything it told noted."""
+
+    def __init__(self, cases, answer=None):
+        self.plan = interleave([(case, case.schedule.launches) for case in cases], [])
+        self.before = make_result([make_measurement(case, []) for case in cases]).measurements
+        self.launcher = FakeLauncher(answer)
+        self.progress = NotedProgress()
+        self.rounds = []
+
+    def __call__(self):
+        return run_plan(
+            self.plan,
+            self.launcher,
+            measured=self.before,
+            progress=self.progress,
+            on_round=self._note_round,
+        )
+
+    def _note_round(self, measured):
+        self.rounds.append({name: len(m.launches) for name, m in measured.items()})
+
+
+def failing(case_id, round_):
+    def answer(request):
+        if (request.case.id, request.round) == (case_id, round_):
+            return make_failure(request.case, request.round)
+        return make_launch(request.case, request.round)
+
+    return answer
+
+
+def test_launches_are_collected_by_case_in_order():
+    measured = Run([A, B])()
+
+    assert list(measured) == ["a", "b"]
+    assert [launch.round for launch in measured["a"].launches] == [0, 1, 2]
+    assert measured["a"].failures == measured["b"].failures == ()
+
+
+def test_a_failed_case_is_not_launched_again_and_the_others_go_on():
+    run = Run([A, B, C], failing("b", 1))
+
+    measured = run()
+
+    assert [case_id for case_id, _ in run.launcher.asked] == list("abcabcac")
+    assert len(measured["b"].launches) == len(measured["b"].failures) == 1
+    assert len(measured["c"].launches) == 3
+
+
+def test_a_case_that_never_works_does_not_stop_the_others():
+    measured = Run([A, B], failing("a", 0))()
+
+    assert measured["a"].launches == ()
+    assert len(measured["b"].launches) == 3
+
+
+def test_after_every_round_there_is_something_to_keep():
+    run = Run([A, B], failing("b", 1))
+
+    run()
+
+    assert run.rounds == [{"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 3, "b": 1}]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError], ids=lambda error: error.__name__)
+def test_an_interrupted_run_hands_over_what_it_has(error):
+    def answer(request):
+        if (request.case.id, request.round) == ("b", 1):
+            raise error
+        return make_launch(request.case, request.round)
+
+    run = Run([A, B], answer)
+
+    with pytest.raises(error):
+        run()
+
+    assert run.rounds[-1] == {"a": 2, "b": 1}
+
+
+def test_time_left_is_told_once_every_waiting_case_was_launched():
+    run = Run([A, B])  # each launch takes 1 s
+
+    run()
+
+    assert run.progress.left_s == [None, 4, 3, 2, 1, 0]
+
+
+def test_further_rounds_are_added_to_what_there_is():
+    run = Run([A, B])
+    run.before = run()
+    run.plan = interleave([(B, 2)], [], start=3)
+
+    measured = run()
+
+    assert [launch.round for launch in measured["b"].launches] == [0, 1, 2, 3, 4]
+    assert measured["a"] == run.before["a"]

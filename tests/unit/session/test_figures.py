@@ -1,0 +1,50 @@
+"""The figures of a case: medians over its launches, and scaling where it can be told."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.launch import Unit
+from ddp_perf.session.figures import case_figures
+from tests.builders import make_cases, make_measurement, make_result
+
+ONE, TWO = make_cases()
+
+
+def test_figures_are_medians_over_the_launches():
+    result = make_result([make_measurement(ONE, [0.01, 0.02, 0.5])])
+
+    figures = case_figures(result, ONE.id)
+
+    assert figures.step_s == figures.p95_step_s == 0.02
+    assert figures.throughput == pytest.approx(64 / 0.02)
+    assert figures.scaling is None
+
+
+def test_throughput_counts_what_the_workload_counts():
+    unit = Unit(name="tokens", per_sample=512)
+    figures = case_figures(make_result([make_measurement(ONE, [0.01], unit=unit)]), ONE.id)
+
+    assert figures.unit == "tokens"
+    assert figures.throughput == pytest.approx(512 * 64 / 0.01)
+
+
+def test_two_ranks_are_compared_with_one():
+    result = make_result([make_measurement(ONE, [0.01] * 3), make_measurement(TWO, [0.0125] * 3)])
+
+    scaling = case_figures(result, TWO.id).scaling
+
+    assert scaling.speedup == pytest.approx(1.6)
+    assert scaling.efficiency == pytest.approx(0.8)
+    assert scaling.exposed_s == pytest.approx(0.0025)
+
+
+@pytest.mark.parametrize("others", [[], [make_measurement(ONE, [])]], ids=["absent", "failed"])
+def test_without_a_one_rank_leg_there_is_no_scaling(others):
+    result = make_result([*others, make_measurement(TWO, [0.01])])
+
+    assert case_figures(result, TWO.id).scaling is None
+
+
+def test_without_a_launch_there_are_no_figures():
+    assert case_figures(make_result([make_measurement(ONE, [])]), ONE.id) is None

@@ -1,0 +1,133 @@
+"""The results file holds everything, can be read back, and is never half written."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import msgspec
+import pytest
+
+from ddp_perf.core.explanation import Explanation, TermChange
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.errors import ResultsError
+from ddp_perf.session.results_file import ResultsFile, read_results, results_schema, write_results
+from tests.builders import make_case, make_failure, make_finding, make_measurement, make_result
+
+
+@pytest.fixture
+def result():
+    case = make_case()
+    measurement = msgspec.structs.replace(
+        make_measurement(case, [0.01, 0.011]),
+        failures=(make_failure(case, stacks={"rank 0": "x"}),),
+    )
+    finding = make_finding(case, Outcome.REGRESSION, ratio=1.1, interval=(1.05, 1.15))
+    return make_result([measurement], findings=(finding,), saved={case.id: "stored"})
+
+
+def test_everything_written_is_read_back(tmp_path, result):
+    path = tmp_path / "results.json"
+
+    write_results(path, [result], complete=True)
+
+    assert read_results(path) == ResultsFile(schema_version=1, complete=True, suites=(result,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        pytest.param('"schema_version":1', '"version":1', "schema_version: missing", id="none"),
+        pytest.param('"schema_version":1', '"schema_version":"1"', "is '1', this", id="text"),
+        pytest.param('"suites":[', '"suits":[', "missing required field `suites`", id="field"),
+        pytest.param('"complete":true', '"complete":1', "complete: Expected `bool`", id="type"),
+        pytest.param(
+            '"control_s":0.002,', '"control_s":-1,', "[0].control_s: -1.0 is no", id="negative"
+        ),
+        pytest.param(
+            '"control_s":0.002,', '"control_s":1e999,', "[0].control_s: Expected", id="infinite"
+        ),
+        pytest.param('"control_s":[0.002', '"control_s":[NaN', "ranks[0].control_s[0]: ", id="NaN"),
+        pytest.param('{"step_time":0.01,', "{", "[0].values.step_time: missing", id="no metric"),
+        pytest.param('"date":"2026-01-02', '"date":"on 2026', "[0].date: is 'on 2026", id="date"),
+        pytest.param('"step_s":[0.01,', '"step_s":[0.0,', "ranks: lack a step", id="no time"),
+        pytest.param('"world_size":2', '"world_size":3', "launches[0].ranks: are 2,", id="ranks"),
+        pytest.param('"case":{"id":"mlp', '"case":{"id":"x', ".case.id: is 'x-", id="id"),
+    ],
+)
+def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
+    tmp_path, result, old, new, said
+):
+    path = tmp_path / "results.json"
+    write_results(path, [result], complete=True)
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+    with pytest.raises(ResultsError) as caught:
+        read_results(path)
+
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert said in message
+    assert "pytest --ddp-json" in message
+    assert "\n" not in message
+
+
+def test_an_explanation_is_read_back(tmp_path, result):
+    term = TermChange(name="forward", before_s=0.1, after_s=0.2, uncertainty_s=0.01)
+    (case_id,) = result.measurements
+    why = Explanation(case_id=case_id, step_change_s=0.1, causes=(), terms=(term,), launches=5)
+    explained = msgspec.structs.replace(result, explanations={case_id: why})
+    path = tmp_path / "results.json"
+
+    write_results(path, [explained], complete=True)
+
+    assert read_results(path).suites == (explained,)
+
+
+def test_a_launch_without_its_summary_is_refused(tmp_path, result):
+    path = tmp_path / "results.json"
+    write_results(path, [msgspec.structs.replace(result, summaries={})], complete=True)
+
+    with pytest.raises(ResultsError, match="are 0, of 2 launches"):
+        read_results(path)
+
+
+def test_a_session_without_results_is_a_file_too(tmp_path):
+    path = tmp_path / "results.json"
+
+    write_results(path, [], complete=True)
+
+    assert msgspec.json.decode(path.read_bytes()) == {
+        "schema_version": 1,
+        "complete": True,
+        "suites": [],
+    }
+
+
+def test_a_full_disk_leaves_the_last_results(tmp_path, result, monkeypatch):
+    path = tmp_path / "results.json"
+    write_results(path, [], complete=False)
+    before = path.read_bytes()
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_results(path, [result], complete=True)
+
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_schema_describes_the_file_as_written(tmp_path, result):
+    path = tmp_path / "results.json"
+    write_results(path, [result], complete=True)
+    written = msgspec.json.decode(path.read_bytes())
+
+    schema = results_schema()["$defs"]
+
+    assert schema["ResultsFile"]["properties"].keys() == written.keys()
+    assert schema["SuiteResult"]["properties"].keys() == written["suites"][0].keys()

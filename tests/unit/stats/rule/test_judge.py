@@ -1,0 +1,229 @@
+"""The rule as a whole: each outcome, on machines of known spread."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.stats.rule.judge import confirm, judge_launches
+from tests.unit.stats.rule.machine import scaled, sessions
+
+RULE = {"tolerance": 0.02, "alpha": 0.001}
+
+
+def outcomes(slow_down, *, trials=60, nights=8, prior=None, **machine):
+    found = []
+    for seed in range(trials):
+        *baseline, current = sessions(nights + 1, seed=seed, **machine)
+        current = scaled(current, slow_down)
+        found.append(judge_launches(current, baseline, prior=prior, **RULE).outcome)
+    return found
+
+
+def test_unchanged_code_passes_on_a_quiet_machine():
+    found = outcomes(1.0)
+    assert found.count(Outcome.PASS) >= 57
+    assert Outcome.REGRESSION not in found
+
+
+@pytest.mark.parametrize(("slow_down", "least"), [(1.03, 39), (1.05, 58), (1.10, 60)])
+def test_slow_downs_are_found(slow_down, least):
+    assert outcomes(slow_down).count(Outcome.REGRESSION) >= least
+
+
+def test_slow_down_never_passes():
+    for machine in ({}, {"night": 0.03}, {"launch": 0.04}, {"slow_share": 0.3}):
+        assert Outcome.PASS not in outcomes(1.10, **machine)
+
+
+def test_false_alarms_are_rare_on_a_noisy_machine():
+    assert outcomes(1.0, trials=300, night=0.02, launch=0.02).count(Outcome.REGRESSION) <= 2
+
+
+def test_slow_down_is_found_behind_a_slow_mode():
+    found = outcomes(1.2, trials=100, slow_share=0.3)
+    assert found.count(Outcome.REGRESSION) >= 92
+    assert outcomes(1.0, trials=100, slow_share=0.3).count(Outcome.REGRESSION) <= 1
+
+
+def test_agrees_with_the_textbook_t_test_where_the_tolerance_is_small():
+    """One launch a night: a two-sample t test of one night against eight."""
+    *baseline, current = sessions(9, seed=3, launches=1, night=0.01)
+    verdict = judge_launches(current, baseline, tolerance=1e-9, alpha=0.001)
+    nights = np.log([session[0][0] for session in baseline])
+    error = nights.std(ddof=1) * math.sqrt(1 + 1 / 8)
+    margin = stats.t.isf(0.005, 7) * error
+    difference = math.log(current[0][0]) - nights.mean()
+    # Correlated nights widen the error; these are seeded to show none.
+    assert verdict.ratio == pytest.approx(math.exp(difference))
+    assert verdict.interval == pytest.approx(
+        (math.exp(difference - margin), math.exp(difference + margin)), rel=1e-6
+    )
+
+
+def test_a_launch_of_many_values_counts_as_its_median():
+    *baseline, current = sessions(9, seed=1, values=51, value=0.02)
+    medians = [[[float(np.median(launch))] for launch in session] for session in baseline]
+    assert judge_launches(current, medians, **RULE) == judge_launches(current, baseline, **RULE)
+
+
+def test_spikes_within_launches_move_nothing():
+    *baseline, current = sessions(9, seed=1, values=51, value=0.01)
+    spiky = [[*launch[:-2], 100.0, 100.0] for launch in current]
+    plain, spiked = (judge_launches(each, baseline, **RULE) for each in (current, spiky))
+    assert spiked.outcome is plain.outcome is Outcome.PASS
+    assert spiked.ratio == pytest.approx(plain.ratio, abs=0.002)
+
+
+def test_minimum_detectable_is_found_nine_times_in_ten():
+    found = 0
+    for seed in range(200):
+        *baseline, current = sessions(13, seed=seed)
+        plain = judge_launches(current, baseline, **RULE)
+        slower = scaled(current, (1 + plain.minimum_detectable) / plain.ratio)
+        # At its own ratio removed, a shift by the minimum detectable must be significant ...
+        assert judge_launches(slower, baseline, **RULE).outcome is Outcome.REGRESSION
+        # ... and on top of the night's own luck nine times in ten.
+        slower = scaled(current, 1 + plain.minimum_detectable)
+        found += judge_launches(slower, baseline, **RULE).outcome is Outcome.REGRESSION
+    assert 170 <= found <= 195
+
+
+def test_frozen_reference_finds_slow_drift_that_the_whole_baseline_takes_in():
+    drift = [1.002**night for night in range(40)]
+    nights = sessions(40, seed=5)
+    *baseline, current = [scaled(night, by) for night, by in zip(nights, drift, strict=True)]
+    assert judge_launches(current, baseline, reference=5, **RULE).outcome is Outcome.REGRESSION
+    assert judge_launches(current, baseline, **RULE).outcome is not Outcome.REGRESSION
+
+
+def test_prior_finds_with_three_nights_what_they_alone_cannot():
+    prior = NightPrior(sd=0.005, degrees_of_freedom=20)
+    assert outcomes(1.05, nights=3).count(Outcome.REGRESSION) <= 20
+    assert outcomes(1.05, nights=3, prior=prior).count(Outcome.REGRESSION) >= 57
+    assert Outcome.REGRESSION not in outcomes(1.0, nights=3, prior=prior)
+
+
+def test_prior_that_the_nights_contradict_is_set_aside():
+    prior = NightPrior(sd=0.002, degrees_of_freedom=math.inf)
+    *baseline, current = sessions(9, seed=2, night=0.02)
+    assert judge_launches(current, baseline, prior=prior, **RULE) == judge_launches(
+        current, baseline, **RULE
+    )
+
+
+def test_control_takes_the_machine_off():
+    moves = [1.0, 0.95, 1.06, 0.98, 1.03, 1.01, 0.94, 1.05, 1.06]
+    nights = sessions(9, seed=8)
+    *baseline, current = [scaled(night, by) for night, by in zip(nights, moves, strict=True)]
+    *baseline_control, control = [[[by], [by * 1.001]] for by in moves]
+    blind = judge_launches(current, baseline, **RULE)
+    seeing = judge_launches(
+        current, baseline, control=control, baseline_control=baseline_control, **RULE
+    )
+    assert blind.outcome is Outcome.INCONCLUSIVE
+    assert seeing.outcome is Outcome.PASS
+    assert "was taken off" in seeing.reason
+
+
+def test_noisy_control_is_left_out():
+    *baseline, current = sessions(9, seed=8)
+    *baseline_control, control = sessions(9, seed=9, night=0.05, launch=0.05)
+    plain = judge_launches(current, baseline, **RULE)
+    verdict = judge_launches(
+        current, baseline, control=control, baseline_control=baseline_control, **RULE
+    )
+    assert verdict.outcome is plain.outcome
+    assert verdict.ratio == pytest.approx(plain.ratio, abs=0.003)
+    assert "left out" in verdict.reason
+
+
+def test_machine_that_moved_as_never_before_is_invalid():
+    nights = sessions(9, seed=8)
+    *baseline, current = nights
+    *baseline_control, control = sessions(9, seed=9, night=0.001, launch=0.001)
+    verdict = judge_launches(
+        scaled(current, 1.1),
+        baseline,
+        control=scaled(control, 1.1),
+        baseline_control=baseline_control,
+        **RULE,
+    )
+    assert verdict.outcome is Outcome.INVALID
+    assert "machine itself moved" in verdict.reason
+
+
+def test_growing_share_of_slow_launches_is_a_regression():
+    *baseline, current = sessions(9, seed=4)
+    current = [*current[:1], *scaled(current[1:], 1.5)]
+    verdict = judge_launches(current, baseline, **RULE)
+    assert verdict.outcome is Outcome.REGRESSION
+    assert "slow mode" in verdict.reason
+    assert verdict.ratio == pytest.approx(1.5**0.8, rel=0.02)
+
+
+def test_one_slow_launch_more_does_not_pass_unremarked():
+    *baseline, current = sessions(9, seed=4)
+    current = [*current[:3], *scaled(current[3:], 1.5)]
+    verdict = judge_launches(current, baseline, **RULE)
+    assert verdict.outcome in (Outcome.SUSPECT, Outcome.INCONCLUSIVE)
+    assert "2 of 5 launches were in a slow mode" in verdict.reason
+
+
+def test_one_launch_below_all_others_never_passes_a_slow_down():
+    *baseline, current = sessions(9, seed=4)
+    current = [*scaled(current[:1], 0.7), *scaled(current[1:], 1.1)]
+    assert judge_launches(current, baseline, **RULE).outcome not in (
+        Outcome.PASS,
+        Outcome.IMPROVEMENT,
+    )
+
+
+def test_every_launch_in_the_known_slow_mode_is_not_yet_a_regression():
+    """Three launches, 30 % of them slow: all are, in one night of 37."""
+    *baseline, current = sessions(9, seed=6, launches=3, slow_share=0.3)
+    current = scaled(sessions(1, seed=60, launches=3)[0], 1.4)
+    verdict = judge_launches(current, baseline, **RULE)
+    assert verdict.outcome in (Outcome.SUSPECT, Outcome.INCONCLUSIVE)
+    between = scaled(sessions(1, seed=60, launches=3)[0], 1.2)
+    assert judge_launches(between, baseline, **RULE).outcome is Outcome.REGRESSION
+
+
+@pytest.mark.parametrize(
+    ("nights", "machine", "advice"),
+    [
+        (8, {"seed": 6, "launch": 0.04, "night": 0.0}, "more launches would decide it"),
+        (3, {"seed": 12, "night": 0.008}, "more baseline night"),
+        (8, {"seed": 13, "night": 0.06}, "raise it"),
+    ],
+)
+def test_undecided_says_what_would_decide(nights, machine, advice):
+    *baseline, current = sessions(nights + 1, **machine)
+    verdict = judge_launches(current, baseline, **RULE)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert advice in verdict.reason
+
+
+class TestConfirm:
+    SUSPECT = Verdict(outcome=Outcome.SUSPECT, reason="+2.4 %", ratio=1.024)
+
+    @pytest.mark.parametrize("previous", [Outcome.SUSPECT, Outcome.REGRESSION])
+    def test_suspect_after_a_night_that_was_so_too_is_a_regression(self, previous):
+        verdict = confirm(self.SUSPECT, previous)
+        assert verdict.outcome is Outcome.REGRESSION
+        assert verdict.ratio == 1.024
+        assert "second session in a row" in verdict.reason
+
+    @pytest.mark.parametrize(
+        "previous",
+        [None, *(o for o in Outcome if o not in {Outcome.SUSPECT, Outcome.REGRESSION})],
+    )
+    def test_anything_else_before_leaves_it_suspect(self, previous):
+        assert confirm(self.SUSPECT, previous) is self.SUSPECT
+
+    @pytest.mark.parametrize("outcome", sorted([o for o in Outcome if o not in {Outcome.SUSPECT}]))
+    def test_only_a_suspect_is_confirmed(self, outcome):
+        verdict = Verdict(outcome=outcome, reason="")
+        assert confirm(verdict, Outcome.SUSPECT) is verdict

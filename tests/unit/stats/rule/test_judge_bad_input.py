@@ -1,0 +1,156 @@
+"""Input that no good measurement gives: a defined outcome and reason, never PASS by accident."""
+
+import math
+
+import pytest
+
+from ddp_perf.core.verdict import NightPrior, Outcome
+from ddp_perf.stats.rule.judge import judge_launches
+from tests.unit.stats.rule.machine import scaled, sessions
+
+RULE = {"tolerance": 0.02, "alpha": 0.001}
+*BASELINE, CURRENT = sessions(9, seed=1, values=3, value=0.01)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -1.0])
+def test_values_must_be_finite_and_positive(value):
+    bad = [[1.0, value, 1.0], *CURRENT[1:]]
+    verdict = judge_launches(bad, BASELINE, **RULE)
+    assert verdict.outcome is Outcome.INVALID
+    assert f"launch 1 of this session holds {value}" in verdict.reason
+    assert verdict.ratio is None
+    verdict = judge_launches(CURRENT, [*BASELINE[:2], bad], **RULE)
+    assert verdict.outcome is Outcome.INVALID
+    assert "launch 1 of baseline session 3" in verdict.reason
+    verdict = judge_launches(CURRENT, BASELINE, control=bad, baseline_control=[CURRENT] * 8, **RULE)
+    assert verdict.outcome is Outcome.INVALID
+    assert "the control" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("current", "baseline", "reason"),
+    [
+        ([], BASELINE, "this session has no launch"),
+        ([[1.0], []], BASELINE, "launch 2 of this session has no value"),
+        (CURRENT, [BASELINE[0], []], "baseline session 2 has no launch"),
+        (CURRENT, [[[]]], "launch 1 of baseline session 1 has no value"),
+    ],
+)
+def test_empty_launches_are_invalid(current, baseline, reason):
+    verdict = judge_launches(current, baseline, **RULE)
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.reason == reason
+
+
+def test_no_session_is_no_baseline():
+    assert judge_launches(CURRENT, [], **RULE).outcome is Outcome.NO_BASELINE
+
+
+def test_one_night_never_passes_and_says_why():
+    for session in (BASELINE[0], [[1.0]] * 5):
+        verdict = judge_launches(session, [session], **RULE)
+        assert verdict.outcome is Outcome.INCONCLUSIVE
+        assert "too few nights to know how they differ" in verdict.reason
+        assert "3 % is assumed" in verdict.reason
+
+
+def test_one_night_still_finds_a_disaster():
+    assert judge_launches(scaled(CURRENT, 2), BASELINE[:1], **RULE).outcome is Outcome.REGRESSION
+
+
+def test_one_launch_is_judged_with_the_launch_noise_of_the_baseline():
+    one, five = (judge_launches(CURRENT[:k], BASELINE, **RULE) for k in (1, 5))
+    assert one.minimum_detectable > five.minimum_detectable
+    assert judge_launches(scaled(CURRENT[:1], 1.3), BASELINE, **RULE).outcome is Outcome.REGRESSION
+
+
+def test_one_launch_against_one_launch_is_undecided():
+    verdict = judge_launches([[1.0]], [[[1.0]]], **RULE)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_unequal_counts_are_judged():
+    baseline = [session[: 1 + number % 5] for number, session in enumerate(BASELINE)]
+    assert judge_launches(CURRENT[:3], baseline, **RULE).outcome is Outcome.PASS
+    assert judge_launches(scaled(CURRENT[:3], 1.2), baseline, **RULE).outcome is Outcome.REGRESSION
+
+
+def test_no_spread_at_all_compares_exactly():
+    """As of a count of bytes: seen the same in every launch of eight nights."""
+    same = [[1.0]] * 5
+    verdict = judge_launches(same, [same] * 8, **RULE)
+    assert (verdict.outcome, verdict.ratio, verdict.interval) == (Outcome.PASS, 1.0, (1.0, 1.0))
+    assert judge_launches(scaled(same, 1.01), [same] * 8, **RULE).outcome is Outcome.PASS
+    assert judge_launches(scaled(same, 1.03), [same] * 8, **RULE).outcome is Outcome.REGRESSION
+    assert judge_launches(scaled(same, 0.97), [same] * 8, **RULE).outcome is Outcome.IMPROVEMENT
+
+
+def test_nights_without_spread_and_launches_with():
+    same = [[1.0]] * 5
+    noisy = [[0.9], [1.1], [1.0], [1.05], [0.95]]
+    verdict = judge_launches(noisy, [same] * 8, **RULE)
+    assert verdict.outcome is not Outcome.REGRESSION
+    assert verdict.interval[1] > verdict.ratio
+
+
+@pytest.mark.parametrize("nights", [1, 3, 8])
+def test_prior_without_degrees_of_freedom_says_nothing(nights):
+    prior = NightPrior(sd=0.001, degrees_of_freedom=0)
+    assert judge_launches(CURRENT, BASELINE[:nights], prior=prior, **RULE) == judge_launches(
+        CURRENT, BASELINE[:nights], **RULE
+    )
+
+
+@pytest.mark.parametrize("nights", [1, 3, 8])
+def test_prior_of_infinite_degrees_of_freedom_is_the_truth(nights):
+    prior = NightPrior(sd=0.005, degrees_of_freedom=math.inf)
+    verdict = judge_launches(CURRENT, BASELINE[:nights], prior=prior, **RULE)
+    assert verdict.outcome is Outcome.PASS
+    slower = judge_launches(scaled(CURRENT, 1.06), BASELINE[:nights], prior=prior, **RULE)
+    assert slower.outcome is Outcome.REGRESSION
+
+
+def test_prior_of_no_spread_that_knows_everything():
+    prior = NightPrior(sd=0.0, degrees_of_freedom=math.inf)
+    verdict = judge_launches(scaled(CURRENT, 1.2), BASELINE, prior=prior, **RULE)
+    assert verdict.outcome is Outcome.REGRESSION
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"tolerance": 0.0},
+        {"tolerance": -0.1},
+        {"tolerance": 1.0},
+        {"tolerance": math.nan},
+        {"alpha": 0.0},
+        {"alpha": 0.5},
+        {"alpha": math.nan},
+        {"reference": 0},
+        {"prior": NightPrior(sd=-1.0, degrees_of_freedom=1)},
+        {"prior": NightPrior(sd=math.nan, degrees_of_freedom=1)},
+        {"prior": NightPrior(sd=0.01, degrees_of_freedom=-1)},
+        {"prior": NightPrior(sd=0.01, degrees_of_freedom=math.nan)},
+        {"control": CURRENT, "baseline_control": [CURRENT]},
+    ],
+)
+def test_options_out_of_range_are_errors(option):
+    with pytest.raises(ValueError, match=r"must|holds"):
+        judge_launches(CURRENT, BASELINE, **{**RULE, **option})
+
+
+def test_reference_beyond_the_baseline_is_the_baseline():
+    assert judge_launches(CURRENT, BASELINE, reference=99, **RULE) == judge_launches(
+        CURRENT, BASELINE, **RULE
+    )
+
+
+@pytest.mark.parametrize(
+    ("control", "baseline_control"),
+    [(CURRENT, None), (None, BASELINE), (CURRENT, [[], *BASELINE[1:]]), ([], BASELINE)],
+)
+def test_incomplete_control_is_not_used(control, baseline_control):
+    plain = judge_launches(CURRENT, BASELINE, **RULE)
+    assert plain == judge_launches(
+        CURRENT, BASELINE, control=control, baseline_control=baseline_control, **RULE
+    )

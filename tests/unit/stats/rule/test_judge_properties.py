@@ -1,0 +1,81 @@
+"""What must hold on every machine, whatever its noise."""
+
+import copy
+import math
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.rule.judge import judge_launches
+from tests.strategies import FACTORS, SLOWER, comparisons
+from tests.unit.stats.rule.machine import scaled
+
+GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
+few = settings(max_examples=60)
+
+
+@few
+@given(comparisons(), FACTORS)
+def test_scaling_all_values_changes_nothing(arguments, factor):
+    verdict = judge_launches(**arguments)
+    arguments["current"] = scaled(arguments["current"], factor)
+    arguments["baseline"] = [scaled(session, factor) for session in arguments["baseline"]]
+    again = judge_launches(**arguments)
+    assert again.outcome is verdict.outcome
+    assert math.isclose(again.ratio, verdict.ratio, rel_tol=1e-9)
+
+
+@few
+@given(comparisons(), st.randoms(use_true_random=False))
+def test_order_of_launches_and_values_changes_nothing(arguments, random):
+    verdict = judge_launches(**arguments)
+    shuffled = copy.deepcopy(arguments)
+    for session in (shuffled["current"], *shuffled["baseline"]):
+        random.shuffle(session)
+        for launch in session:
+            random.shuffle(launch)
+    again = judge_launches(**shuffled)
+    assert again.outcome is verdict.outcome
+    assert math.isclose(again.ratio, verdict.ratio, rel_tol=1e-9)
+
+
+@few
+@given(comparisons(), SLOWER)
+def test_slower_never_turns_a_regression_into_good_news(arguments, factor):
+    verdict = judge_launches(**arguments)
+    arguments["current"] = scaled(arguments["current"], factor)
+    slower = judge_launches(**arguments)
+    if verdict.outcome in (Outcome.REGRESSION, Outcome.SUSPECT):
+        assert slower.outcome not in GOOD
+    if verdict.outcome not in GOOD:
+        assert slower.outcome is not Outcome.IMPROVEMENT
+    assert math.isclose(slower.ratio, verdict.ratio * factor, rel_tol=1e-9) or (
+        "slow mode" in slower.reason
+    )
+
+
+@few
+@given(comparisons())
+def test_faster_by_the_same_factor_turns_a_regression_into_an_improvement(arguments):
+    slower = judge_launches(**arguments).minimum_detectable
+    arguments["current"] = scaled(arguments["current"], 1 + slower)
+    verdict = judge_launches(**arguments)
+    assume(verdict.outcome is Outcome.REGRESSION and "slow mode" not in verdict.reason)
+    arguments["current"] = scaled(arguments["current"], verdict.ratio**-2 * (1 - 1e-9))
+    mirrored = judge_launches(**arguments)
+    assert mirrored.outcome is Outcome.IMPROVEMENT
+    assert math.isclose(mirrored.ratio, 1 / verdict.ratio, rel_tol=1e-6)
+
+
+@few
+@given(comparisons())
+def test_the_interval_holds_the_ratio_and_all_figures_are_finite(arguments):
+    verdict = judge_launches(**arguments)
+    low, high = verdict.interval
+    assert 0 < low <= verdict.ratio <= high < math.inf
+    assert arguments["tolerance"] * (1 - 1e-9) <= verdict.minimum_detectable < math.inf
+    if verdict.outcome is Outcome.REGRESSION:
+        assert verdict.ratio >= (1 + arguments["tolerance"]) * (1 - 1e-9)
+    if verdict.outcome is Outcome.PASS:
+        assert high < 1 + 2 * arguments["tolerance"]

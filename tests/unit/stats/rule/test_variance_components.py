@@ -1,0 +1,156 @@
+"""Where the error of a comparison comes from, by hand; and what is said would make it smaller."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from ddp_perf.stats.rule.comparison import Comparison, Risks
+from ddp_perf.stats.rule.session_variance import NightSpread
+from ddp_perf.stats.rule.variance_components import ErrorSources, more_launches, more_nights
+
+RISKS = Risks(regression=0.001)
+
+
+def errors(*, variance=4e-4, df=7.0, assumed=False, **changes):
+    fields = {
+        "spread": NightSpread(variance=variance, degrees_of_freedom=df, assumed=assumed),
+        "baseline_launch_noise": 1e-4,
+        "launch_variance": 1e-3,
+        "launch_df": 32,
+        "launches": 5,
+        "nights": 8,
+        "reference_nights": 4,
+        "control": 2e-4,
+    }
+    return ErrorSources(**{**fields, **changes})
+
+
+def test_the_variance_is_that_of_the_session_its_launches_the_reference_and_the_control():
+    # 3e-4 of the session, 1e-3 ÷ 5 of its launches, 4e-4 ÷ 4 of the reference, 2e-4.
+    assert errors().standard_error == pytest.approx(math.sqrt(8e-4))
+
+
+def test_a_session_varies_by_no_less_than_nothing():
+    quiet = errors(variance=0.5e-4)
+
+    assert quiet.night_variance == 0
+    assert quiet.standard_error == pytest.approx(math.sqrt(2e-4 + 0.5e-4 / 4 + 2e-4))
+
+
+def test_what_a_look_knows_is_the_inverse_of_its_variance_with_half_of_what_sessions_add():
+    # (3e-4 + 1e-4 + 2e-4) ÷ 2, and 1e-3 ÷ launches: 5e-4, 4e-4 and 3.5e-4.
+    assert errors().information((5, 10, 20)) == pytest.approx([0.7, 0.875, 1.0])
+
+
+def test_looks_at_launches_that_never_differ_know_the_same():
+    alike = errors(variance=0.0, baseline_launch_noise=0.0, launch_variance=0.0, control=0.0)
+
+    assert alike.information((5, 10)) == [1.0, 1.0]
+
+
+def test_degrees_of_freedom_are_shared_where_this_session_has_few_launches():
+    # 1e-4 of the error is what two launches have more than a stored session's have.
+    few = errors(baseline_launch_noise=1e-4, launches=5)
+
+    rest, excess = 7e-4, 1e-4
+    expected = 8e-4**2 / (rest**2 / 7 + excess**2 / 32)
+    assert few.degrees_of_freedom == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("changes", [{"launches": 10}, {"launches": 11}, {"launch_df": 0}])
+def test_otherwise_they_are_those_of_the_sessions(changes):
+    assert errors(**changes).degrees_of_freedom == 7.0
+
+
+def compared(errors, difference):
+    return Comparison(
+        difference=difference,
+        standard_error=errors.standard_error,
+        degrees_of_freedom=errors.degrees_of_freedom,
+        tolerance=0.1,
+    )
+
+
+def test_launches_are_asked_for_only_where_they_can_decide():
+    """The fewest with which the same ratio would pass."""
+    noisy = errors(variance=2e-4, launch_variance=4e-2, launches=5, control=0.0, launch_df=400)
+    now = compared(noisy, 0.0)
+
+    more = more_launches(noisy, now, RISKS)
+
+    def passes(launches):
+        variance = noisy.variance(launches, noisy.reference_nights)
+        then = msgspec.structs.replace(now, standard_error=math.sqrt(variance))
+        return then.passes(RISKS.passing)
+
+    assert more > 1
+    assert passes(5 + more)
+    assert not passes(5 + more - 1)
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        errors(variance=2e-4, launch_variance=4e-2, launch_df=400, assumed=True),
+        errors(variance=1e-1),
+    ],
+    ids=["how sessions differ is assumed", "sessions differ too much"],
+)
+def test_no_launches_are_asked_for_where_sessions_are_what_is_missing(sources):
+    assert more_launches(sources, compared(sources, 0.0), RISKS) is None
+
+
+@pytest.mark.parametrize(
+    ("nights", "said"), [(1, "2 more baseline nights"), (2, "1 more baseline")]
+)
+def test_with_fewer_than_three_sessions_their_spread_is_assumed_and_the_missing_are_counted(
+    nights, said
+):
+    few = errors(assumed=True, nights=nights, reference_nights=nights)
+
+    advice = more_nights(few, compared(few, 0.0), RISKS)
+
+    assert advice.startswith("too few nights to know how they differ (3 % is assumed); ")
+    assert said in advice
+    assert advice.endswith("nights would tell" if nights == 1 else "night would tell")
+
+
+@pytest.mark.parametrize("variance", [5e-4, 1.4e-3])
+def test_as_many_sessions_are_asked_for_as_would_decide(variance):
+    """A few set the level as yet: each more makes it, and its spread, better known."""
+    growing = errors(variance=variance, df=3.0, control=0.0, nights=4, reference_nights=4)
+    now = compared(growing, 0.0)
+
+    advice = more_nights(growing, now, RISKS)
+
+    def passes(nights):
+        then = msgspec.structs.replace(
+            now,
+            standard_error=math.sqrt(growing.variance(growing.launches, nights)),
+            degrees_of_freedom=now.degrees_of_freedom + nights - 4,
+        )
+        return then.passes(RISKS.passing)
+
+    more = next(count for count in range(1, 101) if passes(4 + count))
+    assert (more > 1) is (variance > 5e-4)
+    assert advice.endswith(f"but about {more} more baseline night{'s' if more > 1 else ''} would")
+    assert advice.startswith(f"nights differ by {100 * math.sqrt(variance - 1e-4):.1f} %, so no")
+
+
+def test_where_the_level_is_frozen_more_sessions_only_tell_their_spread():
+    frozen = errors(variance=3e-3, df=4.0, control=0.0, nights=8, reference_nights=2)
+    growing = msgspec.structs.replace(frozen, reference_nights=8)
+
+    def asked(sources):
+        return more_nights(sources, compared(frozen, 0.0), RISKS)
+
+    assert asked(frozen) != asked(growing)
+
+
+def test_sessions_that_differ_too_much_for_the_tolerance_are_no_matter_of_more_of_them():
+    wild = errors(variance=1e-1)
+
+    assert "too much for this tolerance" in more_nights(wild, compared(wild, 0.0), RISKS)

@@ -1,0 +1,96 @@
+"""What chance does to one figure: closed forms, and what must hold for any figures."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from ddp_perf.stats.step.term_change import figure_of, nights_of
+
+LEVEL = 0.05
+
+
+def rows(*values):
+    return [{"figure": value} for value in values]
+
+
+def change_of(now, *nights, others=()):
+    figure = figure_of("figure", rows(*now), [rows(*night) for night in nights])
+    return nights_of([figure, *others]).change("figure", figure, LEVEL)
+
+
+def test_both_sides_are_medians():
+    found = change_of((7, 9, 8), (1, 2, 3), (5, 4, 6), (3, 3, 4))
+    assert (found.before_s, found.after_s) == (3, 8)
+
+
+def test_launches_spread_by_the_median_of_all_deviations_but_one_a_side():
+    figure = figure_of("figure", rows(1, 2, 4), [rows(1, 2, 3), rows(5, 5, 8)])
+    assert figure.launch_variance == pytest.approx(1.4826**2)  # of 1, 2, 1, 1, 0, 3
+
+
+def test_where_most_launches_are_alike_the_few_that_are_not_tell_the_spread():
+    figure = figure_of("figure", rows(0, 0, 0, 0, 2), [rows(0, 0, 0, 0, 0)])
+    assert figure.launch_variance == pytest.approx(4 / 8)
+
+
+def test_of_a_single_night_three_per_cent_are_assumed_on_four_degrees_of_freedom():
+    """A night now, and one before, each with its own part of it."""
+    found = change_of((3.0, 3.0), (2.0, 2.0))
+    error = 0.03 * 2.0 * math.sqrt(2)
+    assert found.uncertainty_s == pytest.approx(stats.t.isf(LEVEL / 2, 4) * error)
+
+
+def test_what_never_differs_has_no_uncertainty_once_two_nights_say_so():
+    found = change_of((1, 1), (0, 0), (0, 0))
+    assert found.uncertainty_s == 0
+    assert found.is_certain
+
+
+def test_nights_that_differ_by_more_than_their_launches_add_to_it():
+    calm = change_of((1.0, 1.01, 0.99), (1.0, 1.01, 0.99), (1.0, 1.01, 0.99))
+    restless = change_of((1.0, 1.01, 0.99), (0.9, 0.91, 0.89), (1.1, 1.11, 1.09))
+    assert restless.uncertainty_s > 5 * calm.uncertainty_s
+
+
+@pytest.mark.parametrize("sides", [((), (1.0,)), ((1.0,), ()), ((1.0,),)])
+def test_a_side_without_the_figure_has_none(sides):
+    now, *nights = (rows(*side) for side in sides)
+    assert figure_of("figure", now, nights) is None
+
+
+MICROSECONDS = st.integers(-(10**9), 10**9).map(lambda count: count * 1e-6)
+VALUES = st.lists(MICROSECONDS, min_size=1, max_size=5)
+
+
+@given(VALUES, st.lists(VALUES, min_size=1, max_size=4), st.floats(1e-3, 1e3))
+def test_other_units_change_nothing_but_the_unit(now, nights, unit):
+    """And whatever launches and nights there are, the figures are finite."""
+    plain = change_of(now, *nights)
+    scaled = change_of(
+        [unit * value for value in now], *([unit * value for value in night] for night in nights)
+    )
+    assert math.isfinite(plain.uncertainty_s)
+    assert scaled.uncertainty_s == pytest.approx(unit * plain.uncertainty_s, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("nights", [2, 3, 5])
+def test_chance_is_beyond_it_no_more_often_than_said(nights):
+    """Nights and launches that differ alike; eight figures, since they share their nights."""
+    random = np.random.default_rng(nights)
+    false = 0
+    for _ in range(200):
+        level = random.normal(10, 0.3, size=(nights + 1, 8, 1))
+        launches = random.normal(level, 0.3, size=(nights + 1, 8, 5))
+        figures = [
+            figure_of("figure", rows(*launches[0, i]), [rows(*night) for night in launches[1:, i]])
+            for i in range(8)
+        ]
+        shared = nights_of(figures)
+        false += sum(shared.change("figure", figure, LEVEL).is_certain for figure in figures)
+    assert false / (200 * 8) < 1.3 * LEVEL

@@ -1,0 +1,152 @@
+"""NVML's readings become plain values: any of them may be missing, none is an error."""
+
+from __future__ import annotations
+
+import msgspec
+import pynvml
+import pytest
+from hypothesis import given, settings
+
+from ddp_perf.core.gpu import GpuHealth, GpuProcess
+from ddp_perf.system.gpu import nvml
+from ddp_perf.system.gpu.nvml import NvmlReader, cores_near, read_health
+from tests.builders import make_gpu, make_gpu_machine
+from tests.recordings import RECORDED, FakeNvml, RecordedReader
+from tests.strategies import gpu_machines
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_machine_is_read_as_it_was_recorded(name, monkeypatch):
+    recorded = RecordedReader.of(name)
+    machine = recorded.machine()
+    healths = recorded.health(machine.gpus)
+    fake = FakeNvml(machine, healths).install(monkeypatch)
+
+    assert NvmlReader().machine() == machine
+    assert NvmlReader().health(machine.gpus) == healths
+    assert cores_near(machine.gpus[0].uuid) == machine.gpus[0].cores
+    assert fake.open == 0
+
+
+@settings(max_examples=20)
+@given(machine=gpu_machines())
+def test_any_machine_is_read_as_it_is(machine, monkeypatch):
+    with monkeypatch.context() as patch:
+        FakeNvml(machine).install(patch)
+
+        assert NvmlReader().machine() == machine
+
+
+def test_a_gpu_that_fell_off_leaves_the_others(monkeypatch):
+    machine = make_gpu_machine("Tesla T4", "Tesla T4", "Tesla T4")
+    FakeNvml(machine, lost=[1]).install(monkeypatch)
+
+    found = NvmlReader().machine()
+
+    assert [gpu.index for gpu in found.gpus] == [0, 2]
+    assert [(link.first, link.second) for link in found.links] == [(0, 2)]
+    assert found.problem == "GPU 1: GPU is lost"
+
+
+def test_mig_without_a_slice_is_no_gpu(monkeypatch):
+    FakeNvml(make_gpu_machine("NVIDIA A100-SXM4-40GB")).install(monkeypatch)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", lambda handle: [1, 1])
+
+    found = NvmlReader().machine()
+
+    assert found.gpus == ()
+    assert found.problem == "GPU 0: MIG is on, and no slice is made"
+
+
+def test_a_container_that_hides_nvlink_shows_the_way_without_it(monkeypatch):
+    machine = make_gpu_machine(*["NVIDIA H200"] * 2, nvlinks=18, pcie="SYS")
+    FakeNvml(machine).install(monkeypatch)
+
+    def refuse(handle, link):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetNvLinkState", refuse)
+
+    assert NvmlReader().machine().interconnect == "SYS"
+
+
+@pytest.mark.parametrize(
+    ("error", "driver_loaded", "problem"),
+    [
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, False, None),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, False, None),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, True, "though a driver is loaded"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, True, "version mismatch"),
+        (pynvml.NVML_ERROR_UNKNOWN, True, "Unknown Error"),
+    ],
+)
+def test_without_nvml_there_are_no_gpus_and_a_reason_where_there_should_be(
+    error, driver_loaded, problem, monkeypatch, tmp_path
+):
+    def fail():
+        raise pynvml.NVMLError(error)
+
+    loaded = tmp_path / "version"
+    if driver_loaded:
+        loaded.touch()
+    monkeypatch.setattr(nvml, "_LOADED_DRIVER", loaded)
+    monkeypatch.setattr(pynvml, "nvmlInit", fail)
+
+    found = NvmlReader().machine()
+
+    assert found.gpus == ()
+    assert (problem in found.problem) if problem else found.problem is None
+    assert NvmlReader().health([make_gpu()]) == (GpuHealth(uuid=make_gpu().uuid),)
+    assert cores_near("GPU-0") == ()
+
+
+def test_health_that_a_card_does_not_tell_is_none(monkeypatch):
+    machine = make_gpu_machine("Tesla T4")
+    FakeNvml(machine).install(monkeypatch)
+    monkeypatch.setattr(
+        pynvml, "nvmlDeviceGetCurrentClocksThrottleReasons", FakeNvml(machine)._unsupported
+    )
+
+    (health,) = NvmlReader().health(machine.gpus)
+
+    assert health == GpuHealth(uuid=machine.gpus[0].uuid)
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [
+        (pynvml.nvmlClocksThrottleReasonGpuIdle, ()),
+        (pynvml.nvmlClocksThrottleReasonSwPowerCap, ("power cap",)),
+        (
+            pynvml.nvmlClocksThrottleReasonSwThermalSlowdown
+            | pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+            ("heat (software)", "power brake"),
+        ),
+    ],
+)
+def test_what_holds_the_clocks_down_is_told_in_words_and_idling_is_not(bits, reasons, monkeypatch):
+    machine = make_gpu_machine("Tesla T4")
+    FakeNvml(machine, throttle_bits=bits).install(monkeypatch)
+
+    (health,) = NvmlReader().health(machine.gpus)
+
+    assert health.throttle == reasons
+
+
+def test_the_time_that_heat_held_the_clocks_is_told_in_seconds(monkeypatch):
+    machine = make_gpu_machine("Tesla T4")
+    uuid = machine.gpus[0].uuid
+    FakeNvml(machine, [GpuHealth(uuid=uuid, heat_s=12.5)]).install(monkeypatch)
+
+    assert read_health(uuid).heat_s == 12.5
+    assert read_health("GPU-unknown") == GpuHealth(uuid="GPU-unknown")
+
+
+def test_processes_on_a_gpu_are_named_by_pid_and_memory(monkeypatch):
+    machine = make_gpu_machine("Tesla T4")
+    processes = (GpuProcess(pid=4711, memory=2**30), GpuProcess(pid=4712, memory=None))
+    health = GpuHealth(uuid=machine.gpus[0].uuid, processes=processes)
+    gpus = [msgspec.structs.replace(machine.gpus[0], memory=2**34)]
+    FakeNvml(msgspec.structs.replace(machine, gpus=tuple(gpus)), [health]).install(monkeypatch)
+
+    assert NvmlReader().health(gpus)[0].processes == processes

@@ -1,0 +1,221 @@
+"""Control groups of both versions, on a host, in slices and in containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.system.host.control_group import (
+    CpuUse,
+    GroupReading,
+    group_directories,
+    memory_share,
+    quota_share,
+    read_cpu_use,
+    read_group,
+    read_memory_stall_s,
+)
+
+V2_MOUNT = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+V2_STAT = """\
+usage_usec 2500000
+user_usec 2000000
+system_usec 500000
+nr_periods 40
+nr_throttled 10
+throttled_usec 1500000
+"""
+V1_MOUNTS = """\
+31 23 0:28 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
+33 31 0:30 {root} /sys/fs/cgroup/cpu,cpuacct ro,nosuid - cgroup cgroup rw,cpu,cpuacct
+38 31 0:35 {root} /sys/fs/cgroup/memory ro,nosuid - cgroup cgroup rw,memory
+"""
+V1_FILES = {
+    "cpu.stat": "nr_periods 40\nnr_throttled 10\nthrottled_time 1500000000\n",
+    "cpuacct.usage": "2500000000\n",
+}
+PRESSURE = """\
+some avg10=1.00 avg60=0.50 avg300=0.10 total={some}
+full avg10=0.00 avg60=0.00 avg300=0.00 total=7
+"""
+USE = CpuUse(used=2.5, throttled=1.5)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """``machine({path: text, …})`` writes files of a machine and gives its root."""
+
+    def write(files):
+        for name, text in files.items():
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return tmp_path
+
+    return write
+
+
+def group_files(groups, mounts):
+    return {"proc/self/cgroup": groups, "proc/self/mountinfo": mounts}
+
+
+def in_groups(root, uses):
+    """The uses by directory below /sys/fs/cgroup."""
+    top = root / "sys/fs/cgroup"
+    return {str(group.relative_to(top)): use for group, use in uses.items()}
+
+
+def test_version_2_reads_the_own_group_and_every_one_above_it(machine):
+    root = machine(
+        {
+            **group_files("0::/ci.slice/runner.scope\n", V2_MOUNT),
+            "sys/fs/cgroup/cpu.stat": "usage_usec 9000000\n",  # the root: nothing above it
+            "sys/fs/cgroup/ci.slice/cpu.stat": V2_STAT,
+            "sys/fs/cgroup/ci.slice/runner.scope/cpu.stat": "usage_usec 2500000\n",
+        }
+    )
+
+    assert in_groups(root, read_cpu_use(root)) == {"ci.slice": USE}
+
+
+def test_a_container_of_version_2_sees_itself_as_the_root(machine):
+    files = group_files("0::/\n", V2_MOUNT)
+
+    root = machine({**files, "sys/fs/cgroup/cpu.stat": V2_STAT})
+
+    assert in_groups(root, read_cpu_use(root)) == {".": USE}
+
+
+@pytest.mark.parametrize(
+    ("path", "mounted", "directory"),
+    [
+        pytest.param("/", "/", ".", id="host"),
+        pytest.param("/user.slice", "/", "user.slice", id="slice"),
+        pytest.param("/docker/5f3a", "/docker/5f3a", ".", id="container"),
+        pytest.param("/docker/5f3a/job", "/docker/5f3a", "job", id="group in a container"),
+        pytest.param("/elsewhere", "/docker/5f3a", ".", id="group outside of the container"),
+        pytest.param("/../job", "/", ".", id="group above the container"),
+    ],
+)
+def test_version_1_is_found_where_it_is_mounted(machine, path, mounted, directory):
+    groups = f"11:memory:{path}\n4:cpu,cpuacct:{path}\n1:name=systemd:/\n"
+    files = {f"sys/fs/cgroup/cpu,cpuacct/{directory}/{name}": V1_FILES[name] for name in V1_FILES}
+
+    root = machine({**group_files(groups, V1_MOUNTS.format(root=mounted)), **files})
+
+    top = root / "sys/fs/cgroup/cpu,cpuacct"
+    assert read_cpu_use(root) == {top / directory: USE}
+
+
+def test_version_1_may_mount_each_controller_by_itself(machine):
+    mounts = """\
+32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
+33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct
+41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+"""
+    files = group_files("2:cpuacct:/job\n1:cpu:/job\n0::/\n", mounts)
+    files |= {
+        "sys/fs/cgroup/cpu/job/cpu.stat": V1_FILES["cpu.stat"],
+        "sys/fs/cgroup/cpuacct/job/cpuacct.usage": V1_FILES["cpuacct.usage"],
+        "sys/fs/cgroup/unified/cpu.stat": V2_STAT,  # not where this machine keeps its quotas
+    }
+    root = machine(files)
+
+    assert in_groups(root, read_cpu_use(root)) == {"cpu/job": USE}
+
+
+def test_the_own_group_comes_first(machine):
+    root = machine(group_files("0::/a/b\n", V2_MOUNT))
+
+    top = root / "sys/fs/cgroup"
+    assert group_directories("", root) == [top / "a/b", top / "a", top]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param({}, id="no control groups"),
+        pytest.param(group_files("0::/\n", ""), id="not mounted"),
+        pytest.param(group_files("", V2_MOUNT), id="no group"),
+        pytest.param(group_files("0::/gone\n", V2_MOUNT), id="no such directory"),
+        pytest.param(
+            {**group_files("4:cpu:/\n", V1_MOUNTS.format(root="/")),
+             "sys/fs/cgroup/cpu,cpuacct/cpu.stat": V1_FILES["cpu.stat"]},
+            id="throttled, of nobody knows how much",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_told_is_not_zero(machine, files):
+    root = machine(files)
+
+    assert read_cpu_use(root) == {}
+    assert read_memory_stall_s(root) is None
+
+
+def test_the_memory_stall_is_that_of_the_own_group(machine):
+    root = machine(
+        {
+            **group_files("0::/job\n", V2_MOUNT),
+            "sys/fs/cgroup/job/memory.pressure": PRESSURE.format(some=1_500_000),
+            "proc/pressure/memory": PRESSURE.format(some=9_000_000),
+        }
+    )
+
+    assert read_memory_stall_s(root) == 1.5
+
+
+def test_the_memory_stall_is_the_machines_where_groups_are_not_told_apart(machine):
+    root = machine(
+        {
+            **group_files("0::/job\n", V2_MOUNT),
+            "proc/pressure/memory": PRESSURE.format(some=9_000_000),
+        }
+    )
+
+    assert read_memory_stall_s(root) == 9.0
+
+
+OWN, ABOVE = Path("/sys/fs/cgroup/job"), Path("/sys/fs/cgroup")
+
+
+def reading(memory_stall_s=None, **uses):
+    groups = {"own": OWN, "above": ABOVE}
+    cpu_uses = {
+        groups[name]: CpuUse(used=used, throttled=throttled)
+        for name, (used, throttled) in uses.items()
+    }
+    return GroupReading(cpu_uses=cpu_uses, memory_stall_s=memory_stall_s)
+
+
+def test_a_quota_takes_a_share_of_what_was_wanted_however_many_cores_that_is():
+    assert quota_share(reading(own=(50, 5)), reading(own=(56, 7))) == pytest.approx(2 / 8)
+
+
+def test_of_the_own_group_and_those_above_the_worst_counts():
+    before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(1, 0), above=(1, 1))
+
+    assert quota_share(before, after) == pytest.approx(0.5)
+
+
+def test_a_group_that_did_nothing_was_denied_nothing():
+    assert quota_share(reading(own=(5, 1)), reading(own=(5, 1))) == 0
+
+
+def test_a_memory_stall_is_a_share_of_the_time():
+    assert memory_share(reading(3.0), reading(3.5), 2.0) == pytest.approx(0.25)
+
+
+def test_what_either_reading_does_not_know_is_not_known():
+    known = reading(1.0, own=(1, 0))
+
+    for before, after in ((known, reading()), (reading(), known)):
+        assert quota_share(before, after) is None
+        assert memory_share(before, after, 1.0) is None
+
+
+def test_the_counters_of_this_machine_make_shares_or_nothing():
+    before, after = read_group(), read_group()
+
+    for share in (quota_share(before, after), memory_share(before, after, 1.0)):
+        assert share is None or 0 <= share <= 1

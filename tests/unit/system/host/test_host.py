@@ -1,0 +1,81 @@
+"""The host as reports and baselines name it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from ddp_perf.system.host import host
+from ddp_perf.system.host.host import allowed_cores, cpu_name, cpu_slug, current_commit
+
+
+def test_the_allowed_cores_are_those_of_this_process():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {max(before)})
+        assert allowed_cores() == (max(before),)
+    finally:
+        os.sched_setaffinity(0, before)
+    assert allowed_cores() == tuple(sorted(before))
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz", "cpu-xeon-e5-2690-v4-2.60ghz-4c-node-7"),
+        ("AMD EPYC 7763 64-Core Processor", "cpu-epyc-7763-64-core-4c-node-7"),
+    ],
+)
+def test_a_cpu_baseline_is_named_by_model_cores_and_host(monkeypatch, name, slug):
+    monkeypatch.setattr(host, "cpu_name", lambda: name)
+    monkeypatch.setattr(host, "allowed_cores", lambda: (0, 1, 2, 3))
+    monkeypatch.setattr(host, "host_name", lambda: "Node_7")
+
+    assert cpu_slug() == slug
+
+
+def test_this_processor_has_a_name_that_can_name_a_file():
+    assert cpu_name()
+    assert re.fullmatch(r"cpu-[a-z0-9.\-]+", cpu_slug())
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """``repository(command, …)`` runs git in a repository of its own."""
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
+    def git(*command):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *identity, *command], cwd=tmp_path, check=True, capture_output=True)
+
+    return git
+
+
+def test_the_commit_says_whether_files_differ_from_it(repository, tmp_path):
+    repository("init")
+    (tmp_path / "a.txt").write_text("1")
+    repository("add", "a.txt")
+    repository("commit", "--message", "first")
+    repository("tag", "--annotate", "--message", "v1", "v1")  # a tag must not stand for it
+
+    clean = current_commit(tmp_path)
+    (tmp_path / "a.txt").write_text("2")
+
+    assert re.fullmatch(r"[0-9a-f]{12}", clean)
+    assert current_commit(tmp_path) == clean + "+"
+
+
+@pytest.mark.usefixtures("repository")
+def test_outside_of_a_repository_there_is_no_commit(tmp_path):
+    assert current_commit(tmp_path) is None
+
+
+def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert current_commit(tmp_path) is None

@@ -1,0 +1,97 @@
+"""SIGTERM interrupts a block once, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from ddp_perf.system.host.termination import sigterm_calls
+
+
+class InterruptedByTest(BaseException):
+    pass
+
+
+def interrupt():
+    raise InterruptedByTest
+
+
+@pytest.fixture(autouse=True)
+def earlier():
+    """What SIGTERM did before: it is counted."""
+    seen = []
+
+    def count(number, frame):
+        seen.append(number)
+
+    before = signal.signal(signal.SIGTERM, count)
+    yield seen
+    signal.signal(signal.SIGTERM, before)
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_sigterm_within_the_block_interrupts_it(earlier):
+    with pytest.raises(InterruptedByTest), sigterm_calls(interrupt):
+        terminate()
+
+    assert earlier == []
+
+
+def test_before_and_after_the_block_the_earlier_handler_is_called(earlier):
+    terminate()
+    with sigterm_calls(interrupt):
+        pass
+    terminate()
+
+    assert earlier == [signal.SIGTERM] * 2
+
+
+def test_a_block_that_was_interrupted_restores_the_earlier_handler(earlier):
+    with pytest.raises(InterruptedByTest), sigterm_calls(interrupt):
+        terminate()
+    terminate()
+
+    assert earlier == [signal.SIGTERM]
+
+
+def test_a_second_sigterm_is_the_kernels(earlier):
+    dispositions = []
+
+    def note():
+        dispositions.append(signal.getsignal(signal.SIGTERM))
+        raise InterruptedByTest
+
+    with pytest.raises(InterruptedByTest), sigterm_calls(note):
+        terminate()
+
+    assert dispositions == [signal.SIG_DFL]
+
+
+def test_where_sigterm_is_ignored_it_stays_so():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    with sigterm_calls(interrupt):
+        terminate()
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+
+def test_another_thread_leaves_the_handler_alone(earlier):
+    handlers = []
+
+    def run():
+        with sigterm_calls(interrupt):
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+    assert handlers == [before]

@@ -1,0 +1,236 @@
+"""What would spoil a measurement is named with its remedy; a fit machine is left in peace."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from ddp_perf.core.gpu import GpuHealth, GpuMachine, GpuProcess
+from ddp_perf.errors import LeaseError
+from ddp_perf.system import checks as spoilers
+from ddp_perf.system.checks import gpu_spoilers, host_spoilers, variable_spoilers
+from ddp_perf.system.host.host_state import HostState, read_host_state
+from tests.builders import make_gpu, make_gpu_machine
+from tests.recordings import RecordedReader
+from tests.strategies import gpu_machines
+
+ALL_CORES = range(1024)
+
+
+def of_gpu(health=None, **changes):
+    """What is said of one GPU that differs from a fit one by ``changes``."""
+    gpu = make_gpu(**changes)
+    health = GpuHealth(uuid=gpu.uuid, **(health or {}))
+    found = gpu_spoilers(GpuMachine(gpus=(gpu,), driver="570.1"), [health], ALL_CORES)
+    return [str(spoiler) for spoiler in found]
+
+
+@pytest.mark.parametrize(
+    "name", ["v100-pcie-pair", "a100-pcie-bridges", "a100-sxm4-nvswitch", "h200"]
+)
+def test_a_fit_recorded_machine_has_no_spoilers(name):
+    reader = RecordedReader.of(name)
+    machine = reader.machine()
+
+    assert list(gpu_spoilers(machine, reader.health(machine.gpus), ALL_CORES)) == []
+
+
+def test_memory_that_unseen_processes_hold_is_found_on_the_recorded_t4s():
+    reader = RecordedReader.of("t4-pair")
+    machine = reader.machine()
+
+    found = [str(s) for s in gpu_spoilers(machine, reader.health(machine.gpus), ALL_CORES)]
+
+    assert [text[:24] for text in found] == [
+        "GPU 0: 2.7 GiB are in us",
+        "GPU 1: 5.5 GiB are in us",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"persistence": False}, "nvidia-smi -i 0 -pm 1"),
+        (
+            {"power_limit_w": 500.0, "power_default_w": 700.0},
+            "power limit 500 W, by default 700 W: nvidia-smi -i 0 -pl 700",
+        ),
+        (
+            {"sm_clock_mhz": 990, "sm_clock_default_mhz": 1980},
+            "clock set to 990 MHz, by default 1980 MHz: nvidia-smi -i 0 -rac",
+        ),
+        ({"health": {"throttle": ("heat (hardware)",)}}, "held down by heat (hardware)"),
+        (
+            {"health": {"processes": (GpuProcess(pid=4711, memory=2**30),)}},
+            "process 4711 computes on it with 1.0 GiB",
+        ),
+        ({"health": {"processes": (), "memory_used": 3 * 2**30}}, "3.0 GiB are in use"),
+        (
+            {"health": {"pcie_width": 8}, "pcie_width_max": 16},
+            "PCIe runs on 8 of 16 lanes",
+        ),
+        ({"health": {"ecc_uncorrected": 2}}, "2 memory errors that ECC could not correct"),
+        ({"cores": (4000,)}, "this process may not use any core near it"),
+    ],
+)
+def test_each_spoiler_of_a_gpu_is_named_with_its_remedy(changes, said):
+    (text,) = of_gpu(**changes)
+
+    assert text.startswith("GPU 0: ")
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"power_limit_w": 700.0, "power_default_w": 700.0},
+        {"power_limit_w": 450.0, "power_default_w": 400.0},
+        {"sm_clock_mhz": 1980, "sm_clock_default_mhz": 1980},
+        {"persistence": True},
+        {"health": {"memory_used": 5 * 2**20, "processes": (), "throttle": ()}},
+        {"health": {"pcie_width": 16, "pcie_generation": 1}, "pcie_width_max": 16},
+    ],
+)
+def test_what_is_as_it_should_be_is_not_mentioned(changes):
+    assert of_gpu(**changes) == []
+
+
+@settings(max_examples=30)
+@given(machine=gpu_machines())
+def test_nothing_that_is_not_known_is_held_against_a_gpu(machine):
+    unknown = [
+        make_gpu(gpu.index, name=gpu.name, compute_capability=gpu.compute_capability)
+        for gpu in machine.gpus
+    ]
+    machine = msgspec.structs.replace(machine, gpus=tuple(unknown))
+
+    assert list(gpu_spoilers(machine, (), ALL_CORES)) == []
+
+
+def test_gpus_that_differ_are_named_with_both_values():
+    gpus = [make_gpu(0, power_limit_w=700.0), make_gpu(1, name="Tesla T4", power_limit_w=70.0)]
+
+    found = gpu_spoilers(GpuMachine(gpus=tuple(gpus)), (), ALL_CORES)
+
+    assert [spoiler.what.partition(":")[0] for spoiler in found] == [
+        "GPUs of different models (NVIDIA H200, Tesla T4)",
+        "GPUs of different power limits (70.0, 700.0)",
+    ]
+
+
+def test_nvlink_that_is_hidden_or_down_is_missed_on_boards_that_have_it():
+    machine = make_gpu_machine(*["NVIDIA A100-SXM4-40GB"] * 2, pcie="SYS")
+
+    (found,) = gpu_spoilers(machine, (), ALL_CORES)
+
+    assert found.what == "GPUs that NVLink connects show SYS between them"
+
+
+def test_what_nvml_could_not_tell_is_a_spoiler():
+    machine = GpuMachine(gpus=(), problem="GPU 3: GPU is lost")
+
+    assert [s.what for s in gpu_spoilers(machine, (), ALL_CORES)] == ["NVML: GPU 3: GPU is lost"]
+
+
+FIT = HostState(
+    name="host",
+    cpu="Some Processor",
+    cores=(0, 1, 2, 3),
+    governor="performance",
+    load=0.1,
+    cpu_quota=4.0,
+    shared_memory=2**33,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"governor": "powersave"}, "follows the governor powersave: cpupower"),
+        ({"load": 3.2}, "3.2 processes ran in the last minute, on 4 cores"),
+        ({"cpu_quota": 1.5}, "a quota of 1.5 cores' time for 4 cores"),
+        ({"shared_memory": 64 * 2**20}, "64 MiB are free in /dev/shm"),
+    ],
+)
+def test_each_spoiler_of_the_host_is_named_with_its_remedy(changes, said):
+    (found,) = host_spoilers(msgspec.structs.replace(FIT, **changes))
+
+    assert said in str(found)
+
+
+def test_a_fit_host_and_one_that_tells_nothing_have_no_spoilers():
+    silent = HostState(name="host", cpu="Some Processor", cores=(0,))
+
+    assert list(host_spoilers(FIT)) == []
+    assert list(host_spoilers(silent)) == []
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"CUDA_LAUNCH_BLOCKING": "1"},
+        {"PYTORCH_NO_CUDA_MEMORY_CACHING": "0"},
+        {"TORCH_DISTRIBUTED_DEBUG": "detail"},
+    ],
+)
+def test_each_variable_that_ruins_a_measurement_is_named_with_its_remedy(variables):
+    (name,) = variables
+
+    (found,) = variable_spoilers(variables, has_gpus=True)
+
+    assert found.what.startswith(name)
+    assert found.remedy == f"unset {name}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_gpus"),
+    [
+        ({"CUDA_LAUNCH_BLOCKING": "0", "TORCH_DISTRIBUTED_DEBUG": "OFF"}, True),
+        ({"CUDA_LAUNCH_BLOCKING": "1", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, False),
+    ],
+    ids=["off", "no GPU"],
+)
+def test_a_variable_that_changes_nothing_here_is_not_mentioned(variables, has_gpus):
+    assert list(variable_spoilers(variables, has_gpus=has_gpus)) == []
+
+
+def test_directories_that_cannot_be_written_are_named(monkeypatch, tmp_path):
+    def refuse():
+        raise LeaseError("/tmp/leases: not writable; have its owner run chmod")
+
+    monkeypatch.setattr(spoilers, "lease_directory", refuse)
+    monkeypatch.setattr(spoilers.tempfile, "gettempdir", lambda: str(tmp_path / "none"))
+
+    found = list(host_spoilers(FIT))
+
+    assert [spoiler.what for spoiler in found] == [
+        f"{tmp_path / 'none'}: cannot be written: No such file or directory",
+        "/tmp/leases: not writable",
+    ]
+
+
+def test_this_host_can_be_looked_at():
+    host = read_host_state()
+
+    assert host.cores
+    assert host.load is None or host.load >= 0
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_a_containers_quota_is_told_in_cores(files, quota, tmp_path):
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    assert read_host_state(tmp_path).cpu_quota == quota

@@ -1,0 +1,401 @@
+"""What a rank and its cores went through between two readings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.core.gpu import GpuHealth, GpuProcess
+from ddp_perf.system.host.control_group import CpuUse, GroupReading
+from ddp_perf.system.host.core_times import CoreTimes
+from ddp_perf.system.watch.rank_watch import RankReading, RankWatch, energy_j, rank_conditions
+from tests.strategies import rank_readings
+
+JOB = Path("/sys/fs/cgroup/job")
+
+
+def group(used, throttled, stalled):
+    return GroupReading(
+        cpu_uses={JOB: CpuUse(used=used, throttled=throttled)}, memory_stall_s=stalled
+    )
+
+
+BEGIN = RankReading(
+    at_s=100.0,
+    cores={0: CoreTimes(total=93, idle=50, interrupts=1, stolen=2)},
+    family_cpu_s=10.0,
+    waits_s={77: 1.0},
+    heat_events=5,
+    clock_ratio=1.2,
+    group=group(50.0, 5.0, 3.0),
+)
+
+
+def after_a_second(*, busy=0.0, interrupts=0.0, stolen=0.0, own=0.0, waits=None, **changes):
+    """The reading one second after BEGIN: for so long programs were ``busy`` on core 0."""
+    before = BEGIN.cores[0]
+    core = CoreTimes(
+        total=before.total + 1,
+        idle=before.idle + 1 - busy - interrupts - stolen,
+        interrupts=before.interrupts + interrupts,
+        stolen=before.stolen + stolen,
+    )
+    fields = {
+        "at_s": 101.0,
+        "cores": {0: core},
+        "family_cpu_s": BEGIN.family_cpu_s + own,
+        "waits_s": waits or BEGIN.waits_s,
+    }
+    return msgspec.structs.replace(BEGIN, **{**fields, **changes})
+
+
+def conditions(**after):
+    return rank_conditions(BEGIN, after_a_second(**after), pinned=True)
+
+
+def test_an_undisturbed_rank_lost_nothing():
+    quiet = conditions(busy=0.9, own=0.9, waits={77: 1.0})
+
+    assert quiet == RankConditions(
+        stolen=0, foreign=0, slow_clock=0, overheated=False, quota=0, memory=0
+    )
+
+
+def test_the_control_group_is_watched_as_long_as_the_rank_and_no_longer():
+    """What was throttled while ranks started up is in the first reading already."""
+    denied = conditions(group=group(51.5, 5.5, 3.2))
+
+    assert (denied.quota, denied.memory) == (pytest.approx(0.25), pytest.approx(0.2))
+
+
+@pytest.mark.parametrize(
+    ("used", "waited", "foreign"),
+    [
+        pytest.param(0.4, 0.4, 0.4, id="others had the core and the rank waited"),
+        pytest.param(0.5, 0.01, 0.01, id="others used what the rank left idle"),
+        pytest.param(0.0, 0.5, 0.0, id="the rank's own workers crowd it"),
+        pytest.param(0.1, 0.5, 0.1, id="a little of others among its own"),
+    ],
+)
+def test_neither_others_nor_waiting_alone_is_a_disturbance(used, waited, foreign):
+    after = conditions(busy=0.4 + used, own=0.4, waits={77: 1.0 + waited})
+
+    assert after.foreign == pytest.approx(foreign)
+
+
+def test_waits_of_threads_add_up_those_of_new_ones_too():
+    after = conditions(busy=1.0, own=0.1, waits={77: 1.1, 78: 0.3})
+
+    assert after.foreign == pytest.approx(0.4)
+
+
+def test_own_work_that_interrupts_count_again_is_not_foreign():
+    after = conditions(busy=0.7, interrupts=0.2, own=0.9, waits={77: 1.5})
+
+    assert after.foreign == 0
+
+
+def test_stolen_time_is_not_foreign_too():
+    after = conditions(busy=0.6, stolen=0.4, own=0.6, waits={77: 1.5})
+
+    assert (after.stolen, after.foreign) == (pytest.approx(0.4), pytest.approx(0))
+
+
+def machine(cores, *, busy, own, waited, stolen=0.0):
+    """Conditions of a rank that may use all of so many cores, the first ``busy`` of them in use.
+
+    ``own``: seconds of the launch's own processes, ``stolen``: of each busy core, of one second.
+    """
+    idle, used = (
+        CoreTimes(total=1, idle=idle, interrupts=0, stolen=stolen if not idle else 0)
+        for idle in (1, 0)
+    )
+    start = CoreTimes(total=0, idle=0, interrupts=0, stolen=0)
+    before = RankReading(
+        at_s=0, cores=dict.fromkeys(range(cores), start), family_cpu_s=0.0, waits_s={77: 0.0}
+    )
+    after = RankReading(
+        at_s=1,
+        cores={core: used if core < busy else idle for core in range(cores)},
+        family_cpu_s=own,
+        waits_s={77: waited},
+    )
+    return rank_conditions(before, after, pinned=False)
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "foreign"),
+    [(8, 1, 0.35), (4, 4, 0.0), (2, 1, 0.05)],
+    ids=["crowded by others", "crowded by itself", "room enough"],
+)
+def test_a_rank_that_may_run_anywhere_meets_others_by_their_part_of_all_cores(busy, own, foreign):
+    assert machine(8, busy=busy, own=own, waited=0.4).foreign == pytest.approx(foreign)
+
+
+def test_stolen_time_is_a_share_of_the_time_where_the_core_was_mostly_idle():
+    assert conditions(busy=0.1, own=0.1, stolen=0.05).stolen == pytest.approx(0.05)
+
+
+def test_stolen_time_is_a_share_of_the_cores_in_use_however_many_idle():
+    assert machine(8, busy=3, own=3, waited=0, stolen=0.2).stolen == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "slow"),
+    [(1.0, 0.7, 0.0), (0.7, 0.75, 0.25), (1.3, 1.3, 0.0)],
+    ids=["slow at one moment", "slow at both", "turbo"],
+)
+def test_a_slow_clock_is_slow_at_both_moments(before, after, slow):
+    begin = msgspec.structs.replace(BEGIN, clock_ratio=before)
+
+    found = rank_conditions(begin, after_a_second(clock_ratio=after), pinned=True)
+
+    assert found.slow_clock == pytest.approx(slow)
+
+
+@pytest.mark.parametrize(("count", "overheated"), [(5, False), (6, True)])
+def test_heat_is_told_by_its_events(count, overheated):
+    assert conditions(heat_events=count).overheated is overheated
+
+
+@pytest.mark.parametrize(
+    ("lacking", "unknown"),
+    [
+        ({"cores": {}}, {"stolen", "foreign"}),
+        ({"cores": BEGIN.cores}, {"stolen", "foreign"}),
+        ({"waits_s": {}}, {"foreign"}),
+        ({"family_cpu_s": None}, {"foreign"}),
+        ({"heat_events": None}, {"overheated"}),
+        ({"clock_ratio": None}, {"slow_clock"}),
+        ({"group": GroupReading()}, {"quota", "memory"}),
+    ],
+    ids=[
+        "no cores",
+        "cores that stand still",
+        "no schedstat",
+        "no children",
+        "no heat",
+        "no clock",
+        "no control group",
+    ],
+)
+def test_what_the_kernel_does_not_tell_is_not_known(lacking, unknown):
+    found = msgspec.structs.asdict(conditions(busy=1.0, **lacking))
+
+    of_gpu = {name for name in found if name.startswith("gpu_")}
+    assert {name for name, share in found.items() if share is None} == unknown | of_gpu
+
+
+@given(rank_readings(), rank_readings(), st.booleans())
+def test_shares_are_shares_whatever_the_counters(before, after, pinned):
+    found = rank_conditions(before, after, pinned=pinned)
+
+    for share in (found.stolen, found.foreign, found.slow_clock, found.gpu_heat):
+        assert share is None or 0 <= share <= 1
+
+
+@given(rank_readings(), rank_readings(), st.booleans())
+def test_more_work_of_its_own_never_makes_others_look_worse(before, after, pinned):
+    busier = msgspec.structs.replace(after, family_cpu_s=after.family_cpu_s + 1)
+
+    less = rank_conditions(before, busier, pinned=pinned).foreign
+    more = rank_conditions(before, after, pinned=pinned).foreign
+
+    assert (less is None) == (more is None)
+    assert less is None or less <= more
+
+
+def test_a_watch_of_this_machine_gives_shares_or_nothing():
+    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=True)
+    watch.begin()
+
+    for share in msgspec.structs.astuple(watch.watched().conditions):
+        assert share is None or 0 <= share <= 1
+
+
+def test_cores_that_are_not_its_own_say_nothing_of_a_ranks_clock():
+    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False)
+    watch.begin()
+    found = watch.watched().conditions
+
+    assert (found.slow_clock, found.overheated) == (None, None)
+
+
+def test_ticks_tell_nothing_of_a_moment():
+    """Four ticks of a neighbour in 40 ms would be all of the time."""
+    told = conditions(at_s=BEGIN.at_s + 0.04, busy=0.04, waits={77: 1.04})
+
+    assert (told.foreign, told.stolen) == (None, None)
+
+
+OWN = GpuProcess(pid=1, memory=2**30)
+GPU = GpuHealth(uuid="GPU-0", throttle=(), heat_s=5.0, ecc_uncorrected=1, processes=(OWN,))
+
+
+def of_gpu(before=GPU, **after):
+    """The conditions of a rank whose GPU is read as ``after`` one second later."""
+    begin = msgspec.structs.replace(BEGIN, gpu=before)
+    end = after_a_second(gpu=msgspec.structs.replace(before, **after))
+    return rank_conditions(begin, end, pinned=False)
+
+
+def test_a_rank_alone_on_a_cool_gpu_lost_nothing():
+    found = of_gpu()
+
+    assert (found.gpu_heat, found.gpu_slowed) == (0, False)
+    assert (found.gpu_shared, found.gpu_errors) == (False, False)
+
+
+def test_heat_is_told_as_its_share_of_the_time():
+    assert of_gpu(heat_s=5.25).gpu_heat == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("reason", ["hardware slowdown", "heat (hardware)", "power brake"])
+def test_hardware_that_holds_the_clocks_down_after_the_steps_slowed_the_rank(reason):
+    assert of_gpu(throttle=("power cap", reason)).gpu_slowed is True
+
+
+@pytest.mark.parametrize("reason", ["power cap", "application clocks", "sync boost"])
+def test_limits_that_somebody_set_are_no_disturbance(reason):
+    assert of_gpu(throttle=(reason,)).gpu_slowed is False
+
+
+def test_what_held_the_clocks_before_the_steps_alone_slowed_none_of_them():
+    before = msgspec.structs.replace(GPU, throttle=("heat (hardware)",))
+
+    assert of_gpu(before=before, throttle=()).gpu_slowed is False
+
+
+@pytest.mark.parametrize(
+    ("heat_s", "slowed"), [(5.0, False), (None, True)], ids=["counted", "not counted"]
+)
+def test_heat_that_software_answers_slowed_the_rank_where_no_counter_gives_its_share(
+    heat_s, slowed
+):
+    before = msgspec.structs.replace(GPU, heat_s=heat_s)
+
+    assert of_gpu(before=before, throttle=("heat (software)",)).gpu_slowed is slowed
+
+
+def test_whoever_computes_beside_the_rank_is_noticed_at_either_end():
+    stranger = GpuProcess(pid=2, memory=None)
+    crowded = msgspec.structs.replace(GPU, processes=(OWN, stranger))
+
+    assert of_gpu(processes=(OWN, stranger)).gpu_shared
+    assert of_gpu(before=crowded, processes=(OWN,)).gpu_shared
+
+
+def test_a_container_that_hides_even_the_rank_hides_everybody():
+    hidden = msgspec.structs.replace(GPU, processes=())
+
+    assert of_gpu(before=hidden).gpu_shared is None
+    assert of_gpu(before=hidden, processes=(OWN,)).gpu_shared is False
+
+
+def test_a_failure_of_its_memory_is_noticed():
+    assert of_gpu(ecc_uncorrected=2).gpu_errors
+
+
+def test_what_a_gpu_does_not_report_is_unknown_and_on_a_cpu_there_is_none():
+    for found in (of_gpu(before=GpuHealth(uuid="GPU-0")), conditions()):
+        assert (found.gpu_heat, found.gpu_slowed) == (None, None)
+        assert (found.gpu_shared, found.gpu_errors) == (None, None)
+
+
+class GpuOverTime:
+    """A GPU whose next reading is the next one given, and which notes how it was asked."""
+
+    def __init__(self, *readings):
+        self._readings = iter(readings)
+        self.asked = []
+
+    def health(self, uuid):
+        self.asked.append(("all", uuid))
+        return msgspec.structs.replace(GPU, **next(self._readings))
+
+    def counters(self, uuid):
+        self.asked.append(("counters", uuid))
+        return GpuHealth(uuid=uuid, heat_s=5.0, **next(self._readings))
+
+
+def watched(gpu):
+    """What a watch of ``gpu`` finds that begins some time after it was made."""
+    watch = RankWatch(
+        sorted(os.sched_getaffinity(0)),
+        pinned=False,
+        gpu="GPU-7",
+        read_gpu=gpu.health,
+        read_gpu_counters=gpu.counters,
+    )
+    watch.begin()
+    return watch.watched()
+
+
+def test_only_counters_of_the_gpu_are_read_between_warm_up_and_timed_steps():
+    """The GPU rests meanwhile, and runs faster afterwards."""
+    gpu = GpuOverTime({}, {}, {})
+
+    watched(gpu)
+
+    assert gpu.asked == [("all", "GPU-7"), ("counters", "GPU-7"), ("all", "GPU-7")]
+
+
+def test_counters_are_compared_with_those_straight_before_the_timed_steps():
+    """A fault of the warm-up is in no timed step."""
+    early, late = ([{"ecc_uncorrected": n} for n in counts] for counts in ((1, 2, 2), (1, 1, 2)))
+
+    assert not watched(GpuOverTime(*early)).conditions.gpu_errors
+    assert watched(GpuOverTime(*late)).conditions.gpu_errors
+
+
+def test_who_computed_on_the_gpu_before_the_warm_up_is_known_though_it_is_not_read_again():
+    crowd = (OWN, GpuProcess(pid=2, memory=None))
+
+    assert watched(GpuOverTime({"processes": crowd}, {}, {})).conditions.gpu_shared
+    assert watched(GpuOverTime({}, {}, {})).conditions.gpu_shared is False
+
+
+def test_the_clock_of_a_gpu_is_that_after_the_steps():
+    after = watched(GpuOverTime({"sm_clock_mhz": 1980}, {}, {"sm_clock_mhz": 1410}))
+
+    assert after.sm_clock_mhz == 1410
+    assert RankWatch([0], pinned=True).watched().sm_clock_mhz is None
+
+
+def energy(*, seconds=10.0, **counter):
+    """Joules between two readings so far apart, the counter at 100 J and 700 J."""
+    counters = {"before": 100.0, "after": 700.0, **counter}
+    begin = msgspec.structs.replace(BEGIN, gpu=GpuHealth(uuid="G", energy_j=counters["before"]))
+    end = msgspec.structs.replace(
+        BEGIN, at_s=BEGIN.at_s + seconds, gpu=GpuHealth(uuid="G", energy_j=counters["after"])
+    )
+    return energy_j(begin, end)
+
+
+def test_energy_is_what_the_counter_rose_by():
+    assert energy() == 600.0
+    assert energy(seconds=2.5) == 600.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"before": None, "after": None}, id="no counter"),
+        pytest.param({"after": None}, id="the GPU fell off"),
+        pytest.param({"after": 50.0}, id="counts anew"),
+        pytest.param({"after": 100.0}, id="stood still"),
+        pytest.param({"seconds": 2.4}, id="too short for its steps"),
+    ],
+)
+def test_energy_that_was_not_counted_is_absent_and_never_0(change):
+    assert energy(**change) is None
+
+
+def test_a_cpu_has_no_energy_to_tell():
+    assert energy_j(BEGIN, msgspec.structs.replace(BEGIN, at_s=BEGIN.at_s + 10)) is None

@@ -1,0 +1,44 @@
+"""The checksum that ranks of one model must share."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ddp_perf.worker.counted.digest import parameter_digest
+
+
+def model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def test_the_same_parameters_have_the_same_digest():
+    assert parameter_digest(model()) == parameter_digest(model())
+
+
+def nudge(module):
+    module[2].bias[1].nextafter_(torch.tensor(torch.inf))
+
+
+def swap_rows(module):
+    module[0].weight.copy_(module[0].weight.flip(0))
+
+
+@pytest.mark.parametrize("change", [nudge, swap_rows], ids=lambda change: change.__name__)
+def test_the_least_change_is_another_digest(change):
+    changed = model()
+    with torch.no_grad():
+        change(changed)
+
+    assert parameter_digest(changed) != parameter_digest(model())
+
+
+def test_a_parameter_that_does_not_lie_in_order_is_read_in_order():
+    plain, transposed = model(), model()
+    weight = transposed[0].weight
+    transposed[0].weight = nn.Parameter(weight.detach().t().contiguous().t())
+
+    assert not transposed[0].weight.is_contiguous()
+    assert parameter_digest(transposed) == parameter_digest(plain)

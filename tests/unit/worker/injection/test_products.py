@@ -1,0 +1,88 @@
+"""compute:N% slows a step by as much as was asked, or says by how much it did."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+import torch
+
+from ddp_perf.core.injection import parse_injection
+from ddp_perf.worker.injection.effects import Injected
+from ddp_perf.worker.injection.products import products_for, times_s
+from tests.builders import make_case
+
+CUDA = torch.device("cuda", 0)
+
+
+class SimulatedTrainer:
+    """Steps of one kernel each; ``captured`` makes the host launch them in no time."""
+
+    micro_steps = 1
+
+    def __init__(self, gpu, *, device_s, host_s):
+        self._gpu, self._device_s, self._host_s = gpu, device_s, host_s
+        self.is_captured = False
+
+    def loss(self, module, batch):
+        self._gpu.work(self._device_s, 0.0 if self.is_captured else self._host_s)
+
+    def step(self):
+        self.loss(None, None)
+
+    def capture(self):
+        self.is_captured = True
+
+    def release(self):
+        self.is_captured = False
+
+
+def slowed(gpu, share, *, cuda_graphs=False, **step):
+    """A step that compute:N% was put into, measured ÷ before, and what the injection reports."""
+    trainer = SimulatedTrainer(gpu, **step)
+    injected = Injected([parse_injection(f"compute:{share:.0%}")], 0, CUDA)
+    injected.case(make_case(tier="gpu", cuda_graphs=cuda_graphs))
+    gpu.synchronize()
+    injected.into(trainer)
+    trainer.is_captured = cuda_graphs
+    slowed_s = statistics.median(times_s(CUDA, trainer.step, 50))
+    plain_s = max(step["device_s"], 0.0 if cuda_graphs else step["host_s"])
+    return slowed_s / plain_s - 1, injected.slowdown
+
+
+@pytest.mark.parametrize("share", [0.03, 0.10, 0.20, 1.00])
+@pytest.mark.parametrize("step_s", [0.002, 0.020, 0.200])
+def test_a_step_at_the_pace_of_its_gpu_is_slowed_by_what_was_asked(gpu, share, step_s):
+    measured, reported = slowed(gpu, share, device_s=step_s, host_s=step_s / 2)
+
+    assert measured == pytest.approx(share, rel=0.05)
+    assert reported == pytest.approx(share, rel=0.05)
+
+
+def test_a_captured_step_is_slowed_by_a_share_of_its_own_time(gpu):
+    """Launched one by one its operations take longer: a share of that would be too much."""
+    measured, reported = slowed(gpu, 0.1, cuda_graphs=True, device_s=0.010, host_s=0.030)
+
+    assert measured == pytest.approx(0.1, rel=0.05)
+    assert reported == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_step_at_the_pace_of_its_host_hides_products_and_the_report_says_so(gpu):
+    measured, reported = slowed(gpu, 0.1, device_s=0.002, host_s=0.020)
+
+    assert measured < 0.05
+    assert reported == pytest.approx(measured, abs=0.001)
+
+
+@pytest.mark.parametrize(("seconds", "size"), [(0.00005, 256), (0.001, 1024), (0.1, 1024)])
+def test_the_longer_the_time_the_larger_the_products(gpu, seconds, size):
+    products_for(seconds, CUDA)
+
+    assert gpu.sizes[-1] == size
+
+
+def test_a_cpu_has_small_products_alone():
+    products = products_for(0.001, torch.device("cpu"))
+
+    assert products.count >= 1
+    products.run()

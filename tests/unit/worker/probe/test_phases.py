@@ -1,0 +1,68 @@
+"""Phases between marks, and waits told apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._C._distributed_c10d import Work
+
+from ddp_perf.worker.probe.phases import WAITING, PhaseClock
+
+CPU = torch.device("cpu")
+
+
+MODULE = nn.Linear(1, 1)
+
+
+class Done(Work):
+    """A collective that is over."""
+
+    def wait(self, *timeout):
+        return True
+
+
+@pytest.fixture
+def clock():
+    clock = PhaseClock(CPU)
+    clock.start()
+    return clock
+
+
+def phases_of(clock):
+    return [interval.phase for interval in clock.intervals()]
+
+
+def test_each_mark_ends_its_phase(clock):
+    for phase in ("data", "forward", "backward"):
+        clock.mark(phase)
+    assert phases_of(clock) == ["data", "forward", "backward"]
+    assert all(interval.wall_s > 0 for interval in clock.intervals())
+
+
+def test_computation_takes_processor_time(clock):
+    torch.rand(400, 400) @ torch.rand(400, 400)
+    clock.mark("forward")
+    (interval,) = clock.intervals()
+    assert interval.process_s >= interval.thread_s > 0
+
+
+def test_a_wait_splits_the_phase_that_it_is_in(clock):
+    clock.mark("data")
+    with clock.waits_apart(MODULE):
+        Work.wait(Done())
+        clock.mark("forward")
+    assert phases_of(clock) == ["data", "forward", WAITING, "forward"]
+
+
+def test_waits_are_themselves_again_afterwards_even_after_an_error(clock):
+    before = vars(Work)["wait"]
+
+    def fail():
+        with clock.waits_apart(MODULE):
+            assert vars(Work)["wait"] is not before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert vars(Work)["wait"] is before

@@ -1,0 +1,122 @@
+"""What is captured, and what is replayed: torch's graphs are faked, there may be no GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+
+import pytest
+import torch
+
+from ddp_perf.errors import LaunchError
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.steps.graph import WARM_UPS, graph_stream, is_captured
+from ddp_perf.worker.steps.trainer import Trainer
+from tests.builders import make_cases
+
+CPU = torch.device("cpu")
+ONE, _ = make_cases(tier="gpu", cuda_graphs=True)
+
+
+class FakeGraph:
+    """Computes once, while it is captured; a replay is only counted."""
+
+    replays = 0
+
+    def replay(self):
+        FakeGraph.replays += 1
+
+
+@pytest.fixture
+def captures(monkeypatch):
+    """The arguments of each capture."""
+    noted = []
+
+    @contextlib.contextmanager
+    def graph(graph, **arguments):
+        noted.append(arguments)
+        yield
+
+    monkeypatch.setattr(FakeGraph, "replays", 0)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "the side stream")
+    return noted
+
+
+@pytest.fixture
+def counted():
+    """A trainer on a CPU, and how often its loss was computed."""
+    trainer, calls = Trainer(ONE, 0, CPU, Heartbeats(1)), []
+    plain = trainer.loss
+
+    def loss(module, batch):
+        calls.append(batch)
+        return plain(module, batch)
+
+    trainer.loss = loss
+    return trainer, calls
+
+
+def test_it_is_captured_after_enough_eager_steps_on_the_stream_that_it_trained_on(
+    captures, counted
+):
+    trainer, calls = counted
+
+    trainer.capture()
+
+    assert len(calls) == WARM_UPS + 1  # the last one is the captured one
+    assert captures == [{"stream": "the side stream", "capture_error_mode": "thread_local"}]
+
+
+def test_each_step_replays_the_gradients_and_takes_the_optimizers_step_itself(captures, counted):
+    trainer, calls = counted
+    trainer.capture()
+    before = trainer.module.state_dict()["0.weight"].clone()
+
+    for _ in range(3):
+        trainer.step()
+
+    assert (FakeGraph.replays, len(calls)) == (3, WARM_UPS + 1)
+    assert not torch.equal(trainer.module.state_dict()["0.weight"], before)
+
+
+def test_released_it_is_launched_by_the_host_again(captures, counted):
+    trainer, calls = counted
+    trainer.capture()
+
+    trainer.release()
+    trainer.step()
+
+    assert (FakeGraph.replays, len(calls)) == (0, WARM_UPS + 2)
+
+
+def test_a_captured_trainer_dies_with_its_last_name(captures):
+    """A cycle would keep DDP alive until after destroy_process_group, which then hangs."""
+    trainer = Trainer(ONE, 0, CPU, Heartbeats(1))
+    trainer.capture()
+    dead = weakref.ref(trainer)
+    gc.disable()
+    try:
+        del trainer
+        assert dead() is None
+    finally:
+        gc.enable()
+
+
+def test_batches_that_change_are_refused_with_the_remedy(captures):
+    trainer = Trainer(ONE, 0, CPU, Heartbeats(1))
+    trainer.batches = iter(())  # as a workload's own iterator
+
+    with pytest.raises(LaunchError, match="a graph replays one batch; give it as a tuple"):
+        trainer.capture()
+    assert captures == []
+
+
+def test_a_case_of_gpus_that_runs_on_a_cpu_is_not_captured():
+    assert is_captured(ONE, torch.device("cuda", 0))
+    assert not is_captured(ONE, CPU)
+    with graph_stream(ONE, CPU):
+        pass
+    assert not is_captured(make_cases(tier="gpu")[0], torch.device("cuda", 0))

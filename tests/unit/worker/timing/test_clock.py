@@ -1,0 +1,64 @@
+"""Steps are told from boundary to boundary, by the clock that fits the device."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from ddp_perf.worker.timing.clock import HostClock, ThreadTimer, step_clock
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """``readings("perf_counter_ns", …)`` makes that clock of ``time`` tell these values."""
+
+    def set_to(name, *values):
+        left = iter(values)
+        monkeypatch.setattr(time, name, lambda: next(left))
+
+    return set_to
+
+
+def test_intervals_lie_between_the_marks(readings):
+    readings("perf_counter_ns", 10**9, 3 * 10**9, 3_500_000_000)
+    clock = HostClock()
+    for _ in range(3):
+        clock.mark()
+
+    assert clock.intervals_s(lambda: None) == [2.0, 0.5]
+
+
+def test_cpu_time_is_read_from_the_threads_own_clock(readings):
+    readings("perf_counter_ns")  # reading it would raise StopIteration
+    readings("thread_time_ns", 0, 20_000_000)
+    timer = ThreadTimer()
+    timer.mark()
+    timer.mark()
+
+    assert timer.intervals_s() == [0.02]
+
+
+@pytest.mark.parametrize("marks", [0, 1])
+def test_without_two_marks_there_is_no_interval(marks):
+    clock = HostClock()
+    for _ in range(marks):
+        clock.mark()
+
+    assert clock.intervals_s(lambda: None) == []
+
+
+def test_a_cpu_is_timed_by_the_host():
+    assert isinstance(step_clock(torch.device("cpu"), 3), HostClock)
+
+
+def test_no_event_is_made_in_the_timed_loop(gpu):
+    clock = step_clock(torch.device("cuda", 0), 3)
+    begun_s = gpu.now_s
+    for _ in range(4):
+        clock.mark()
+        gpu.work(0.01)
+
+    assert gpu.now_s == begun_s  # the host spent no time on events
+    assert clock.intervals_s(lambda: None) == pytest.approx([0.01] * 3)

@@ -1,0 +1,94 @@
+"""The host sets the pace, or its GPU: who is ahead when the last step is enqueued shows it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from ddp_perf.worker.measure import timed_steps
+from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
+from tests.builders import make_case, make_launch, make_probe
+
+CUDA = torch.device("cuda", 0)
+STEPS = 20
+
+
+class SimulatedSteps:
+    """Steps of so many kernels; ``reads``: the host waits for a value in each of them."""
+
+    def __init__(self, gpu, *, device_s, host_s, reads=False):
+        self._gpu, self._device_s, self._host_s, self._reads = gpu, device_s, host_s, reads
+
+    def step(self):
+        for _ in range(10):
+            self._gpu.work(self._device_s / 10, self._host_s / 10)
+        if self._reads:
+            self._gpu.synchronize()
+
+    def beat(self):
+        pass
+
+    def enter(self, phase):
+        pass
+
+
+@pytest.fixture
+def found(gpu, monkeypatch):
+    """``found(device_s=…, host_s=…)``: the typical step, and whether the host sets the pace."""
+    monkeypatch.setattr(torch.distributed, "barrier", gpu.synchronize)
+
+    def timed(*, reads=False, **step):
+        times = timed_steps(SimulatedSteps(gpu, **step, reads=reads), STEPS, CUDA)
+        step_s = times.step_s[STEPS // 2]
+        return step_s, is_host_bound(times.lead_s, step_s, waits=reads)
+
+    return timed
+
+
+@pytest.mark.parametrize(
+    ("device_s", "host_s", "step_s", "host_bound"),
+    [
+        pytest.param(0.010, 0.002, 0.010, False, id="the GPU sets the pace"),
+        pytest.param(0.002, 0.010, 0.010, True, id="the host sets the pace"),
+        pytest.param(0.010, 0.0095, 0.010, False, id="the host is hardly faster"),
+        pytest.param(0.0095, 0.010, 0.010, True, id="the GPU is hardly faster"),
+    ],
+)
+def test_the_slower_of_both_sets_the_pace(found, device_s, host_s, step_s, host_bound):
+    assert found(device_s=device_s, host_s=host_s) == (pytest.approx(step_s), host_bound)
+
+
+def test_a_host_that_reads_a_value_in_each_step_is_never_ahead_and_proves_nothing(found):
+    assert found(device_s=0.010, host_s=0.002, reads=True)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "probe", "waits"),
+    [
+        ("fp32", make_probe(), False),
+        ("fp32", make_probe(host_reads=2), True),
+        ("fp32", None, False),  # a captured step: a graph reads nothing
+        ("fp16", make_probe(), True),  # the scaler reads whether a gradient was infinite
+        ("bf16", make_probe(), False),
+    ],
+)
+def test_a_step_waits_for_its_gpu_where_it_reads_a_value_of_it(precision, probe, waits):
+    assert waits_for_gpu(make_case(precision=precision), probe) is waits
+
+
+@pytest.mark.parametrize(
+    ("ranks", "launch"),
+    [
+        ((False, True), True),
+        ((None, True), True),
+        ((False, None), None),
+        ((False, False), False),
+        ((None, None), None),
+    ],
+)
+def test_one_rank_whose_gpu_waits_holds_up_all_others(ranks, launch):
+    case = make_case()
+    results = [make_launch(case, host_bound=bound).ranks[0] for bound in ranks]
+
+    assert msgspec.structs.replace(make_launch(case), ranks=tuple(results)).host_bound is launch
