@@ -13,12 +13,12 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.history.records import (
     CaseRecord,
-    Figure,
-    Night,
-    Series,
+    HistoryPoint,
+    RecordedFigure,
     SessionInfo,
     SessionRecord,
     StoredCase,
+    TimeSeries,
 )
 from tests.builders import make_case, make_environment
 
@@ -30,7 +30,7 @@ def make_night(
     day = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
     date = (day + datetime.timedelta(days=number)).isoformat(timespec="seconds")
     launches = (step_s * 0.99, step_s, step_s * 1.01)
-    figure = Figure(
+    figure = RecordedFigure(
         metric="step_time",
         value=step_s,
         launches=launches,
@@ -56,7 +56,7 @@ def make_series(
     outcomes: Mapping[int, Outcome] | None = None,
     injected: Collection[int] = (),
     **environment: Callable[[int], Any],
-) -> Series:
+) -> TimeSeries:
     """A night for each value; ``environment`` holds a function of the night's number each."""
     case = case or make_case()
     nights = []
@@ -67,9 +67,9 @@ def make_series(
         info = record.info
         if number in injected:
             info = msgspec.structs.replace(info, injections=("compute:5%",))
-        nights.append(Night(session=info, figure=record.cases[0].figures[0]))
+        nights.append(HistoryPoint(session=info, figure=record.cases[0].figures[0]))
     stored = StoredCase(key=key, accelerator="cpu-some-2c-host", case_id=case.id, work=case.work())
-    return Series(case=stored, metric="step_time", nights=tuple(nights))
+    return TimeSeries(case=stored, metric="step_time", nights=tuple(nights))
 
 
 def stepped(at: int = 20, nights: int = 40, ratio: float = 1.05) -> list[float]:

@@ -95,10 +95,10 @@ def is_stored(stored: CaseBaseline, session: Session) -> bool:
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:
     """Whether the stored figures are of the same work."""
-    return not differences(stored, case)
+    return not work_differences(stored, case)
 
 
-def differences(stored: CaseBaseline, case: Case) -> list[str]:
+def work_differences(stored: CaseBaseline, case: Case) -> list[str]:
     """Each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
     return field_differences(stored.work, case.work())
 

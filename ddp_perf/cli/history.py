@@ -17,7 +17,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import HistoryError, did_you_mean
 from ddp_perf.history.analysis import CaseHistory, case_history, newest_work
 from ddp_perf.history.recording import record_of
-from ddp_perf.history.records import Series, SessionRecord
+from ddp_perf.history.records import SessionRecord, TimeSeries
 from ddp_perf.history.text import case_text, history_json, overview_text, ranges_text
 from ddp_perf.session.results_file import read_results
 
@@ -96,11 +96,11 @@ def import_(
       4  usage: a file or a history that cannot be read or written; the files before are in it
     """
     # Here, since SQLAlchemy takes a third of a second that no other command need pay.
-    from ddp_perf.history.store import TOGETHER, HistoryStore, batches
+    from ddp_perf.history.store import TOGETHER, HistoryStore, chunks_of
 
     with contextlib.closing(HistoryStore(url)) as store:
         new = sessions = 0
-        for batch in batches(files, TOGETHER):
+        for batch in chunks_of(files, TOGETHER):
             records: list[SessionRecord] = []
             try:
                 for path in batch:
@@ -147,7 +147,7 @@ def _histories(url: str, case_id: str | None, metric: str) -> list[CaseHistory]:
     return [case_history(series) for series in found]
 
 
-def _series(url: str, case_id: str | None, metric: str) -> Iterator[Series]:
+def _series(url: str, case_id: str | None, metric: str) -> Iterator[TimeSeries]:
     from ddp_perf.history.store import HistoryStore
 
     with contextlib.closing(HistoryStore(url, create=False)) as store:

@@ -13,7 +13,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson
 from ddp_perf.errors import ConfigError, ResultsError
-from ddp_perf.scaling.curves import Series, measured_series, published_series, stored_series
+from ddp_perf.scaling.curves import ScalingCurve, measured_series, published_series, stored_series
 from ddp_perf.scaling.prediction import Prediction, PredictRequest, predict_all
 from ddp_perf.scaling.text import prediction_json, prediction_text
 from ddp_perf.scaling.what_if import parse_change
@@ -129,7 +129,7 @@ def predict(
     raise typer.Exit(ExitCode.UNDECIDED if refused else ExitCode.PASS)
 
 
-def _curves(file: Path) -> list[Series]:
+def _curves(file: Path) -> list[ScalingCurve]:
     if not _is_baseline(file):
         return [one for suite in read_results(file).suites for one in measured_series(suite)]
     store = BaselineStore(file.parent)

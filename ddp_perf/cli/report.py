@@ -34,14 +34,14 @@ def report(
     """
     # Here, since drawing takes half a second that no other command need pay.
     from ddp_perf.report.directory import PAGE, write_report
-    from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, nights_for
+    from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, history_points_for
 
     file = read_results(results)
     source = ReportSource(
         suites=file.suites,
         complete=file.complete,
         curve=curve_for(file.suites, SELFTEST),
-        nights=nights_for(file.suites, history) if history is not None else {},
+        nights=history_points_for(file.suites, history) if history is not None else {},
     )
     night = write_report(output, source)
     typer.echo(f"{night.standing.value}: {night.headline}")

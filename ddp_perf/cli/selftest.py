@@ -25,8 +25,8 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import parse_duration
 from ddp_perf.report.terminal.text import describe_launch_failure
-from ddp_perf.selftest.curve import Conclusion, PowerCurve
-from ddp_perf.selftest.launches import SelftestRequest, measure
+from ddp_perf.selftest.curve import PowerCurve, SelftestOutcome
+from ddp_perf.selftest.launches import SelftestRequest, run_selftest
 from ddp_perf.selftest.log import SelftestLog, conditions_of
 from ddp_perf.selftest.text import selftest_json, selftest_text
 from ddp_perf.selftest.trials import power_curve
@@ -41,10 +41,10 @@ from ddp_perf.system.lease import machine_lease
 _CONFIGS, _BASELINES = Path("bench_configs"), Path("baselines")
 _LEASE_PATIENCE_S = 600
 _EXIT_CODES = {
-    Conclusion.CAN_GATE: ExitCode.PASS,
-    Conclusion.FALSE_ALARMS: ExitCode.REGRESSION,
-    Conclusion.CANNOT_GATE: ExitCode.UNDECIDED,
-    Conclusion.TOO_SHORT: ExitCode.UNDECIDED,
+    SelftestOutcome.CAN_GATE: ExitCode.PASS,
+    SelftestOutcome.FALSE_ALARMS: ExitCode.REGRESSION,
+    SelftestOutcome.CANNOT_GATE: ExitCode.UNDECIDED,
+    SelftestOutcome.TOO_SHORT: ExitCode.UNDECIDED,
 }
 _INTERRUPTED, _TERMINATED = 130, 143  # what a shell says of Ctrl-C and of SIGTERM
 
@@ -158,7 +158,7 @@ def _measure(
     go_on = "the same command goes on from here"
     try:
         with sigterm_calls(_raise_terminated):
-            failure = measure(
+            failure = run_selftest(
                 request, log, launcher, until=progress.until, on_launch=progress.launched
             )
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB, DdpOptions, FsdpOpt
 from ddp_perf.errors import ConfigError
 
 
-def check_options(suite: Suite) -> None:
+def check_constraints(suite: Suite) -> None:
     """Raise ConfigError for the first thing that does not go together, as field and remedy."""
     for rule in _RULES:
         for refusal in rule(suite):

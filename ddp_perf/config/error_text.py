@@ -16,7 +16,7 @@ _REMEDIES = {
 }
 
 
-def explain(error: msgspec.ValidationError, schema: Any, data: Any, prefix: str = "") -> str:
+def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefix: str = "") -> str:
     """msgspec's message, turned to ``field: what is wrong; remedy``.
 
     ``schema`` is the type that ``data`` was to be converted to.

@@ -11,8 +11,8 @@ import msgspec
 import yaml
 
 from ddp_perf.config.collectives import CollectivesSuite, check_collectives
-from ddp_perf.config.constraints import check_options
-from ddp_perf.config.error_text import explain
+from ddp_perf.config.constraints import check_constraints
+from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.overrides import Overrides, apply_overrides
 from ddp_perf.config.suite import AnySuite, Suite, cases_of
 from ddp_perf.config.user_workload import check_target
@@ -74,7 +74,7 @@ def _check(suite: AnySuite) -> None:
     if isinstance(suite, CollectivesSuite):
         check_collectives(suite)
     else:
-        check_options(suite)
+        check_constraints(suite)
 
 
 def _check_environment(path: Path, case: Case) -> None:
@@ -115,7 +115,7 @@ def load_suite(path: Path, import_paths: Sequence[str] = ()) -> AnySuite:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {explain(error, schema, data)}") from None
+        raise ConfigError(f"{path}: {describe_error(error, schema, data)}") from None
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     except ConfigError as error:
@@ -159,7 +159,7 @@ def _validated_model(suite: Suite) -> dict[str, Any]:
     try:
         return msgspec.structs.asdict(msgspec.convert(suite.model, schema))
     except msgspec.ValidationError as error:
-        raise ConfigError(explain(error, schema, suite.model, prefix="model")) from None
+        raise ConfigError(describe_error(error, schema, suite.model, prefix="model")) from None
 
 
 def _nearest_file(path: Path) -> str:

@@ -18,7 +18,7 @@ from ddp_perf.core.strategy import (
     FsdpOptions,
     Precision,
     Strategy,
-    differences,
+    changed_options,
 )
 
 
@@ -207,7 +207,7 @@ def _option_names(suite: Suite, strategy: Strategy, hook: AnyCommHook | None) ->
 
 
 def _values(options: msgspec.Struct) -> list[str]:
-    return [f"{name}={value}".lower() for name, value in differences(options).items()]
+    return [f"{name}={value}".lower() for name, value in changed_options(options).items()]
 
 
 def _strategy(suite: Suite, world_size: int) -> Strategy:

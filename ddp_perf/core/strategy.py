@@ -118,7 +118,7 @@ class PostLocalSgdHook(
 AnyCommHook = Fp16Hook | Bf16Hook | PowerSgdHook | TopKHook | HierarchicalHook | PostLocalSgdHook
 
 
-def differences(options: msgspec.Struct) -> dict[str, bool | int | float | str]:
+def changed_options(options: msgspec.Struct) -> dict[str, bool | int | float | str]:
     """The fields that differ from their default, or that have none."""
     return {
         field.name: getattr(options, field.name)

@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     more_launches: int | None = None
 
 
-class NightPrior(msgspec.Struct, frozen=True, kw_only=True):
+class SessionPrior(msgspec.Struct, frozen=True, kw_only=True):
     """What the machine's other cases say of the night-to-night spread.
 
     ``sd`` is on the log scale (0.01: nights differ by about 1 %); ``degrees_of_freedom``

@@ -46,7 +46,7 @@ def grown_by_count(before: Structure | None, after: Structure) -> tuple[str, ...
     return ("unhidden",) if before is not None and _exchanges_more(before, after) else ()
 
 
-def explain(
+def find_causes(
     case_id: str, attribution: Attribution, evidence: Evidence, launches: int
 ) -> Explanation:
     """The causes of a case's change, the largest first. Where these launches were not slower,

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ddp_perf.history.records import Series, SessionInfo
-from ddp_perf.history.trend import Change, Trend, find_trend
+from ddp_perf.history.records import SessionInfo, TimeSeries
+from ddp_perf.history.trend import Trend, TrendChange, find_trend
 from ddp_perf.session.gate.comparability import changes
 
 
 class ChangeRange(msgspec.Struct, frozen=True, kw_only=True):
     """A change, and the sessions that it came between."""
 
-    change: Change
+    change: TrendChange
     before: SessionInfo  # the last one that was surely before it
     after: SessionInfo  # the first one that was surely after it
     versions: tuple[str, ...]  # of machine and software, that differ between the two
@@ -28,12 +28,12 @@ class ChangeRange(msgspec.Struct, frozen=True, kw_only=True):
 class CaseHistory(msgspec.Struct, frozen=True, kw_only=True):
     """A series and what was found in its sound nights."""
 
-    series: Series
+    series: TimeSeries
     trend: Trend | None  # None: there is no sound night
     ranges: tuple[ChangeRange, ...] = ()
 
 
-def case_history(series: Series) -> CaseHistory:
+def case_history(series: TimeSeries) -> CaseHistory:
     """Steps, drifts and where they came from; disturbed nights and injections are left out."""
     nights = series.sound()
     if not nights:
@@ -53,12 +53,12 @@ def case_history(series: Series) -> CaseHistory:
     return CaseHistory(series=series, trend=trend, ranges=tuple(ranges))
 
 
-def newest_work(found: Iterable[Series]) -> list[Series]:
+def newest_work(found: Iterable[TimeSeries]) -> list[TimeSeries]:
     """Of each accelerator and case the work that was measured last: another work is another case.
 
     Series without a night are left out.
     """
-    newest: dict[tuple[str, str], Series] = {}
+    newest: dict[tuple[str, str], TimeSeries] = {}
     for series in found:
         key = series.case.accelerator, series.case.case_id
         if series.nights and (key not in newest or _last(series) > _last(newest[key])):
@@ -66,5 +66,5 @@ def newest_work(found: Iterable[Series]) -> list[Series]:
     return list(newest.values())
 
 
-def _last(series: Series) -> str:
+def _last(series: TimeSeries) -> str:
     return series.nights[-1].session.date

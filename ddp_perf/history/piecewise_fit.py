@@ -28,7 +28,7 @@ class Move(msgspec.Struct, frozen=True):
         return np.clip(part, 0.0, 1.0)
 
 
-class Fit(msgspec.Struct, frozen=True, kw_only=True):
+class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
     """``nights = level + Σ size × shape + residual``, and what the residual says of the noise."""
 
     moves: tuple[Move, ...]  # in order, none within another
@@ -82,7 +82,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return float(near @ near) / df if df > 0 else 0.0
 
 
-def fit(nights: Floats, moves: Sequence[Move]) -> Fit:
+def fit(nights: Floats, moves: Sequence[Move]) -> PiecewiseFit:
     """``nights``: logs, more of them than moves."""
     n = len(nights)
     design = np.column_stack([np.ones(n), *(move.shape(n) for move in moves)])
@@ -95,7 +95,7 @@ def fit(nights: Floats, moves: Sequence[Move]) -> Fit:
     variance = max(squares / df if df > 0 else 0.0, SMALLEST_SD**2)
     correlation = night_correlation(residual)
     inflation = (1 + correlation) / (1 - correlation)
-    return Fit(
+    return PiecewiseFit(
         moves=tuple(moves),
         levels=levels,
         sizes=coefficients[1:],

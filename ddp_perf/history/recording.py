@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddp_perf.core.baseline import CONTROL, Session
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import EFFICIENCY, METRICS, STRUCTURE, is_timed
-from ddp_perf.history.records import CaseRecord, Figure, SessionInfo, SessionRecord
+from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, SessionRecord
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions
@@ -39,7 +39,7 @@ def record_of(result: SuiteResult) -> SessionRecord:
     )
 
 
-def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[Figure]:
+def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[RecordedFigure]:
     for metric in _KEPT:
         values, finding = session.values(metric), result.finding(case_id, metric)
         if values:
@@ -58,8 +58,8 @@ def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
 
 def _figure(
     metric: str, values: list[float], finding: Finding | None, disturbance: str | None
-) -> Figure:
-    return Figure(
+) -> RecordedFigure:
+    return RecordedFigure(
         metric=metric,
         value=statistics.median(values) if values else None,
         launches=tuple(values),

@@ -9,7 +9,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.verdict import Outcome, Verdict
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one case in one session."""
 
     metric: str
@@ -31,7 +31,7 @@ class CaseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     case_id: str
     work: dict[str, Scalar]  # the fingerprint
-    figures: tuple[Figure, ...]
+    figures: tuple[RecordedFigure, ...]
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,20 +61,20 @@ class StoredCase(msgspec.Struct, frozen=True, kw_only=True):
     work: dict[str, Scalar]
 
 
-class Night(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of a case, with the session that measured it."""
 
     session: SessionInfo
-    figure: Figure
+    figure: RecordedFigure
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class TimeSeries(msgspec.Struct, frozen=True, kw_only=True):
     """A metric of a case over all its sessions, oldest first."""
 
     case: StoredCase
     metric: str
-    nights: tuple[Night, ...]
+    nights: tuple[HistoryPoint, ...]
 
-    def sound(self) -> list[Night]:
+    def sound(self) -> list[HistoryPoint]:
         """The nights that say something of the case: undisturbed, not slowed on purpose."""
         return [n for n in self.nights if n.figure.is_sound and not n.session.injections]

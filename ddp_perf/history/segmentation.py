@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from ddp_perf.history.piecewise_fit import SMALLEST_SD, Fit, Move, fit
+from ddp_perf.history.piecewise_fit import SMALLEST_SD, Move, PiecewiseFit, fit
 from ddp_perf.stats.rule.modes import Floats
 
 FALSE_ALARMS = 0.01  # chance that a quiet series of normal nights shows any move
@@ -30,7 +30,7 @@ _SD_QUANTILE = 0.6827  # of the absolute values of a normal law: its standard de
 _PLACES = 60  # tried for either end of a drift; on long stretches every second, third, … night
 
 
-def find_moves(nights: Floats, *, false_alarms: float = FALSE_ALARMS) -> Fit:
+def find_moves(nights: Floats, *, false_alarms: float = FALSE_ALARMS) -> PiecewiseFit:
     """``nights``: logs, oldest first. Fewer than four show no move.
 
     Raises ValueError where one is not finite.

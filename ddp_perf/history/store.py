@@ -18,12 +18,12 @@ from ddp_perf.history.database import Database
 from ddp_perf.history.migrations import is_current, migrate
 from ddp_perf.history.records import (
     CaseRecord,
-    Figure,
-    Night,
-    Series,
+    HistoryPoint,
+    RecordedFigure,
     SessionInfo,
     SessionRecord,
     StoredCase,
+    TimeSeries,
 )
 from ddp_perf.history.tables import CASES, FIGURES, SESSIONS
 
@@ -115,7 +115,7 @@ class HistoryStore:
             for row in rows
         ]
 
-    def series(self, case: StoredCase, metric: str) -> Series:
+    def series(self, case: StoredCase, metric: str) -> TimeSeries:
         """The nights of one metric, oldest first; empty where it was never measured."""
         wanted = and_(FIGURES.c.case_key == case.key, FIGURES.c.metric == metric)
         with self._database.reading() as connection:
@@ -127,10 +127,11 @@ class HistoryStore:
                     key: _INFO.decode(info) for key, info in connection.execute(query)
                 }
         nights = [
-            Night(session=self._sessions[row["session_key"]], figure=_figure(row)) for row in rows
+            HistoryPoint(session=self._sessions[row["session_key"]], figure=_figure(row))
+            for row in rows
         ]
         nights.sort(key=lambda night: (night.session.date, night.session.started))
-        return Series(case=case, metric=metric, nights=tuple(nights))
+        return TimeSeries(case=case, metric=metric, nights=tuple(nights))
 
     def close(self) -> None:
         self._database.close()
@@ -179,7 +180,7 @@ class HistoryStore:
     ) -> dict[tuple[str, ...], int]:
         """The keys of the rows that hold one of the wanted values."""
         found: dict[tuple[str, ...], int] = {}
-        for batch in batches(wanted, _ASKED):
+        for batch in chunks_of(wanted, _ASKED):
             query = select(key, *columns).where(tuple_(*columns).in_(batch))
             found |= {tuple(row[1:]): row[0] for row in connection.execute(query)}
         return found
@@ -203,7 +204,7 @@ class HistoryStore:
         )
 
 
-def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def chunks_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """So many at a time, the last ones perhaps fewer."""
     rest = iter(items)
     while batch := list(itertools.islice(rest, size)):
@@ -236,7 +237,7 @@ def _case_identity(record: SessionRecord, case: CaseRecord) -> tuple[str, ...]:
     return record.info.environment.accelerator_key, case.case_id, _ENCODE(case.work).decode()
 
 
-def _figure_row(figure: Figure, case_key: int, session_key: int) -> dict[str, Any]:
+def _figure_row(figure: RecordedFigure, case_key: int, session_key: int) -> dict[str, Any]:
     verdict = figure.verdict
     return {
         "case_key": case_key,
@@ -252,8 +253,8 @@ def _figure_row(figure: Figure, case_key: int, session_key: int) -> dict[str, An
     }
 
 
-def _figure(row: RowMapping) -> Figure:
-    return Figure(
+def _figure(row: RowMapping) -> RecordedFigure:
+    return RecordedFigure(
         metric=row["metric"],
         value=row["value"],
         launches=_LAUNCHES.decode(row["launches"]),

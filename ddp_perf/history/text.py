@@ -8,8 +8,8 @@ import msgspec
 
 from ddp_perf.core.metric import METRICS, metric_title
 from ddp_perf.history.analysis import CaseHistory, ChangeRange
-from ddp_perf.history.records import Night, Series, SessionInfo
-from ddp_perf.history.trend import Change
+from ddp_perf.history.records import HistoryPoint, SessionInfo, TimeSeries
+from ddp_perf.history.trend import TrendChange
 from ddp_perf.render.tables import plain_table, rendered, wrapped
 
 _UNITS = {metric.name: metric.unit for metric in METRICS}
@@ -80,7 +80,7 @@ def history_json(histories: Sequence[CaseHistory]) -> str:
     return msgspec.json.format(msgspec.json.encode(histories), indent=1).decode()
 
 
-def describe_change(change: Change, dates: str) -> str:
+def describe_change(change: TrendChange, dates: str) -> str:
     """One sentence: how much, how sure, when."""
     low, high = change.interval
     sure = f"(99 % interval {_percent(low)} to {_percent(high)})"
@@ -164,11 +164,11 @@ def _advice(found: ChangeRange) -> str:
     return f"git bisect start {after} {before}"
 
 
-def _title(series: Series) -> str:
+def _title(series: TimeSeries) -> str:
     return f"{series.case.case_id} on {series.case.accelerator}: {metric_title(series.metric)}"
 
 
-def _remark(night: Night, found: ChangeRange | None) -> str:
+def _remark(night: HistoryPoint, found: ChangeRange | None) -> str:
     if night.session.injections:
         return f"slowed on purpose: {', '.join(night.session.injections)}"
     if found is None:

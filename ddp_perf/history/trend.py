@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
-from ddp_perf.history.piecewise_fit import Fit
+from ddp_perf.history.piecewise_fit import PiecewiseFit
 from ddp_perf.history.segmentation import CONFIRMING, find_moves, robust_sd
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
 from ddp_perf.stats.rule.judge import SUSPECT_LEVEL
@@ -17,7 +17,7 @@ from ddp_perf.stats.rule.modes import Floats
 from ddp_perf.stats.rule.session_variance import night_correlation
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class TrendChange(msgspec.Struct, frozen=True, kw_only=True):
     """A step, or a drift over some nights, which are counted from 0."""
 
     first: int  # the first night that differs from the level before
@@ -50,7 +50,7 @@ class Distance(msgspec.Struct, frozen=True, kw_only=True):
 class Trend(msgspec.Struct, frozen=True, kw_only=True):
     """Of one metric of one case; lower is better."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[TrendChange, ...]
     distance: Distance | None  # None: there are not two nights beyond the reference
     night_sd: float  # of a night around the levels and drifts that were found, as a fraction
     levels: tuple[float, ...]  # what was found, night by night, in the unit of the values
@@ -74,12 +74,12 @@ def find_trend(values: Sequence[float], *, reference: int = REFERENCE_SESSIONS) 
     )
 
 
-def _change(fitted: Fit, number: int) -> Change:
+def _change(fitted: PiecewiseFit, number: int) -> TrendChange:
     move, size = fitted.moves[number], float(fitted.sizes[number])
     is_drift = move.last > move.first
     earliest, latest = (move.first, move.last) if is_drift else fitted.place(number)
     margin = upper_t(fitted.degrees_of_freedom, PASS_LEVEL) * float(fitted.errors[number])
-    return Change(
+    return TrendChange(
         first=move.first,
         last=move.last,
         earliest=earliest,

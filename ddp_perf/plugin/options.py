@@ -81,7 +81,10 @@ def _add_selection(group: pytest.OptionGroup) -> None:
     ):
         group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
     group.addoption(
-        "--ddp-bucket-cap-mb", type=parse_size, metavar="MB", help="size of DDP's gradient buckets"
+        "--ddp-bucket-cap-mb",
+        type=parse_megabytes,
+        metavar="MB",
+        help="size of DDP's gradient buckets",
     )
     for name, text in (
         ("steps", "steps of a launch, warm-ups included"),
@@ -279,7 +282,7 @@ def parse_counts(text: str) -> tuple[int, ...]:
     return counts
 
 
-def parse_size(text: str) -> float:
+def parse_megabytes(text: str) -> float:
     size = _number(text)
     if not 0 < size < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is no size over 0")

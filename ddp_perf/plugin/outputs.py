@@ -52,7 +52,7 @@ class ReportWriter:
             is_github,
         )
         from ddp_perf.report.files.markdown import summary_markdown
-        from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, nights_for
+        from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, history_points_for
 
         curve = None
         try:
@@ -62,7 +62,7 @@ class ReportWriter:
         nights = {}
         if self._history is not None and suites:
             try:
-                nights = nights_for(suites, self._history)
+                nights = history_points_for(suites, self._history)
             except HistoryError as error:
                 self.errors.append(f"--ddp-report: without the history: {error}")
         source = ReportSource(suites=tuple(suites), complete=complete, curve=curve, nights=nights)

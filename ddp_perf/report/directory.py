@@ -17,7 +17,7 @@ from ddp_perf.report.files.plots import plot_files
 from ddp_perf.report.files.prometheus import prometheus_text
 from ddp_perf.report.files.summary import summary_csv
 from ddp_perf.report.html.page import report_html
-from ddp_perf.report.rows import Night, night_of
+from ddp_perf.report.rows import ReportSummary, night_of
 from ddp_perf.report.source import ReportSource
 from ddp_perf.system.files import replace_file
 
@@ -25,7 +25,7 @@ PAGE = "index.html"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: a results file is another's text
 
 
-def write_report(directory: Path, source: ReportSource) -> Night:
+def write_report(directory: Path, source: ReportSource) -> ReportSummary:
     """Every file, each whole or not at all; the page comes first.
 
     Raises ResultsError naming the file that could not be written.
@@ -42,7 +42,7 @@ def write_report(directory: Path, source: ReportSource) -> Night:
     return night
 
 
-def _files(source: ReportSource, night: Night) -> Iterator[tuple[str, bytes]]:
+def _files(source: ReportSource, night: ReportSummary) -> Iterator[tuple[str, bytes]]:
     yield PAGE, report_html(source, night)
     texts = {
         "comprehensive_summary.csv": summary_csv(night.rows),

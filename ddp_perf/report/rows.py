@@ -70,7 +70,7 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None  # the largest, with its evidence, of a case that got slower
 
 
-class Night(msgspec.Struct, frozen=True, kw_only=True):
+class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
     """All rows together."""
 
     standing: Standing
@@ -82,7 +82,7 @@ class Night(msgspec.Struct, frozen=True, kw_only=True):
         return [row for row in self.rows if row.standing is standing]
 
 
-def night_of(suites: Sequence[SuiteResult], *, complete: bool) -> Night:
+def night_of(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSummary:
     """What the session comes to. Nothing measured, or a session cut short, is no green one."""
     rows = tuple(_row(suite, case_id) for suite in suites for case_id in suite.measurements)
     red, undecided, green = (sum(row.standing is one for row in rows) for one in Standing)
@@ -101,7 +101,7 @@ def night_of(suites: Sequence[SuiteResult], *, complete: bool) -> Night:
     headline = ", ".join(parts) or "nothing was measured"
     if not complete:
         headline += "; the session did not measure all that was asked of it"
-    return Night(
+    return ReportSummary(
         standing=standing,
         headline=headline,
         counts=dict(Counter(row.verdict for row in rows).most_common()),

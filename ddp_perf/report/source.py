@@ -11,7 +11,7 @@ import msgspec
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ResultsError
 from ddp_perf.history.analysis import newest_work
-from ddp_perf.history.records import Night
+from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.selftest.curve import PowerCurve
 from ddp_perf.selftest.text import SelftestFile
@@ -26,10 +26,14 @@ class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[SuiteResult, ...]
     complete: bool  # False: the session did not measure all that was asked of it
     curve: PowerCurve | None = None
-    nights: dict[tuple[str, str], list[Night]] = {}  # of the step time, by accelerator and case id
+    nights: dict[
+        tuple[str, str], list[HistoryPoint]
+    ] = {}  # of the step time, by accelerator and case id
 
 
-def nights_for(suites: Sequence[SuiteResult], url: str) -> dict[tuple[str, str], list[Night]]:
+def history_points_for(
+    suites: Sequence[SuiteResult], url: str
+) -> dict[tuple[str, str], list[HistoryPoint]]:
     """The sound nights of these cases in this history, oldest first; of their newest work.
 
     Raises HistoryError.

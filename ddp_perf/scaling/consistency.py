@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.scaling.curves import Series
+from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.shape import StepShape
 from ddp_perf.stats.link.model import bus_factor
 
@@ -50,7 +50,7 @@ def contradiction(exposures: Sequence[Exposure]) -> tuple[Exposure, Exposure] | 
 _SLACK = 2  # standard errors of a step time
 
 
-def link_clashes(series: Sequence[Series]) -> dict[int, str]:
+def link_clashes(series: Sequence[ScalingCurve]) -> dict[int, str]:
     """Why each series that contradicts another of the same work is none to predict from, by its
     number.
     """
@@ -69,7 +69,7 @@ def link_clashes(series: Sequence[Series]) -> dict[int, str]:
     return reasons
 
 
-def _exposure(series: Series, ranks: int) -> Exposure | None:
+def _exposure(series: ScalingCurve, ranks: int) -> Exposure | None:
     by_size = {point.world_size: point for point in series.points}
     if 1 not in by_size or ranks not in by_size:
         return None

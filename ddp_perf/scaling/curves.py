@@ -31,7 +31,7 @@ from ddp_perf.stats.audit.published import COMMUNICATION, audit_table
 Source = Literal["measured", "published", "modelled"]
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
     """Step times of one work at one batch per rank, over world sizes: weak scaling."""
 
     label: str  # "ddp, batch 32"
@@ -65,7 +65,7 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.work["world_size"])
 
 
-def measured_series(result: SuiteResult) -> list[Series]:
+def measured_series(result: SuiteResult) -> list[ScalingCurve]:
     """Of a suite's results, launch by launch; cases that were disturbed are left out."""
     members = [
         _Member(
@@ -87,7 +87,7 @@ def measured_series(result: SuiteResult) -> list[Series]:
     ]
 
 
-def stored_series(baseline: Baseline) -> list[Series]:
+def stored_series(baseline: Baseline) -> list[ScalingCurve]:
     """Of a baseline's measured cases: the sessions that set the level, or one's launches."""
     members = []
     for case_id, stored in baseline.cases.items():
@@ -102,7 +102,7 @@ def stored_series(baseline: Baseline) -> list[Series]:
     return _curves(members, where=baseline.accelerator)
 
 
-def _curves(members: Sequence[_Member], *, where: str) -> list[Series]:
+def _curves(members: Sequence[_Member], *, where: str) -> list[ScalingCurve]:
     """Members of one work and batch, each group with the one rank that it is measured against."""
     groups: dict[str, list[_Member]] = {}
     for member in members:
@@ -111,7 +111,7 @@ def _curves(members: Sequence[_Member], *, where: str) -> list[Series]:
     return [_curve(where, group, members) for group in groups.values()]
 
 
-def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> Series:
+def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> ScalingCurve:
     first = group[0]
     alone = [m for m in members if m.world_size == 1]
     wrapped = [m for m in alone if _of_work(m, _SIZE) == _of_work(first, _SIZE)]
@@ -122,7 +122,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     )
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
     curve = [*(wrapped or plain)[:1], *group]
-    return Series(
+    return ScalingCurve(
         label=first.name.replace(f"-ws{first.world_size}-", "-"),
         where=where,
         source="measured",
@@ -157,7 +157,9 @@ def _of_work(member: _Member, ignored: frozenset[str]) -> str:
     return repr(sorted(kept.items()))
 
 
-def published_series(table: PublishedTable, structures: Mapping[str, Structure]) -> list[Series]:
+def published_series(
+    table: PublishedTable, structures: Mapping[str, Structure]
+) -> list[ScalingCurve]:
     """Of a published table, one for each strategy and batch size.
 
     ``structures``: what a step does, by case id; tells the buckets of rows that name a case,
@@ -178,7 +180,7 @@ def _published(
     key: tuple[Exchanging, int | None],
     rows: list[PublishedRow],
     structures: Mapping[str, Structure],
-) -> Series:
+) -> ScalingCurve:
     strategy, batch_size = key
     rows = [*_single(table, strategy, batch_size), *rows]
     wrong = {
@@ -189,7 +191,7 @@ def _published(
     cases = [row.case for row in rows if row.case and row.world_size > 1 and not table.inferred]
     structure = next(filter(None, map(structures.get, cases)), None)
     shape = shape_of(structure, strategy) if structure is not None else None
-    return Series(
+    return ScalingCurve(
         label=strategy + (f", batch {batch_size}" if batch_size else ""),
         where=f"{table.name} ({table.document})",
         source="modelled" if table.modelled else "published",

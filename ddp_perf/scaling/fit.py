@@ -19,7 +19,7 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.scaling.laws import Floats, Law
-from ddp_perf.scaling.points import ERROR_FREEDOM, ScalingPoint, first_problem
+from ddp_perf.scaling.points import ERROR_FREEDOM, ScalingPoint, first_invalid_point
 
 CONFIDENCE = 0.9
 _GRIDS = (101, 101, 101, 101, 51)  # nodes along each axis: close in, then weigh
@@ -57,7 +57,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
 Functional = Callable[[Law, Floats], Floats]  # (law, terms (3, n)) → (…, n)
 
 
-class Fit:
+class ScalingFit:
     """What several laws and the points together say."""
 
     def __init__(self, nodes: Sequence[Nodes], points: Sequence[ScalingPoint]) -> None:
@@ -86,10 +86,10 @@ class Fit:
         total: Floats = np.sum(means, axis=0)
         return total
 
-    def only(self, name: str) -> Fit:
+    def only(self, name: str) -> ScalingFit:
         """As if the law of this name were the only one."""
         nodes = [of_law for of_law in self.nodes if of_law.law.name == name]
-        return Fit(nodes, self.points)
+        return ScalingFit(nodes, self.points)
 
     def predict(self, ranks: int) -> Band:
         """The step time in seconds that a new measurement would give, its own error included."""
@@ -111,9 +111,9 @@ class Fit:
         )
 
 
-def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> Fit:
+def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> ScalingFit:
     """Raises ValueError, with the reason, where the points cannot be fitted."""
-    if problem := first_problem(points):
+    if problem := first_invalid_point(points):
         raise ValueError(problem)
     grids = [_grid_of(law, points) for law in laws]
     best = max(float(log_weight.max()) for _, log_weight in grids)
@@ -130,7 +130,7 @@ def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> Fit:
                 freedom=freedom,
             )
         )
-    return Fit(nodes, points)
+    return ScalingFit(nodes, points)
 
 
 def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:

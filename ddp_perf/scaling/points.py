@@ -45,7 +45,7 @@ def point_of(world_size: int, steps: Sequence[float]) -> ScalingPoint:
     return ScalingPoint(world_size=world_size, step_s=statistics.median(steps), error=error)
 
 
-def first_problem(points: Sequence[ScalingPoint]) -> str | None:
+def first_invalid_point(points: Sequence[ScalingPoint]) -> str | None:
     """Why no law can be fitted to these points, in one sentence; None where one can."""
     for point in points:
         if point.world_size < 1:

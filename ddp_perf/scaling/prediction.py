@@ -10,11 +10,11 @@ import numpy as np
 
 from ddp_perf.scaling.consistency import link_clashes
 from ddp_perf.scaling.cross_checks import CrossCheck, cross_checks, serial_fractions
-from ddp_perf.scaling.curves import Series
-from ddp_perf.scaling.fit import Band, Fit, fit_laws
+from ddp_perf.scaling.curves import ScalingCurve
+from ddp_perf.scaling.fit import Band, ScalingFit, fit_laws
 from ddp_perf.scaling.laws import Floats, Law, alpha_beta_laws
 from ddp_perf.scaling.points import ScalingPoint, ranks_text
-from ddp_perf.scaling.what_if import Change, Gain, default_changes, gain, obstacle
+from ddp_perf.scaling.what_if import Gain, WhatIf, default_changes, gain, obstacle
 from ddp_perf.stats.cost import Configuration, Cost, best_within, cost_of, training
 from ddp_perf.stats.link.model import Topology
 
@@ -29,7 +29,7 @@ class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
     world_sizes: tuple[int, ...]
     fit_world_sizes: tuple[int, ...] | None = None  # None: every one there is
     topology: Topology
-    changes: tuple[Change, ...] | None = None  # None: what a person would try first
+    changes: tuple[WhatIf, ...] | None = None  # None: what a person would try first
     price_per_gpu_hour: float | None = None  # None: the one that the data state, if any
     samples: float | None = None  # of a whole training: sequences, where throughput counts tokens
     deadline_h: float | None = None
@@ -55,7 +55,7 @@ class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
         return self.step_s.value / self.given_s - 1 if held_out and self.given_s else None
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class FittedLink(msgspec.Struct, frozen=True, kw_only=True):
     """What the fit says of the link within a node."""
 
     latency_s: Band
@@ -65,13 +65,13 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Of one series."""
 
-    series: Series
+    series: ScalingCurve
     refusal: str | None = None  # why nothing is predicted
     fitted: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     algorithms: dict[str, float] = {}  # how likely each is
     speedup_limit: dict[str, Band] = {}  # of each; infinite: none
-    link: Link | None = None
+    link: FittedLink | None = None
     steps: tuple[PredictedStep, ...] = ()
     karp_flatt: dict[int, float] = {}
     cross_checks: tuple[CrossCheck, ...] = ()
@@ -80,7 +80,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     best: Configuration | None = None  # within the deadline or the budget, by the slow ends
 
 
-def predict_all(series: Sequence[Series], request: PredictRequest) -> list[Prediction]:
+def predict_all(series: Sequence[ScalingCurve], request: PredictRequest) -> list[Prediction]:
     """Each series by itself, but for those that no fixed link can have made together."""
     clashes = link_clashes(series)
     return [
@@ -89,7 +89,7 @@ def predict_all(series: Sequence[Series], request: PredictRequest) -> list[Predi
     ]
 
 
-def _predict(series: Series, request: PredictRequest) -> Prediction:
+def _predict(series: ScalingCurve, request: PredictRequest) -> Prediction:
     wanted = request.fit_world_sizes
     points = [p for p in series.points if wanted is None or p.world_size in wanted]
     try:
@@ -127,7 +127,7 @@ def _predict(series: Series, request: PredictRequest) -> Prediction:
 
 
 def _step(
-    series: Series, fit: Fit, ranks: int, fitted: Sequence[int], price: float | None
+    series: ScalingCurve, fit: ScalingFit, ranks: int, fitted: Sequence[int], price: float | None
 ) -> PredictedStep:
     step_s = fit.predict(ranks)
     given = [point.step_s for point in series.points if point.world_size == ranks]
@@ -169,16 +169,16 @@ def _final_speedup(law: Law, terms: Floats) -> Floats:
     return speedup
 
 
-def _link(series: Series, fit: Fit) -> Link:
+def _link(series: ScalingCurve, fit: ScalingFit) -> FittedLink:
     known = series.work.shape.payload_known
-    return Link(
+    return FittedLink(
         latency_s=fit.band(lambda law, terms: terms[1]),
         bytes_per_s=fit.band(lambda law, terms: _inverse(terms[2])) if known else None,
     )
 
 
 def _notes(
-    series: Series, points: Sequence[ScalingPoint], fit: Fit, request: PredictRequest
+    series: ScalingCurve, points: Sequence[ScalingPoint], fit: ScalingFit, request: PredictRequest
 ) -> list[str]:
     """What must be known to read the figures."""
     notes = []
@@ -207,7 +207,10 @@ def _notes(
 
 
 def _best(
-    series: Series, steps: Sequence[PredictedStep], price: float | None, request: PredictRequest
+    series: ScalingCurve,
+    steps: Sequence[PredictedStep],
+    price: float | None,
+    request: PredictRequest,
 ) -> Configuration | None:
     if price is None or request.samples is None:
         return None

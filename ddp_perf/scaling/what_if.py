@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.scaling.fit import Band, Fit
+from ddp_perf.scaling.fit import Band, ScalingFit
 from ddp_perf.scaling.laws import Floats, Law, alpha_beta_laws
 from ddp_perf.scaling.shape import (
     MIB,
@@ -31,7 +31,7 @@ _MOST_BUCKETS = 4096  # of 25 MiB, they hold 100 GiB of gradients: more is a sli
 _BARE = ("fp16", "fsdp")
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """One thing done otherwise."""
 
     kind: ChangeKind
@@ -68,21 +68,21 @@ class _Effect(msgspec.Struct, frozen=True, kw_only=True):
     transfer: float = 1.0  # × seconds a byte
 
 
-def parse_change(text: str) -> Change:
+def parse_change(text: str) -> WhatIf:
     """``accumulate:4``, ``fp16``, … Raises ConfigError with the forms there are."""
     kind, _, number = text.partition(":")
     if text in _BARE:
-        return Change(kind=cast(ChangeKind, text))
+        return WhatIf(kind=cast(ChangeKind, text))
     counted = kind in ("batch", "accumulate")
     form = r"[0-9]{1,9}" if counted else r"[0-9]{1,9}(\.[0-9]{1,6})?"
     if kind in get_args(ChangeKind) and kind not in _BARE and re.fullmatch(form, number):
         value = float(number)
         if value > 0:
-            return Change(kind=cast(ChangeKind, kind), value=value)
+            return WhatIf(kind=cast(ChangeKind, kind), value=value)
     raise ConfigError(f"--change {text}: no such change; write {_FORMS}")
 
 
-def obstacle(change: Change, work: StepWork) -> str | None:
+def obstacle(change: WhatIf, work: StepWork) -> str | None:
     """Why nothing can be said of this change; None where something can."""
     if change.kind == "batch" and work.batch_size is None:
         return "the batch size is not stated"
@@ -97,7 +97,7 @@ def obstacle(change: Change, work: StepWork) -> str | None:
     return None
 
 
-def gain(change: Change, work: StepWork, topology: Topology, fit: Fit, ranks: int) -> Gain:
+def gain(change: WhatIf, work: StepWork, topology: Topology, fit: ScalingFit, ranks: int) -> Gain:
     """What it buys. Compute is taken as proportional to the samples; the change has no obstacle.
 
     ``fit``: of `alpha_beta_laws` of this work and topology.
@@ -124,21 +124,21 @@ def _largest(saved: dict[str, float]) -> str:
     return max(saved, key=lambda name: sign * saved[name])
 
 
-def default_changes(work: StepWork) -> Sequence[Change]:
+def default_changes(work: StepWork) -> Sequence[WhatIf]:
     """What a person would try first. Ten times the bandwidth is NVLink 2 instead of PCIe 3."""
     changes = [
-        *([Change(kind="batch", value=2 * work.batch_size)] if work.batch_size else []),
-        Change(kind="accumulate", value=4 * work.micro_steps),
-        Change(kind="fp16"),
-        Change(kind="fsdp"),
-        *(Change(kind="bucket", value=size) for size in (5, 100)),
-        Change(kind="bandwidth", value=10),
-        Change(kind="latency", value=0.5),
+        *([WhatIf(kind="batch", value=2 * work.batch_size)] if work.batch_size else []),
+        WhatIf(kind="accumulate", value=4 * work.micro_steps),
+        WhatIf(kind="fp16"),
+        WhatIf(kind="fsdp"),
+        *(WhatIf(kind="bucket", value=size) for size in (5, 100)),
+        WhatIf(kind="bandwidth", value=10),
+        WhatIf(kind="latency", value=0.5),
     ]
     return [change for change in changes if obstacle(change, work) is None]
 
 
-def _effect(change: Change, work: StepWork) -> _Effect:
+def _effect(change: WhatIf, work: StepWork) -> _Effect:
     shape, value = work.shape, change.value
     match change.kind:
         case "batch":

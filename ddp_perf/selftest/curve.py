@@ -16,7 +16,7 @@ LEAST_SESSIONS = 3  # to tell how they differ
 _ALARM_LEVEL = 0.01  # at which false alarms are too many
 
 
-class Conclusion(str, enum.Enum):
+class SelftestOutcome(str, enum.Enum):
     """What the points say together."""
 
     CAN_GATE = "CAN_GATE"
@@ -83,9 +83,9 @@ class PowerCurve(msgspec.Struct, frozen=True, kw_only=True):
         return sum(point.launches for point in self.points)
 
     @property
-    def conclusion(self) -> Conclusion:
+    def conclusion(self) -> SelftestOutcome:
         if any(point.found.trials < LEAST_TRIALS for point in self.points):
-            return Conclusion.TOO_SHORT
+            return SelftestOutcome.TOO_SHORT
         if self.false_alarms.chance < _ALARM_LEVEL:
-            return Conclusion.FALSE_ALARMS
-        return Conclusion.CAN_GATE if self.sees else Conclusion.CANNOT_GATE
+            return SelftestOutcome.FALSE_ALARMS
+        return SelftestOutcome.CAN_GATE if self.sees else SelftestOutcome.CANNOT_GATE

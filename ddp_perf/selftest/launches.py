@@ -37,7 +37,7 @@ class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
     import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
 
 
-def measure(
+def run_selftest(
     request: SelftestRequest,
     log: SelftestLog,
     launcher: Launcher,
@@ -91,7 +91,7 @@ def percent_of(number: int, launches: int) -> int:
     return order[place]
 
 
-def nights_for(unslowed: int) -> int:
+def baseline_sessions_for(unslowed: int) -> int:
     """How many of so many unslowed sessions make a baseline: the rest are needed for trials."""
     return min(_MOST_NIGHTS, max(_LEAST_NIGHTS, unslowed // 3))
 
@@ -103,7 +103,7 @@ def launches_for(trials: int, launches: int) -> int:
     judged against.
     """
     for cycles in itertools.count(1):
-        nights = nights_for(_LEAST_NIGHTS + cycles * _UNSLOWED)
+        nights = baseline_sessions_for(_LEAST_NIGHTS + cycles * _UNSLOWED)
         judged = sum(_LEAST_NIGHTS + cycle * _UNSLOWED >= nights for cycle in range(cycles))
         if judged >= trials:
             break

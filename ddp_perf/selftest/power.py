@@ -38,7 +38,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
         return float(special.bdtrc(self.found - 1, self.trials, rate)) if self.found else 1.0
 
 
-def share(found: int, trials: int) -> Share:
+def share_found(found: int, trials: int) -> Share:
     """With the exact interval of Clopper & Pearson, Biometrika 26, 1934.
 
     Raises ValueError where no such count is possible.

@@ -10,11 +10,11 @@ from ddp_perf.render.units import describe_duration
 from ddp_perf.selftest.curve import (
     LEAST_SESSIONS,
     LEAST_TRIALS,
-    Conclusion,
     FalseAlarms,
     Modelled,
     Point,
     PowerCurve,
+    SelftestOutcome,
 )
 from ddp_perf.selftest.power import Share
 
@@ -32,7 +32,7 @@ class SelftestFile(msgspec.Struct, frozen=True, kw_only=True):
     """The self-test for programs."""
 
     schema_version: int = SCHEMA_VERSION
-    conclusion: Conclusion
+    conclusion: SelftestOutcome
     sentence: str
     curve: PowerCurve
 
@@ -68,13 +68,13 @@ def selftest_text(curve: PowerCurve, width: int) -> str:
 def conclusion_of(curve: PowerCurve) -> str:
     """The self-test in a sentence."""
     match curve.conclusion:
-        case Conclusion.FALSE_ALARMS:
+        case SelftestOutcome.FALSE_ALARMS:
             return f"This gate alarms falsely here: {_alarms(curve.false_alarms)}"
-        case Conclusion.TOO_SHORT:
+        case SelftestOutcome.TOO_SHORT:
             return _too_short(curve)
-        case Conclusion.CANNOT_GATE:
+        case SelftestOutcome.CANNOT_GATE:
             return _cannot_gate(curve)
-        case Conclusion.CAN_GATE:
+        case SelftestOutcome.CAN_GATE:
             return _sees(curve)
 
 

@@ -25,9 +25,14 @@ from ddp_perf.selftest.curve import (
     Point,
     PowerCurve,
 )
-from ddp_perf.selftest.launches import PERCENTS, SelftestRequest, launches_for, nights_for
+from ddp_perf.selftest.launches import (
+    PERCENTS,
+    SelftestRequest,
+    baseline_sessions_for,
+    launches_for,
+)
 from ddp_perf.selftest.log import TimedLaunch
-from ddp_perf.selftest.power import SlowDown, share, slow_down_of, spread_of
+from ddp_perf.selftest.power import SlowDown, share_found, slow_down_of, spread_of
 from ddp_perf.session.gate.one_metric import judge_night, tolerance_of
 from ddp_perf.session.summaries import as_session
 from ddp_perf.stats.rule.comparison import POWER
@@ -54,7 +59,7 @@ def power_curve(
     """``stored``: what the machine's baseline holds of the case, if it is of the same work."""
     blocks = list(_blocks(request, launches, environment))
     unslowed = [block for block in blocks if block.percent == 0]
-    nights = nights_for(len(unslowed))
+    nights = baseline_sessions_for(len(unslowed))
     trials = list(_trials(blocks, unslowed, nights))
     points = tuple(
         _point(request, percent, launches, [t for t in trials if t[0].percent == percent])
@@ -114,7 +119,7 @@ def _point(
         slow_down=_slow_down(launches, percent) if percent else None,
         launches=sum(launch.percent == percent for launch in launches),
         outcomes=dict(outcomes),
-        found=share(outcomes[Outcome.REGRESSION], len(trials)),
+        found=share_found(outcomes[Outcome.REGRESSION], len(trials)),
     )
 
 
@@ -145,7 +150,7 @@ def _false_alarms(request: SelftestRequest, trials: Sequence[_Trial]) -> FalseAl
         [name for name in metrics if _outcome(request, name, trial) is Outcome.REGRESSION]
         for trial in trials
     ]
-    found = share(sum(map(bool, alarms)), len(trials))
+    found = share_found(sum(map(bool, alarms)), len(trials))
     promised = request.alpha * len(metrics)
     return FalseAlarms(
         share=found,

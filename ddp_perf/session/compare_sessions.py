@@ -14,7 +14,7 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
-from ddp_perf.session.gate.comparability import differences
+from ddp_perf.session.gate.comparability import environment_differences
 from ddp_perf.session.gate.disturbance import qualified
 from ddp_perf.session.gate.explanation import explain_case, slower_cases
 from ddp_perf.session.gate.judge_suite import Bar, Remedies, judge_suite
@@ -60,7 +60,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Conclusion(str, enum.Enum):
+class ComparisonOutcome(str, enum.Enum):
     """Of all findings together; the worst decides."""
 
     PASS = "PASS"
@@ -68,7 +68,7 @@ class Conclusion(str, enum.Enum):
     UNDECIDED = "UNDECIDED"
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The newer session against the older one."""
 
     old: Side
@@ -85,16 +85,16 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return [finding for suite in self.judged for finding in suite.findings]
 
     @property
-    def conclusion(self) -> Conclusion:
+    def conclusion(self) -> ComparisonOutcome:
         outcomes = {finding.verdict.outcome for finding in self.findings}
         if self.failed or not outcomes.isdisjoint(_WORSE):
-            return Conclusion.REGRESSION
+            return ComparisonOutcome.REGRESSION
         if self.gaps or not outcomes or not outcomes.issubset(_GOOD):
-            return Conclusion.UNDECIDED
-        return Conclusion.PASS
+            return ComparisonOutcome.UNDECIDED
+        return ComparisonOutcome.PASS
 
 
-def compare_sessions(old: Side, new: Side, *, false_alarm_rate: float) -> Comparison:
+def compare_sessions(old: Side, new: Side, *, false_alarm_rate: float) -> SessionComparison:
     """Judge every case of ``new`` as a pytest session with ``old`` as its baseline would.
 
     Raises ResultsError where the two were measured on different accelerators.
@@ -103,7 +103,7 @@ def compare_sessions(old: Side, new: Side, *, false_alarm_rate: float) -> Compar
     measurements = new.measurements()
     gated = sum(len(gated_metrics(measurement.case)) for measurement in measurements.values())
     alpha = alpha_per_metric(false_alarm_rate, gated)
-    return Comparison(
+    return SessionComparison(
         old=old,
         new=new,
         false_alarm_rate=false_alarm_rate,
@@ -194,7 +194,9 @@ def _changes(old: Side, new: Side) -> tuple[str, ...]:
     changes = [
         change
         for before, after in _same_accelerator(old, new)
-        for change in differences(before, after, {**before.conditions(), **after.conditions()})
+        for change in environment_differences(
+            before, after, {**before.conditions(), **after.conditions()}
+        )
     ]
     return tuple(dict.fromkeys(changes))
 

@@ -29,7 +29,7 @@ from ddp_perf.traces.messages import messages_of
 from ddp_perf.traces.values import Message
 
 
-class Steps(msgspec.Struct, frozen=True, kw_only=True):
+class AnnotatedSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The annotated steps, by their start; none where the profiler was told of none."""
 
     numbers: tuple[int, ...]
@@ -48,7 +48,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     messages: Mapping[int, Message]  # of each communication, by row
     on_device: bool
     lacks_device: bool  # the host started work on a GPU, and none of it is in the trace
-    steps: Steps
+    steps: AnnotatedSteps
     origin_us: float  # the first event by the file's own clock
     base_us: float  # Unix time that this clock counts from; 0: the trace does not say
     dropped: int  # ranges without a time, and entries that are no event
@@ -215,12 +215,12 @@ def _end(event: TraceEvent) -> float:
     return event.ts + event.dur
 
 
-def _steps(marks: Iterable[TraceEvent], origin: float) -> Steps:
+def _steps(marks: Iterable[TraceEvent], origin: float) -> AnnotatedSteps:
     numbered = {step_number(event.name): event for event in marks}
     numbered.pop(None, None)
     steps = sorted(numbered.items(), key=lambda item: item[1].ts)
     start = np.array([event.ts for _, event in steps], dtype=float) - origin
-    return Steps(
+    return AnnotatedSteps(
         numbers=tuple(number for number, _ in steps if number is not None),
         intervals=Intervals(start, start + np.array([e.dur for _, e in steps], dtype=float)),
     )

@@ -18,7 +18,7 @@ def find_builder(workload: str) -> Builder:
     return builder
 
 
-def build(workload: str, context: BuildContext, model: Mapping[str, Scalar]) -> Workload:
+def build_workload(workload: str, context: BuildContext, model: Mapping[str, Scalar]) -> Workload:
     """The workload for one rank. Raises TypeError where a user's function returns another."""
     built = find_builder(workload)(context, **model)
     if not isinstance(built, Workload):

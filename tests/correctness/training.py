@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import torch
 
-from ddp_perf.config.constraints import check_options
+from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Structure
@@ -87,7 +87,7 @@ def make_case(*, world_size: int, workload: str, model: dict[str, Any], **suite:
         "start_deadline_s": 300,  # torch.compile on a busy core
     }
     made = msgspec.convert({**fields, **suite}, Suite)
-    check_options(made)
+    check_constraints(made)
     (case,) = cases_of(Variant(suite=made))
     return case
 

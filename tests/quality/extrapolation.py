@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.scaling.curves import Series, published_series
+from ddp_perf.scaling.curves import ScalingCurve, published_series
 from ddp_perf.scaling.fit import fit_laws
 from ddp_perf.scaling.laws import Law, alpha_beta_laws, amdahl, universal
 from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint
@@ -73,7 +73,7 @@ def held_out(series: Sequence[ScalingPoint], shape: StepShape) -> Iterator[HeldO
             )
 
 
-def published() -> Iterator[Series]:
+def published() -> Iterator[ScalingCurve]:
     """Every published curve that reaches further than it is fitted."""
     store = BaselineStore(BASELINES)
     structures = store.structures_by_case()
@@ -85,7 +85,7 @@ def published() -> Iterator[Series]:
                     yield series
 
 
-def sensitivity(series: Series) -> Iterator[str]:
+def sensitivity(series: ScalingCurve) -> Iterator[str]:
     """How much the band owes to what is assumed of figures without a spread."""
     fitted = [point for point in series.points if point.world_size in FITTED]
     largest = series.points[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddp_perf.core.verdict import NightPrior, Outcome
+from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 from ddp_perf.stats.rule.judge import judge_launches
 from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
@@ -32,7 +32,7 @@ def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
         sds = 0.005 * np.sqrt(10 / random.chisquare(10, CASES))
         cases = [_medians(random, random.normal(0, sd, FEW + 1), 0.005) for sd in sds]
         nights = [CaseNights(sessions=case[:-1], tolerance=TOLERANCE) for case in cases]
-        priors: dict[str, NightPrior | None] = {"before": None, "after": machine_prior(nights)}
+        priors: dict[str, SessionPrior | None] = {"before": None, "after": machine_prior(nights)}
         for when, prior in priors.items():
             for case in cases:
                 slower = [[value[0] * 1.05] for value in case[-1]]

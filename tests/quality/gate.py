@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from scipy import stats
 
-from ddp_perf.core.verdict import NightPrior, Outcome
+from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.judge import judge_launches
 from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
 from tests.quality.families import FAMILIES, Family, Trial
@@ -57,7 +57,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcomes[outcome.value, slow_down] / self.trials
 
 
-def judge(trial: Trial, slow_down: float, prior: NightPrior | None = None) -> Outcome:
+def judge(trial: Trial, slow_down: float, prior: SessionPrior | None = None) -> Outcome:
     control = None if trial.control is None else trial.control.tolist()
     return judge_launches(
         (trial.sessions[-1] * slow_down).tolist(),
@@ -70,7 +70,7 @@ def judge(trial: Trial, slow_down: float, prior: NightPrior | None = None) -> Ou
     ).outcome
 
 
-def prior_of(family: Family, random: np.random.Generator) -> NightPrior | None:
+def prior_of(family: Family, random: np.random.Generator) -> SessionPrior | None:
     """What twenty other cases of such a machine say of its nights."""
     trials = [family.draw(random) for _ in range(20)]
     return machine_prior(

@@ -16,8 +16,8 @@ import numpy as np
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.history.records import CaseRecord, Figure, SessionInfo, SessionRecord
-from ddp_perf.history.store import TOGETHER, HistoryStore, batches
+from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, SessionRecord
+from ddp_perf.history.store import TOGETHER, HistoryStore, chunks_of
 from ddp_perf.history.trend import find_trend
 
 CASES, NIGHTS, LAUNCHES = 1000, 1000, 5
@@ -33,7 +33,7 @@ def main() -> None:
         url = sys.argv[1] if len(sys.argv) > 1 else f"sqlite:///{directory}/history.sqlite"
         store = HistoryStore(url)
         took = cpu = 0.0
-        for batch in batches(sessions(), TOGETHER):
+        for batch in chunks_of(sessions(), TOGETHER):
             began, began_cpu = time.perf_counter(), time.process_time()
             store.append(batch)
             took += time.perf_counter() - began
@@ -83,7 +83,7 @@ def sessions() -> Iterator[SessionRecord]:
 
 def _case(number: int, launches: list[float]) -> CaseRecord:
     verdict = Verdict(outcome=Outcome.PASS, reason=REASON, ratio=1.003, interval=(0.992, 1.014))
-    figure = Figure(
+    figure = RecordedFigure(
         metric=STEP_TIME.name,
         value=statistics.median(launches),
         launches=tuple(launches),

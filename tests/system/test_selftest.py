@@ -14,8 +14,8 @@ import pytest
 
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
-from ddp_perf.selftest.curve import Conclusion
-from ddp_perf.selftest.launches import PERCENTS, SelftestRequest, measure, percent_of
+from ddp_perf.selftest.curve import SelftestOutcome
+from ddp_perf.selftest.launches import PERCENTS, SelftestRequest, percent_of, run_selftest
 from ddp_perf.selftest.log import SelftestLog
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import make_environment
@@ -48,7 +48,7 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_goes_on(launcher, sui
 
         log = SelftestLog(tmp_path / "launches.jsonl", {})
         with contextlib.closing(log), pytest.raises(KeyboardInterrupt):
-            measure(request, log, Noted(), until=math.inf, on_launch=interrupt)
+            run_selftest(request, log, Noted(), until=math.inf, on_launch=interrupt)
         return log.launches
 
     first, all_ = go_on(9), go_on(20)
@@ -60,7 +60,7 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_goes_on(launcher, sui
     assert set(percents) == {0, *PERCENTS}
     curve = power_curve(request, all_, make_environment(), None)
     assert curve.measured == 20
-    assert curve.conclusion is Conclusion.TOO_SHORT
+    assert curve.conclusion is SelftestOutcome.TOO_SHORT
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ddp_perf.report.rows import CaseRow, Night
+from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.verdicts import Standing
 
 _LEVELS = {Standing.RED: "error", Standing.UNDECIDED: "warning"}
 _MOST = 10  # GitHub shows no more of a level and step
 
 
-def annotation_lines(night: Night) -> list[str]:
+def annotation_lines(night: ReportSummary) -> list[str]:
     """One for each case that is red, or undecided; as many as GitHub shows."""
     return [
         f"::{level} title={_property(f'{row.verdict}: {row.case}')}::{_message(_text(row))}"

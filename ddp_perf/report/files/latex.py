@@ -35,10 +35,10 @@ def summary_tex(rows: Sequence[CaseRow]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return " & ".join(map(escaped, cells)) + r" \\"
+    return " & ".join(map(latex_escaped, cells)) + r" \\"
 
 
-def escaped(text: str) -> str:
+def latex_escaped(text: str) -> str:
     """As it prints. What LaTeX's own fonts lack is written as its number."""
     return "".join(
         _SPECIAL.get(sign) or (sign if " " <= sign < "\x7f" else _code(sign)) for sign in text

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ddp_perf.report.files.columns import COLUMNS
-from ddp_perf.report.rows import CaseRow, Night
+from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.verdicts import Standing
 
 _SIGNS = {Standing.RED: "❌", Standing.UNDECIDED: "❔", Standing.GREEN: "✅"}
@@ -15,13 +15,16 @@ _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # what acts in the middle of a line
 _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 
 
-def summary_markdown(night: Night) -> str:
+def summary_markdown(night: ReportSummary) -> str:
     """The verdict, then what is not green with its reasons, then all in a fold."""
     lines = [f"## {_SIGNS[night.standing]} {night.standing.value}: {night.headline}", ""]
     shown = [*night.of(Standing.RED), *night.of(Standing.UNDECIDED)]
     if shown:
         lines += [*_table(shown), ""]
-        lines += [f"- **{escaped(row.case)}**: {escaped(_told(row))}" for row in _first(shown)]
+        lines += [
+            f"- **{markdown_escaped(row.case)}**: {markdown_escaped(_told(row))}"
+            for row in _first(shown)
+        ]
         lines.append("")
     lines += ["<details><summary>all cases</summary>", "", *_table(night.rows), "", "</details>"]
     return "\n".join(lines) + "\n"
@@ -31,7 +34,10 @@ def _table(rows: Sequence[CaseRow]) -> list[str]:
     lines = [
         f"| {' | '.join(heading for heading, _ in COLUMNS)} |",
         f"|---|{'---:|' * (len(COLUMNS) - 1)}",
-        *(f"| {' | '.join(escaped(write(row)) for _, write in COLUMNS)} |" for row in _first(rows)),
+        *(
+            f"| {' | '.join(markdown_escaped(write(row)) for _, write in COLUMNS)} |"
+            for row in _first(rows)
+        ),
     ]
     if len(rows) > _MOST_ROWS:
         lines += ["", f"… and {len(rows) - _MOST_ROWS} more: see comprehensive_summary.csv"]
@@ -46,6 +52,6 @@ def _told(row: CaseRow) -> str:
     return row.reason if row.cause is None else f"{row.reason}; why: {row.cause}"
 
 
-def escaped(text: str) -> str:
+def markdown_escaped(text: str) -> str:
     """As it reads, in one line: no sign of Markdown or HTML acts."""
     return _MARKUP.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))

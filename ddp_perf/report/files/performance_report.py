@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddp_perf.render.tables import NARROWEST, wrapped
-from ddp_perf.report.rows import CaseRow, Night
+from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.result import SuiteResult
 
 
-def performance_report(suites: Sequence[SuiteResult], night: Night) -> str:
+def performance_report(suites: Sequence[SuiteResult], night: ReportSummary) -> str:
     """80 columns: the tables of the terminal, then each case with its label and its advice."""
     lines = [f"{night.standing.value}: {night.headline}"]
     for suite in suites:

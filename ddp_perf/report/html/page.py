@@ -12,13 +12,13 @@ from ddp_perf.report.html.columns import percent_text, ratio_text
 from ddp_perf.report.html.plots.power import legend, power_plot
 from ddp_perf.report.html.plots.terms import SHOWN
 from ddp_perf.report.html.sections import suite_section
-from ddp_perf.report.rows import Night
+from ddp_perf.report.rows import ReportSummary
 from ddp_perf.report.source import ReportSource
 from ddp_perf.report.verdicts import Standing
 from ddp_perf.selftest.text import conclusion_of
 
 
-def report_html(source: ReportSource, night: Night) -> bytes:
+def report_html(source: ReportSource, night: ReportSummary) -> bytes:
     """The whole page, UTF-8. ``night``: the rows of ``source``."""
     rows = iter(night.rows)
     sections = [
@@ -56,7 +56,7 @@ def false_alarm_rate(source: ReportSource) -> float:
     )
 
 
-def _titles(night: Night) -> dict[str, str]:
+def _titles(night: ReportSummary) -> dict[str, str]:
     return {row.metric: metric_title(row.metric) for row in night.rows if row.metric}
 
 

@@ -29,7 +29,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         return [step * i for i in range(first, last + 1)]
 
 
-def place(value: float) -> str:
+def coordinate(value: float) -> str:
     """A coordinate, to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 

@@ -11,12 +11,12 @@ from markupsafe import Markup
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.history.records import Night
+from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
 from ddp_perf.report.html.columns import Column, columns_of
 from ddp_perf.report.html.plots.history import night_plot
 from ddp_perf.report.html.plots.scaling import (
-    Series,
+    PlotSeries,
     efficiency_bars,
     epoch_bars,
     speedup_bars,
@@ -70,7 +70,9 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def suite_section(
-    result: SuiteResult, rows: Sequence[CaseRow], nights: Mapping[tuple[str, str], Sequence[Night]]
+    result: SuiteResult,
+    rows: Sequence[CaseRow],
+    nights: Mapping[tuple[str, str], Sequence[HistoryPoint]],
 ) -> SuiteSection:
     """``rows``: of this suite, one for each case in order; ``nights``: by accelerator and case."""
     key = result.environment.accelerator_key
@@ -107,7 +109,7 @@ def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Marku
     return tuple(plots)
 
 
-def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Series]:
+def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
     """Cases of the same work on more and more ranks, each with its one-rank leg before it."""
     by_id = {row.case: row for row in rows if row.throughput is not None}
     grouped: dict[tuple[str, str], list[Case]] = collections.defaultdict(list)
@@ -120,7 +122,7 @@ def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Series]:
     for (single, _), cases in grouped.items():
         members = [by_id[single], *(by_id[case.id] for case in cases)]
         series.append(
-            Series(
+            PlotSeries(
                 name=cases[0].id.replace(f"-ws{cases[0].world_size}", ""),
                 rows=tuple(sorted(members, key=lambda row: row.ranks)),
                 tolerance=cases[0].tolerances.step_time,
@@ -130,7 +132,7 @@ def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Series]:
 
 
 def _case_section(
-    result: SuiteResult, row: CaseRow, name: str, nights: Sequence[Night]
+    result: SuiteResult, row: CaseRow, name: str, nights: Sequence[HistoryPoint]
 ) -> CaseSection:
     measurement, why = result.measurements[row.case], result.explanations.get(row.case)
     return CaseSection(

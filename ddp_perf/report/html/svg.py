@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 from markupsafe import Markup, escape
 
-from ddp_perf.report.html.scale import Scale, place
+from ddp_perf.report.html.scale import Scale, coordinate
 
 _LINE = 12.0  # pixels between lines of text
 
@@ -25,7 +25,7 @@ def element(name: str, *children: Markup | str, **attributes: str | float) -> Ma
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    return path(f"M{place(x1)} {place(y1)}L{place(x2)} {place(y2)}", class_)
+    return path(f"M{coordinate(x1)} {coordinate(y1)}L{coordinate(x2)} {coordinate(y2)}", class_)
 
 
 def path(d: str, class_: str) -> Markup:
@@ -51,7 +51,7 @@ def picture(width: float, height: float, title: str, parts: Iterable[Markup]) ->
         "svg",
         element("title", title),
         *parts,
-        viewBox=f"0 0 {place(width)} {place(height)}",
+        viewBox=f"0 0 {coordinate(width)} {coordinate(height)}",
         role="img",
     )
 
@@ -89,4 +89,4 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _text(value: str | float) -> str:
-    return value if isinstance(value, str) else place(value)
+    return value if isinstance(value, str) else coordinate(value)

@@ -8,7 +8,7 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.report.terminal.table import headline, suite_table
-from ddp_perf.session.compare_sessions import Comparison, Conclusion, Gap, Side
+from ddp_perf.session.compare_sessions import ComparisonOutcome, Gap, SessionComparison, Side
 
 SCHEMA_VERSION = 1
 
@@ -17,7 +17,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison without what the two files hold already."""
 
     schema_version: int = SCHEMA_VERSION
-    conclusion: Conclusion
+    conclusion: ComparisonOutcome
     old: str
     new: str
     incomplete: tuple[str, ...]  # files written while their session was still running
@@ -31,7 +31,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     explanations: dict[str, Explanation]  # by case id
 
 
-def comparison_json(comparison: Comparison) -> str:
+def comparison_json(comparison: SessionComparison) -> str:
     """The figures of a comparison, for programs."""
     file = ComparisonFile(
         conclusion=comparison.conclusion,
@@ -54,7 +54,7 @@ def comparison_json(comparison: Comparison) -> str:
     return msgspec.json.format(msgspec.json.encode(file), indent=1).decode()
 
 
-def comparison_text(comparison: Comparison, width: int) -> str:
+def comparison_text(comparison: SessionComparison, width: int) -> str:
     """The tables, and every reason why the conclusion is no pass."""
     lines = [_describe(label, side) for label, side in zip("AB", _sides(comparison), strict=True)]
     lines += [
@@ -76,7 +76,7 @@ def comparison_text(comparison: Comparison, width: int) -> str:
     return "\n".join(lines)
 
 
-def _sides(comparison: Comparison) -> tuple[Side, Side]:
+def _sides(comparison: SessionComparison) -> tuple[Side, Side]:
     return comparison.old, comparison.new
 
 

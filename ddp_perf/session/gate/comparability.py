@@ -48,10 +48,12 @@ def same_software(stored: Environment, now: Environment) -> bool:
 def changes(stored: Environment, now: Environment) -> list[str]:
     """What else differs, as ``torch 2.12.0 → 2.13.0``."""
     variables = sorted(stored.variables.keys() | now.variables.keys())
-    return differences(stored, now, (*_INFORMATIVE, *variables))
+    return environment_differences(stored, now, (*_INFORMATIVE, *variables))
 
 
-def differences(before: Environment, after: Environment, names: Iterable[str]) -> list[str]:
+def environment_differences(
+    before: Environment, after: Environment, names: Iterable[str]
+) -> list[str]:
     """Of these conditions, with both values."""
     old, new = before.conditions(), after.conditions()
     return [

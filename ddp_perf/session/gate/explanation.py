@@ -12,7 +12,7 @@ from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.diagnose.causes import Evidence, explain, grown_by_count
+from ddp_perf.diagnose.causes import Evidence, find_causes, grown_by_count
 from ddp_perf.session.gate.comparability import changes, same_software
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.structure import structure_changes
@@ -77,7 +77,7 @@ def explain_case(
         changed=tuple(changes(nights[0].environment, environment)),
         disturbance=prevailing_disturbance(case.id, {case.id: measurement}, with_single=False),
     )
-    return explain(case.id, attribution, evidence, len(now))
+    return find_causes(case.id, attribution, evidence, len(now))
 
 
 def has_terms(stored: CaseBaseline) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.save import differences
+from ddp_perf.baselines.save import work_differences
 from ddp_perf.core.baseline import (
     REFERENCE_SESSIONS,
     Baseline,
@@ -19,10 +19,10 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, MISSING_READINGS, STEP_TIME, STRUCTURE, gated_metrics
-from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import qualified
-from ddp_perf.session.gate.one_metric import judge_night, nights_of, prior_of, tolerance_of
+from ddp_perf.session.gate.one_metric import judge_night, prior_of, sessions_with, tolerance_of
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure
 from ddp_perf.session.gate.utilisation import utilisation_of
@@ -52,7 +52,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
     elsewhere: Mapping[str, str] = {}  # by case id: another accelerator that knows the case
 
-    def prior(self, case: Case, metric: str) -> NightPrior | None:
+    def prior(self, case: Case, metric: str) -> SessionPrior | None:
         return prior_of(
             self.baseline,
             metric,
@@ -68,7 +68,7 @@ def judge_suite(
 ) -> list[Finding]:
     """Findings of all cases that were measured without a failed launch."""
     findings: list[Finding] = []
-    priors: dict[str, NightPrior | None] = {}
+    priors: dict[str, SessionPrior | None] = {}
     for case_id, measurement in measurements.items():
         if measurement.failures or not measurement.launches:
             continue
@@ -79,7 +79,7 @@ def judge_suite(
             findings += _refused(measurement, Outcome.INVALID, reason, bar)
         elif stored is None:
             findings += _unknown(measurement, summaries[case_id], bar)
-        elif changed := differences(stored, case):
+        elif changed := work_differences(stored, case):
             reason = (
                 f"{bar.baseline_path} holds other work: {', '.join(changed)};"
                 f" {bar.remedies.other_work}"
@@ -106,7 +106,7 @@ def confirm_suspects(
         verdict = finding.verdict
         if verdict.outcome is Outcome.SUSPECT:
             case, metric = cases[finding.case_id], finding.metric
-            nights = nights_of(bar.baseline.cases[case.id], metric)
+            nights = sessions_with(bar.baseline.cases[case.id], metric)
             if len(nights) > 1:
                 last = judge_night(
                     *(metric, nights[-1], nights[:-1]),
@@ -168,7 +168,7 @@ def _judge_case(
     summaries: Sequence[LaunchSummary],
     stored: CaseBaseline,
     bar: Bar,
-    priors: Mapping[str, NightPrior | None],
+    priors: Mapping[str, SessionPrior | None],
 ) -> Iterable[Finding]:
     case = measurement.case
     session = as_session(summaries, bar.environment, date="")
@@ -195,9 +195,9 @@ def _judge_metric(
     session: Session,
     stored: CaseBaseline,
     bar: Bar,
-    prior: NightPrior | None,
+    prior: SessionPrior | None,
 ) -> Finding:
-    nights, current = nights_of(stored, metric), session.values(metric)
+    nights, current = sessions_with(stored, metric), session.values(metric)
     if not current and (missing := MISSING_READINGS.get(metric)) is not None:
         verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
     elif nights:

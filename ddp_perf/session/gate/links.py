@@ -18,7 +18,7 @@ from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
-from ddp_perf.session.gate.one_metric import nights_of
+from ddp_perf.session.gate.one_metric import sessions_with
 from ddp_perf.session.result import LinkFinding
 from ddp_perf.stats.link.fit import compare_links, fit_link
 from ddp_perf.stats.link.values import LinkFit, LinkPoint
@@ -90,7 +90,7 @@ def _stored(
             continue
         if other_machine(stored, environment, world_size=case.world_size):
             continue
-        for night in nights_of(stored, STEP_TIME.name)[:REFERENCE_SESSIONS]:
+        for night in sessions_with(stored, STEP_TIME.name)[:REFERENCE_SESSIONS]:
             dates.append(night.date)
             points += _points(case, night.values(STEP_TIME.name))
     return points, min(dates, default=None)

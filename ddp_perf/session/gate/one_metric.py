@@ -15,7 +15,7 @@ from ddp_perf.core.baseline import (
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import is_controlled
-from ddp_perf.core.verdict import NightPrior, Verdict
+from ddp_perf.core.verdict import SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import same_software
 from ddp_perf.stats.rule.judge import judge_launches
 from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
@@ -28,7 +28,7 @@ def judge_night(
     *,
     tolerance: float,
     alpha: float,
-    prior: NightPrior | None,
+    prior: SessionPrior | None,
     looks: Sequence[int] = (),
 ) -> Verdict:
     """``before``: the stored nights that have this metric, oldest first."""
@@ -46,7 +46,7 @@ def judge_night(
     )
 
 
-def nights_of(stored: CaseBaseline, metric: str) -> list[Session]:
+def sessions_with(stored: CaseBaseline, metric: str) -> list[Session]:
     """The stored sessions that have this metric."""
     return [night for night in stored.sessions if night.values(metric)]
 
@@ -60,9 +60,9 @@ def tolerance_of(case: Case, metric: str) -> float:
 
 def prior_of(
     baseline: Baseline, metric: str, *, now: Environment, tolerance: float
-) -> NightPrior | None:
+) -> SessionPrior | None:
     """What all stored cases of this machine say of how its nights differ."""
-    stored = [nights_of(case, metric) for case in baseline.cases.values() if _is_measured(case)]
+    stored = [sessions_with(case, metric) for case in baseline.cases.values() if _is_measured(case)]
     return machine_prior(
         [
             CaseNights(

@@ -21,7 +21,7 @@ from ddp_perf.stats.link.model import bus_factor
 _TITLES = {metric.name: metric.title for metric in METRICS}
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedComparison(msgspec.Struct, frozen=True, kw_only=True):
     """A published figure beside the measured one of the same metric."""
 
     figure: str  # as it is published: "99.77 ms a step"
@@ -39,7 +39,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
     def comparison(
         self, metric: str, case: Case, summaries: Sequence[LaunchSummary]
-    ) -> Comparison | None:
+    ) -> PublishedComparison | None:
         """Return the comparison of a metric, or None where the row does not state it."""
         if metric == STEP_TIME.name:
             found = self._of_step(case, summaries)
@@ -50,7 +50,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             return None
         figure, ratio = found
-        return Comparison(
+        return PublishedComparison(
             figure=figure,
             ratio=ratio,
             source=f"{self.table.document}, {self.table.where}, {self.table.hardware}",
@@ -176,6 +176,6 @@ def describe_published(
 
 def _comparisons(
     published: Sequence[Published], metric: str, case: Case, summaries: Sequence[LaunchSummary]
-) -> list[Comparison]:
+) -> list[PublishedComparison]:
     found = (one.comparison(metric, case, summaries) for one in published)
     return [comparison for comparison in found if comparison is not None]

@@ -35,7 +35,7 @@ def looks_of(
     return looks
 
 
-def more_launches(
+def launches_before_next_look(
     measurements: Mapping[str, Measurement],
     findings: Iterable[Finding],
     looks: Mapping[str, tuple[int, ...]],

@@ -25,7 +25,12 @@ from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.published import known_cases
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.explainer import Explainer
-from ddp_perf.session.measure.looks import describe_more, looks_of, more_launches, settle
+from ddp_perf.session.measure.looks import (
+    describe_more,
+    launches_before_next_look,
+    looks_of,
+    settle,
+)
 from ddp_perf.session.measure.plan import estimate_s, interleave
 from ddp_perf.session.measure.profiling import profile_cases
 from ddp_perf.session.measure.run import Progress, run_plan
@@ -151,7 +156,7 @@ def _measured_and_judged(
         findings = settle(findings, [new for new in judged if new.case_id in own])
         result = _grown(before, measured, findings)
         on_partial(result)
-        more = more_launches(measured, findings, bar.looks, request.budget_s)
+        more = launches_before_next_look(measured, findings, bar.looks, request.budget_s)
         plan = _plan(request, more, start=1 + plan[-1].round)
         if plan:
             progress.extend(len(plan), describe_more(more, bar.looks))

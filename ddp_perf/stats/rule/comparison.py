@@ -13,7 +13,7 @@ POWER = 0.9
 _RELIEF = 0.85
 
 
-class Risks(msgspec.Struct, frozen=True, kw_only=True):
+class SignificanceLevels(msgspec.Struct, frozen=True, kw_only=True):
     """How often each answer may be wrong."""
 
     regression: float

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ddp_perf.core.verdict import NightPrior
+from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.modes import Floats, Levels, session_levels
 
 Launches = Sequence[Sequence[float]]
 
 
-def check_options(
+def check_arguments(
     tolerance: float,
     alpha: float,
     reference: int | None,
-    prior: NightPrior | None,
+    prior: SessionPrior | None,
     looks: Sequence[int],
 ) -> None:
     """Raise ValueError, naming the option, where one is out of its range."""
@@ -37,7 +37,7 @@ def check_options(
             raise ValueError(f"a prior's df must not be negative, not {prior.degrees_of_freedom!r}")
 
 
-def first_problem(launches: Launches, name: str) -> str | None:
+def first_invalid_launch(launches: Launches, name: str) -> str | None:
     """Why these launches cannot be judged, in one sentence; None where they can."""
     if not len(launches):
         return f"{name} has no launch"
@@ -55,7 +55,7 @@ def first_problem(launches: Launches, name: str) -> str | None:
 def first_problem_of_sessions(sessions: Sequence[Launches], name: str) -> str | None:
     """As `first_problem`, over all sessions."""
     for number, session in enumerate(sessions, start=1):
-        problem = first_problem(session, f"{name} {number}")
+        problem = first_invalid_launch(session, f"{name} {number}")
         if problem:
             return problem
     return None

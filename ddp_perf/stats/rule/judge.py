@@ -22,19 +22,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.core.verdict import UNDECIDED, NightPrior, Outcome, Verdict
+from ddp_perf.core.verdict import UNDECIDED, Outcome, SessionPrior, Verdict
 from ddp_perf.stats.rule.alpha_spending import look_levels
-from ddp_perf.stats.rule.comparison import PASS_LEVEL, Risks
+from ddp_perf.stats.rule.comparison import PASS_LEVEL, SignificanceLevels
 from ddp_perf.stats.rule.inputs import (
     Launches,
-    check_options,
-    first_problem,
+    check_arguments,
+    first_invalid_launch,
     first_problem_of_sessions,
     levels_of,
 )
 from ddp_perf.stats.rule.reason import reason_of
-from ddp_perf.stats.rule.statistic import Evidence, weigh
-from ddp_perf.stats.rule.variance_components import more_launches
+from ddp_perf.stats.rule.statistic import JudgedDifference, weigh
+from ddp_perf.stats.rule.variance_components import launches_to_decide
 
 SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a second night
 _AT_LEAST_SUSPECT = (Outcome.SUSPECT, Outcome.REGRESSION)
@@ -50,7 +50,7 @@ def judge_launches(
     control: Launches | None = None,
     baseline_control: Sequence[Launches] | None = None,
     reference: int | None = None,
-    prior: NightPrior | None = None,
+    prior: SessionPrior | None = None,
     looks: Sequence[int] = (),
 ) -> Verdict:
     """Judge one metric of one case; lower is better.
@@ -73,10 +73,10 @@ def judge_launches(
 
     Raises ValueError where an option is out of its range.
     """
-    check_options(tolerance, alpha, reference, prior, looks)
+    check_arguments(tolerance, alpha, reference, prior, looks)
     if len(baseline) == 0:
         return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no session")
-    problem = first_problem(current, "this session") or first_problem_of_sessions(
+    problem = first_invalid_launch(current, "this session") or first_problem_of_sessions(
         baseline, "baseline session"
     )
     if problem:
@@ -110,25 +110,27 @@ def _paired_controls(
     return controls if complete else []
 
 
-def _risks(evidence: Evidence, alpha: float, looks: Sequence[int], launches: int) -> Risks:
+def _risks(
+    evidence: JudgedDifference, alpha: float, looks: Sequence[int], launches: int
+) -> SignificanceLevels:
     """Those of this look: the first one planned with as many launches as there are."""
     level = alpha / 2 if evidence.share.any_slow else alpha
     if len(looks) < 2:
-        return Risks(regression=level)
+        return SignificanceLevels(regression=level)
     information = evidence.errors.information(looks)
     look = min(bisect.bisect_left(looks, launches), len(looks) - 1)
-    return Risks(
+    return SignificanceLevels(
         regression=look_levels(level, information)[look],
         passing=look_levels(PASS_LEVEL, information)[look],
     )
 
 
-def _conclude(evidence: Evidence, risks: Risks) -> Verdict:
+def _conclude(evidence: JudgedDifference, risks: SignificanceLevels) -> Verdict:
     comparison = evidence.comparison
     outcome, by_share = _outcome(evidence, risks)
     more = None
     if outcome in UNDECIDED:
-        more = more_launches(evidence.errors, comparison, risks)
+        more = launches_to_decide(evidence.errors, comparison, risks)
     return Verdict(
         outcome=outcome,
         reason=reason_of(outcome, evidence, risks, more_launches=more, by_share=by_share),
@@ -139,7 +141,7 @@ def _conclude(evidence: Evidence, risks: Risks) -> Verdict:
     )
 
 
-def _outcome(evidence: Evidence, risks: Risks) -> tuple[Outcome, bool]:
+def _outcome(evidence: JudgedDifference, risks: SignificanceLevels) -> tuple[Outcome, bool]:
     """The outcome, and whether the share of slow launches decided it, not the level."""
     comparison, level = evidence.comparison, risks.regression
     for outcome, at in (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from ddp_perf.core.verdict import NightPrior
+from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.control import fit_slope
 from ddp_perf.stats.rule.inputs import Launches, levels_of
 from ddp_perf.stats.rule.modes import without_slow_sessions
@@ -27,7 +27,7 @@ class CaseNights(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float
 
 
-def machine_prior(cases: Sequence[CaseNights]) -> NightPrior | None:
+def machine_prior(cases: Sequence[CaseNights]) -> SessionPrior | None:
     """The prior of `judge_launches`, from baselines alone; None where no case has two nights.
 
     Squeezed are the variances of the sessions' levels as the judge sees them: without slow

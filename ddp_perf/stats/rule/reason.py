@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.comparison import Risks
+from ddp_perf.stats.rule.comparison import SignificanceLevels
 from ddp_perf.stats.rule.control import ControlMove
-from ddp_perf.stats.rule.statistic import Evidence
-from ddp_perf.stats.rule.variance_components import more_nights
+from ddp_perf.stats.rule.statistic import JudgedDifference
+from ddp_perf.stats.rule.variance_components import sessions_to_decide
 
 _SLOPE_WORTH_A_WORD = 0.1
 
 
 def reason_of(
     outcome: Outcome,
-    evidence: Evidence,
-    risks: Risks,
+    evidence: JudgedDifference,
+    risks: SignificanceLevels,
     *,
     more_launches: int | None,
     by_share: bool,
@@ -34,7 +34,7 @@ def reason_of(
     return ". ".join(clauses)
 
 
-def _figures(evidence: Evidence) -> str:
+def _figures(evidence: JudgedDifference) -> str:
     low, high = evidence.comparison.interval
     nights = evidence.errors.reference_nights
     return (
@@ -43,7 +43,12 @@ def _figures(evidence: Evidence) -> str:
     )
 
 
-def _meaning(outcome: Outcome, evidence: Evidence, risks: Risks, more_launches: int | None) -> str:
+def _meaning(
+    outcome: Outcome,
+    evidence: JudgedDifference,
+    risks: SignificanceLevels,
+    more_launches: int | None,
+) -> str:
     comparison, level = evidence.comparison, risks.regression
     tolerance = 100 * comparison.tolerance
     detectable = 100 * comparison.minimum_detectable(level)
@@ -64,10 +69,10 @@ def _meaning(outcome: Outcome, evidence: Evidence, risks: Risks, more_launches: 
     if more_launches:
         some = f"{more_launches} more launch{'es' if more_launches > 1 else ''}"
         return f"undecided, for only {found}; about {some} would decide it"
-    return f"undecided, for only {found}; {more_nights(evidence.errors, comparison, risks)}"
+    return f"undecided, for only {found}; {sessions_to_decide(evidence.errors, comparison, risks)}"
 
 
-def _slow_launches(evidence: Evidence) -> str:
+def _slow_launches(evidence: JudgedDifference) -> str:
     share = evidence.share
     counts = (
         f"{share.current} of {share.current_launches} launches were in a slow mode, "

@@ -16,18 +16,18 @@ import msgspec
 import numpy as np
 from scipy import special
 
-from ddp_perf.core.verdict import NightPrior
+from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.modes import Floats
 
 # Assumed while one or two nights are all there is, and no other case says more: nights that
 # differ by 3 %, as on a shared machine, worth four degrees of freedom.
-WIDE_DEFAULT = NightPrior(sd=0.03, degrees_of_freedom=4.0)
+WIDE_DEFAULT = SessionPrior(sd=0.03, degrees_of_freedom=4.0)
 _TREND_LEVEL = 1e-5  # nights are taken to drift only on strong evidence; see `detrend`
 _CONFLICT_LEVEL = 0.01
 _LEAST_SHARE = 0.25  # of the variance of levels
 
 
-def squeeze_night_variance(variances: Sequence[float], dfs: Sequence[float]) -> NightPrior:
+def squeeze_night_variance(variances: Sequence[float], dfs: Sequence[float]) -> SessionPrior:
     """The prior that the cases of one machine give together (Smyth 2004, section 6.2).
 
     ``variances``: one per case, on the log scale, each with its degrees of freedom, as
@@ -50,19 +50,21 @@ def squeeze_night_variance(variances: Sequence[float], dfs: Sequence[float]) -> 
         raise ValueError("no finite variance with degrees of freedom was given")
     if s2.size == 1 or not s2.any():
         sd = math.sqrt(float(s2.mean()))
-        return NightPrior(sd=sd, degrees_of_freedom=0.0)
+        return SessionPrior(sd=sd, degrees_of_freedom=0.0)
     middle = float(np.median(s2)) or float(s2[s2 > 0].min())
     s2 = np.maximum(s2, 1e-5 * middle)
     e = np.log(s2) - special.digamma(d / 2) + np.log(d / 2)
     spread = float(e.var(ddof=1)) - float(special.polygamma(1, d / 2).mean())
     if spread <= 0:
-        return NightPrior(sd=math.sqrt(float(np.average(s2, weights=d))), degrees_of_freedom=np.inf)
+        return SessionPrior(
+            sd=math.sqrt(float(np.average(s2, weights=d))), degrees_of_freedom=np.inf
+        )
     half = trigamma_inverse(spread)
     s0_squared = math.exp(float(e.mean() + special.digamma(half)) - math.log(half))
-    return NightPrior(sd=math.sqrt(s0_squared), degrees_of_freedom=2 * half)
+    return SessionPrior(sd=math.sqrt(s0_squared), degrees_of_freedom=2 * half)
 
 
-def nights_alone(prior: NightPrior, launch_noise: float) -> NightPrior:
+def nights_alone(prior: SessionPrior, launch_noise: float) -> SessionPrior:
     """Of a prior for the levels of sessions, without the variance that launches give them: the
     nights' part. However much launches explain, a share of it is left to the nights.
     """
@@ -87,7 +89,7 @@ def trigamma_inverse(x: float) -> float:
     return y
 
 
-class NightSpread(msgspec.Struct, frozen=True, kw_only=True):
+class SessionSpread(msgspec.Struct, frozen=True, kw_only=True):
     """The variance of one session's level, what is known of it, and how nights hang together."""
 
     variance: float
@@ -134,7 +136,7 @@ def night_correlation(residual: Floats) -> float:
     return min(0.8, max(0.0, lag_one * n / (n + 8)))
 
 
-def night_spread(residual: Floats, degrees_of_freedom: int) -> NightSpread:
+def night_spread(residual: Floats, degrees_of_freedom: int) -> SessionSpread:
     """From the residuals of the nights around their mean or line.
 
     Nights that hang together lie closer to their own mean than to the next night; the factor
@@ -142,8 +144,8 @@ def night_spread(residual: Floats, degrees_of_freedom: int) -> NightSpread:
     """
     n = len(residual)
     if degrees_of_freedom < 1:
-        return NightSpread(variance=0.0, degrees_of_freedom=0.0)
-    raw = NightSpread(
+        return SessionSpread(variance=0.0, degrees_of_freedom=0.0)
+    raw = SessionSpread(
         variance=float(residual @ residual) / degrees_of_freedom,
         degrees_of_freedom=float(degrees_of_freedom),
         correlation=night_correlation(residual),
@@ -153,7 +155,9 @@ def night_spread(residual: Floats, degrees_of_freedom: int) -> NightSpread:
     return msgspec.structs.replace(raw, variance=mended)
 
 
-def moderate(spread: NightSpread, prior: NightPrior | None, *, launch_noise: float) -> NightSpread:
+def moderate(
+    spread: SessionSpread, prior: SessionPrior | None, *, launch_noise: float
+) -> SessionSpread:
     """``(d0 s0² + d s²) ÷ (d0 + d)`` on d0 + d degrees of freedom (Smyth 2004, equation 5).
 
     A prior speaks of the nights alone; ``launch_noise``, the variance that a session's level

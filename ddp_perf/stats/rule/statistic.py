@@ -7,7 +7,7 @@ import math
 import msgspec
 import numpy as np
 
-from ddp_perf.core.verdict import NightPrior
+from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.comparison import Comparison
 from ddp_perf.stats.rule.control import ControlMove, fit_slope, tonights_move
 from ddp_perf.stats.rule.modes import (
@@ -18,15 +18,15 @@ from ddp_perf.stats.rule.modes import (
     slow_share,
     without_slow_sessions,
 )
-from ddp_perf.stats.rule.session_variance import NightSpread, detrend, moderate, night_spread
-from ddp_perf.stats.rule.variance_components import ErrorSources
+from ddp_perf.stats.rule.session_variance import SessionSpread, detrend, moderate, night_spread
+from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
     """The level's comparison, the slow launches, and what stands behind the figures."""
 
     comparison: Comparison
-    errors: ErrorSources
+    errors: VarianceComponents
     share: SlowShare
     overall: float  # log ratio of the means over all launches, slow ones included
     chance_all_slow: float  # that tonight's launches are all in the known slow mode; 0: not so
@@ -44,8 +44,8 @@ def weigh(
     *,
     tolerance: float,
     reference: int,
-    prior: NightPrior | None,
-) -> Evidence:
+    prior: SessionPrior | None,
+) -> JudgedDifference:
     """``levels`` and ``control`` by session, the current one last."""
     kept = without_slow_sessions(levels, len(levels.fast) - 1)
     if not kept[:reference].any():
@@ -78,7 +78,7 @@ def weigh(
         tolerance=tolerance,
     )
     share = slow_share(levels, kept.tolist())
-    return Evidence(
+    return JudgedDifference(
         comparison=comparison,
         errors=errors,
         share=share,
@@ -90,15 +90,15 @@ def weigh(
 
 def _errors(
     levels: Levels,
-    spread: NightSpread,
+    spread: SessionSpread,
     *,
     kept: Mask,
     reference_nights: int,
-    prior: NightPrior | None,
+    prior: SessionPrior | None,
     control: float,
-) -> ErrorSources:
+) -> VarianceComponents:
     noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches[:-1][kept]))
-    return ErrorSources(
+    return VarianceComponents(
         spread=moderate(spread, prior, launch_noise=noise),
         baseline_launch_noise=noise,
         launch_variance=levels.launch_variance,

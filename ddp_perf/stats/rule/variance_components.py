@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ddp_perf.core.baseline import LEAST_NIGHTS
-from ddp_perf.stats.rule.comparison import Comparison, Risks
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT, NightSpread
+from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
+from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT, SessionSpread
 
 _MOST_MORE = 100  # launches or nights; more than that is no advice
 
 
-class ErrorSources(msgspec.Struct, frozen=True, kw_only=True):
+class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
     """Variances on the log scale, and the counts that divide them."""
 
-    spread: NightSpread  # of a baseline session's level: its night and its launches
+    spread: SessionSpread  # of a baseline session's level: its night and its launches
     baseline_launch_noise: float  # the part of it that comes from the launches
     launch_variance: float
     launch_df: int
@@ -71,7 +71,9 @@ class ErrorSources(msgspec.Struct, frozen=True, kw_only=True):
         return satterthwaite((rest, nights), (excess, self.launch_df))
 
 
-def more_launches(errors: ErrorSources, now: Comparison, risks: Risks) -> int | None:
+def launches_to_decide(
+    errors: VarianceComponents, now: Comparison, risks: SignificanceLevels
+) -> int | None:
     """How many more of tonight would decide a comparison, should its ratio stay as it is.
 
     None where nights, not launches, are what is missing.
@@ -86,7 +88,9 @@ def more_launches(errors: ErrorSources, now: Comparison, risks: Risks) -> int | 
     return _fewest_more(errors.launches, decided)
 
 
-def more_nights(errors: ErrorSources, now: Comparison, risks: Risks) -> str:
+def sessions_to_decide(
+    errors: VarianceComponents, now: Comparison, risks: SignificanceLevels
+) -> str:
     """What else would decide it, where no more launches tonight do, in words."""
 
     def decided(nights: int) -> bool:
@@ -116,7 +120,9 @@ def _fewest_more(now: int, decided: Callable[[int], bool]) -> int | None:
     return found + 1 if found < len(counts) else None
 
 
-def _decides(now: Comparison, variance: float, degrees_of_freedom: float, risks: Risks) -> bool:
+def _decides(
+    now: Comparison, variance: float, degrees_of_freedom: float, risks: SignificanceLevels
+) -> bool:
     then = msgspec.structs.replace(
         now, standard_error=math.sqrt(variance), degrees_of_freedom=degrees_of_freedom
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from ddp_perf.core.decomposition import LAG, TERMS
 from ddp_perf.core.explanation import TermChange
-from ddp_perf.stats.step.term_change import Row, figure_of, nights_of
+from ddp_perf.stats.step.term_change import Row, figure_of, spread_of_sessions
 
 # Terms that one cause moves together. No figure beside them has such a name.
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -63,7 +63,7 @@ def attribute(
     figures = {
         name: figure for name in names if (figure := figure_of(name, rows, before)) is not None
     }
-    shared = nights_of([figures[name] for name in _ALL_GROUPS])
+    shared = spread_of_sessions([figures[name] for name in _ALL_GROUPS])
     changes = {name: shared.change(name, figure, _LEVEL) for name, figure in figures.items()}
     step_s = changes["step"].change_s
     groups = [changes[name] for name in _ALL_GROUPS]

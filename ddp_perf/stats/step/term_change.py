@@ -19,10 +19,10 @@ import msgspec
 from scipy import special
 
 from ddp_perf.core.explanation import TermChange
-from ddp_perf.core.verdict import NightPrior
+from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.session_variance import (
     WIDE_DEFAULT,
-    NightSpread,
+    SessionSpread,
     moderate,
     nights_alone,
     squeeze_night_variance,
@@ -36,7 +36,7 @@ _EFFICIENCY_OF_MAD = 0.37  # of a standard deviation's degrees of freedom, of a 
 _VARIANCE_OF_MEDIAN = math.pi / 2  # ÷ that of the mean, of a normal law
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of the rows, now and before."""
 
     after: float
@@ -68,14 +68,16 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         return statistics.variance(self.levels) / self.launch_noise
 
 
-def figure_of(name: str, now: Sequence[Row], nights: Sequence[Sequence[Row]]) -> Figure | None:
+def figure_of(
+    name: str, now: Sequence[Row], nights: Sequence[Sequence[Row]]
+) -> FigureChange | None:
     """None where a side lacks it."""
     tonight = [row[name] for row in now if name in row]
     before = [[row[name] for row in night if name in row] for night in nights]
     before = [night for night in before if night]
     if not tonight or not before:
         return None
-    return Figure(
+    return FigureChange(
         after=statistics.median(tonight),
         levels=tuple(statistics.median(night) for night in before),
         launch_variance=_launch_variance([tonight, *before]),
@@ -101,13 +103,13 @@ def _deviations(side: Sequence[float]) -> list[float]:
     return sorted(abs(value - centre) for value in side)
 
 
-class Nights(msgspec.Struct, frozen=True, kw_only=True):
+class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
     """What figures have in common: by how much nights differ beyond their launches."""
 
-    prior: NightPrior | None  # in units of a level's noise; None: too few nights, or figures
+    prior: SessionPrior | None  # in units of a level's noise; None: too few nights, or figures
     degrees_of_freedom: int  # of all that it rests on: no figure's is known better
 
-    def change(self, name: str, figure: Figure, level: float) -> TermChange:
+    def change(self, name: str, figure: FigureChange, level: float) -> TermChange:
         """``level``: of chance, both sides together, to be beyond the uncertainty."""
         variance, df = self._of_level(figure)
         beyond = max(0.0, variance - figure.launch_noise)
@@ -124,14 +126,14 @@ class Nights(msgspec.Struct, frozen=True, kw_only=True):
             * math.sqrt(nights + launches),
         )
 
-    def _of_level(self, figure: Figure) -> tuple[float, float]:
+    def _of_level(self, figure: FigureChange) -> tuple[float, float]:
         """The variance of one night's level, and its degrees of freedom."""
         noise, own_df = figure.launch_noise, figure.night_df
         if not own_df:
             return _assumed(figure)
         if not noise:
             return statistics.variance(figure.levels), own_df
-        spread = NightSpread(variance=figure.night_ratio, degrees_of_freedom=own_df)
+        spread = SessionSpread(variance=figure.night_ratio, degrees_of_freedom=own_df)
         if self.prior is not None:
             spread = moderate(spread, self.prior, launch_noise=1.0)
         df = min(spread.degrees_of_freedom, self.degrees_of_freedom or own_df)
@@ -139,18 +141,18 @@ class Nights(msgspec.Struct, frozen=True, kw_only=True):
         return noise * max(1.0, spread.variance), 1 / (1 / df + 1 / figure.launch_df)
 
 
-def _assumed(figure: Figure) -> tuple[float, float]:
+def _assumed(figure: FigureChange) -> tuple[float, float]:
     """Of a single night, which tells nothing of how nights differ: what the gate assumes."""
     assumed = (WIDE_DEFAULT.sd * figure.levels[0]) ** 2
     parts = (figure.launch_noise, figure.launch_df), (assumed, WIDE_DEFAULT.degrees_of_freedom)
     return figure.launch_noise + assumed, satterthwaite(*parts)
 
 
-def nights_of(figures: Sequence[Figure]) -> Nights:
+def spread_of_sessions(figures: Sequence[FigureChange]) -> SpreadOfSessions:
     told = [figure for figure in figures if figure.night_df and figure.launch_noise]
     if len(told) < 2:
-        return Nights(prior=None, degrees_of_freedom=0)
+        return SpreadOfSessions(prior=None, degrees_of_freedom=0)
     dfs = [figure.night_df for figure in told]
     prior = squeeze_night_variance([figure.night_ratio for figure in told], dfs)
     # Launches give a level one unit of its own noise.
-    return Nights(prior=nights_alone(prior, 1.0), degrees_of_freedom=sum(dfs))
+    return SpreadOfSessions(prior=nights_alone(prior, 1.0), degrees_of_freedom=sum(dfs))

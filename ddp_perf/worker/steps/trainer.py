@@ -15,7 +15,7 @@ from ddp_perf.strategies.strategy import Parts
 from ddp_perf.torch_compat import set_tf32
 from ddp_perf.worker.heartbeat import Heartbeats, Phase
 from ddp_perf.worker.steps.graph import WARM_UPS, captured
-from ddp_perf.workloads.registry import build
+from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import BuildContext
 
 _SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
@@ -36,7 +36,7 @@ class Trainer:
             world_size=case.world_size,
             data=case.data,
         )
-        workload = build(case.workload, context, case.model)
+        workload = build_workload(case.workload, context, case.model)
         self._strategy = apply_strategy(
             case, Parts(model=workload.model, blocks=workload.blocks), device
         )

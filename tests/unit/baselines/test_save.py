@@ -8,11 +8,11 @@ import pytest
 from ddp_perf.baselines.save import (
     NewSession,
     acknowledge,
-    differences,
     is_comparable,
     merge,
     refusal,
     unacknowledged,
+    work_differences,
 )
 from ddp_perf.core.case import Tolerances
 from tests.builders import (
@@ -144,7 +144,7 @@ def test_a_difference_in_work_names_field_and_both_values():
     case = make_case(model={"hidden_dim": 2048}, env={"A": "1"})
 
     assert not is_comparable(stored, case)
-    assert differences(stored, case) == [
+    assert work_differences(stored, case) == [
         "env.A unset → 1",
         "model.gone 1 → unset",
         "model.hidden_dim 4096 → 2048",

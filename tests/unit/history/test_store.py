@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.history.store import HistoryStore, batches
+from ddp_perf.history.store import HistoryStore, chunks_of
 from tests.builders import make_case
 from tests.nights import make_night
 
@@ -137,5 +137,5 @@ def test_markup_and_quotes_in_a_name_are_only_text(store):
 
 
 def test_batches_hold_everything_in_order():
-    assert list(batches(range(5), 2)) == [[0, 1], [2, 3], [4]]
-    assert list(batches([], 2)) == []
+    assert list(chunks_of(range(5), 2)) == [[0, 1], [2, 3], [4]]
+    assert list(chunks_of([], 2)) == []

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint, first_problem
+from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint, first_invalid_point
 
 
 def point(world_size=1, step_s=0.1, error=0.0):
@@ -30,11 +30,11 @@ def point(world_size=1, step_s=0.1, error=0.0):
     ],
 )
 def test_what_cannot_be_fitted_is_told(points, said):
-    assert said in first_problem(points)
+    assert said in first_invalid_point(points)
 
 
 def test_repeated_sizes_are_points_like_others():
-    assert first_problem([point(), point(), point(2), point(2)]) is None
+    assert first_invalid_point([point(), point(), point(2), point(2)]) is None
 
 
 def test_the_error_is_never_below_what_is_not_told():

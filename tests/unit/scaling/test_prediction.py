@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from ddp_perf.scaling.curves import Series
+from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.points import ScalingPoint
 from ddp_perf.scaling.prediction import PredictRequest, predict_all
 from ddp_perf.scaling.shape import Exchange, ddp_shape, in_buckets, unknown_shape
@@ -28,7 +28,7 @@ def make_series(steps=STEPS, *, shape=ONE_BUCKET, batch_size=32, **changes):
         "samples": batch_size,
         "points": tuple(ScalingPoint(world_size=n, step_s=step) for n, step in steps.items()),
     }
-    return Series(**{**fields, **changes})
+    return ScalingCurve(**{**fields, **changes})
 
 
 def make_request(**changes):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddp_perf.errors import ConfigError
-from ddp_perf.scaling.fit import Fit, Nodes
+from ddp_perf.scaling.fit import Nodes, ScalingFit
 from ddp_perf.scaling.laws import alpha_beta_laws
 from ddp_perf.scaling.shape import MIB, ddp_shape, in_buckets, unknown_shape
 from ddp_perf.scaling.what_if import (
@@ -34,7 +34,7 @@ def known(work, *, compute, message, byte, overlap=0.0):
     one = np.ones(1)
     terms = np.array([[compute], [message], [byte]])
     nodes = Nodes(law=law, terms=terms, weights=one, error=0 * one, freedom=4)
-    return Fit([nodes], [])
+    return ScalingFit([nodes], [])
 
 
 def buys(text, work, ranks=2, **terms):

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.selftest.launches import PERCENTS, launches_for, measure, percent_of
+from ddp_perf.selftest.launches import PERCENTS, launches_for, percent_of, run_selftest
 from ddp_perf.selftest.log import SelftestLog
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import FakeLauncher, make_environment, make_failure
@@ -75,7 +75,7 @@ class Run:
         self.launcher = FakeLauncher(timed)
         log = SelftestLog(self.directory / "launches.jsonl", {"case": "a"})
         with contextlib.closing(log):
-            failure = measure(
+            failure = run_selftest(
                 make_request(),
                 log,
                 self.launcher,

@@ -12,7 +12,7 @@ from scipy import stats
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.selftest.power import PowerModel, Spread, share, spread_of
+from ddp_perf.selftest.power import PowerModel, Spread, share_found, spread_of
 from ddp_perf.stats.rule.comparison import Comparison
 from ddp_perf.stats.rule.judge import judge_launches
 from tests.unit.stats.rule.machine import sessions
@@ -34,7 +34,7 @@ def model(error=0.01, df=7.0, tolerance=TOLERANCE, least_error=0.0):
 def test_the_interval_is_clopper_and_pearsons(counts):
     found, trials = counts
     exact = stats.binomtest(found, trials).proportion_ci(0.95, method="exact")
-    assert share(found, trials).interval == pytest.approx((exact.low, exact.high), abs=1e-12)
+    assert share_found(found, trials).interval == pytest.approx((exact.low, exact.high), abs=1e-12)
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
@@ -43,27 +43,27 @@ def test_the_interval_covers_the_true_rate_at_least_95_times_in_100(rate):
     covered = sum(
         stats.binom.pmf(found, trials, rate)
         for found in range(trials + 1)
-        if share(found, trials).interval[0] <= rate <= share(found, trials).interval[1]
+        if share_found(found, trials).interval[0] <= rate <= share_found(found, trials).interval[1]
     )
     assert covered >= 0.95
 
 
 def test_no_trial_says_nothing():
-    assert share(0, 0).value is None
-    assert share(0, 0).interval == (0.0, 1.0)
-    assert share(0, 0).chance(0.01) == 1.0
+    assert share_found(0, 0).value is None
+    assert share_found(0, 0).interval == (0.0, 1.0)
+    assert share_found(0, 0).chance(0.01) == 1.0
 
 
 @pytest.mark.parametrize(("found", "trials"), [(2, 1), (-1, 3), (0, -1)])
 def test_an_impossible_count_is_refused(found, trials):
     with pytest.raises(ValueError, match=f"found {found} of {trials}"):
-        share(found, trials)
+        share_found(found, trials)
 
 
 def test_the_chance_is_the_binomials():
     for found in range(8):
         expected = stats.binomtest(found, 7, 0.03, alternative="greater").pvalue
-        assert share(found, 7).chance(0.03) == pytest.approx(expected)
+        assert share_found(found, 7).chance(0.03) == pytest.approx(expected)
 
 
 def test_without_tolerance_the_power_is_the_noncentral_ts():

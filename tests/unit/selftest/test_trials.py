@@ -7,8 +7,8 @@ import pytest
 
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.selftest.curve import LEAST_TRIALS, Conclusion
-from ddp_perf.selftest.launches import PERCENTS, nights_for
+from ddp_perf.selftest.curve import LEAST_TRIALS, SelftestOutcome
+from ddp_perf.selftest.launches import PERCENTS, baseline_sessions_for
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import make_case_baseline, make_environment, make_session
 from tests.unit.selftest.selftest_machine import CASE, Machine, make_request, make_timed_launch
@@ -27,7 +27,7 @@ def by_percent(curve):
 def test_a_quiet_machine_can_gate_and_the_smallest_slow_down_seen_is_told():
     curve = curve_of(Machine().launches(LONG))
 
-    assert curve.conclusion is Conclusion.CAN_GATE
+    assert curve.conclusion is SelftestOutcome.CAN_GATE
     assert curve.sees.percent == 10  # 5 % is the tolerance, and so is found every other time
     assert by_percent(curve)[3].found.found == 0
     assert 0 < by_percent(curve)[5].found.value < 0.9
@@ -36,14 +36,14 @@ def test_a_quiet_machine_can_gate_and_the_smallest_slow_down_seen_is_told():
 def test_a_noisy_machine_cannot_gate():
     curve = curve_of(Machine(launch=0.2).launches(LONG))
 
-    assert curve.conclusion is Conclusion.CANNOT_GATE
+    assert curve.conclusion is SelftestOutcome.CANNOT_GATE
     assert curve.sees is None
 
 
 def test_a_gate_that_a_slow_down_does_not_reach_cannot_gate():
     curve = curve_of(Machine(responds=0.0).launches(LONG))
 
-    assert curve.conclusion is Conclusion.CANNOT_GATE
+    assert curve.conclusion is SelftestOutcome.CANNOT_GATE
     for percent in PERCENTS:
         low, high = by_percent(curve)[percent].slow_down.interval
         assert low < 0 < high
@@ -53,7 +53,7 @@ def test_a_machine_that_slows_down_by_itself_alarms_falsely():
     """It gets hotter, launch by launch."""
     curve = curve_of(Machine(launch=0.002, level=lambda number: 1.002**number).launches(LONG))
 
-    assert curve.conclusion is Conclusion.FALSE_ALARMS
+    assert curve.conclusion is SelftestOutcome.FALSE_ALARMS
     assert curve.false_alarms.share.found == curve.false_alarms.by_metric["step_time"] > 1
     assert curve.false_alarms.chance < 0.01
 
@@ -74,7 +74,7 @@ def test_an_alarm_of_any_gated_metric_is_a_false_alarm():
 
     assert curve.false_alarms.by_metric.keys() == {"peak_memory"}
     assert by_percent(curve)[0].found.found == 0  # the points are of the step time
-    assert curve.conclusion is Conclusion.FALSE_ALARMS
+    assert curve.conclusion is SelftestOutcome.FALSE_ALARMS
 
 
 def test_the_promise_is_kept_for_the_metrics_that_are_judged():
@@ -91,7 +91,7 @@ def test_too_few_launches_are_too_short_and_the_missing_ones_are_told(count):
 
     curve = curve_of(launches[:count])
 
-    assert curve.conclusion is Conclusion.TOO_SHORT
+    assert curve.conclusion is SelftestOutcome.TOO_SHORT
     assert curve.launch_s == (2.0 if count else None)
     enough = curve_of(launches[: count + curve.missing_launches])
     assert min(point.found.trials for point in enough.points) >= LEAST_TRIALS
@@ -106,7 +106,7 @@ def test_a_point_is_made_of_whole_sessions_and_every_trial_has_an_outcome():
         assert sum(point.outcomes.values()) == point.found.trials
         assert point.outcomes.get(Outcome.REGRESSION, 0) == point.found.found
     assert by_percent(curve)[20].launches in range(60, 65)
-    assert curve.nights == nights_for((15 + 2 * 60) // 5) == 8
+    assert curve.nights == baseline_sessions_for((15 + 2 * 60) // 5) == 8
     # Three unslowed sessions first and two in each cycle: the first three lack eight before them.
     assert by_percent(curve)[20].found.trials == 12 - 3
 
@@ -188,4 +188,4 @@ def test_what_is_found_less_often_when_it_is_larger_is_not_seen():
     curve = curve_of(launches)
 
     assert by_percent(curve)[10].found.value == 1.0
-    assert curve.conclusion is Conclusion.CANNOT_GATE
+    assert curve.conclusion is SelftestOutcome.CANNOT_GATE

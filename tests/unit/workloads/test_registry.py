@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from ddp_perf.workloads.registry import build
+from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import BuildContext
 
 
@@ -31,4 +31,4 @@ def test_a_function_that_returns_no_workload_is_named(tmp_path, monkeypatch):
     context = BuildContext(device=torch.device("cpu"), batch_size=1, rank=0, world_size=1)
 
     with pytest.raises(TypeError, match="returns_none:build returned NoneType, no Workload"):
-        build("returns_none:build", context, {})
+        build_workload("returns_none:build", context, {})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from ddp_perf.history.records import Night
+from ddp_perf.history.records import HistoryPoint
 from ddp_perf.report.html.scale import Scale
 from ddp_perf.report.html.svg import Frame, picture, rect, text
 
@@ -14,7 +14,7 @@ _WIDTH, _HEIGHT = 400.0, 200.0
 MOST_NIGHTS = 60
 
 
-def night_plot(nights: Sequence[Night]) -> Markup:
+def night_plot(nights: Sequence[HistoryPoint]) -> Markup:
     """Two nights or more, the newest last; ``MOST_NIGHTS`` of them. No axis starts at 0: it is
     small changes that matter.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from ddp_perf.report.html.scale import Scale, place
+from ddp_perf.report.html.scale import Scale, coordinate
 from ddp_perf.report.html.svg import Frame, line, path, picture, rect, text
 from ddp_perf.selftest.curve import Modelled, Point, PowerCurve
 from ddp_perf.selftest.text import interval_text, model_text
@@ -49,7 +49,7 @@ def _modelled(frame: Frame, modelled: Modelled, letter: str, at: float) -> list[
     """Its letter stands where the line crosses ``at`` per cent."""
     found = 100 * modelled.model.power(_GRID)
     places = [(frame.x(100 * x), frame.y(y)) for x, y in zip(_GRID, found.tolist(), strict=True)]
-    marks = "L".join(f"{place(x)} {place(y)}" for x, y in places)
+    marks = "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in places)
     x, y = places[int(np.argmax(found >= min(at, found.max())))]
     return [path(f"M{marks}", "ideal"), text(x + 5, y + 4, letter, class_="value")]
 

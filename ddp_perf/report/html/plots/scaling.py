@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from markupsafe import Markup
 
-from ddp_perf.report.html.scale import Scale, place, short
+from ddp_perf.report.html.scale import Scale, coordinate, short
 from ddp_perf.report.html.svg import Frame, line, path, picture, rect, text
 from ddp_perf.report.rows import CaseRow
 
@@ -18,7 +18,7 @@ _LETTERS = 25  # of a name that fits beside its bar
 _REFERENCES = ((0.8, "end"), (0.9, "start"))  # and on which side of its line each is named
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Cases that differ in their number of ranks alone, the one-rank leg among them."""
 
     name: str
@@ -26,7 +26,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float  # of the step time
 
 
-def throughput_plot(series: Series) -> Markup:
+def throughput_plot(series: PlotSeries) -> Markup:
     """What each number of ranks reached; the ideal is that of the fewest, times ranks."""
     rows = series.rows
     first, most = rows[0], rows[-1].ranks
@@ -44,7 +44,9 @@ def throughput_plot(series: Series) -> Markup:
     ]
     parts += [_baseline_band(row, series.tolerance, frame) for row in rows if row.baseline_step_s]
     points = [(frame.x(row.ranks), frame.y(_throughput(row))) for row in rows]
-    parts.append(path("M" + "L".join(f"{place(x)} {place(y)}" for x, y in points), "measured"))
+    parts.append(
+        path("M" + "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in points), "measured")
+    )
     for row, (x, y) in zip(rows, points, strict=True):
         tip = f"{row.case}: {_throughput(row):,.0f} {row.unit}/s"
         parts.append(rect(x - 3.5, y - 3.5, 7, 7, "c0", tip))

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ddp_perf.core.launch import group_steps
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.report.html.scale import Scale, place
+from ddp_perf.report.html.scale import Scale, coordinate
 from ddp_perf.report.html.svg import Frame, path, picture, text
 
 _WIDTH, _ROW, _TOP = 400.0, 14.0, 44.0
@@ -66,9 +66,9 @@ def step_plot(boxes: Sequence[Box], title: str, baseline_ms: float | None) -> Ma
     whiskers, middles, medians = "", "", ""
     for i, box in enumerate(boxes):
         y = _TOP + (i + 0.5) * _ROW
-        least, quarter, median, three_quarters, most = (place(frame.x(m)) for m in box.marks)
-        whiskers += f"M{least} {place(y)}H{most}"
-        middles += f"M{quarter} {place(y - 4)}H{three_quarters}v8H{quarter}z"
-        medians += f"M{median} {place(y - 5)}v10"
+        least, quarter, median, three_quarters, most = (coordinate(frame.x(m)) for m in box.marks)
+        whiskers += f"M{least} {coordinate(y)}H{most}"
+        middles += f"M{quarter} {coordinate(y - 4)}H{three_quarters}v8H{quarter}z"
+        medians += f"M{median} {coordinate(y - 5)}v10"
     parts += [path(whiskers, "whisker"), path(middles, "box"), path(medians, "median")]
     return picture(_WIDTH, bottom + 34, title, parts)

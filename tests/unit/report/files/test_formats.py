@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ddp_perf.report.files.action_benchmark import action_benchmark_json
 from ddp_perf.report.files.annotations import annotation_lines, append_step_summary, is_github
 from ddp_perf.report.files.bencher import bencher_json
-from ddp_perf.report.files.latex import escaped as latex_escaped
+from ddp_perf.report.files.latex import latex_escaped as latex_escaped
 from ddp_perf.report.files.latex import summary_tex
 from ddp_perf.report.files.markdown import summary_markdown
 from ddp_perf.report.files.otava import otava_csv, otava_yaml

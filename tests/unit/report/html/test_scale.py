@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.report.html.scale import Scale, place, short
+from ddp_perf.report.html.scale import Scale, coordinate, short
 
 
 def test_the_ends_of_a_scale_are_the_ends_of_the_page():
@@ -55,4 +55,4 @@ def test_a_figure_is_told_in_three_digits(value, text):
 
 
 def test_a_coordinate_has_no_needless_digit():
-    assert [place(1.0), place(1.04), place(-2.26)] == ["1", "1", "-2.3"]
+    assert [coordinate(1.0), coordinate(1.04), coordinate(-2.26)] == ["1", "1", "-2.3"]

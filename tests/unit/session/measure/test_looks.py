@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.measurement import Look
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.measure.looks import looks_of, more_launches, settle
+from ddp_perf.session.measure.looks import launches_before_next_look, looks_of, settle
 from tests.builders import (
     make_baseline,
     make_case_baseline,
@@ -52,33 +52,36 @@ def test_launches_that_take_long_to_start_leave_room_for_fewer():
 def test_only_an_open_case_takes_more():
     findings = [open_finding(ONE), make_finding(TWO, Outcome.PASS, launches=5)]
 
-    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {ONE.id: 5}
+    assert launches_before_next_look(measured(), findings, LOOKS, budget_s=60) == {ONE.id: 5}
 
 
 def test_every_metric_has_a_say():
     findings = [make_finding(ONE, Outcome.PASS, launches=5), open_finding(ONE, metric="tail")]
 
-    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {ONE.id: 5}
+    assert launches_before_next_look(measured(), findings, LOOKS, budget_s=60) == {ONE.id: 5}
 
 
 def test_scaling_takes_the_one_rank_leg_along():
     findings = [open_finding(TWO, metric="efficiency")]
 
-    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {TWO.id: 5, ONE.id: 5}
+    assert launches_before_next_look(measured(), findings, LOOKS, budget_s=60) == {
+        TWO.id: 5,
+        ONE.id: 5,
+    }
 
 
 def test_launches_slower_than_the_baseline_said_use_the_budget_up():
     findings = [open_finding(ONE)]  # five launches of a second each
 
-    assert more_launches(measured(), findings, LOOKS, budget_s=10) == {ONE.id: 5}
-    assert more_launches(measured(), findings, LOOKS, budget_s=9) == {}
+    assert launches_before_next_look(measured(), findings, LOOKS, budget_s=10) == {ONE.id: 5}
+    assert launches_before_next_look(measured(), findings, LOOKS, budget_s=9) == {}
 
 
 def test_a_failed_case_takes_no_more():
     broken = measured()
     broken[ONE.id] = msgspec.structs.replace(broken[ONE.id], failures=(make_failure(ONE),))
 
-    assert more_launches(broken, [open_finding(ONE)], LOOKS, budget_s=60) == {}
+    assert launches_before_next_look(broken, [open_finding(ONE)], LOOKS, budget_s=60) == {}
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS, Outcome.IMPROVEMENT])
@@ -126,7 +129,7 @@ def test_a_case_that_failed_meanwhile_keeps_what_was_found():
 def test_the_one_rank_leg_goes_along_with_the_scaling_alone():
     findings = [open_finding(TWO)]
 
-    assert more_launches(measured(), findings, LOOKS, budget_s=60) == {TWO.id: 5}
+    assert launches_before_next_look(measured(), findings, LOOKS, budget_s=60) == {TWO.id: 5}
 
 
 def test_a_case_without_a_one_rank_leg_takes_more_of_its_own():
@@ -134,7 +137,7 @@ def test_a_case_without_a_one_rank_leg_takes_more_of_its_own():
     measurements = {TWO.id: make_measurement(alone, [0.01] * 5)}
     findings = [open_finding(TWO, metric="efficiency")]
 
-    assert more_launches(measurements, findings, LOOKS, budget_s=60) == {TWO.id: 5}
+    assert launches_before_next_look(measurements, findings, LOOKS, budget_s=60) == {TWO.id: 5}
 
 
 def test_of_several_open_metrics_the_one_that_needs_most_decides():
@@ -146,6 +149,6 @@ def test_of_several_open_metrics_the_one_that_needs_most_decides():
         open_finding(ONE, metric="tail"),
     ]
 
-    more = more_launches(measurements, findings, LOOKS, budget_s=600)
+    more = launches_before_next_look(measurements, findings, LOOKS, budget_s=600)
 
     assert more == {TWO.id: 10, ONE.id: 10}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.core.verdict import NightPrior, Outcome, Verdict
+from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.stats.rule.judge import confirm, judge_launches
 from tests.unit.stats.rule.machine import scaled, sessions
 
@@ -100,14 +100,14 @@ def test_frozen_reference_finds_slow_drift_that_the_whole_baseline_takes_in():
 
 
 def test_prior_finds_with_three_nights_what_they_alone_cannot():
-    prior = NightPrior(sd=0.005, degrees_of_freedom=20)
+    prior = SessionPrior(sd=0.005, degrees_of_freedom=20)
     assert outcomes(1.05, nights=3).count(Outcome.REGRESSION) <= 20
     assert outcomes(1.05, nights=3, prior=prior).count(Outcome.REGRESSION) >= 57
     assert Outcome.REGRESSION not in outcomes(1.0, nights=3, prior=prior)
 
 
 def test_prior_that_the_nights_contradict_is_set_aside():
-    prior = NightPrior(sd=0.002, degrees_of_freedom=math.inf)
+    prior = SessionPrior(sd=0.002, degrees_of_freedom=math.inf)
     *baseline, current = sessions(9, seed=2, night=0.02)
     assert judge_launches(current, baseline, prior=prior, **RULE) == judge_launches(
         current, baseline, **RULE

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ddp_perf.core.verdict import NightPrior, Outcome
+from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.judge import judge_launches
 from tests.unit.stats.rule.machine import scaled, sessions
 
@@ -95,7 +95,7 @@ def test_nights_without_spread_and_launches_with():
 
 @pytest.mark.parametrize("nights", [1, 3, 8])
 def test_prior_without_degrees_of_freedom_says_nothing(nights):
-    prior = NightPrior(sd=0.001, degrees_of_freedom=0)
+    prior = SessionPrior(sd=0.001, degrees_of_freedom=0)
     assert judge_launches(CURRENT, BASELINE[:nights], prior=prior, **RULE) == judge_launches(
         CURRENT, BASELINE[:nights], **RULE
     )
@@ -103,7 +103,7 @@ def test_prior_without_degrees_of_freedom_says_nothing(nights):
 
 @pytest.mark.parametrize("nights", [1, 3, 8])
 def test_prior_of_infinite_degrees_of_freedom_is_the_truth(nights):
-    prior = NightPrior(sd=0.005, degrees_of_freedom=math.inf)
+    prior = SessionPrior(sd=0.005, degrees_of_freedom=math.inf)
     verdict = judge_launches(CURRENT, BASELINE[:nights], prior=prior, **RULE)
     assert verdict.outcome is Outcome.PASS
     slower = judge_launches(scaled(CURRENT, 1.06), BASELINE[:nights], prior=prior, **RULE)
@@ -111,7 +111,7 @@ def test_prior_of_infinite_degrees_of_freedom_is_the_truth(nights):
 
 
 def test_prior_of_no_spread_that_knows_everything():
-    prior = NightPrior(sd=0.0, degrees_of_freedom=math.inf)
+    prior = SessionPrior(sd=0.0, degrees_of_freedom=math.inf)
     verdict = judge_launches(scaled(CURRENT, 1.2), BASELINE, prior=prior, **RULE)
     assert verdict.outcome is Outcome.REGRESSION
 
@@ -127,10 +127,10 @@ def test_prior_of_no_spread_that_knows_everything():
         {"alpha": 0.5},
         {"alpha": math.nan},
         {"reference": 0},
-        {"prior": NightPrior(sd=-1.0, degrees_of_freedom=1)},
-        {"prior": NightPrior(sd=math.nan, degrees_of_freedom=1)},
-        {"prior": NightPrior(sd=0.01, degrees_of_freedom=-1)},
-        {"prior": NightPrior(sd=0.01, degrees_of_freedom=math.nan)},
+        {"prior": SessionPrior(sd=-1.0, degrees_of_freedom=1)},
+        {"prior": SessionPrior(sd=math.nan, degrees_of_freedom=1)},
+        {"prior": SessionPrior(sd=0.01, degrees_of_freedom=-1)},
+        {"prior": SessionPrior(sd=0.01, degrees_of_freedom=math.nan)},
         {"control": CURRENT, "baseline_control": [CURRENT]},
     ],
 )

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from ddp_perf.core.verdict import NightPrior
+from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.session_variance import (
     WIDE_DEFAULT,
-    NightSpread,
+    SessionSpread,
     detrend,
     moderate,
     night_correlation,
@@ -58,7 +58,7 @@ def test_cases_that_differ_by_chance_only_share_one_variance():
 
 
 def test_one_case_says_nothing_of_the_others():
-    assert squeeze_night_variance([4e-4], [3]) == NightPrior(sd=0.02, degrees_of_freedom=0)
+    assert squeeze_night_variance([4e-4], [3]) == SessionPrior(sd=0.02, degrees_of_freedom=0)
 
 
 def test_zero_variances_are_raised_and_useless_ones_left_out():
@@ -77,8 +77,8 @@ def test_nothing_usable_is_an_error(variances, dfs):
 
 
 def test_moderated_variance_is_the_weighted_mean():
-    own = NightSpread(variance=4e-4, degrees_of_freedom=2.0)
-    prior = NightPrior(sd=0.01, degrees_of_freedom=6)
+    own = SessionSpread(variance=4e-4, degrees_of_freedom=2.0)
+    prior = SessionPrior(sd=0.01, degrees_of_freedom=6)
     squeezed = moderate(own, prior, launch_noise=0.0)
     assert squeezed.variance == pytest.approx((6 * 1e-4 + 2 * 4e-4) / 8)
     assert squeezed.degrees_of_freedom == 8
@@ -86,14 +86,14 @@ def test_moderated_variance_is_the_weighted_mean():
 
 
 def test_prior_gets_the_launch_noise_added_which_also_bounds_the_own_variance():
-    own = NightSpread(variance=1e-6, degrees_of_freedom=2.0)
-    squeezed = moderate(own, NightPrior(sd=0.01, degrees_of_freedom=2), launch_noise=1e-4)
+    own = SessionSpread(variance=1e-6, degrees_of_freedom=2.0)
+    squeezed = moderate(own, SessionPrior(sd=0.01, degrees_of_freedom=2), launch_noise=1e-4)
     assert squeezed.variance == pytest.approx((2 * 2e-4 + 2 * 1e-4) / 4)
 
 
 def test_wide_default_stands_in_only_while_nothing_is_known():
     one, two, three = (
-        moderate(NightSpread(variance=1e-4, degrees_of_freedom=d), None, launch_noise=0.0)
+        moderate(SessionSpread(variance=1e-4, degrees_of_freedom=d), None, launch_noise=0.0)
         for d in (0.0, 1.0, 2.0)
     )
     assert one.variance == WIDE_DEFAULT.sd**2
@@ -104,8 +104,8 @@ def test_wide_default_stands_in_only_while_nothing_is_known():
 
 @pytest.mark.parametrize("d0", [5.0, math.inf])
 def test_contradicted_prior_is_set_aside(d0):
-    own = NightSpread(variance=1e-2, degrees_of_freedom=7.0)
-    prior = NightPrior(sd=0.005, degrees_of_freedom=d0)
+    own = SessionSpread(variance=1e-2, degrees_of_freedom=7.0)
+    prior = SessionPrior(sd=0.005, degrees_of_freedom=d0)
     assert moderate(own, prior, launch_noise=0.0) == own
 
 
@@ -143,7 +143,7 @@ def test_independent_nights_count_almost_in_full():
     random = np.random.default_rng(5)
     correlations = [night_correlation(x - x.mean()) for x in random.normal(size=(400, 8))]
     assert 0 <= np.mean(correlations) < 0.1
-    spread = NightSpread(variance=1.0, degrees_of_freedom=7, correlation=0.5)
+    spread = SessionSpread(variance=1.0, degrees_of_freedom=7, correlation=0.5)
     assert spread.independent_nights(9) == pytest.approx(3)
     assert spread.independent_nights(1) == 1
 
@@ -155,8 +155,8 @@ def test_a_prior_is_set_aside_where_one_case_in_a_hundred_would_be_as_restless(
 ):
     """By the F test with the case's 4 degrees of freedom before the prior's."""
     quantile = stats.chi2.isf(p, 4) / 4 if math.isinf(prior_df) else stats.f.isf(p, 4, prior_df)
-    own = NightSpread(variance=1e-4 * float(quantile), degrees_of_freedom=4.0)
-    prior = NightPrior(sd=0.01, degrees_of_freedom=prior_df)
+    own = SessionSpread(variance=1e-4 * float(quantile), degrees_of_freedom=4.0)
+    prior = SessionPrior(sd=0.01, degrees_of_freedom=prior_df)
 
     found = moderate(own, prior, launch_noise=0.0)
 

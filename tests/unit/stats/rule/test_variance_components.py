@@ -7,16 +7,20 @@ import math
 import msgspec
 import pytest
 
-from ddp_perf.stats.rule.comparison import Comparison, Risks
-from ddp_perf.stats.rule.session_variance import NightSpread
-from ddp_perf.stats.rule.variance_components import ErrorSources, more_launches, more_nights
+from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
+from ddp_perf.stats.rule.session_variance import SessionSpread
+from ddp_perf.stats.rule.variance_components import (
+    VarianceComponents,
+    launches_to_decide,
+    sessions_to_decide,
+)
 
-RISKS = Risks(regression=0.001)
+RISKS = SignificanceLevels(regression=0.001)
 
 
 def errors(*, variance=4e-4, df=7.0, assumed=False, **changes):
     fields = {
-        "spread": NightSpread(variance=variance, degrees_of_freedom=df, assumed=assumed),
+        "spread": SessionSpread(variance=variance, degrees_of_freedom=df, assumed=assumed),
         "baseline_launch_noise": 1e-4,
         "launch_variance": 1e-3,
         "launch_df": 32,
@@ -25,7 +29,7 @@ def errors(*, variance=4e-4, df=7.0, assumed=False, **changes):
         "reference_nights": 4,
         "control": 2e-4,
     }
-    return ErrorSources(**{**fields, **changes})
+    return VarianceComponents(**{**fields, **changes})
 
 
 def test_the_variance_is_that_of_the_session_its_launches_the_reference_and_the_control():
@@ -79,7 +83,7 @@ def test_launches_are_asked_for_only_where_they_can_decide():
     noisy = errors(variance=2e-4, launch_variance=4e-2, launches=5, control=0.0, launch_df=400)
     now = compared(noisy, 0.0)
 
-    more = more_launches(noisy, now, RISKS)
+    more = launches_to_decide(noisy, now, RISKS)
 
     def passes(launches):
         variance = noisy.variance(launches, noisy.reference_nights)
@@ -100,7 +104,7 @@ def test_launches_are_asked_for_only_where_they_can_decide():
     ids=["how sessions differ is assumed", "sessions differ too much"],
 )
 def test_no_launches_are_asked_for_where_sessions_are_what_is_missing(sources):
-    assert more_launches(sources, compared(sources, 0.0), RISKS) is None
+    assert launches_to_decide(sources, compared(sources, 0.0), RISKS) is None
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_with_fewer_than_three_sessions_their_spread_is_assumed_and_the_missing_
 ):
     few = errors(assumed=True, nights=nights, reference_nights=nights)
 
-    advice = more_nights(few, compared(few, 0.0), RISKS)
+    advice = sessions_to_decide(few, compared(few, 0.0), RISKS)
 
     assert advice.startswith("too few nights to know how they differ (3 % is assumed); ")
     assert said in advice
@@ -124,7 +128,7 @@ def test_as_many_sessions_are_asked_for_as_would_decide(variance):
     growing = errors(variance=variance, df=3.0, control=0.0, nights=4, reference_nights=4)
     now = compared(growing, 0.0)
 
-    advice = more_nights(growing, now, RISKS)
+    advice = sessions_to_decide(growing, now, RISKS)
 
     def passes(nights):
         then = msgspec.structs.replace(
@@ -145,7 +149,7 @@ def test_where_the_level_is_frozen_more_sessions_only_tell_their_spread():
     growing = msgspec.structs.replace(frozen, reference_nights=8)
 
     def asked(sources):
-        return more_nights(sources, compared(frozen, 0.0), RISKS)
+        return sessions_to_decide(sources, compared(frozen, 0.0), RISKS)
 
     assert asked(frozen) != asked(growing)
 
@@ -153,4 +157,4 @@ def test_where_the_level_is_frozen_more_sessions_only_tell_their_spread():
 def test_sessions_that_differ_too_much_for_the_tolerance_are_no_matter_of_more_of_them():
     wild = errors(variance=1e-1)
 
-    assert "too much for this tolerance" in more_nights(wild, compared(wild, 0.0), RISKS)
+    assert "too much for this tolerance" in sessions_to_decide(wild, compared(wild, 0.0), RISKS)

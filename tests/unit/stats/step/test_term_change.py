@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ddp_perf.stats.step.term_change import figure_of, nights_of
+from ddp_perf.stats.step.term_change import figure_of, spread_of_sessions
 
 LEVEL = 0.05
 
@@ -21,7 +21,7 @@ def rows(*values):
 
 def change_of(now, *nights, others=()):
     figure = figure_of("figure", rows(*now), [rows(*night) for night in nights])
-    return nights_of([figure, *others]).change("figure", figure, LEVEL)
+    return spread_of_sessions([figure, *others]).change("figure", figure, LEVEL)
 
 
 def test_both_sides_are_medians():
@@ -91,6 +91,6 @@ def test_chance_is_beyond_it_no_more_often_than_said(nights):
             figure_of("figure", rows(*launches[0, i]), [rows(*night) for night in launches[1:, i]])
             for i in range(8)
         ]
-        shared = nights_of(figures)
+        shared = spread_of_sessions(figures)
         false += sum(shared.change("figure", figure, LEVEL).is_certain for figure in figures)
     assert false / (200 * 8) < 1.3 * LEVEL
