@@ -22,7 +22,7 @@ ONE, TWO, ONE_LARGE, TWO_LARGE = make_cases(batch_sizes=[64, 128])
 REGRESSED = {"ratio": 1.2, "interval": (1.15, 1.25), "minimum_detectable": 0.04, "baseline": 0.0125}
 
 
-def make_session(**changes: object) -> SuiteResult:
+def make_suite_result(**changes: object) -> SuiteResult:
     """TWO got slower, for a reason; a launch of TWO_LARGE failed; ONE_LARGE is undecided."""
     measurements = [
         make_measurement(ONE, [0.0100, 0.0101, 0.0099], probe=make_probe(exposed=0.0)),
@@ -38,7 +38,7 @@ def make_session(**changes: object) -> SuiteResult:
             make_finding(ONE, Outcome.PASS, ratio=1.0, interval=(0.99, 1.01), baseline=0.01),
             make_finding(TWO, Outcome.REGRESSION, changed=("torch 2.12 → 2.13",), **REGRESSED),
             make_finding(TWO, Outcome.PASS, metric="tail"),
-            make_finding(ONE_LARGE, Outcome.INCONCLUSIVE, reason="too few nights"),
+            make_finding(ONE_LARGE, Outcome.INCONCLUSIVE, reason="too few sessions"),
         ),
         "explanations": {
             TWO.id: Explanation(
@@ -51,4 +51,4 @@ def make_session(**changes: object) -> SuiteResult:
 
 
 def make_source(*suites: SuiteResult, complete: bool = True) -> ReportSource:
-    return ReportSource(suites=suites or (make_session(),), complete=complete)
+    return ReportSource(suites=suites or (make_suite_result(),), complete=complete)

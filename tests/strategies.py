@@ -26,24 +26,24 @@ def comparisons(draw: st.DrawFn, *, launch_values: int = 3) -> dict[str, Any]:
     machine and not to a list of thousand floats.
     """
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    nights, launches = draw(st.integers(1, 10)), draw(st.integers(1, 6))
-    night, launch, value = (draw(st.floats(0.0, 0.05)) for _ in range(3))
+    sessions, launches = draw(st.integers(1, 10)), draw(st.integers(1, 6))
+    session, launch, value = (draw(st.floats(0.0, 0.05)) for _ in range(3))
     slow_share = draw(st.sampled_from([0.0, 0.0, 0.3]))
-    levels = random.normal(0, night, (nights + 1, 1, 1)) + random.normal(
-        0, launch, (nights + 1, launches, 1)
+    levels = random.normal(0, session, (sessions + 1, 1, 1)) + random.normal(
+        0, launch, (sessions + 1, launches, 1)
     )
-    levels = levels + math.log(1.4) * (random.random((nights + 1, launches, 1)) < slow_share)
-    values = np.exp(levels + random.normal(0, value, (nights + 1, launches, launch_values)))
+    levels = levels + math.log(1.4) * (random.random((sessions + 1, launches, 1)) < slow_share)
+    values = np.exp(levels + random.normal(0, value, (sessions + 1, launches, launch_values)))
     ratio = draw(st.one_of(st.just(1.0), st.floats(0.7, 1.5)))
     arguments: dict[str, Any] = {
         "current": (values[-1] * ratio).tolist(),
         "baseline": values[:-1].tolist(),
         "tolerance": draw(st.floats(0.005, 0.2)),
         "alpha": draw(st.floats(1e-5, 0.05)),
-        "reference": draw(st.one_of(st.none(), st.integers(1, nights))),
+        "reference": draw(st.one_of(st.none(), st.integers(1, sessions))),
     }
     if draw(st.booleans()):
-        control = np.exp(random.normal(0, 0.01, (nights + 1, launches, 4)))
+        control = np.exp(random.normal(0, 0.01, (sessions + 1, launches, 4)))
         arguments |= {"control": control[-1].tolist(), "baseline_control": control[:-1].tolist()}
     return arguments
 

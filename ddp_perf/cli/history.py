@@ -1,4 +1,4 @@
-"""``ddp-perf history [CASE]`` and ``ddp-perf bisect-range CASE``: what the nights say."""
+"""``ddp-perf history [CASE]`` and ``ddp-perf bisect-range CASE``: what the sessions say."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ app = typer.Typer(cls=ShowByDefault, rich_markup_mode=None)
 
 @app.callback()
 def history() -> None:
-    """Nights of the cases: steps, slow drifts, and where each case stands against its first nights.
+    """Show each case over its sessions: steps, slow drifts, and its newest against its first sessions.
 
     Without a command: history show.
     """
@@ -56,11 +56,11 @@ def show(
     url: Url = DEFAULT_URL,
     metric: Metric = STEP_TIME.name,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the nights of CASE as a PNG, too.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the sessions of CASE as a PNG, too.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one case night by night, or all cases.
+    """Show one case session by session, or all cases.
 
     \b
     Exit code:
@@ -143,7 +143,7 @@ def _histories(url: str, case_id: str | None, metric: str) -> list[CaseHistory]:
     found = newest_work(_series(url, case_id, metric))
     if not found:
         what = case_id or "any case"
-        raise HistoryError(f"the history holds no night of {what} with {metric}")
+        raise HistoryError(f"the history holds no session of {what} with {metric}")
     return [case_history(series) for series in found]
 
 

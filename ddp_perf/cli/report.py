@@ -19,7 +19,7 @@ def report(
     ] = Path("artifacts/report"),
     history: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Show each case's nights of this history, too."),
+        typer.Option(metavar="URL", help="Show each case's sessions of this history, too."),
     ] = None,
 ) -> None:
     """Write the HTML report of a session, and its figures in other tools' formats.
@@ -41,8 +41,8 @@ def report(
         suites=file.suites,
         complete=file.complete,
         curve=curve_for(file.suites, SELFTEST),
-        nights=history_points_for(file.suites, history) if history is not None else {},
+        sessions=history_points_for(file.suites, history) if history is not None else {},
     )
-    night = write_report(output, source)
-    typer.echo(f"{night.standing.value}: {night.headline}")
+    session = write_report(output, source)
+    typer.echo(f"{session.standing.value}: {session.headline}")
     typer.echo(f"report: {output / PAGE}")

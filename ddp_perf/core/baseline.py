@@ -13,12 +13,12 @@ from ddp_perf.core.published import PublishedTable
 
 SCHEMA_VERSION = 1
 REFERENCE_SESSIONS = 5  # set the level, then it is frozen: a rolling level would absorb drift
-LEAST_NIGHTS = 3  # with fewer, how nights differ is not known but assumed
+LEAST_SESSIONS = 3  # with fewer, how sessions differ is not known but assumed
 CONTROL = "control"  # the control's name among a launch's figures
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One night: a figure per launch and metric, by name, the control's among them."""
+    """One session: a figure per launch and metric, by name, the control's among them."""
 
     date: str  # ISO 8601, UTC
     environment: Environment

@@ -55,7 +55,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     verdict: Verdict
     launches: int = 0  # of this session, that the verdict rests on
-    nights: int = 0  # of the baseline, that it was judged against
+    sessions: int = 0  # of the baseline, that it was judged against
     earlier: tuple[Look, ...] = ()  # looks after fewer launches, each undecided
     value: float | None = None  # median over the launches of this session
     baseline: float | None = None  # median over the reference sessions

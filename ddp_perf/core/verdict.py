@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     ``ratio`` is current ÷ baseline of a lower-is-better metric (1.05: 5 % slower) and
     ``interval`` its confidence interval. ``minimum_detectable`` is the smallest slow-down,
     as a fraction (0.04: 4 %), that this comparison finds with 90 % power. Each is None
-    where the data do not give it. ``more_launches``: about how many more of tonight's would
+    where the data do not give it. ``more_launches``: about how many more of this session's would
     decide it, the ratio staying as it is; None where it is decided, or none would.
     """
 
@@ -45,10 +45,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPrior(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine's other cases say of the night-to-night spread.
+    """What the machine's other cases say of the session-to-session spread.
 
-    ``sd`` is on the log scale (0.01: nights differ by about 1 %); ``degrees_of_freedom``
-    is how many nights' worth of evidence it counts for (Smyth 2004: s0 and d0).
+    ``sd`` is on the log scale (0.01: sessions differ by about 1 %); ``degrees_of_freedom``
+    is how many sessions' worth of evidence it counts for (Smyth 2004: s0 and d0).
     """
 
     sd: float

@@ -88,7 +88,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
 def _causes_of(attribution: Attribution, evidence: Evidence) -> list[_Found]:
     """Of each group that grew, in a step that did: that it did is the gate's verdict, by more
-    nights than these. A group that shrank made nothing slower.
+    sessions than these. A group that shrank made nothing slower.
     """
     is_slower = attribution.step.change_s > 0
     grown = [group for group in attribution.groups if is_slower and group.change_s > 0]
@@ -142,7 +142,7 @@ def _compute(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
         share = change.before_s * ratio / change.change_s
         if ratio > _MACHINE_MOVED and share >= 1 - _HALF:
             by_machine = change.change_s * min(share, 1.0)
-            what = f"the control, the same matrix product every night, moved {ratio:+.1%}"
+            what = f"the control, the same matrix product every session, moved {ratio:+.1%}"
             yield _Found(kind="machine", change_s=by_machine, evidence=(what, *evidence.changed))
     left = change.change_s - by_machine
     if not by_machine or left > change.uncertainty_s:

@@ -1,4 +1,4 @@
-"""What the nights of a case say, and between which commits and versions a change came."""
+"""What the sessions of a case say, and between which commits and versions a change came."""
 
 from __future__ import annotations
 
@@ -26,22 +26,24 @@ class ChangeRange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaseHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A series and what was found in its sound nights."""
+    """A series and what was found in its sound sessions."""
 
     series: TimeSeries
-    trend: Trend | None  # None: there is no sound night
+    trend: Trend | None  # None: there is no sound session
     ranges: tuple[ChangeRange, ...] = ()
 
 
 def case_history(series: TimeSeries) -> CaseHistory:
-    """Steps, drifts and where they came from; disturbed nights and injections are left out."""
-    nights = series.sound()
-    if not nights:
+    """Steps, drifts and where they came from; disturbed sessions and injections are left out."""
+    sessions = series.sound()
+    if not sessions:
         return CaseHistory(series=series, trend=None)
-    trend = find_trend([night.figure.value for night in nights if night.figure.value is not None])
+    trend = find_trend(
+        [session.figure.value for session in sessions if session.figure.value is not None]
+    )
     ranges = []
     for change in trend.changes:
-        before, after = nights[change.earliest - 1].session, nights[change.latest].session
+        before, after = sessions[change.earliest - 1].session, sessions[change.latest].session
         ranges.append(
             ChangeRange(
                 change=change,
@@ -56,15 +58,15 @@ def case_history(series: TimeSeries) -> CaseHistory:
 def newest_work(found: Iterable[TimeSeries]) -> list[TimeSeries]:
     """Of each accelerator and case the work that was measured last: another work is another case.
 
-    Series without a night are left out.
+    Series without a session are left out.
     """
     newest: dict[tuple[str, str], TimeSeries] = {}
     for series in found:
         key = series.case.accelerator, series.case.case_id
-        if series.nights and (key not in newest or _last(series) > _last(newest[key])):
+        if series.sessions and (key not in newest or _last(series) > _last(newest[key])):
             newest[key] = series
     return list(newest.values())
 
 
 def _last(series: TimeSeries) -> str:
-    return series.nights[-1].session.date
+    return series.sessions[-1].session.date

@@ -1,4 +1,4 @@
-"""A series of nights as one level and the moves away from it, fitted by least squares."""
+"""A series of sessions as one level and the moves away from it, fitted by least squares."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.stats.rule.modes import Floats
-from ddp_perf.stats.rule.session_variance import night_correlation
+from ddp_perf.stats.rule.session_variance import session_correlation
 
 SMALLEST_SD = 1e-7  # figures are kept to 7 digits
-_AROUND = 10  # nights on either side of a move that tell how restless it was there
+_AROUND = 10  # sessions on either side of a move that tell how restless it was there
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A step, where both nights are one; else a straight line, a drift."""
+    """A step, where both sessions are one; else a straight line, a drift."""
 
-    first: int  # the first night that differs from the level before
-    last: int  # the first night at the level after
+    first: int  # the first session that differs from the level before
+    last: int  # the first session at the level after
 
-    def shape(self, nights: int) -> Floats:
-        """0 before the move, 1 after it, by night."""
-        part = (np.arange(nights) - self.first + 1) / (self.last - self.first + 1)
+    def shape(self, sessions: int) -> Floats:
+        """0 before the move, 1 after it, by session."""
+        part = (np.arange(sessions) - self.first + 1) / (self.last - self.first + 1)
         return np.clip(part, 0.0, 1.0)
 
 
 class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
-    """``nights = level + Σ size × shape + residual``, and what the residual says of the noise."""
+    """``sessions = level + Σ size × shape + residual``, and what the residual says of the noise."""
 
     moves: tuple[Move, ...]  # in order, none within another
-    levels: Floats  # the nights without the residual
+    levels: Floats  # the sessions without the residual
     sizes: Floats  # of each move, on the log scale
     errors: Floats  # standard error of each size
     residual: Floats
-    variance: float  # of a night
-    inflation: float  # (1 + r) ÷ (1 − r): what the correlation r of nights costs a mean
+    variance: float  # of a session
+    inflation: float  # (1 + r) ÷ (1 − r): what the correlation r of sessions costs a mean
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -46,7 +46,7 @@ class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
     def p_values(self) -> list[float]:
         """Of each move, by a two-sided t test of its size.
 
-        The variance is that of all nights, or of those around it where it is larger.
+        The variance is that of all sessions, or of those around it where it is larger.
         """
         values = []
         for move, size, error in zip(self.moves, self.sizes, self.errors, strict=True):
@@ -56,9 +56,9 @@ class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
         return values
 
     def place(self, number: int, mass: float = 0.95) -> tuple[int, int]:
-        """The first and the last night at which step ``number`` may have come.
+        """The first and the last session at which step ``number`` may have come.
 
-        The shortest run of nights around it that holds ``mass`` of the likelihood of all places
+        The shortest run of sessions around it that holds ``mass`` of the likelihood of all places
         between its neighbours.
         """
         move, n = self.moves[number], len(self.residual)
@@ -82,18 +82,18 @@ class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
         return float(near @ near) / df if df > 0 else 0.0
 
 
-def fit(nights: Floats, moves: Sequence[Move]) -> PiecewiseFit:
-    """``nights``: logs, more of them than moves."""
-    n = len(nights)
+def fit(sessions: Floats, moves: Sequence[Move]) -> PiecewiseFit:
+    """``sessions``: logs, more of them than moves."""
+    n = len(sessions)
     design = np.column_stack([np.ones(n), *(move.shape(n) for move in moves)])
     inverse = np.linalg.inv(design.T @ design)
-    coefficients = inverse @ (design.T @ nights)
+    coefficients = inverse @ (design.T @ sessions)
     levels = design @ coefficients
-    residual = nights - levels
+    residual = sessions - levels
     df = n - len(moves) - 1
     squares = float(residual @ residual)
     variance = max(squares / df if df > 0 else 0.0, SMALLEST_SD**2)
-    correlation = night_correlation(residual)
+    correlation = session_correlation(residual)
     inflation = (1 + correlation) / (1 - correlation)
     return PiecewiseFit(
         moves=tuple(moves),
@@ -106,12 +106,12 @@ def fit(nights: Floats, moves: Sequence[Move]) -> PiecewiseFit:
     )
 
 
-def split_gain(nights: Floats) -> Floats:
-    """By how much a step lowers the sum of squares, for each place it can have: before night 1,
-    before night 2, …
+def split_gain(sessions: Floats) -> Floats:
+    """By how much a step lowers the sum of squares, for each place it can have: before session 1,
+    before session 2, …
     """
-    n, count = len(nights), np.arange(1, len(nights))
-    left = np.cumsum(nights)[:-1]
-    difference = left / count - (nights.sum() - left) / (n - count)
+    n, count = len(sessions), np.arange(1, len(sessions))
+    left = np.cumsum(sessions)[:-1]
+    difference = left / count - (sessions.sum() - left) / (n - count)
     gain: Floats = np.square(difference) * count * (n - count) / n
     return gain

@@ -1,4 +1,4 @@
-"""A case's nights as a picture: each by its verdict, the levels and drifts that were found."""
+"""A case's sessions as a picture: each by its verdict, the levels and drifts that were found."""
 
 from __future__ import annotations
 
@@ -39,22 +39,24 @@ def history_figure(history: CaseHistory) -> Figure:
     figure = Figure(figsize=(9.0, 5.0), layout="constrained")
     axes = figure.subplots()
     groups: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
-    for night in series.nights:
-        verdict, value = night.figure.verdict, night.figure.value
-        if value is None or night.session.injections:
+    for session in series.sessions:
+        verdict, value = session.figure.verdict, session.figure.value
+        if value is None or session.session.injections:
             continue
         outcome = verdict.outcome if verdict else None
-        if not night.figure.is_sound:
+        if not session.figure.is_sound:
             outcome = Outcome.INVALID
         marker, colour = _MARKERS.get(outcome, _PLAIN) if outcome else _PLAIN
-        label = outcome.value if outcome in _MARKERS and outcome else "night"
-        groups.setdefault((label, marker, colour), []).append((_day(night.session), scale * value))
+        label = outcome.value if outcome in _MARKERS and outcome else "session"
+        groups.setdefault((label, marker, colour), []).append(
+            (_day(session.session), scale * value)
+        )
     for (label, marker, colour), points in groups.items():
         days = [day for day, _ in points]
         values = [value for _, value in points]
         axes.scatter(days, values, marker=marker, color=colour, s=22, label=label)
     if history.trend is not None:
-        days = [_day(night.session) for night in sound]
+        days = [_day(session.session) for session in sound]
         levels = [scale * level for level in history.trend.levels]
         axes.plot(days, levels, color="black", linewidth=1.2, label="level found")
     for found in history.ranges:

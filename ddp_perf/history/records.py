@@ -1,4 +1,4 @@
-"""What is kept of every session, and how it is read again: night by night."""
+"""What is kept of every session, and how it is read again: session by session."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class TimeSeries(msgspec.Struct, frozen=True, kw_only=True):
 
     case: StoredCase
     metric: str
-    nights: tuple[HistoryPoint, ...]
+    sessions: tuple[HistoryPoint, ...]
 
     def sound(self) -> list[HistoryPoint]:
-        """The nights that say something of the case: undisturbed, not slowed on purpose."""
-        return [n for n in self.nights if n.figure.is_sound and not n.session.injections]
+        """The sessions that say something of the case: undisturbed, not slowed on purpose."""
+        return [n for n in self.sessions if n.figure.is_sound and not n.session.injections]

@@ -1,13 +1,13 @@
-"""Where a series of nights moved: proposed by least squares, then tested.
+"""Where a series of sessions moved: proposed by least squares, then tested.
 
 Proposed are the steps of the exact penalised segmentation (optimal partitioning: Jackson et al.,
 "An algorithm for optimal partitioning of data on an interval", IEEE Signal Processing Letters
-12(2), 2005). A split between n1 and n2 nights whose means differ by D lowers the
+12(2), 2005). A split between n1 and n2 sessions whose means differ by D lowers the
 sum of squares by ``D² n1 n2/(n1 + n2)``, which over the noise's variance is the square of a z
 score; with n − 1 places to split, ``z²(α / 2(n − 1))`` as penalty (Bonferroni) lets no quiet
-series of normal nights pass but for a chance of α. Steps of one direction that a straight line
-explains better become one drift. Real nights are worse than normal: they hang together, some
-stand out, and some weeks are restless. So one night alone moves nothing (the median of three),
+series of normal sessions pass but for a chance of α. Steps of one direction that a straight line
+explains better become one drift. Real sessions are worse than normal: they hang together, some
+stand out, and some weeks are restless. So one session alone moves nothing (the median of three),
 and each move is tested again with what the residuals show.
 """
 
@@ -24,46 +24,46 @@ from scipy import special
 from ddp_perf.history.piecewise_fit import SMALLEST_SD, Move, PiecewiseFit, fit
 from ddp_perf.stats.rule.modes import Floats
 
-FALSE_ALARMS = 0.01  # chance that a quiet series of normal nights shows any move
-CONFIRMING = 2  # nights that must agree before a level is believed
+FALSE_ALARMS = 0.01  # chance that a quiet series of normal sessions shows any move
+CONFIRMING = 2  # sessions that must agree before a level is believed
 _SD_QUANTILE = 0.6827  # of the absolute values of a normal law: its standard deviation
-_PLACES = 60  # tried for either end of a drift; on long stretches every second, third, … night
+_PLACES = 60  # tried for either end of a drift; on long stretches every second, third, … session
 
 
-def find_moves(nights: Floats, *, false_alarms: float = FALSE_ALARMS) -> PiecewiseFit:
-    """``nights``: logs, oldest first. Fewer than four show no move.
+def find_moves(sessions: Floats, *, false_alarms: float = FALSE_ALARMS) -> PiecewiseFit:
+    """``sessions``: logs, oldest first. Fewer than four show no move.
 
     Raises ValueError where one is not finite.
     """
-    if not np.isfinite(nights).all():
-        raise ValueError("a night's level must be finite")
-    if len(nights) < 2 * CONFIRMING:
-        return fit(nights, [])
-    level = false_alarms / (len(nights) - 1)
+    if not np.isfinite(sessions).all():
+        raise ValueError("a session's level must be finite")
+    if len(sessions) < 2 * CONFIRMING:
+        return fit(sessions, [])
+    level = false_alarms / (len(sessions) - 1)
     penalty = float(special.ndtri(level / 2)) ** 2
-    scaled = median_of_three(nights) / noise_sd(nights)
+    scaled = median_of_three(sessions) / noise_sd(sessions)
     moves = list(_propose(scaled - scaled.mean(), penalty))
     while True:
-        fitted = fit(median_of_three(nights), moves)
+        fitted = fit(median_of_three(sessions), moves)
         p_values = fitted.p_values()
         if not p_values or max(p_values) <= level:
             return fitted
         del moves[int(np.argmax(p_values))]
 
 
-def median_of_three(nights: Floats) -> Floats:
-    """Each night, or the nearer of its two neighbours where it stands out of both.
+def median_of_three(sessions: Floats) -> Floats:
+    """Each session, or the nearer of its two neighbours where it stands out of both.
 
-    A step stays where it is; one night alone leaves no trace, the newest included.
+    A step stays where it is; one session alone leaves no trace, the newest included.
     """
-    before = np.concatenate([nights[2:3], nights[:-1]])
-    after = np.concatenate([nights[1:], nights[-3:-2]])
-    return np.clip(nights, np.minimum(before, after), np.maximum(before, after))
+    before = np.concatenate([sessions[2:3], sessions[:-1]])
+    after = np.concatenate([sessions[1:], sessions[-3:-2]])
+    return np.clip(sessions, np.minimum(before, after), np.maximum(before, after))
 
 
-def noise_sd(nights: Floats) -> float:
-    """From the differences of successive nights, which a step or a drift hardly touches."""
-    return robust_sd(np.diff(nights) / math.sqrt(2))
+def noise_sd(sessions: Floats) -> float:
+    """From the differences of successive sessions, which a step or a drift hardly touches."""
+    return robust_sd(np.diff(sessions) / math.sqrt(2))
 
 
 def robust_sd(deviations: Floats) -> float:
@@ -74,15 +74,15 @@ def robust_sd(deviations: Floats) -> float:
     return max(typical or float(np.sqrt(np.mean(np.square(deviations)))), SMALLEST_SD)
 
 
-def _propose(nights: Floats, penalty: float) -> Iterator[Move]:
-    """``nights`` in units of their noise. A drift has two places: it costs as two steps."""
-    bounds = cut(nights, penalty)
-    for run in _runs(nights, bounds):
+def _propose(sessions: Floats, penalty: float) -> Iterator[Move]:
+    """``sessions`` in units of their noise. A drift has two places: it costs as two steps."""
+    bounds = cut(sessions, penalty)
+    for run in _runs(sessions, bounds):
         start, end = bounds[run[0] - 1], bounds[run[-1] + 1]
-        stretches = [nights[bounds[n] : bounds[n + 1]] for n in range(run[0] - 1, run[-1] + 1)]
+        stretches = [sessions[bounds[n] : bounds[n + 1]] for n in range(run[0] - 1, run[-1] + 1)]
         steps = sum(float(np.square(stretch - stretch.mean()).sum()) for stretch in stretches)
         drift, squares = _best_drift(
-            nights[start:end], bounds[run[0]] - start, bounds[run[-1]] - start
+            sessions[start:end], bounds[run[0]] - start, bounds[run[-1]] - start
         )
         if squares + 2 * penalty < steps + len(run) * penalty:
             yield Move(start + drift.first, start + drift.last)
@@ -90,14 +90,14 @@ def _propose(nights: Floats, penalty: float) -> Iterator[Move]:
             yield from (Move(bounds[n], bounds[n]) for n in run)
 
 
-def cut(nights: Floats, penalty: float) -> list[int]:
-    """The stretches, of `CONFIRMING` nights at least, with the least sum of squares around their
-    means and ``penalty`` for each: 0, the first night of every further one, and their number.
+def cut(sessions: Floats, penalty: float) -> list[int]:
+    """The stretches, of `CONFIRMING` sessions at least, with the least sum of squares around their
+    means and ``penalty`` for each: 0, the first session of every further one, and their number.
 
-    In n² operations, 10 ms for 1,000 nights: each end is held against all starts at once.
+    In n² operations, 10 ms for 1,000 sessions: each end is held against all starts at once.
     """
-    n, count = len(nights), np.arange(len(nights) + 1)
-    sums, squares = (np.concatenate([[0.0], np.cumsum(power)]) for power in (nights, nights**2))
+    n, count = len(sessions), np.arange(len(sessions) + 1)
+    sums, squares = (np.concatenate([[0.0], np.cumsum(power)]) for power in (sessions, sessions**2))
     # With the start s and the end e a stretch costs Σx² − (Σx)²/(e − s).
     least, start_of = np.full(n + 1, np.inf), np.zeros(n + 1, dtype=int)
     least[0] = 0.0
@@ -113,25 +113,25 @@ def cut(nights: Floats, penalty: float) -> list[int]:
     return bounds
 
 
-def _runs(nights: Floats, bounds: Sequence[int]) -> Iterator[list[int]]:
+def _runs(sessions: Floats, bounds: Sequence[int]) -> Iterator[list[int]]:
     """Steps of one direction that follow each other, by the number of the stretch they begin."""
-    means = [float(nights[start:end].mean()) for start, end in itertools.pairwise(bounds)]
+    means = [float(sessions[start:end].mean()) for start, end in itertools.pairwise(bounds)]
     for _, run in itertools.groupby(range(1, len(means)), lambda n: means[n] > means[n - 1]):
         yield list(run)
 
 
-def _best_drift(nights: Floats, first_step: int, last_step: int) -> tuple[Move, float]:
+def _best_drift(sessions: Floats, first_step: int, last_step: int) -> tuple[Move, float]:
     """The straight line that begins before the first step, ends after the last, and leaves
     the least sum of squares; and that sum.
     """
-    n, time = len(nights), np.arange(len(nights))
-    total = float(np.square(nights - nights.mean()).sum())
+    n, time = len(sessions), np.arange(len(sessions))
+    total = float(np.square(sessions - sessions.mean()).sum())
     best, least = Move(first_step, last_step), math.inf
     lasts = _places(last_step, n)
     for first in _places(1, first_step + 1).tolist():
         shape = np.clip((time - first + 1) / (lasts[:, None] - first + 1), 0.0, 1.0)
         shape -= shape.mean(axis=1, keepdims=True)
-        left = total - np.square(shape @ nights) / np.square(shape).sum(axis=1)
+        left = total - np.square(shape @ sessions) / np.square(shape).sum(axis=1)
         number = int(np.argmin(left))
         if left[number] < least:
             best, least = Move(first, int(lasts[number])), float(left[number])

@@ -55,7 +55,7 @@ class HistoryStore:
         """
         self._database = Database(url, patience_s=PATIENCE_S if patience_s is None else patience_s)
         self.name = self._database.name
-        # Seen before, and never changed: most cases share their sessions, and most nights
+        # Seen before, and never changed: most cases share their sessions, and most sessions
         # their cases.
         self._sessions: dict[int, SessionInfo] = {}
         self._cases: dict[tuple[str, ...], int] = {}
@@ -116,7 +116,7 @@ class HistoryStore:
         ]
 
     def series(self, case: StoredCase, metric: str) -> TimeSeries:
-        """The nights of one metric, oldest first; empty where it was never measured."""
+        """The sessions of one metric, oldest first; empty where it was never measured."""
         wanted = and_(FIGURES.c.case_key == case.key, FIGURES.c.metric == metric)
         with self._database.reading() as connection:
             rows = connection.execute(select(FIGURES).where(wanted)).mappings().all()
@@ -126,12 +126,12 @@ class HistoryStore:
                 self._sessions |= {
                     key: _INFO.decode(info) for key, info in connection.execute(query)
                 }
-        nights = [
+        sessions = [
             HistoryPoint(session=self._sessions[row["session_key"]], figure=_figure(row))
             for row in rows
         ]
-        nights.sort(key=lambda night: (night.session.date, night.session.started))
-        return TimeSeries(case=case, metric=metric, nights=tuple(nights))
+        sessions.sort(key=lambda session: (session.session.date, session.session.started))
+        return TimeSeries(case=case, metric=metric, sessions=tuple(sessions))
 
     def close(self) -> None:
         self._database.close()

@@ -16,10 +16,10 @@ _UNITS = {metric.name: metric.unit for metric in METRICS}
 
 
 def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
-    """One row a case: how many nights, where it stands, and its newest change."""
+    """One row a case: how many sessions, where it stands, and its newest change."""
     table = plain_table()
     table.add_column("case", overflow="fold")
-    for heading in ("nights", "newest", "since the\nfirst", "last\nchange"):
+    for heading in ("sessions", "newest", "since the\nfirst", "last\nchange"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("on")
     for history in histories:
@@ -31,10 +31,10 @@ def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
 
 
 def case_text(history: CaseHistory, width: int) -> str:
-    """Every night with its verdict, then what was found in them."""
+    """Every session with its verdict, then what was found in them."""
     series, trend = history.series, history.trend
     table = plain_table()
-    for heading in ("night", "commit"):
+    for heading in ("session", "commit"):
         table.add_column(heading, no_wrap=True)
     table.add_column(unit_of(series.metric)[0], justify="right", no_wrap=True)
     table.add_column("level", justify="right", no_wrap=True)
@@ -43,15 +43,15 @@ def case_text(history: CaseHistory, width: int) -> str:
     sound = series.sound()
     level_of = dict(zip(map(id, sound), trend.levels if trend else (), strict=True))
     starts = {id(sound[found.change.first]): found for found in history.ranges}
-    for night in series.nights:
-        verdict = night.figure.verdict
+    for session in series.sessions:
+        verdict = session.figure.verdict
         table.add_row(
-            night.session.date[:16].replace("T", " "),
-            (night.session.environment.commit or "unknown")[:12],
-            _shown(series.metric, night.figure.value),
-            _shown(series.metric, level_of.get(id(night))),
+            session.session.date[:16].replace("T", " "),
+            (session.session.environment.commit or "unknown")[:12],
+            _shown(series.metric, session.figure.value),
+            _shown(series.metric, level_of.get(id(session))),
             verdict.outcome.value if verdict else "–",
-            _remark(night, starts.get(id(night))),
+            _remark(session, starts.get(id(session))),
         )
     lines = [_title(series), "", *rendered(table, width), ""]
     lines += wrapped(list(_findings(history)), width)
@@ -62,7 +62,7 @@ def ranges_text(history: CaseHistory, width: int) -> str:
     """Each change with the sessions, the commits and the versions that it came between."""
     paragraphs = [_title(history.series)]
     if not history.ranges:
-        paragraphs.append(f"no change in {_nights(len(history.series.sound()))}")
+        paragraphs.append(f"no change in {_sessions(len(history.series.sound()))}")
     for found in history.ranges:
         before, after = found.before, found.after
         paragraphs += [
@@ -85,10 +85,10 @@ def describe_change(change: TrendChange, dates: str) -> str:
     low, high = change.interval
     sure = f"(99 % interval {_percent(low)} to {_percent(high)})"
     if change.is_drift:
-        nights = change.last - change.first + 1
+        sessions = change.last - change.first + 1
         return (
-            f"drift of {_percent(change.ratio)} {sure} over {nights} nights,"
-            f" {_percent(change.per_night, 2)} a night, {dates}"
+            f"drift of {_percent(change.ratio)} {sure} over {sessions} sessions,"
+            f" {_percent(change.per_session, 2)} a session, {dates}"
         )
     return f"step of {_percent(change.ratio)} {sure}, {dates}"
 
@@ -101,11 +101,11 @@ def unit_of(metric: str) -> tuple[str, float]:
 
 def _overview_row(history: CaseHistory) -> list[str]:
     series, trend = history.series, history.trend
-    newest = series.nights[-1]
+    newest = series.sessions[-1]
     distance = trend.distance if trend else None
     change = trend.changes[-1] if trend and trend.changes else None
     return [
-        str(len(series.nights)),
+        str(len(series.sessions)),
         _shown(series.metric, newest.figure.value, unit=True),
         _percent(distance.ratio) if distance else "–",
         _percent(change.ratio) if change else "–",
@@ -114,12 +114,12 @@ def _overview_row(history: CaseHistory) -> list[str]:
 
 
 def _findings(history: CaseHistory) -> Iterator[str]:
-    nights, trend = history.series.sound(), history.trend
-    if left_out := len(history.series.nights) - len(nights):
-        yield f"left out, for disturbed, INVALID or slowed on purpose: {_nights(left_out)}"
+    sessions, trend = history.series.sound(), history.trend
+    if left_out := len(history.series.sessions) - len(sessions):
+        yield f"left out, for disturbed, INVALID or slowed on purpose: {_sessions(left_out)}"
     if trend is None:
         return
-    yield f"nights differ by {100 * trend.night_sd:.2g} % around what was found"
+    yield f"sessions differ by {100 * trend.session_sd:.2g} % around what was found"
     for found in history.ranges:
         yield describe_change(found.change, _dates(found))
     if not history.ranges:
@@ -128,8 +128,8 @@ def _findings(history: CaseHistory) -> Iterator[str]:
         yield _since_first(history)
 
 
-def _nights(count: int) -> str:
-    return f"{count} night{'' if count == 1 else 's'}"
+def _sessions(count: int) -> str:
+    return f"{count} session{'' if count == 1 else 's'}"
 
 
 def _since_first(history: CaseHistory) -> str:
@@ -139,9 +139,9 @@ def _since_first(history: CaseHistory) -> str:
     low, high = distance.interval
     state = "slower" if distance.slower else "faster" if distance.faster else "no different"
     return (
-        f"{history.series.case.case_id}: the newest two nights are {_percent(distance.ratio)}"
+        f"{history.series.case.case_id}: the newest two sessions are {_percent(distance.ratio)}"
         f" (99 % interval {_percent(low)} to {_percent(high)}) against the first"
-        f" {distance.reference_nights}: {state}"
+        f" {distance.reference_sessions}: {state}"
     )
 
 
@@ -168,9 +168,9 @@ def _title(series: TimeSeries) -> str:
     return f"{series.case.case_id} on {series.case.accelerator}: {metric_title(series.metric)}"
 
 
-def _remark(night: HistoryPoint, found: ChangeRange | None) -> str:
-    if night.session.injections:
-        return f"slowed on purpose: {', '.join(night.session.injections)}"
+def _remark(session: HistoryPoint, found: ChangeRange | None) -> str:
+    if session.session.injections:
+        return f"slowed on purpose: {', '.join(session.session.injections)}"
     if found is None:
         return ""
     return f"{'drift' if found.change.is_drift else 'step'} {_percent(found.change.ratio)}"

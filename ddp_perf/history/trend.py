@@ -1,4 +1,4 @@
-"""What a case's history says: steps, drifts, and how far it has come from its first nights."""
+"""What a case's history says: steps, drifts, and how far it has come from its first sessions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ddp_perf.history.segmentation import CONFIRMING, find_moves, robust_sd
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
 from ddp_perf.stats.rule.judge import SUSPECT_LEVEL
 from ddp_perf.stats.rule.modes import Floats
-from ddp_perf.stats.rule.session_variance import night_correlation
+from ddp_perf.stats.rule.session_variance import session_correlation
 
 
 class TrendChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A step, or a drift over some nights, which are counted from 0."""
+    """A step, or a drift over some sessions, which are counted from 0."""
 
-    first: int  # the first night that differs from the level before
-    last: int  # the first night at the level after: the same one, if it was a step
-    earliest: int  # a step came at this night or later …
+    first: int  # the first session that differs from the level before
+    last: int  # the first session at the level after: the same one, if it was a step
+    earliest: int  # a step came at this session or later …
     latest: int  # … and at this one or earlier (95 % of the likelihood); of a drift: its ends
     ratio: float  # new level ÷ old
     interval: tuple[float, float]  # 99 %
@@ -32,18 +32,18 @@ class TrendChange(msgspec.Struct, frozen=True, kw_only=True):
         return self.last > self.first
 
     @property
-    def per_night(self) -> float:
-        """Ratio of one night to the one before it, while it moved."""
+    def per_session(self) -> float:
+        """Ratio of one session to the one before it, while it moved."""
         return math.exp(math.log(self.ratio) / (self.last - self.first + 1))
 
 
 class Distance(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest two nights against the first ones, which stay the measure whatever follows."""
+    """The newest two sessions against the first ones, which stay the measure whatever follows."""
 
-    reference_nights: int
+    reference_sessions: int
     ratio: float
     interval: tuple[float, float]  # 99 %
-    slower: bool  # each of the two nights is, at the level of SUSPECT
+    slower: bool  # each of the two sessions is, at the level of SUSPECT
     faster: bool
 
 
@@ -51,25 +51,25 @@ class Trend(msgspec.Struct, frozen=True, kw_only=True):
     """Of one metric of one case; lower is better."""
 
     changes: tuple[TrendChange, ...]
-    distance: Distance | None  # None: there are not two nights beyond the reference
-    night_sd: float  # of a night around the levels and drifts that were found, as a fraction
-    levels: tuple[float, ...]  # what was found, night by night, in the unit of the values
+    distance: Distance | None  # None: there are not two sessions beyond the reference
+    session_sd: float  # of a session around the levels and drifts that were found, as a fraction
+    levels: tuple[float, ...]  # what was found, session by session, in the unit of the values
 
 
 def find_trend(values: Sequence[float], *, reference: int = REFERENCE_SESSIONS) -> Trend:
-    """``values``: one positive figure a night, oldest first.
+    """``values``: one positive figure a session, oldest first.
 
     Raises ValueError for a value that no measurement gives, or where there is none.
     """
     if not len(values) or any(not 0 < value < math.inf for value in values):  # true of NaN as well
-        raise ValueError("a history needs nights, each with a finite and positive figure")
+        raise ValueError("a history needs sessions, each with a finite and positive figure")
     logs = np.log(np.asarray(values, dtype=float))
     fitted = find_moves(logs)
     levels = fitted.levels
     return Trend(
         changes=tuple(_change(fitted, number) for number in range(len(fitted.moves))),
         distance=_distance(logs, logs - levels, reference),
-        night_sd=robust_sd(logs - levels),
+        session_sd=robust_sd(logs - levels),
         levels=tuple(np.exp(levels).tolist()),
     )
 
@@ -92,20 +92,20 @@ def _change(fitted: PiecewiseFit, number: int) -> TrendChange:
 def _distance(logs: Floats, residual: Floats, reference: int) -> Distance | None:
     """The noise is that around what was found, so that the drift itself is no part of it.
 
-    The first nights' level is their median: one bad night among them must not make all that
-    follow faster. Of normal nights its variance is π/2 times that of their mean.
+    The first sessions' level is their median: one bad session among them must not make all that
+    follow faster. Of normal sessions its variance is π/2 times that of their mean.
     """
     if len(logs) < reference + CONFIRMING:
         return None
     newest = logs[-CONFIRMING:] - np.median(logs[:reference])
     difference, variance = float(newest.mean()), robust_sd(residual) ** 2
-    correlation = night_correlation(residual)
+    correlation = session_correlation(residual)
     of_level = math.pi / 2 * variance * (1 + correlation) / (1 - correlation) / reference
     df = len(logs) - 1
     single = upper_t(df, SUSPECT_LEVEL) * math.sqrt(of_level + variance)
     margin = upper_t(df, PASS_LEVEL) * math.sqrt(of_level + variance / CONFIRMING)
     return Distance(
-        reference_nights=reference,
+        reference_sessions=reference,
         ratio=math.exp(difference),
         interval=(math.exp(difference - margin), math.exp(difference + margin)),
         slower=bool(newest.min() > single),

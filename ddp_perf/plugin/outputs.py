@@ -16,7 +16,7 @@ class ReportWriter:
     """The report of one pytest session; does nothing where none was asked for.
 
     ``results``: the file that holds what was measured, whatever becomes of the report;
-    ``history``: the URL of the nights before.
+    ``history``: the URL of the sessions before.
 
     What draws and renders is imported where it is needed: collection need not pay for it.
     """
@@ -59,15 +59,17 @@ class ReportWriter:
             curve = curve_for(suites, self._root / SELFTEST)
         except ResultsError as error:
             self.errors.append(f"--ddp-report: without the self-test: {error}")
-        nights = {}
+        sessions = {}
         if self._history is not None and suites:
             try:
-                nights = history_points_for(suites, self._history)
+                sessions = history_points_for(suites, self._history)
             except HistoryError as error:
                 self.errors.append(f"--ddp-report: without the history: {error}")
-        source = ReportSource(suites=tuple(suites), complete=complete, curve=curve, nights=nights)
+        source = ReportSource(
+            suites=tuple(suites), complete=complete, curve=curve, sessions=sessions
+        )
         try:
-            night = write_report(self._directory, source)
+            session = write_report(self._directory, source)
         except ResultsError as error:
             self.errors.append(
                 f"--ddp-report: {error}; what was measured is in {self._results}:"
@@ -75,9 +77,9 @@ class ReportWriter:
             )
             return
         if is_github(environ):
-            self.lines += annotation_lines(night)
+            self.lines += annotation_lines(session)
         try:
-            append_step_summary(summary_markdown(night), environ)
+            append_step_summary(summary_markdown(session), environ)
         except OSError as error:
             self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
         self.lines.append(f"report: {self._directory / PAGE}")

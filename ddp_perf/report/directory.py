@@ -17,7 +17,7 @@ from ddp_perf.report.files.plots import plot_files
 from ddp_perf.report.files.prometheus import prometheus_text
 from ddp_perf.report.files.summary import summary_csv
 from ddp_perf.report.html.page import report_html
-from ddp_perf.report.rows import ReportSummary, night_of
+from ddp_perf.report.rows import ReportSummary, report_summary
 from ddp_perf.report.source import ReportSource
 from ddp_perf.system.files import replace_file
 
@@ -30,34 +30,34 @@ def write_report(directory: Path, source: ReportSource) -> ReportSummary:
 
     Raises ResultsError naming the file that could not be written.
     """
-    night = night_of(source.suites, complete=source.complete)
+    summary = report_summary(source.suites, complete=source.complete)
     path = directory
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, data in _files(source, night):
+        for name, data in _files(source, summary):
             path = directory / name
             replace_file(path, data)
     except OSError as error:
         raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
-    return night
+    return summary
 
 
-def _files(source: ReportSource, night: ReportSummary) -> Iterator[tuple[str, bytes]]:
-    yield PAGE, report_html(source, night)
+def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, bytes]]:
+    yield PAGE, report_html(source, summary)
     texts = {
-        "comprehensive_summary.csv": summary_csv(night.rows),
-        "summary_table.tex": summary_tex(night.rows),
-        "performance_report.txt": performance_report(source.suites, night),
-        "summary.md": summary_markdown(night),
-        "github-action-benchmark.json": action_benchmark_json(night.rows),
-        "bencher.json": bencher_json(night.rows),
-        "otava.csv": otava_csv(night.rows),
-        "otava.yaml": otava_yaml(night.rows),
-        "ddp_perf.prom": prometheus_text(night.rows),
+        "comprehensive_summary.csv": summary_csv(summary.rows),
+        "summary_table.tex": summary_tex(summary.rows),
+        "performance_report.txt": performance_report(source.suites, summary),
+        "summary.md": summary_markdown(summary),
+        "github-action-benchmark.json": action_benchmark_json(summary.rows),
+        "bencher.json": bencher_json(summary.rows),
+        "otava.csv": otava_csv(summary.rows),
+        "otava.yaml": otava_yaml(summary.rows),
+        "ddp_perf.prom": prometheus_text(summary.rows),
     }
     for name, text in texts.items():
         yield name, text.encode("utf-8", "replace")
     for suite in source.suites:
-        rows = [row for row in night.rows if row.suite == suite.suite]
+        rows = [row for row in summary.rows if row.suite == suite.suite]
         for name, data in plot_files(rows):
             yield f"{_UNSAFE.sub('_', suite.suite)}_{name}", data

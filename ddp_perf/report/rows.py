@@ -82,7 +82,7 @@ class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
         return [row for row in self.rows if row.standing is standing]
 
 
-def night_of(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSummary:
+def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSummary:
     """What the session comes to. Nothing measured, or a session cut short, is no green one."""
     rows = tuple(_row(suite, case_id) for suite in suites for case_id in suite.measurements)
     red, undecided, green = (sum(row.standing is one for row in rows) for one in Standing)

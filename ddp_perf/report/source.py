@@ -21,12 +21,12 @@ SELFTEST = Path("artifacts/selftest/selftest.json")  # where `ddp-perf selftest`
 
 
 class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, the self-test of the machine that measured it, and the nights before it."""
+    """A session, the self-test of the machine that measured it, and the sessions before it."""
 
     suites: tuple[SuiteResult, ...]
     complete: bool  # False: the session did not measure all that was asked of it
     curve: PowerCurve | None = None
-    nights: dict[
+    sessions: dict[
         tuple[str, str], list[HistoryPoint]
     ] = {}  # of the step time, by accelerator and case id
 
@@ -34,7 +34,7 @@ class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
 def history_points_for(
     suites: Sequence[SuiteResult], url: str
 ) -> dict[tuple[str, str], list[HistoryPoint]]:
-    """The sound nights of these cases in this history, oldest first; of their newest work.
+    """The sound sessions of these cases in this history, oldest first; of their newest work.
 
     Raises HistoryError.
     """

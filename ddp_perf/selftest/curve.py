@@ -48,8 +48,8 @@ class Modelled(msgspec.Struct, frozen=True, kw_only=True):
     """A power curve from measured variances."""
 
     launches: int  # of a session
-    nights: int
-    stored: bool  # the spread is that of the stored nights; else of this run's sessions
+    sessions: int
+    stored: bool  # the spread is that of the stored sessions; else of this run's sessions
     spread: Spread
     model: PowerModel
     detectable: float | None  # the slow-down found with 90 % power
@@ -65,14 +65,14 @@ class PowerCurve(msgspec.Struct, frozen=True, kw_only=True):
     case_id: str
     environment: Environment
     tolerance: float  # of the step time
-    false_alarm_rate: float  # a night
+    false_alarm_rate: float  # a session
     alpha: float  # of one verdict
     launches: int  # of a session
-    nights: int  # sessions of a baseline
+    sessions: int  # sessions of a baseline
     points: tuple[Point, ...]  # by percent
     false_alarms: FalseAlarms
     modelled: tuple[Modelled, ...]
-    stored_nights: int
+    stored_sessions: int
     launch_s: float | None  # median wall time; None without a launch
     missing_launches: int  # until every slow-down has trials enough, roughly
     sees: Point | None  # smallest from which on 90 % and more are found

@@ -1,7 +1,7 @@
 """The self-test of the gate: real launches of one case, as it is and slowed on purpose.
 
 The launches are an endless sequence that any budget cuts off, and a later run goes on with.
-First come unslowed ones for a baseline of the fewest nights; then rounds of one launch of each
+First come unslowed ones for a baseline of the fewest sessions; then rounds of one launch of each
 slow-down and two unslowed ones, in random order, so that a drift of the machine hits all alike.
 """
 
@@ -24,7 +24,7 @@ from ddp_perf.stats.summary import summarise
 
 PERCENTS = (2, 3, 5, 10, 20)
 _UNSLOWED = 2  # launches a round: they are trials of their own, and the baseline of all
-_LEAST_NIGHTS, _MOST_NIGHTS = 3, 8
+_LEAST_SESSIONS, _MOST_SESSIONS = 3, 8
 
 
 class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     case: Case
     launches: int  # of a session
-    false_alarm_rate: float  # a night
+    false_alarm_rate: float  # a session
     alpha: float  # of one verdict, the suite's others having their shares
     import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
 
@@ -82,7 +82,7 @@ def run_selftest(
 
 def percent_of(number: int, launches: int) -> int:
     """By how much the launch of this number is slowed; ``launches`` make a session."""
-    first = _LEAST_NIGHTS * launches
+    first = _LEAST_SESSIONS * launches
     if number < first:
         return 0
     order = [*PERCENTS, *[0] * _UNSLOWED]
@@ -93,7 +93,7 @@ def percent_of(number: int, launches: int) -> int:
 
 def baseline_sessions_for(unslowed: int) -> int:
     """How many of so many unslowed sessions make a baseline: the rest are needed for trials."""
-    return min(_MOST_NIGHTS, max(_LEAST_NIGHTS, unslowed // 3))
+    return min(_MOST_SESSIONS, max(_LEAST_SESSIONS, unslowed // 3))
 
 
 def launches_for(trials: int, launches: int) -> int:
@@ -103,11 +103,11 @@ def launches_for(trials: int, launches: int) -> int:
     judged against.
     """
     for cycles in itertools.count(1):
-        nights = baseline_sessions_for(_LEAST_NIGHTS + cycles * _UNSLOWED)
-        judged = sum(_LEAST_NIGHTS + cycle * _UNSLOWED >= nights for cycle in range(cycles))
+        sessions = baseline_sessions_for(_LEAST_SESSIONS + cycles * _UNSLOWED)
+        judged = sum(_LEAST_SESSIONS + cycle * _UNSLOWED >= sessions for cycle in range(cycles))
         if judged >= trials:
             break
-    return launches * (_LEAST_NIGHTS + cycles * (len(PERCENTS) + _UNSLOWED))
+    return launches * (_LEAST_SESSIONS + cycles * (len(PERCENTS) + _UNSLOWED))
 
 
 def _injections(percent: int) -> tuple[Injection, ...]:

@@ -137,14 +137,14 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     launch: float  # of a launch around its session
     session: float  # of sessions, beyond what their launches explain
 
-    def model(self, *, launches: int, nights: int, tolerance: float, level: float) -> PowerModel:
-        """Of a session of so many launches against so many such nights (2 at least)."""
+    def model(self, *, launches: int, sessions: int, tolerance: float, level: float) -> PowerModel:
+        """Of a session of so many launches against so many such sessions (2 at least)."""
         noise = self.launch**2 / launches
-        twice = 1 + 1 / min(nights, REFERENCE_SESSIONS)  # tonight and the reference
+        twice = 1 + 1 / min(sessions, REFERENCE_SESSIONS)  # this session and the reference
         return PowerModel(
             standard_error=max(_SMALLEST_ERROR, math.sqrt((self.session**2 + noise) * twice)),
             least_error=math.sqrt(noise * twice),
-            degrees_of_freedom=float(nights - 1),
+            degrees_of_freedom=float(sessions - 1),
             tolerance=tolerance,
             level=level,
         )

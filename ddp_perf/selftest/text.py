@@ -85,9 +85,9 @@ def interval_text(share: Share) -> str:
 
 
 def model_text(modelled: Modelled) -> str:
-    """Which launches and nights a dashed line stands for."""
+    """Which launches and sessions a dashed line stands for."""
     if modelled.stored:
-        return f"{_launches(modelled.launches)}, spread of the {modelled.nights} stored nights"
+        return f"{_launches(modelled.launches)}, spread of the {modelled.sessions} stored sessions"
     return f"{_launches(modelled.launches)}, spread of this run"
 
 
@@ -98,17 +98,17 @@ def _sees(curve: PowerCurve) -> str:
     found, rate = point.found, _percent(curve.false_alarm_rate)
     return (
         f"On this machine, with {_launches(curve.launches)}, this gate sees ≥"
-        f" {100 * point.slow_down.value:.1f} % with 90 % power at {rate} false alarms a night"
+        f" {100 * point.slow_down.value:.1f} % with 90 % power at {rate} false alarms a session"
         f" ({point.percent} % injected: found {found.found} times of {found.trials}, 95 % interval"
-        f" {interval_text(found)}); {_of_nights(curve)}"
+        f" {interval_text(found)}); {_of_sessions(curve)}"
     )
 
 
-def _of_nights(curve: PowerCurve) -> str:
+def _of_sessions(curve: PowerCurve) -> str:
     for modelled in curve.modelled:
         if modelled.stored:
-            return f"with nights as they are stored, modelled, {_detectable(modelled)}"
-    return "how much nights differ is not in this"
+            return f"with sessions as they are stored, modelled, {_detectable(modelled)}"
+    return "how much sessions differ is not in this"
 
 
 def _cannot_gate(curve: PowerCurve) -> str:
@@ -139,9 +139,9 @@ def _what(curve: PowerCurve) -> str:
 
 def _how(curve: PowerCurve) -> str:
     return (
-        f"A session is {_launches(curve.launches)}, judged against the {curve.nights} unslowed"
+        f"A session is {_launches(curve.launches)}, judged against the {curve.sessions} unslowed"
         f" sessions before it; tolerance {_percent(curve.tolerance)},"
-        f" {_percent(curve.false_alarm_rate)} false alarms a night,"
+        f" {_percent(curve.false_alarm_rate)} false alarms a session,"
         f" {100 * curve.alpha:.2g} % for each verdict of the suite"
     )
 
@@ -185,13 +185,14 @@ def _notes(curve: PowerCurve) -> list[str]:
     notes.append(f"False alarms: {_alarms(curve.false_alarms)}.")
     notes += [f"Modelled: {_describe_model(modelled)}." for modelled in curve.modelled]
     notes.append(
-        "The sessions of one run are minutes apart: how much nights differ is not in the points."
+        "The sessions of one run are minutes apart: how much sessions differ is not in the points."
         " They share unslowed sessions, so that they are not wholly independent."
     )
-    if curve.stored_nights < LEAST_SESSIONS:
+    if curve.stored_sessions < LEAST_SESSIONS:
         notes.append(
-            f"Stored nights of this case: {curve.stored_nights}; {LEAST_SESSIONS} would tell how"
-            " nights differ, and what the gate finds then (pytest --save-baseline=append)."
+            f"Stored sessions of this case: {curve.stored_sessions};"
+            f" {LEAST_SESSIONS} would tell how"
+            " sessions differ, and what the gate finds then (pytest --save-baseline=append)."
         )
     return notes
 
@@ -208,7 +209,7 @@ def _alarms(alarms: FalseAlarms) -> str:
 
 def _describe_model(modelled: Modelled) -> str:
     spread = modelled.spread
-    kind = "nights" if modelled.stored else "sessions"
+    kind = "stored sessions" if modelled.stored else "sessions of this run"
     return (
         f"{model_text(modelled)} (launches differ by {100 * spread.launch:.1f} %, {kind} by"
         f" {100 * spread.session:.1f} % beyond that): {_detectable(modelled)}"

@@ -33,7 +33,7 @@ from ddp_perf.selftest.launches import (
 )
 from ddp_perf.selftest.log import TimedLaunch
 from ddp_perf.selftest.power import SlowDown, share_found, slow_down_of, spread_of
-from ddp_perf.session.gate.one_metric import judge_night, tolerance_of
+from ddp_perf.session.gate.one_metric import judge_session, tolerance_of
 from ddp_perf.session.summaries import as_session
 from ddp_perf.stats.rule.comparison import POWER
 
@@ -59,8 +59,8 @@ def power_curve(
     """``stored``: what the machine's baseline holds of the case, if it is of the same work."""
     blocks = list(_blocks(request, launches, environment))
     unslowed = [block for block in blocks if block.percent == 0]
-    nights = baseline_sessions_for(len(unslowed))
-    trials = list(_trials(blocks, unslowed, nights))
+    sessions = baseline_sessions_for(len(unslowed))
+    trials = list(_trials(blocks, unslowed, sessions))
     points = tuple(
         _point(request, percent, launches, [t for t in trials if t[0].percent == percent])
         for percent in (0, *PERCENTS)
@@ -73,11 +73,11 @@ def power_curve(
         false_alarm_rate=request.false_alarm_rate,
         alpha=request.alpha,
         launches=request.launches,
-        nights=nights,
+        sessions=sessions,
         points=points,
         false_alarms=_false_alarms(request, [t for t in trials if t[0].percent == 0]),
-        modelled=tuple(_modelled(request, unslowed, nights, stored)),
-        stored_nights=len(_step_times(stored.sessions)) if stored else 0,
+        modelled=tuple(_modelled(request, unslowed, sessions, stored)),
+        stored_sessions=len(_step_times(stored.sessions)) if stored else 0,
         launch_s=statistics.median(launch.wall_s for launch in launches) if launches else None,
         missing_launches=_missing(request, points, len(launches)),
         sees=_smallest_seen(points),
@@ -100,11 +100,13 @@ def _blocks(
             )
 
 
-def _trials(blocks: Sequence[_Block], unslowed: Sequence[_Block], nights: int) -> Iterator[_Trial]:
+def _trials(
+    blocks: Sequence[_Block], unslowed: Sequence[_Block], sessions: int
+) -> Iterator[_Trial]:
     for block in blocks:
         before = [other for other in unslowed if other.last < block.first]
-        if len(before) >= nights:
-            yield block, before[-nights:]
+        if len(before) >= sessions:
+            yield block, before[-sessions:]
 
 
 def _point(
@@ -125,8 +127,8 @@ def _point(
 
 def _outcome(request: SelftestRequest, metric: str, trial: _Trial) -> Outcome:
     block, before = trial
-    return judge_night(
-        *(metric, block.session, [night.session for night in before]),
+    return judge_session(
+        *(metric, block.session, [session.session for session in before]),
         tolerance=tolerance_of(request.case, metric),
         alpha=request.alpha,
         prior=None,  # it is what the machine's other cases say, and there are none here
@@ -163,26 +165,26 @@ def _false_alarms(request: SelftestRequest, trials: Sequence[_Trial]) -> FalseAl
 def _modelled(
     request: SelftestRequest,
     unslowed: Sequence[_Block],
-    nights: int,
+    sessions: int,
     stored: CaseBaseline | None,
 ) -> Iterator[Modelled]:
-    """With this run's spread, for as many launches and for twice as many; with the nights'."""
+    """With this run's spread, for as many launches and for twice as many; with the sessions'."""
     here = _step_times([block.session for block in unslowed])
     there = _step_times(stored.sessions) if stored else []
     tolerance = request.case.tolerances.step_time
     variants = []
     if len(here) >= LEAST_SESSIONS:
-        variants += [(here, factor * request.launches, nights, False) for factor in (1, 2)]
+        variants += [(here, factor * request.launches, sessions, False) for factor in (1, 2)]
         if len(there) >= LEAST_SESSIONS:
             variants.append((there, request.launches, len(there), True))
-    for sessions, launches, count, is_stored in variants:
-        spread = spread_of(sessions, tolerance)
+    for measured, launches, count, is_stored in variants:
+        spread = spread_of(measured, tolerance)
         model = spread.model(
-            launches=launches, nights=count, tolerance=tolerance, level=request.alpha
+            launches=launches, sessions=count, tolerance=tolerance, level=request.alpha
         )
         yield Modelled(
             launches=launches,
-            nights=count,
+            sessions=count,
             stored=is_stored,
             spread=spread,
             model=model,

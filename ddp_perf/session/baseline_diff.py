@@ -91,8 +91,8 @@ def diff_baselines(old: Baseline, new: Baseline) -> BaselineDiff:
 
 def level_of(case: CaseBaseline, metric: str) -> float | None:
     """Median of what the reference sessions hold; None where they lack the metric."""
-    nights = [session.values(metric) for session in case.sessions[:REFERENCE_SESSIONS]]
-    medians = [statistics.median(values) for values in nights if values]
+    sessions = [session.values(metric) for session in case.sessions[:REFERENCE_SESSIONS]]
+    medians = [statistics.median(values) for values in sessions if values]
     return statistics.median(medians) if medians else None
 
 

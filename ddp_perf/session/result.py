@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.baselines.save import SaveMode
-from ddp_perf.core.baseline import LEAST_NIGHTS
+from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
@@ -82,14 +82,14 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     def undecided(self) -> list[str]:
         """Ids of the cases with a metric that this machine could not decide.
 
-        One that only waits for its first nights is none: no machine could.
+        One that only waits for its first sessions is none: no machine could.
         """
         return sorted({found.case_id for found in self.findings if self._is_undecided(found)})
 
     def _is_undecided(self, finding: Finding) -> bool:
         outcome = finding.verdict.outcome
         if outcome is Outcome.INCONCLUSIVE:
-            return finding.nights >= LEAST_NIGHTS
+            return finding.sessions >= LEAST_SESSIONS
         return outcome is Outcome.INVALID or (
             outcome is Outcome.NO_BASELINE and self.is_refused(finding)
         )

@@ -142,7 +142,7 @@ def _too_late(session: Session, stored: CaseBaseline | None, mode: SaveMode) -> 
         return None
     if is_stored(stored, session):
         return "this very session is stored already"
-    newest = max((night.date for night in stored.sessions), default="")
+    newest = max((session.date for session in stored.sessions), default="")
     if mode == "append" and session.date < newest:
         return (
             f"of {session.date}, older than the newest stored session, of {newest}; they are"

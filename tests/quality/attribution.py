@@ -1,9 +1,9 @@
 """How often the cause that is named first is the one that was injected, on real gloo launches.
 
-A run is three nights of a case as it is, and sessions that are slowed in one way, in two at once,
+A run is three sessions of a case as it is, and sessions that are slowed in one way, in two at once,
 or in a way that no rule knows, all in random order: the machine's own drift is in both. Each
 session is written as a results file without a mark of what was done to it, and explained from
-that file alone, against the run's nights.
+that file alone, against the run's sessions.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ddp_perf.session.summaries import summaries_of
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.lease import machine_lease
 
-NIGHTS, LAUNCHES, STEPS = 3, 5, 20
-NIGHT: tuple[str, ...] = ()  # nothing is injected
+SESSIONS, LAUNCHES, STEPS = 3, 5, 20
+SESSION: tuple[str, ...] = ()  # nothing is injected
 Run = dict[tuple[str, ...], list[SuiteResult]]  # by what was injected
 WORKLOADS = Path(__file__).parent / "workloads"
 UNKNOWN = "(no rule knows it)"
@@ -78,16 +78,16 @@ class Tally:
         self.machine = machine
         self.right = dict.fromkeys(EXPECTED, 0)
         self.named = {injected: collections.Counter[str]() for injected in EXPECTED}
-        self.false, self.slower = 0, 0  # of nights in which nothing was injected
+        self.false, self.slower = 0, 0  # of sessions in which nothing was injected
         self.stored: CaseBaseline | None = None
 
     def add(self, run: Run) -> None:
-        if self.stored is not None:  # of the run before: nothing is to be said of these nights
-            found = [self.machine.explain(night, self.stored) for night in run[NIGHT]]
+        if self.stored is not None:  # of the run before: nothing is to be said of these sessions
+            found = [self.machine.explain(session, self.stored) for session in run[SESSION]]
             slower = [one for one in found if one.step_change_s > 0]  # of others none is said
             self.slower += len(slower)
             self.false += sum(any(map(_is_certain, one.causes)) for one in slower)
-        self.stored = self.machine.baseline(run[NIGHT])
+        self.stored = self.machine.baseline(run[SESSION])
         for injected, expected in EXPECTED.items():
             (session,) = run[injected]
             first = self.machine.explain(session, self.stored).causes[: len(expected)]
@@ -118,17 +118,17 @@ class Machine:
         )
 
     def run(self, order: random.Random) -> Run:
-        kinds = [*[NIGHT] * NIGHTS, *EXPECTED]
+        kinds = [*[SESSION] * SESSIONS, *EXPECTED]
         order.shuffle(kinds)
         sessions: Run = collections.defaultdict(list)
         for kind in kinds:
             sessions[kind].append(self.session(kind))
         return sessions
 
-    def baseline(self, nights: list[SuiteResult]) -> CaseBaseline:
+    def baseline(self, sessions: list[SuiteResult]) -> CaseBaseline:
         baseline = Baseline(accelerator=self.environment.accelerator_key, units={})
-        for night in nights:
-            baseline = merge(baseline, new_sessions(night), mode="append", reason=None)
+        for session in sessions:
+            baseline = merge(baseline, new_sessions(session), mode="append", reason=None)
         return baseline.cases[self.case.id]
 
     def explain(self, session: SuiteResult, stored: CaseBaseline) -> Explanation:

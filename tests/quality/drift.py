@@ -28,9 +28,9 @@ from ddp_perf.history.segmentation import CONFIRMING, cut
 from ddp_perf.history.trend import find_trend
 from tests.quality.families import Floats
 
-SERIES, NIGHTS, STEP_AT = 200, 60, 40
-NEAR = 2  # nights beside the true one that still count as the right place
-Places = list[list[int]]  # for each series the nights that begin a new level
+SERIES, SESSIONS, STEP_AT = 200, 60, 40
+NEAR = 2  # sessions beside the true one that still count as the right place
+Places = list[list[int]]  # for each series the sessions that begin a new level
 Detector = Callable[[Sequence[Sequence[float]]], Places]
 
 OTAVA = """
@@ -45,8 +45,8 @@ class Family(msgspec.Struct, frozen=True):
     """Histories of one kind; ``place``: where the change begins, None where there is none."""
 
     name: str
-    noise: Callable[[np.random.Generator], Floats]  # in night sds
-    shape: Floats  # log level, by night
+    noise: Callable[[np.random.Generator], Floats]  # in session sds
+    shape: Floats  # log level, by session
     sd: float = 0.01
     place: int | None = None
 
@@ -58,70 +58,70 @@ class Family(msgspec.Struct, frozen=True):
 
 def families() -> list[Family]:
     """Quiet ones first: whatever is found there is a false alarm."""
-    night = np.arange(NIGHTS)
-    flat, step = np.zeros(NIGHTS), np.where(night >= STEP_AT, np.log(1.03), 0.0)
-    drift = np.log(1.005) * night
-    late = np.log(1.005) * np.clip(night - STEP_AT + 1, 0, None)
+    session = np.arange(SESSIONS)
+    flat, step = np.zeros(SESSIONS), np.where(session >= STEP_AT, np.log(1.03), 0.0)
+    drift = np.log(1.005) * session
+    late = np.log(1.005) * np.clip(session - STEP_AT + 1, 0, None)
     return [
-        Family("quiet, normal nights", _normal, flat),
-        Family("quiet, nights correlated by 0.3", _correlated, flat),
-        Family("quiet, Student's t, 3 df", lambda r: r.standard_t(3, NIGHTS), flat),
-        Family("quiet, 5 % of nights 8 sd off", _outliers, flat),
+        Family("quiet, normal sessions", _normal, flat),
+        Family("quiet, sessions correlated by 0.3", _correlated, flat),
+        Family("quiet, Student's t, 3 df", lambda r: r.standard_t(3, SESSIONS), flat),
+        Family("quiet, 5 % of sessions 8 sd off", _outliers, flat),
         Family("quiet, unequal sd (factor 1.8)", _unequal, flat),
         Family("quiet, second half 3 × the sd", _restless, flat),
-        Family("quiet, 10 % busy nights, slower", _busy, flat),
-        Family("quiet, last 10 nights 3 × the sd", _restless_end, flat),
-        Family("step of 3 % at night 40, sd 0.5 %", _normal, step, sd=0.005, place=STEP_AT),
-        Family("step of 3 % at night 40, sd 1 %", _normal, step, place=STEP_AT),
-        Family("step of 3 % at night 40, sd 2 %", _normal, step, sd=0.02, place=STEP_AT),
-        Family("0.5 % a night from the first, sd 1 %", _normal, drift, place=1),
-        Family("0.5 % a night from night 40, sd 1 %", _normal, late, place=STEP_AT),
+        Family("quiet, 10 % busy sessions, slower", _busy, flat),
+        Family("quiet, last 10 sessions 3 × the sd", _restless_end, flat),
+        Family("step of 3 % at session 40, sd 0.5 %", _normal, step, sd=0.005, place=STEP_AT),
+        Family("step of 3 % at session 40, sd 1 %", _normal, step, place=STEP_AT),
+        Family("step of 3 % at session 40, sd 2 %", _normal, step, sd=0.02, place=STEP_AT),
+        Family("0.5 % a session from the first, sd 1 %", _normal, drift, place=1),
+        Family("0.5 % a session from session 40, sd 1 %", _normal, late, place=STEP_AT),
     ]
 
 
 def _normal(random: np.random.Generator) -> Floats:
-    return random.normal(size=NIGHTS)
+    return random.normal(size=SESSIONS)
 
 
 def _correlated(random: np.random.Generator) -> Floats:
-    nights = random.normal(size=NIGHTS)
-    for night in range(1, NIGHTS):
-        nights[night] = 0.3 * nights[night - 1] + np.sqrt(1 - 0.3**2) * nights[night]
-    return nights
+    sessions = random.normal(size=SESSIONS)
+    for session in range(1, SESSIONS):
+        sessions[session] = 0.3 * sessions[session - 1] + np.sqrt(1 - 0.3**2) * sessions[session]
+    return sessions
 
 
 def _outliers(random: np.random.Generator) -> Floats:
-    off = (random.random(NIGHTS) < 0.05) * random.normal(0, 8, NIGHTS)
-    return random.normal(size=NIGHTS) + off
+    off = (random.random(SESSIONS) < 0.05) * random.normal(0, 8, SESSIONS)
+    return random.normal(size=SESSIONS) + off
 
 
 def _busy(random: np.random.Generator) -> Floats:
-    slower = (random.random(NIGHTS) < 0.1) * random.exponential(5, NIGHTS)
-    return random.normal(size=NIGHTS) + slower
+    slower = (random.random(SESSIONS) < 0.1) * random.exponential(5, SESSIONS)
+    return random.normal(size=SESSIONS) + slower
 
 
 def _unequal(random: np.random.Generator) -> Floats:
-    return random.normal(size=NIGHTS) * np.exp(random.normal(0, 0.6, NIGHTS))
+    return random.normal(size=SESSIONS) * np.exp(random.normal(0, 0.6, SESSIONS))
 
 
 def _restless(random: np.random.Generator) -> Floats:
-    return random.normal(size=NIGHTS) * np.where(np.arange(NIGHTS) < NIGHTS / 2, 1, 3)
+    return random.normal(size=SESSIONS) * np.where(np.arange(SESSIONS) < SESSIONS / 2, 1, 3)
 
 
 def _restless_end(random: np.random.Generator) -> Floats:
-    return random.normal(size=NIGHTS) * np.where(np.arange(NIGHTS) < NIGHTS - 10, 1, 3)
+    return random.normal(size=SESSIONS) * np.where(np.arange(SESSIONS) < SESSIONS - 10, 1, 3)
 
 
 def main() -> None:
     print(_same_cuts())
     detectors = {"ddp-perf": _own, **_peers()}
-    print(f"{SERIES} series of {NIGHTS} nights each; per cent of series, levels begun a series")
+    print(f"{SERIES} series of {SESSIONS} sessions each; per cent of series, levels begun a series")
     print(" " * 38 + "".join(f"{name:>24}" for name in detectors))
     for family in families():
         series = family.series()
         cells = [_score(family, detect(series)) for detect in detectors.values()]
         print(f"{family.name:38}" + "".join(f"{cell:>24}" for cell in cells))
-        if family.place is not None and "a night" in family.name:
+        if family.place is not None and "a session" in family.name:
             print(f"{'':6}{_drifts(family, series)}")
 
 
@@ -137,11 +137,11 @@ def _same_cuts() -> str:
     penalty, same, better, total = 14.0, 0, 0, 0
     for family in families():
         for one in family.series():
-            nights = (np.log(one) - np.mean(np.log(one))) / family.sd
-            search = ruptures.KernelCPD(kernel="linear", min_size=CONFIRMING).fit(nights[:, None])
-            ours, theirs = cut(nights, penalty), [0, *search.predict(pen=penalty)]
+            sessions = (np.log(one) - np.mean(np.log(one))) / family.sd
+            search = ruptures.KernelCPD(kernel="linear", min_size=CONFIRMING).fit(sessions[:, None])
+            ours, theirs = cut(sessions, penalty), [0, *search.predict(pen=penalty)]
             same += ours == theirs
-            better += _cost(nights, ours, penalty) < _cost(nights, theirs, penalty)
+            better += _cost(sessions, ours, penalty) < _cost(sessions, theirs, penalty)
             total += 1
     return (
         f"the segmentation is that of ruptures in {same} of {total} series, and of less cost in"
@@ -149,8 +149,8 @@ def _same_cuts() -> str:
     )
 
 
-def _cost(nights: Floats, bounds: Sequence[int], penalty: float) -> float:
-    stretches = [nights[start:end] for start, end in itertools.pairwise(bounds)]
+def _cost(sessions: Floats, bounds: Sequence[int], penalty: float) -> float:
+    stretches = [sessions[start:end] for start, end in itertools.pairwise(bounds)]
     return sum(float(np.square(s - s.mean()).sum()) + penalty for s in stretches)
 
 
@@ -169,11 +169,11 @@ def _drifts(family: Family, series: Sequence[Sequence[float]]) -> str:
     drifts = [t.changes[0] for t in trends if len(t.changes) == 1 and t.changes[0].is_drift]
     far = np.mean([t.distance is not None and t.distance.slower for t in trends])
     return (
-        f"ddp-perf calls it one drift in {100 * len(drifts) / len(trends):.0f} %: from night"
+        f"ddp-perf calls it one drift in {100 * len(drifts) / len(trends):.0f} %: from session"
         f" {np.median([d.first for d in drifts]):.0f} to"
-        f" {np.median([d.last for d in drifts]):.0f} (medians), a night"
-        f" {100 * (np.median([d.per_night for d in drifts]) - 1):+.2f} %; slower than the first"
-        f" nights in {100 * far:.0f} %"
+        f" {np.median([d.last for d in drifts]):.0f} (medians), a session"
+        f" {100 * (np.median([d.per_session for d in drifts]) - 1):+.2f} %; slower than the first"
+        f" sessions in {100 * far:.0f} %"
     )
 
 

@@ -1,4 +1,4 @@
-"""Simulated machines, and recorded nights: nothing is ever changed in them."""
+"""Simulated machines, and recorded sessions: nothing is ever changed in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 RECORDED = Path(__file__).parent / "data" / "ddp_gloo_2core.json"
-LAUNCHES, VALUES, NIGHTS = 5, 50, 8
+LAUNCHES, VALUES, SESSIONS = 5, 50, 8
 CONTROL_VALUES = 12
 
 
@@ -36,20 +36,21 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 def machine(
     random: np.random.Generator,
     *,
-    nights: int = NIGHTS,
-    night: float = 0.005,
+    sessions: int = SESSIONS,
+    session: float = 0.005,
     launch: float = 0.005,
     value: float = 0.02,
     spikes: float = 0.02,
     levels: Floats | None = None,
 ) -> Floats:
-    """Log-normal nights, launches and values; a share of values is up to half as long again.
+    """Log-normal sessions, launches and values; a share of values is up to half as long again.
 
-    ``levels``: the nights' own logs, where they are not independent; else their sd is ``night``.
+    ``levels``: the logs of the sessions where they are not independent; else their sd is
+    ``session``.
     """
     if levels is None:
-        levels = random.normal(0, night, nights + 1)
-    shape = (nights + 1, LAUNCHES, VALUES)
+        levels = random.normal(0, session, sessions + 1)
+    shape = (sessions + 1, LAUNCHES, VALUES)
     logs = levels[:, None, None] + random.normal(0, launch, (*shape[:2], 1))
     logs = logs + random.normal(0, value, shape)
     stalls = random.uniform(0.1, 0.5, shape) * (random.random(shape) < spikes)
@@ -68,32 +69,32 @@ def skewed(random: np.random.Generator) -> Trial:
 
 
 def autocorrelated(random: np.random.Generator) -> Trial:
-    """Nights of 0.5 % that hang together by 0.6."""
+    """Sessions of 0.5 % that hang together by 0.6."""
     levels = [random.normal()]
-    for _ in range(NIGHTS):
+    for _ in range(SESSIONS):
         levels.append(0.6 * levels[-1] + 0.8 * random.normal())
     return Trial(sessions=machine(random, levels=0.005 * np.array(levels)))
 
 
 def drifting(random: np.random.Generator) -> Trial:
-    """A machine whose nights differ by 6 %, as its control's do."""
-    moves = random.normal(0, 0.06, NIGHTS + 1)
+    """A machine whose sessions differ by 6 %, as its control's do."""
+    moves = random.normal(0, 0.06, SESSIONS + 1)
     control = np.exp(
         moves[:, None, None]
-        + random.normal(0, 0.005, (NIGHTS + 1, LAUNCHES, 1))
-        + random.normal(0, 0.01, (NIGHTS + 1, LAUNCHES, CONTROL_VALUES))
+        + random.normal(0, 0.005, (SESSIONS + 1, LAUNCHES, 1))
+        + random.normal(0, 0.01, (SESSIONS + 1, LAUNCHES, CONTROL_VALUES))
     )
-    levels = moves + random.normal(0, 0.005, NIGHTS + 1)
+    levels = moves + random.normal(0, 0.005, SESSIONS + 1)
     return Trial(sessions=machine(random, levels=levels), control=control)
 
 
 def noisy(random: np.random.Generator) -> Trial:
-    """Nights of 1 %, launches of 2 %, values of 5 %, and a control that has nothing to say."""
+    """Sessions of 1 %, launches of 2 %, values of 5 %, and a control that has nothing to say."""
     control = np.exp(
-        random.normal(0, 0.03, (NIGHTS + 1, 1, 1))
-        + random.normal(0, 0.05, (NIGHTS + 1, LAUNCHES, CONTROL_VALUES))
+        random.normal(0, 0.03, (SESSIONS + 1, 1, 1))
+        + random.normal(0, 0.05, (SESSIONS + 1, LAUNCHES, CONTROL_VALUES))
     )
-    sessions = machine(random, night=0.01, launch=0.02, value=0.05)
+    sessions = machine(random, session=0.01, launch=0.02, value=0.05)
     return Trial(sessions=sessions, control=control)
 
 
@@ -105,10 +106,12 @@ def two_modes(random: np.random.Generator) -> Trial:
 
 
 def mixed(random: np.random.Generator) -> Trial:
-    """3 to 12 nights; each sd drawn anew between 0.2 and 3 %."""
-    night, launch, value = np.exp(random.uniform(np.log(0.002), np.log(0.03), 3))
-    nights = int(random.integers(3, 13))
-    return Trial(sessions=machine(random, nights=nights, night=night, launch=launch, value=value))
+    """3 to 12 sessions; each sd drawn anew between 0.2 and 3 %."""
+    session, launch, value = np.exp(random.uniform(np.log(0.002), np.log(0.03), 3))
+    sessions = int(random.integers(3, 13))
+    return Trial(
+        sessions=machine(random, sessions=sessions, session=session, launch=launch, value=value)
+    )
 
 
 @functools.cache
@@ -117,17 +120,19 @@ def _recorded() -> dict[str, Trial]:
     cases = json.loads(RECORDED.read_text())["cases"]
     return {
         name: Trial(
-            sessions=np.array([[launch["step_ms"] for launch in night] for night in nights]),
-            control=np.array([[launch["control_ms"] for launch in night] for night in nights]),
+            sessions=np.array([[launch["step_ms"] for launch in session] for session in sessions]),
+            control=np.array(
+                [[launch["control_ms"] for launch in session] for session in sessions]
+            ),
         )
-        for name, nights in cases.items()
+        for name, sessions in cases.items()
     }
 
 
 def recorded(random: np.random.Generator, case: str) -> Trial:
     """Nine of the recorded sessions at random: one is judged against the eight others."""
     trial = _recorded()[case]
-    chosen = random.choice(len(trial.sessions), NIGHTS + 1, replace=False)
+    chosen = random.choice(len(trial.sessions), SESSIONS + 1, replace=False)
     assert trial.control is not None
     return Trial(sessions=trial.sessions[chosen], control=trial.control[chosen])
 
@@ -135,12 +140,12 @@ def recorded(random: np.random.Generator, case: str) -> Trial:
 FAMILIES = (
     Family(name="quiet", draw=quiet),
     Family(name="skewed, spikes", draw=skewed),
-    Family(name="autocorrelated nights", draw=autocorrelated),
+    Family(name="autocorrelated sessions", draw=autocorrelated),
     Family(name="drifts with control", draw=drifting),
     Family(name="noisy", draw=noisy),
     Family(name="launches in two modes", draw=two_modes),
-    Family(name="mixed, 3-12 nights", draw=mixed),
-    # Nine of eighteen nights over and over are no independent trials: shown, not held to a bound.
+    Family(name="mixed, 3-12 sessions", draw=mixed),
+    # Nine of eighteen sessions over and over are no independent trials: shown, not held to a bound.
     Family(name="recorded, 1 rank", draw=functools.partial(recorded, case="1 rank"), bounded=False),
     Family(
         name="recorded, 2 ranks", draw=functools.partial(recorded, case="2 ranks"), bounded=False

@@ -1,7 +1,7 @@
 """How often the gate is wrong, and what it sees, beside other tools on the same data.
 
 ``python tests/quality/gate.py [--trials N] [--seed N]`` prints a table per kind of machine, the
-gain from moderating few nights, and the search for slow drift. It exits with 1 where one of
+gain from moderating few sessions, and the search for slow drift. It exits with 1 where one of
 our own stated bounds is broken beyond what chance explains.
 """
 
@@ -21,12 +21,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core is all there
 import msgspec
 import numpy as np
 from scipy import stats
+from tests.quality.few_sessions import drift_found, moderation
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.judge import judge_launches
-from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
+from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
 from tests.quality.families import FAMILIES, Family, Trial
-from tests.quality.few_nights import drift_found, moderation
 from tests.quality.looks import LOOKS_TITLE, looks_tasks, several_looks
 from tests.quality.peers import all_peers
 
@@ -71,11 +71,11 @@ def judge(trial: Trial, slow_down: float, prior: SessionPrior | None = None) -> 
 
 
 def prior_of(family: Family, random: np.random.Generator) -> SessionPrior | None:
-    """What twenty other cases of such a machine say of its nights."""
+    """What twenty other cases of such a machine say of its sessions."""
     trials = [family.draw(random) for _ in range(20)]
     return machine_prior(
         [
-            CaseNights(
+            CaseSessions(
                 sessions=trial.sessions[:-1].tolist(),
                 control=None if trial.control is None else trial.control[:-1].tolist(),
                 tolerance=TOLERANCE,
@@ -170,7 +170,7 @@ def main() -> int:
     print(
         f"Per cent of {options.trials} trials; tolerance 2 %, alpha 0.1 %, 5 launches × 50 values"
     )
-    print("against 8 nights. The other tools compare this session with the newest stored one, on")
+    print("against 8 sessions. The other tools compare this session with the newest stored one, on")
     print(f"every {PEERS_EVERY}th block of trials.")
     for peer in PEERS:
         if peer.slower is None:

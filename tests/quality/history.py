@@ -20,10 +20,10 @@ from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, Se
 from ddp_perf.history.store import TOGETHER, HistoryStore, chunks_of
 from ddp_perf.history.trend import find_trend
 
-CASES, NIGHTS, LAUNCHES = 1000, 1000, 5
+CASES, SESSIONS, LAUNCHES = 1000, 1000, 5
 TRENDS = 50
 REASON = (
-    "+0.3 % against 5 nights (99 % interval -0.8 % to +1.4 %); 4 % slower, twice the tolerance,"
+    "+0.3 % against 5 sessions (99 % interval -0.8 % to +1.4 %); 4 % slower, twice the tolerance,"
     " is ruled out; 2.6 % or more is found 9 times in 10"
 )
 
@@ -38,9 +38,9 @@ def main() -> None:
             store.append(batch)
             took += time.perf_counter() - began
             cpu += time.process_time() - began_cpu
-        rows = CASES * NIGHTS
+        rows = CASES * SESSIONS
         print(
-            f"import: {rows:,} rows of {NIGHTS} sessions in {took:.0f} s, {rows / took:,.0f}"
+            f"import: {rows:,} rows of {SESSIONS} sessions in {took:.0f} s, {rows / took:,.0f}"
             f" rows/s ({cpu:.0f} s of CPU), {TOGETHER} sessions a transaction"
             f" ({store.name.partition(':')[0]}; target: 20,000 rows/s)"
         )
@@ -48,7 +48,7 @@ def main() -> None:
         find_trend([1.0, 1.1, 1.0, 1.1])  # loads what is loaded once
         fresh = [_trend_seconds(url, number) for number in range(0, CASES, CASES // TRENDS)]
         print(
-            f"trend of one case of {NIGHTS} nights, the store opened anew:"
+            f"trend of one case of {SESSIONS} sessions, the store opened anew:"
             f" {1e3 * statistics.median(fresh):.0f} ms, slowest of {TRENDS}"
             f" {1e3 * max(fresh):.0f} ms (target: 50 ms)"
         )
@@ -64,13 +64,14 @@ def main() -> None:
 
 
 def sessions() -> Iterator[SessionRecord]:
-    """Quiet nights of 1 %; a tenth of the cases take a step of 3 % on the way."""
+    """Quiet sessions of 1 %; a tenth of the cases take a step of 3 % on the way."""
     random = np.random.default_rng(1)
-    steps = np.where(np.arange(CASES) % 10 == 0, random.integers(100, NIGHTS, CASES), NIGHTS)
-    for night in range(NIGHTS):
-        levels = np.exp(random.normal(0, 0.01, CASES)) * np.where(night >= steps, 1.03, 1.0)
+    steps = np.where(np.arange(CASES) % 10 == 0, random.integers(100, SESSIONS, CASES), SESSIONS)
+    for session in range(SESSIONS):
+        levels = np.exp(random.normal(0, 0.01, CASES)) * np.where(session >= steps, 1.03, 1.0)
         launches = levels[:, None] * np.exp(random.normal(0, 0.01, (CASES, LAUNCHES))) * 0.01
-        date = f"{2024 + night // 336}-{1 + night // 28 % 12:02}-{1 + night % 28:02}T03:00:00+00:00"
+        year, month, day = 2024 + session // 336, 1 + session // 28 % 12, 1 + session % 28
+        date = f"{year}-{month:02}-{day:02}T03:00:00+00:00"
         yield SessionRecord(
             info=SessionInfo(
                 suite="thousand", tier="cpu", date=date, started=date, environment=_environment()
@@ -125,7 +126,7 @@ def _trend_seconds(url: str, number: int) -> float:
 
 def _trend(store: HistoryStore, case: object) -> None:
     series = store.series(case, STEP_TIME.name)  # type: ignore[arg-type]
-    find_trend([night.figure.value for night in series.sound()])  # type: ignore[misc]
+    find_trend([session.figure.value for session in series.sound()])  # type: ignore[misc]
 
 
 if __name__ == "__main__":

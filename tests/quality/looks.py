@@ -11,7 +11,7 @@ from scipy import stats
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.judge import judge_launches
 from ddp_perf.stats.rule.looks import next_look, plan_looks
-from tests.quality.families import LAUNCHES, NIGHTS, Floats
+from tests.quality.families import LAUNCHES, SESSIONS, Floats
 
 TOLERANCE, ALPHA = 0.02, 0.001
 FALSE_ALARMS = 0.003
@@ -20,7 +20,7 @@ SLOW_DOWNS = (1.0, 1.03, 1.05)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Nights and launches differ by these sds, log scale."""
+    """Sessions and launches differ by these sds, log scale."""
 
     name: str
     sds: Callable[[np.random.Generator], Sequence[float]]
@@ -36,7 +36,8 @@ MACHINES = (
 )
 PLANS = (plan_looks(LAUNCHES, LAUNCHES), plan_looks(LAUNCHES, MOST))
 LOOKS_TITLE = (
-    f"More launches while undecided, {NIGHTS} nights of {LAUNCHES} launches, per cent of trials:\n"
+    f"More launches while undecided, {SESSIONS} sessions of {LAUNCHES} launches,"
+    " per cent of trials:\n"
     f"{'machine':24} {'looks at':12}{'alarms':>9}{'+3 %':>9}{'+5 %':>9}{'PASS':>9}{'launches':>10}"
 )
 
@@ -75,14 +76,14 @@ def several_looks(
     return row, []
 
 
-def _session_levels(random: np.random.Generator, night: float, launch: float) -> Floats:
+def _session_levels(random: np.random.Generator, session: float, launch: float) -> Floats:
     """Sessions × launches, the current one last, each with as many as it may ever take."""
-    levels = random.normal(0, night, NIGHTS + 1)
-    return np.exp(levels[:, None] + random.normal(0, launch, (NIGHTS + 1, MOST)))
+    levels = random.normal(0, session, SESSIONS + 1)
+    return np.exp(levels[:, None] + random.normal(0, launch, (SESSIONS + 1, MOST)))
 
 
 def _judge(sessions: Floats, by: float, looks: tuple[int, ...]) -> tuple[Outcome, int]:
-    """The outcome, and how many launches it took; a baseline night has as many as the first."""
+    """The outcome, and how many launches it took; a baseline session has as many as the first."""
     baseline = sessions[:-1, :LAUNCHES, None].tolist()
     look: int | None = looks[0]
     while look is not None:

@@ -117,9 +117,9 @@ def test_a_known_regression_is_expected_and_goes_into_the_history(slowed, monkey
     assert "appended to the history sqlite:///history.sqlite" in shown
     with contextlib.closing(HistoryStore("sqlite:///history.sqlite", create=False)) as store:
         (case,) = [case for case in store.cases() if case.case_id == case_id]
-        (night,) = store.series(case, "step_time").nights
-    assert night.figure.verdict is not None
-    assert night.figure.verdict.outcome is Outcome.REGRESSION
+        (session,) = store.series(case, "step_time").sessions
+    assert session.figure.verdict is not None
+    assert session.figure.verdict.outcome is Outcome.REGRESSION
 
 
 def test_beside_busy_neighbours_times_are_invalid_and_nothing_is_saved(slowed):

@@ -23,16 +23,16 @@ import sys
 from ddp_perf.history.records import SessionRecord
 from ddp_perf.history.store import HistoryStore
 from tests.builders import make_case
-from tests.nights import make_night
+from tests.recorded_sessions import make_recorded_session
 
 url, host = sys.argv[1:]
 store = HistoryStore(url)  # all of them make the tables at once
 cases = [make_case(id=f"case-{{number}}") for number in range({CASES})]
-for night in range({SESSIONS}):
-    nights = [make_night(case, night, 0.01, host=host) for case in cases]
-    whole = tuple(case for record in nights for case in record.cases)
-    store.append([SessionRecord(info=nights[0].info, cases=whole)])
-    print(nights[0].info.date, flush=True)
+for session in range({SESSIONS}):
+    sessions = [make_recorded_session(case, session, 0.01, host=host) for case in cases]
+    whole = tuple(case for record in sessions for case in record.cases)
+    store.append([SessionRecord(info=sessions[0].info, cases=whole)])
+    print(sessions[0].info.date, flush=True)
 """
 
 
@@ -53,8 +53,8 @@ def stored(url):
     found = collections.defaultdict(collections.Counter)
     with contextlib.closing(HistoryStore(url, create=False)) as store:
         for case in store.cases():
-            for night in store.series(case, "step_time").nights:
-                info = night.session
+            for session in store.series(case, "step_time").sessions:
+                info = session.session
                 found[info.environment.host, info.date][case.case_id] += 1
     return found
 

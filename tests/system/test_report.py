@@ -15,11 +15,11 @@ import pytest
 from ddp_perf.plugin.reproduction import WORK
 from ddp_perf.report.directory import PAGE, write_report
 from ddp_perf.report.files.otava import otava_csv, otava_yaml
-from ddp_perf.report.rows import night_of
+from ddp_perf.report.rows import report_summary
 from ddp_perf.session.results_file import write_results
 from tests.builders import make_hostile_result
 from tests.projects import TINY, make_project
-from tests.reports import make_session, make_source
+from tests.reports import make_source, make_suite_result
 
 # They change what is done with the figures, not what is measured.
 OUTCOME = {
@@ -114,7 +114,7 @@ def test_collecting_leaves_a_report_as_it_is(project):
 def test_a_run_that_is_refused_leaves_results_and_report_as_they_are(project, broken):
     directory = project.path / "out"
     write_report(directory, make_source())
-    write_results(directory / "results.json", [make_session()], complete=True)
+    write_results(directory / "results.json", [make_suite_result()], complete=True)
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     (project.path / "no").write_text("a file, so no directory")
 
@@ -143,7 +143,7 @@ def test_every_option_is_known_to_change_the_case_or_not(project):
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex (texlive-latex-base)")
 @pytest.mark.parametrize(
-    "result", [make_session(), make_hostile_result()], ids=["usual", "hostile"]
+    "result", [make_suite_result(), make_hostile_result()], ids=["usual", "hostile"]
 )
 def test_the_table_compiles(tmp_path, result):
     write_report(tmp_path, make_source(result))
@@ -165,12 +165,14 @@ def test_the_table_compiles(tmp_path, result):
 def test_otava_finds_a_change_in_a_series_of_sessions(tmp_path):
     """Twenty sessions, from the eleventh on slower by a half: each adds its line."""
     series = []
-    for night in range(20):
-        rows = night_of([make_session(date=f"2026-01-{night + 1:02}T00:00:00")], complete=True).rows
+    for session in range(20):
+        rows = report_summary(
+            [make_suite_result(date=f"2026-01-{session + 1:02}T00:00:00")], complete=True
+        ).rows
         heading, figures = otava_csv(rows).splitlines()
         when, commit, *steps = figures.split(",")
-        jitter = 1 + 0.001 * (night * 7 % 5)
-        slower = [f"{float(step) * jitter * (1.5 if night >= 10 else 1)}" for step in steps]
+        jitter = 1 + 0.001 * (session * 7 % 5)
+        slower = [f"{float(step) * jitter * (1.5 if session >= 10 else 1)}" for step in steps]
         series.append(",".join([when, commit, *slower]))
     (tmp_path / "otava.csv").write_text("\n".join([heading, *series]) + "\n")
     (tmp_path / "otava.yaml").write_text(otava_yaml(rows))

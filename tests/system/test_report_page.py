@@ -12,7 +12,7 @@ import pytest
 
 from ddp_perf.report.directory import PAGE, write_report
 from tests.builders import make_hostile_result
-from tests.reports import make_session, make_source
+from tests.reports import make_source, make_suite_result
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -88,7 +88,7 @@ def look(directory, width, *options):
 
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize(
-    "result", [make_session(), make_hostile_result()], ids=["usual", "hostile"]
+    "result", [make_suite_result(), make_hostile_result()], ids=["usual", "hostile"]
 )
 def test_every_plot_is_drawn_within_the_screen_and_nothing_is_wrong(tmp_path, result, width):
     write_report(tmp_path, make_source(result))

@@ -15,12 +15,12 @@ _LEVELS = {Standing.RED: "error", Standing.UNDECIDED: "warning"}
 _MOST = 10  # GitHub shows no more of a level and step
 
 
-def annotation_lines(night: ReportSummary) -> list[str]:
+def annotation_lines(summary: ReportSummary) -> list[str]:
     """One for each case that is red, or undecided; as many as GitHub shows."""
     return [
         f"::{level} title={_property(f'{row.verdict}: {row.case}')}::{_message(_text(row))}"
         for standing, level in _LEVELS.items()
-        for row in night.of(standing)[:_MOST]
+        for row in summary.of(standing)[:_MOST]
     ]
 
 

@@ -15,10 +15,10 @@ _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # what acts in the middle of a line
 _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 
 
-def summary_markdown(night: ReportSummary) -> str:
+def summary_markdown(summary: ReportSummary) -> str:
     """The verdict, then what is not green with its reasons, then all in a fold."""
-    lines = [f"## {_SIGNS[night.standing]} {night.standing.value}: {night.headline}", ""]
-    shown = [*night.of(Standing.RED), *night.of(Standing.UNDECIDED)]
+    lines = [f"## {_SIGNS[summary.standing]} {summary.standing.value}: {summary.headline}", ""]
+    shown = [*summary.of(Standing.RED), *summary.of(Standing.UNDECIDED)]
     if shown:
         lines += [*_table(shown), ""]
         lines += [
@@ -26,7 +26,7 @@ def summary_markdown(night: ReportSummary) -> str:
             for row in _first(shown)
         ]
         lines.append("")
-    lines += ["<details><summary>all cases</summary>", "", *_table(night.rows), "", "</details>"]
+    lines += ["<details><summary>all cases</summary>", "", *_table(summary.rows), "", "</details>"]
     return "\n".join(lines) + "\n"
 
 

@@ -12,15 +12,15 @@ from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.result import SuiteResult
 
 
-def performance_report(suites: Sequence[SuiteResult], night: ReportSummary) -> str:
+def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) -> str:
     """80 columns: the tables of the terminal, then each case with its label and its advice."""
-    lines = [f"{night.standing.value}: {night.headline}"]
+    lines = [f"{summary.standing.value}: {summary.headline}"]
     for suite in suites:
         title = headline(suite)
         lines += ["", title, "=" * len(title), suite.date, "", suite_table(suite, NARROWEST)]
         if (table := decomposition_table(suite, NARROWEST)) is not None:
             lines += ["", table]
-        for row in night.rows:
+        for row in summary.rows:
             if row.suite == suite.suite and row.case in suite.measurements:
                 lines += _case(suite, row)
     return "\n".join(lines) + "\n"

@@ -18,11 +18,11 @@ from ddp_perf.report.verdicts import Standing
 from ddp_perf.selftest.text import conclusion_of
 
 
-def report_html(source: ReportSource, night: ReportSummary) -> bytes:
-    """The whole page, UTF-8. ``night``: the rows of ``source``."""
-    rows = iter(night.rows)
+def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
+    """The whole page, UTF-8. ``summary``: the rows of ``source``."""
+    rows = iter(summary.rows)
     sections = [
-        suite_section(suite, list(itertools.islice(rows, len(suite.measurements))), source.nights)
+        suite_section(suite, list(itertools.islice(rows, len(suite.measurements))), source.sessions)
         for suite in source.suites
     ]
     curve = source.curve
@@ -30,7 +30,7 @@ def report_html(source: ReportSource, night: ReportSummary) -> bytes:
         _environment()
         .get_template("report.html.j2")
         .render(
-            night=night,
+            summary=summary,
             Standing=Standing,
             sections=sections,
             terms=SHOWN,
@@ -39,7 +39,7 @@ def report_html(source: ReportSource, night: ReportSummary) -> bytes:
             modelled=legend(curve) if curve else [],
             conclusion=conclusion_of(curve) if curve else "",
             false_alarms=false_alarm_rate(source),
-            titles=_titles(night),
+            titles=_titles(summary),
             slowed=sorted({text for suite in source.suites for text in suite.injections}),
         )
     )
@@ -56,8 +56,8 @@ def false_alarm_rate(source: ReportSource) -> float:
     )
 
 
-def _titles(night: ReportSummary) -> dict[str, str]:
-    return {row.metric: metric_title(row.metric) for row in night.rows if row.metric}
+def _titles(summary: ReportSummary) -> dict[str, str]:
+    return {row.metric: metric_title(row.metric) for row in summary.rows if row.metric}
 
 
 def _environment() -> jinja2.Environment:

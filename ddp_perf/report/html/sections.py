@@ -14,7 +14,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
 from ddp_perf.report.html.columns import Column, columns_of
-from ddp_perf.report.html.plots.history import night_plot
+from ddp_perf.report.html.plots.history import session_plot
 from ddp_perf.report.html.plots.scaling import (
     PlotSeries,
     efficiency_bars,
@@ -72,9 +72,12 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
 def suite_section(
     result: SuiteResult,
     rows: Sequence[CaseRow],
-    nights: Mapping[tuple[str, str], Sequence[HistoryPoint]],
+    sessions: Mapping[tuple[str, str], Sequence[HistoryPoint]],
 ) -> SuiteSection:
-    """``rows``: of this suite, one for each case in order; ``nights``: by accelerator and case."""
+    """Return the section of one suite.
+
+    ``rows``: one for each case of it, in order. ``sessions``: by accelerator and case.
+    """
     key = result.environment.accelerator_key
     names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
     stacks = _stacks(result, rows, names)
@@ -86,7 +89,7 @@ def suite_section(
         has_epochs=any(row.epoch_s is not None for row in rows),
         tables=_tables(result),
         cases=tuple(
-            _case_section(result, row, names[row.case], nights.get((key, row.case), ()))
+            _case_section(result, row, names[row.case], sessions.get((key, row.case), ()))
             for row in rows
         ),
         throughput=tuple((one.name, throughput_plot(one)) for one in series_of(result, rows)),
@@ -132,7 +135,7 @@ def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
 
 
 def _case_section(
-    result: SuiteResult, row: CaseRow, name: str, nights: Sequence[HistoryPoint]
+    result: SuiteResult, row: CaseRow, name: str, sessions: Sequence[HistoryPoint]
 ) -> CaseSection:
     measurement, why = result.measurements[row.case], result.explanations.get(row.case)
     return CaseSection(
@@ -144,7 +147,7 @@ def _case_section(
         why=tuple(explanation_lines(why)) if why else (),
         advice=(*advice_lines(result, row.case), *_ranks(result, row.case)),
         failures=tuple(map(describe_launch_failure, measurement.failures)),
-        plots=(*_step_plots(result, row), *([night_plot(nights)] if len(nights) > 1 else [])),
+        plots=(*_step_plots(result, row), *([session_plot(sessions)] if len(sessions) > 1 else [])),
         command=result.commands.get(row.case),
     )
 

@@ -30,7 +30,7 @@ def list_text(baselines: Sequence[Baseline], width: int) -> str:
 
 
 def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int) -> str:
-    """One row a case: its nights, its level, and how far that is from the first one saved."""
+    """One row a case: its sessions, its level, and how far that is from the first one saved."""
     table = plain_table()
     table.add_column("case", overflow="fold")
     for heading in ("sessions", "newest", "step ms", "since the\nfirst"):

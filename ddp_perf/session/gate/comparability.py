@@ -20,9 +20,9 @@ def other_machine(stored: CaseBaseline, now: Environment, *, world_size: int) ->
     """The first of the stored sessions that another machine measured, and how that differs; None
     where there is none. Any stands in the way: a level of two machines is none.
     """
-    for night in stored.sessions:
-        if found := mismatches(night.environment, now, world_size=world_size):
-            return f"the session of {night.date[:10]} is of another machine: {'; '.join(found)}"
+    for session in stored.sessions:
+        if found := mismatches(session.environment, now, world_size=world_size):
+            return f"the session of {session.date[:10]} is of another machine: {'; '.join(found)}"
     return None
 
 

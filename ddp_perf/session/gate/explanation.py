@@ -38,17 +38,17 @@ def slower_cases(findings: Iterable[Finding]) -> list[str]:
 def explain_case(
     measurement: Measurement, stored: CaseBaseline, environment: Environment
 ) -> Explanation | None:
-    """None where the stored nights, or these launches, hold no terms."""
+    """None where the stored sessions, or these launches, hold no terms."""
     case, launches = measurement.case, measurement.launches
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
-    nights = _reference(stored)
+    sessions = _reference(stored)
     structure, before = launches[0].ranks[0].structure, stored.structure
     if structure is None:
         return None
     attribution = attribute(
         now,
-        [_rows(night) for night in nights],
+        [_rows(session) for session in sessions],
         beside=_BESIDE,
         known=grown_by_count(before, structure),
     )
@@ -57,7 +57,7 @@ def explain_case(
     step = typical([row.decomposition for row in summaries if row.decomposition is not None])
     assert step is not None  # the terms above are of these
     beside = attribution.beside
-    unchanged = all(same_software(night.environment, environment) for night in nights)
+    unchanged = all(same_software(session.environment, environment) for session in sessions)
     evidence = Evidence(
         structure_before=before,
         structure_after=structure,
@@ -74,7 +74,7 @@ def explain_case(
         lagging=step.lagging_ranks,
         slowest_share=step.slowest_share,
         slowest_where=_where(launches, step.slowest_rank, environment),
-        changed=tuple(changes(nights[0].environment, environment)),
+        changed=tuple(changes(sessions[0].environment, environment)),
         disturbance=prevailing_disturbance(case.id, {case.id: measurement}, with_single=False),
     )
     return find_causes(case.id, attribution, evidence, len(now))
@@ -86,10 +86,10 @@ def has_terms(stored: CaseBaseline) -> bool:
 
 
 def _reference(stored: CaseBaseline) -> list[Session]:
-    """The nights that set the level, as for the verdict; the first that have terms, where the
+    """The sessions that set the level, as for the verdict; the first that have terms, where the
     level is older than terms are.
     """
-    return [night for night in stored.sessions if _rows(night)][:REFERENCE_SESSIONS]
+    return [session for session in stored.sessions if _rows(session)][:REFERENCE_SESSIONS]
 
 
 def _rows(session: Session) -> list[Row]:

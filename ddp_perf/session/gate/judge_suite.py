@@ -22,7 +22,7 @@ from ddp_perf.core.metric import EFFICIENCY, MISSING_READINGS, STEP_TIME, STRUCT
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import qualified
-from ddp_perf.session.gate.one_metric import judge_night, prior_of, sessions_with, tolerance_of
+from ddp_perf.session.gate.one_metric import judge_session, prior_of, sessions_with, tolerance_of
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure
 from ddp_perf.session.gate.utilisation import utilisation_of
@@ -100,16 +100,16 @@ def judge_suite(
 def confirm_suspects(
     findings: Iterable[Finding], cases: Mapping[str, Case], bar: Bar
 ) -> list[Finding]:
-    """What is SUSPECT, and was in the newest stored night too, is a REGRESSION."""
+    """What is SUSPECT, and was in the newest stored session too, is a REGRESSION."""
     confirmed = []
     for finding in findings:
         verdict = finding.verdict
         if verdict.outcome is Outcome.SUSPECT:
             case, metric = cases[finding.case_id], finding.metric
-            nights = sessions_with(bar.baseline.cases[case.id], metric)
-            if len(nights) > 1:
-                last = judge_night(
-                    *(metric, nights[-1], nights[:-1]),
+            sessions = sessions_with(bar.baseline.cases[case.id], metric)
+            if len(sessions) > 1:
+                last = judge_session(
+                    *(metric, sessions[-1], sessions[:-1]),
                     tolerance=tolerance_of(case, metric),
                     alpha=bar.alpha,
                     prior=bar.prior(case, metric),
@@ -197,12 +197,12 @@ def _judge_metric(
     bar: Bar,
     prior: SessionPrior | None,
 ) -> Finding:
-    nights, current = sessions_with(stored, metric), session.values(metric)
+    sessions, current = sessions_with(stored, metric), session.values(metric)
     if not current and (missing := MISSING_READINGS.get(metric)) is not None:
         verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
-    elif nights:
-        verdict = judge_night(
-            *(metric, session, nights),
+    elif sessions:
+        verdict = judge_session(
+            *(metric, session, sessions),
             tolerance=tolerance_of(case, metric),
             alpha=bar.alpha,
             prior=prior,
@@ -211,17 +211,19 @@ def _judge_metric(
     else:
         reason = f"the baseline of this case holds no {metric}; --save-baseline=append adds it"
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
-    levels = [statistics.median(night.values(metric)) for night in nights[:REFERENCE_SESSIONS]]
+    levels = [
+        statistics.median(session.values(metric)) for session in sessions[:REFERENCE_SESSIONS]
+    ]
     return Finding(
         case_id=case.id,
         metric=metric,
         verdict=verdict,
         launches=len(current),
-        nights=len(nights),
+        sessions=len(sessions),
         value=statistics.median(current) if current else None,
         baseline=statistics.median(levels) if levels else None,
-        baseline_date=nights[0].date if nights else None,
-        changed=tuple(changes(nights[0].environment, bar.environment)) if nights else (),
+        baseline_date=sessions[0].date if sessions else None,
+        changed=tuple(changes(sessions[0].environment, bar.environment)) if sessions else (),
         drift=_drift(stored, metric, current),
     )
 

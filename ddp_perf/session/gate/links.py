@@ -90,9 +90,9 @@ def _stored(
             continue
         if other_machine(stored, environment, world_size=case.world_size):
             continue
-        for night in sessions_with(stored, STEP_TIME.name)[:REFERENCE_SESSIONS]:
-            dates.append(night.date)
-            points += _points(case, night.values(STEP_TIME.name))
+        for session in sessions_with(stored, STEP_TIME.name)[:REFERENCE_SESSIONS]:
+            dates.append(session.date)
+            points += _points(case, session.values(STEP_TIME.name))
     return points, min(dates, default=None)
 
 

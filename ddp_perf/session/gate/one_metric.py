@@ -1,4 +1,4 @@
-"""One metric of one night against the nights before it: what the pure rule needs, put together."""
+"""Judge one metric of a session against the sessions before it: collect what the rule needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddp_perf.core.baseline import (
     CONTROL,
-    LEAST_NIGHTS,
+    LEAST_SESSIONS,
     REFERENCE_SESSIONS,
     Baseline,
     CaseBaseline,
@@ -18,12 +18,12 @@ from ddp_perf.core.metric import is_controlled
 from ddp_perf.core.verdict import SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import same_software
 from ddp_perf.stats.rule.judge import judge_launches
-from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
+from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
 
 
-def judge_night(
+def judge_session(
     metric: str,
-    night: Session,
+    session: Session,
     before: Sequence[Session],
     *,
     tolerance: float,
@@ -31,14 +31,14 @@ def judge_night(
     prior: SessionPrior | None,
     looks: Sequence[int] = (),
 ) -> Verdict:
-    """``before``: the stored nights that have this metric, oldest first."""
-    control = _controls(before, metric, night.environment)
+    """``before``: the stored sessions that have this metric, oldest first."""
+    control = _controls(before, metric, session.environment)
     return judge_launches(
-        _one_value_each(night.values(metric)),
+        _one_value_each(session.values(metric)),
         [_one_value_each(session.values(metric)) for session in before],
         tolerance=tolerance,
         alpha=alpha,
-        control=_one_value_each(night.values(CONTROL)) if control else None,
+        control=_one_value_each(session.values(CONTROL)) if control else None,
         baseline_control=control,
         reference=REFERENCE_SESSIONS,
         prior=prior,
@@ -48,7 +48,7 @@ def judge_night(
 
 def sessions_with(stored: CaseBaseline, metric: str) -> list[Session]:
     """The stored sessions that have this metric."""
-    return [night for night in stored.sessions if night.values(metric)]
+    return [session for session in stored.sessions if session.values(metric)]
 
 
 def tolerance_of(case: Case, metric: str) -> float:
@@ -61,16 +61,16 @@ def tolerance_of(case: Case, metric: str) -> float:
 def prior_of(
     baseline: Baseline, metric: str, *, now: Environment, tolerance: float
 ) -> SessionPrior | None:
-    """What all stored cases of this machine say of how its nights differ."""
+    """What all stored cases of this machine say of how its sessions differ."""
     stored = [sessions_with(case, metric) for case in baseline.cases.values() if _is_measured(case)]
     return machine_prior(
         [
-            CaseNights(
-                sessions=[_one_value_each(night.values(metric)) for night in nights],
-                control=_controls(nights, metric, now),
+            CaseSessions(
+                sessions=[_one_value_each(session.values(metric)) for session in sessions],
+                control=_controls(sessions, metric, now),
                 tolerance=tolerance,
             )
-            for nights in stored
+            for sessions in stored
         ]
     )
 
@@ -80,16 +80,16 @@ def _is_measured(case: CaseBaseline) -> bool:
 
 
 def _controls(
-    nights: Sequence[Session], metric: str, now: Environment
+    sessions: Sequence[Session], metric: str, now: Environment
 ) -> list[list[list[float]]] | None:
-    """The control of each night; None where it may not speak for the machine. Nor before there
-    are nights enough to show whether the case follows it: until then it would add noise alone.
+    """The control of each session; None where it may not speak for the machine. Nor before there
+    are sessions enough to show whether the case follows it: until then it would add noise alone.
     """
-    if not is_controlled(metric) or len(nights) < LEAST_NIGHTS:
+    if not is_controlled(metric) or len(sessions) < LEAST_SESSIONS:
         return None
-    if not all(same_software(night.environment, now) for night in nights):
+    if not all(same_software(session.environment, now) for session in sessions):
         return None
-    return [_one_value_each(night.values(CONTROL)) for night in nights]
+    return [_one_value_each(session.values(CONTROL)) for session in sessions]
 
 
 def _one_value_each(values: Sequence[float]) -> list[list[float]]:

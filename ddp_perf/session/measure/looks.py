@@ -1,7 +1,7 @@
 """More launches while undecided: which cases take them, and which verdicts stand.
 
 The first look is after as many launches as the suite asks for. What is decided then stands,
-and its case is done: a quiet night is a short one. What is not, but may be with more launches,
+and its case is done: a quiet session is a short one. What is not, but may be with more launches,
 is looked at again, until a case has had its budget.
 """
 
@@ -25,7 +25,7 @@ def looks_of(
 ) -> dict[str, tuple[int, ...]]:
     """Launches at each look, by case id, as many as the budget has room for.
 
-    How long a launch takes is told by the baseline, not by tonight: see `plan_looks`.
+    How long a launch takes is told by the baseline, not by this session: see `plan_looks`.
     """
     looks = {}
     for case in cases:
@@ -58,7 +58,7 @@ def launches_before_next_look(
 
 
 def _too_long(measurement: Measurement, look: int, budget_s: float) -> bool:
-    """Tonight's launches may take longer than the baseline said; to stop early is always safe."""
+    """Return whether launches take longer than in the baseline; to stop early is always safe."""
     spent_s = sum(launch.wall_s for launch in measurement.launches)
     return spent_s / len(measurement.launches) * look > budget_s
 

@@ -114,7 +114,7 @@ def run_suite(
             result, plan, request, bar, launcher=launcher, progress=progress, on_partial=on_partial
         )
         on_judged(result)
-        # Before what is no part of the verdicts: who is interrupted there has lost no night.
+        # Before what is no part of the verdicts: who is interrupted there has lost no session.
         if request.save_mode is not None:
             result = _saved(result, request, baseline, store)
             on_partial(result)

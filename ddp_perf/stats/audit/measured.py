@@ -75,7 +75,7 @@ class _Leg(msgspec.Struct, frozen=True, kw_only=True):
 
 def audit_cases(baseline: Baseline) -> list[CaseContradiction]:
     """Every measured figure that another one, or the hardware, rules out."""
-    nights: dict[str, list[_Leg]] = {}
+    sessions: dict[str, list[_Leg]] = {}
     found: list[CaseContradiction] = []
     for case_id, case in baseline.cases.items():
         if case.source != "measured" or "collective.kind" in case.work:  # no batch, no scaling
@@ -84,8 +84,8 @@ def audit_cases(baseline: Baseline) -> list[CaseContradiction]:
             steps = session.values(STEP_TIME.name)
             if steps:
                 leg = _Leg(case_id=case_id, case=case, session=session, steps=steps)
-                nights.setdefault(session.date, []).append(leg)
-    for legs in nights.values():
+                sessions.setdefault(session.date, []).append(leg)
+    for legs in sessions.values():
         for leg in legs:
             singles = [one for one in legs if one.ranks == 1 < leg.ranks and _alike(one, leg)]
             for checks in (_first(leg), _scaling(leg, singles), _limits(leg)):

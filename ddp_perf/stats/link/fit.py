@@ -58,7 +58,7 @@ def compare_links(now: LinkFit, before: LinkFit) -> LinkShift | None:
 
     Size by size, time now ÷ before is the mean of both ratios, weighted by what share of the
     time each part had. So the model's misfit, which is the same on both sides, cancels. The
-    p-values know the noise of these two sessions; how nights differ they cannot know. None
+    p-values know the noise of these two sessions; how sessions differ they cannot know. None
     with fewer than 3 sizes in common, or fits of different collectives.
     """
     times = {point.payload: point.seconds for point in now.points}

@@ -19,7 +19,7 @@ _NEAREST = 0.99  # share of the next look's information: thought to know less is
 def alpha_per_metric(false_alarm_rate: float, metrics: int) -> float:
     """The level of each of ``metrics`` verdicts so that a session alarms falsely no more often.
 
-    Bonferroni: it holds however the metrics of a night hang together. No metric: the whole
+    Bonferroni: it holds however the metrics of a session hang together. No metric: the whole
     rate. Raises ValueError where the rate is not between 0 and 0.5 or the count is negative.
     """
     if not 0 < false_alarm_rate < 0.5:

@@ -9,7 +9,7 @@ from scipy import special
 
 PASS_LEVEL = 0.005  # PASS needs the one-sided 99.5 % bound; the interval printed is its two sides
 POWER = 0.9
-# How much of the tolerance stands in for what is not known of the nights; see `critical`.
+# How much of the tolerance stands in for what is not known of the sessions; see `critical`.
 _RELIEF = 0.85
 
 
@@ -33,12 +33,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
         ``t se − 0.85 tolerance (1 − z/t)``, t and z the upper quantiles at ``level`` of Student
         and the normal. Two conditions must hold for a regression, so a plain t test makes the
-        pair stricter than its level: with quiet nights the tolerance alone keeps false alarms
-        out, and t's excess over z, the price of not knowing the nights' sd, is paid in vain.
+        pair stricter than its level: with quiet sessions the tolerance alone keeps false alarms
+        out, and t's excess over z, the price of not knowing the sessions' sd, is paid in vain.
         The relief gives part of it back. It is a share of the tolerance and so vanishes against
-        noisy nights, and with many nights or a good prior (t → z). The pair's false alarms, at
-        worst over all night sds, are then 2.6 × ``level`` (at an sd of about a third of the
-        tolerance, eight nights, level 0.1 %); ``tests/quality/gate.py`` measures it.
+        noisy sessions, and with many sessions or a good prior (t → z). The pair's false alarms, at
+        worst over all session sds, are then 2.6 × ``level`` (at an sd of about a third of the
+        tolerance, eight sessions, level 0.1 %); ``tests/quality/gate.py`` measures it.
         """
         t, z = upper_t(self.degrees_of_freedom, level), upper_t(math.inf, level)
         tolerance = math.log1p(self.tolerance)

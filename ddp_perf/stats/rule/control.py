@@ -1,9 +1,9 @@
-"""How far the control's movement explains the case's: a slope learnt from the nights.
+"""How far the control's movement explains the case's: a slope learnt from the sessions.
 
 Subtracting the control blindly adds its own noise: on recorded gloo launches that raised the
-sd of a night from 2.9 to 7.3 %. A slope fitted to eight nights is itself noise. So the slope
+sd of a session from 2.9 to 7.3 %. A slope fitted to eight sessions is itself noise. So the slope
 is shrunken. Each of a grid of slopes from 0 to 1 is weighted by how well it explains the
-nights; before they speak, half of the weight is on 0 (the control is of no use), a quarter on
+sessions; before they speak, half of the weight is on 0 (the control is of no use), a quarter on
 1 (another clock: everything moves alike) and a quarter between.
 """
 
@@ -22,17 +22,17 @@ _BEYOND_LEVEL = 0.001
 
 
 class ControlSlope(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the case follows the control, and what the nights show beside it."""
+    """How far the case follows the control, and what the sessions show beside it."""
 
     mean: float
     variance: float
-    residual: Floats  # of the nights at the mean slope, drawn out to the expected squares
+    residual: Floats  # of the sessions at the mean slope, drawn out to the expected squares
 
 
 class ControlMove(msgspec.Struct, frozen=True, kw_only=True):
-    """What the control says of tonight's machine; on the log scale."""
+    """What the control says of this session's machine; on the log scale."""
 
-    shift: float  # against its own reference nights
+    shift: float  # against its own reference sessions
     beyond: bool  # further than it ever moved: how the case follows is not known
     explained: float  # of the case's difference
     variance: float  # of what is explained
@@ -60,12 +60,12 @@ def fit_slope(levels: Floats, control: Floats) -> ControlSlope:
     )
 
 
-def tonights_move(slope: ControlSlope, moves: Floats, shift: float) -> ControlMove:
-    """``moves``: the control's own nights around their mean; ``shift``: tonight's.
+def currents_move(slope: ControlSlope, moves: Floats, shift: float) -> ControlMove:
+    """``moves``: the control's own sessions around their mean; ``shift``: this session's.
 
     Small moves of a control are mostly its own noise, so they teach a slope near 0. A move
     that stands out of them (t test at 0.1 %) is the machine's, and of how the case follows
-    such a move they say nothing: the slope is then as unknown as before any night.
+    such a move they say nothing: the slope is then as unknown as before any session.
     """
     df = len(moves) - 1
     beyond = False

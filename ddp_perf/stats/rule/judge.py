@@ -1,16 +1,16 @@
 """Is it slower? The rule, on plain numbers.
 
 The sample is the launch: steps of one launch share its placement, its memory layout and its
-caches, and launches of one night share the night, so steps are no independent evidence of what
-the next launch brings, nor launches of the next night (Kalibera & Jones, "Rigorous benchmarking
+caches, and launches of one session share the session, so steps are no independent evidence of what
+the next launch brings, nor launches of the next session (Kalibera & Jones, "Rigorous benchmarking
 in reasonable time", ISMM 2013, on levels of repetition). With y the level of a session (mean log
 of its launch medians) and k launches::
 
     D      = y_current − ȳ_reference
-    Var(D) = σ²_night + σ²_launch/k + Var(ȳ_reference)
+    Var(D) = σ²_session + σ²_launch/k + Var(ȳ_reference)
 
-is referred to Student's t on the degrees of freedom of the nights, which the machine's other
-cases may enlarge (`night_variance`). Launches in a slow mode are judged by their share
+is referred to Student's t on the degrees of freedom of the sessions, which the machine's other
+cases may enlarge (`session_variance`). Launches in a slow mode are judged by their share
 (`levels`, `slow_mode`); what the control explains is taken off (`control`).
 """
 
@@ -36,7 +36,7 @@ from ddp_perf.stats.rule.reason import reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, weigh
 from ddp_perf.stats.rule.variance_components import launches_to_decide
 
-SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a second night
+SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a second session
 _AT_LEAST_SUSPECT = (Outcome.SUSPECT, Outcome.REGRESSION)
 _UNREMARKABLE = 0.05  # a share of slow launches rarer than this never passes
 
@@ -59,7 +59,7 @@ def judge_launches(
     first; a launch may hold one value, its median. ``control`` and ``baseline_control`` hold
     the frozen reference operation's likewise; a session without any leaves the control unused.
     The oldest ``reference`` sessions (default: all) set the level; all inform the variance.
-    ``prior`` is what the machine's other cases say of its nights. ``looks``: how many launches
+    ``prior`` is what the machine's other cases say of its sessions. ``looks``: how many launches
     there are at each planned look, rising, where a case that is undecided takes more of them;
     all looks together then keep ``alpha``, and the level of PASS.
 
@@ -69,7 +69,7 @@ def judge_launches(
     - IMPROVEMENT: the mirror image of a regression of the level.
     - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``.
     - INCONCLUSIVE: else. NO_BASELINE: no session. INVALID: a value that no measurement gives,
-      or a machine that moved further than the baseline nights can account for.
+      or a machine that moved further than the baseline sessions can account for.
 
     Raises ValueError where an option is out of its range.
     """
@@ -96,14 +96,14 @@ def judge_launches(
 
 
 def _paired_controls(
-    control: Launches | None, baseline_control: Sequence[Launches] | None, nights: int
+    control: Launches | None, baseline_control: Sequence[Launches] | None, sessions: int
 ) -> list[Launches]:
     """The control of every session, the current one last; empty where any session has none."""
     if control is None or baseline_control is None:
         return []
-    if len(baseline_control) != nights:
+    if len(baseline_control) != sessions:
         raise ValueError(
-            f"baseline_control holds {len(baseline_control)} sessions, the baseline {nights}"
+            f"baseline_control holds {len(baseline_control)} sessions, the baseline {sessions}"
         )
     controls = [*baseline_control, control]
     complete = all(len(session) and all(map(len, session)) for session in controls)
@@ -166,7 +166,7 @@ def confirm(current: Verdict, previous: Outcome | None) -> Verdict:
     """The second of two consecutive sessions that are SUSPECT, or worse, is a REGRESSION.
 
     ``previous``: what the session before this one concluded of the same metric, if anything.
-    The two nights are nearly independent, the baseline is the same: a false alarm at 1 %
+    The two sessions are nearly independent, the baseline is the same: a false alarm at 1 %
     repeats with probability 0.06, so that confirmation adds less than 0.1 % of false alarms.
     """
     if current.outcome is not Outcome.SUSPECT or previous not in _AT_LEAST_SUSPECT:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from ddp_perf.core.verdict import UNDECIDED, Verdict
 
-_LOOKS = 3  # 5, 10, 20 launches: more of them hardly matter where nights differ at all
+_LOOKS = 3  # 5, 10, 20 launches: more of them hardly matter where sessions differ at all
 
 
 def plan_looks(first: int, affordable: int) -> tuple[int, ...]:
     """Launches at each look: ``first``, then twice as many each time, as far as affordable.
 
-    The plan must not depend on what is measured tonight, or the error rate that is shared out
+    The plan must not depend on what is measured this session, or the error rate that is shared out
     over the looks would not hold.
     """
     looks = [first * 2**look for look in range(_LOOKS)]

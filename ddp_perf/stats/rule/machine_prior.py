@@ -1,4 +1,4 @@
-"""What all cases of a machine say together of its nights: the prior for each of them."""
+"""What all cases of a machine say together of its sessions: the prior for each of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ddp_perf.stats.rule.inputs import Launches, levels_of
 from ddp_perf.stats.rule.modes import without_slow_sessions
 from ddp_perf.stats.rule.session_variance import (
     detrend,
-    night_spread,
-    nights_alone,
-    squeeze_night_variance,
+    session_spread,
+    sessions_alone,
+    squeeze_session_variance,
 )
 
 
-class CaseNights(msgspec.Struct, frozen=True, kw_only=True):
+class CaseSessions(msgspec.Struct, frozen=True, kw_only=True):
     """A case's stored sessions (sessions × launches × values) and its control's, if any."""
 
     sessions: Sequence[Launches]
@@ -27,8 +27,8 @@ class CaseNights(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float
 
 
-def machine_prior(cases: Sequence[CaseNights]) -> SessionPrior | None:
-    """The prior of `judge_launches`, from baselines alone; None where no case has two nights.
+def machine_prior(cases: Sequence[CaseSessions]) -> SessionPrior | None:
+    """The prior of `judge_launches`, from baselines alone; None where no case has two sessions.
 
     Squeezed are the variances of the sessions' levels as the judge sees them: without slow
     launches, trend and what the control explains. They hold the noise of the launches, which
@@ -38,17 +38,17 @@ def machine_prior(cases: Sequence[CaseNights]) -> SessionPrior | None:
     for case in cases:
         if len(case.sessions) < 2:
             continue
-        variance, df, noise = _night_variance(case)
+        variance, df, noise = _session_variance(case)
         variances.append(variance)
         dfs.append(df)
         noises.append(noise)
     if not variances:
         return None
-    prior = squeeze_night_variance(variances, dfs)
-    return nights_alone(prior, float(np.mean(noises)))
+    prior = squeeze_session_variance(variances, dfs)
+    return sessions_alone(prior, float(np.mean(noises)))
 
 
-def _night_variance(case: CaseNights) -> tuple[float, float, float]:
+def _session_variance(case: CaseSessions) -> tuple[float, float, float]:
     """Variance of a session's level, its degrees of freedom, and the launches' part of it."""
     levels = levels_of(case.sessions, case.tolerance)
     kept = without_slow_sessions(levels, len(case.sessions))
@@ -58,5 +58,5 @@ def _night_variance(case: CaseNights) -> tuple[float, float, float]:
         residual = fit_slope(residual, control - control.mean()).residual
     residual, df = detrend(residual)
     noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches[kept]))
-    spread = night_spread(residual, df)
+    spread = session_spread(residual, df)
     return spread.variance, spread.degrees_of_freedom, noise

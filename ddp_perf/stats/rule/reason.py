@@ -36,9 +36,10 @@ def reason_of(
 
 def _figures(evidence: JudgedDifference) -> str:
     low, high = evidence.comparison.interval
-    nights = evidence.errors.reference_nights
+    sessions = evidence.errors.reference_sessions
     return (
-        f"{_change(evidence.comparison.ratio)} against {nights} night{'s' if nights > 1 else ''}"
+        f"{_change(evidence.comparison.ratio)} against {sessions}"
+        f" session{'s' if sessions > 1 else ''}"
         f" (99 % interval {_change(low)} to {_change(high)})"
     )
 
@@ -65,7 +66,7 @@ def _meaning(
     if outcome is Outcome.SUSPECT:
         return "suspect, not proven: a second session in a row that says so fails"
     if outcome is Outcome.INVALID:
-        return "the machine itself moved, further than its baseline nights account for"
+        return "the machine itself moved, further than its baseline sessions account for"
     if more_launches:
         some = f"{more_launches} more launch{'es' if more_launches > 1 else ''}"
         return f"undecided, for only {found}; about {some} would decide it"
@@ -79,14 +80,16 @@ def _slow_launches(evidence: JudgedDifference) -> str:
         f"{share.baseline} of {share.baseline_launches} in the baseline"
     )
     if evidence.chance_all_slow:
-        return f"{counts}; all of tonight's may be, by a chance of {evidence.chance_all_slow:.2g}"
+        return (
+            f"{counts}; all of this session's may be, by a chance of {evidence.chance_all_slow:.2g}"
+        )
     return f"{counts} (p = {share.p_value:.2g})"
 
 
 def _control(control: ControlMove) -> str:
     moved = f"The control moved {_change(math.exp(control.shift))}"
     if control.beyond:
-        return f"{moved}, further than on any night before; how the case follows is not known"
+        return f"{moved}, further than on any session before; how the case follows is not known"
     if abs(control.explained) < _SLOPE_WORTH_A_WORD * abs(control.shift):
         return f"{moved} and is left out: the case does not follow it"
     return f"{moved}; {_change(math.exp(control.explained))} was taken off: the case follows it"

@@ -1,6 +1,6 @@
-"""How much nights differ, and how a machine's other cases help to know it.
+"""How much sessions differ, and how a machine's other cases help to know it.
 
-With three nights the variance of one case is known by two degrees of freedom, and a t test at
+With three sessions the variance of one case is known by two degrees of freedom, and a t test at
 0.1 % sees nothing under 20 %. The cases of a machine share its weather, so their variances are
 squeezed towards a common value: Smyth, "Linear models and empirical Bayes methods for
 assessing differential expression in microarray experiments", SAGMB 3(1), 2004; the ``squeezeVar``
@@ -19,15 +19,15 @@ from scipy import special
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.modes import Floats
 
-# Assumed while one or two nights are all there is, and no other case says more: nights that
+# Assumed while one or two sessions are all there is, and no other case says more: sessions that
 # differ by 3 %, as on a shared machine, worth four degrees of freedom.
 WIDE_DEFAULT = SessionPrior(sd=0.03, degrees_of_freedom=4.0)
-_TREND_LEVEL = 1e-5  # nights are taken to drift only on strong evidence; see `detrend`
+_TREND_LEVEL = 1e-5  # sessions are taken to drift only on strong evidence; see `detrend`
 _CONFLICT_LEVEL = 0.01
 _LEAST_SHARE = 0.25  # of the variance of levels
 
 
-def squeeze_night_variance(variances: Sequence[float], dfs: Sequence[float]) -> SessionPrior:
+def squeeze_session_variance(variances: Sequence[float], dfs: Sequence[float]) -> SessionPrior:
     """The prior that the cases of one machine give together (Smyth 2004, section 6.2).
 
     ``variances``: one per case, on the log scale, each with its degrees of freedom, as
@@ -64,13 +64,13 @@ def squeeze_night_variance(variances: Sequence[float], dfs: Sequence[float]) -> 
     return SessionPrior(sd=math.sqrt(s0_squared), degrees_of_freedom=2 * half)
 
 
-def nights_alone(prior: SessionPrior, launch_noise: float) -> SessionPrior:
+def sessions_alone(prior: SessionPrior, launch_noise: float) -> SessionPrior:
     """Of a prior for the levels of sessions, without the variance that launches give them: the
-    nights' part. However much launches explain, a share of it is left to the nights.
+    sessions' part. However much launches explain, a share of it is left to the sessions.
     """
     total = prior.sd**2
-    nights = max(total - launch_noise, _LEAST_SHARE * total)
-    return msgspec.structs.replace(prior, sd=math.sqrt(nights))
+    sessions = max(total - launch_noise, _LEAST_SHARE * total)
+    return msgspec.structs.replace(prior, sd=math.sqrt(sessions))
 
 
 def trigamma_inverse(x: float) -> float:
@@ -90,23 +90,23 @@ def trigamma_inverse(x: float) -> float:
 
 
 class SessionSpread(msgspec.Struct, frozen=True, kw_only=True):
-    """The variance of one session's level, what is known of it, and how nights hang together."""
+    """The variance of one session's level, what is known of it, and how sessions hang together."""
 
     variance: float
     degrees_of_freedom: float
-    correlation: float = 0.0  # of successive nights, shrunken; never negative
+    correlation: float = 0.0  # of successive sessions, shrunken; never negative
     assumed: bool = False  # nothing but `WIDE_DEFAULT` stands behind it
 
-    def independent_nights(self, nights: int) -> float:
-        """How many independent nights a mean of so many is worth: n (1 − r) ÷ (1 + r)."""
-        return max(1.0, nights * (1 - self.correlation) / (1 + self.correlation))
+    def independent_sessions(self, sessions: int) -> float:
+        """How many independent sessions a mean of so many is worth: n (1 − r) ÷ (1 + r)."""
+        return max(1.0, sessions * (1 - self.correlation) / (1 + self.correlation))
 
 
 def detrend(levels: Floats) -> tuple[Floats, int]:
-    """Residuals of the nights around their line, or their mean, and the residual df.
+    """Residuals of the sessions around their line, or their mean, and the residual df.
 
     A line is drawn only on strong evidence: an F test of the slope, its F lessened by the
-    correlation of the nights, at 1e-5. A few nights that hang together look like a trend, and
+    correlation of the sessions, at 1e-5. A few sessions that hang together look like a trend, and
     taking it away hides most of their spread: at 0.1 % that tripled the false alarms.
     """
     n = len(levels)
@@ -116,17 +116,17 @@ def detrend(levels: Floats) -> tuple[Floats, int]:
         return centred, n - 1
     time = np.arange(n) - (n - 1) / 2
     residual = centred - time * float(time @ centred) / float(time @ time)
-    left, correlation = float(residual @ residual), night_correlation(residual)
+    left, correlation = float(residual @ residual), session_correlation(residual)
     explained = max(0.0, total - left) * (1 - correlation) / (1 + correlation)
     # The upper tail of F by its beta form, which a line without noise does not break.
     p = float(special.betainc((n - 2) / 2, 0.5, left / (left + explained)))
     return (residual, n - 2) if p < _TREND_LEVEL else (centred, n - 1)
 
 
-def night_correlation(residual: Floats) -> float:
-    """Lag-one correlation of successive nights, its bias of −1/n mended, shrunken towards 0.
+def session_correlation(residual: Floats) -> float:
+    """Lag-one correlation of successive sessions, its bias of −1/n mended, shrunken towards 0.
 
-    n nights count against eight that say nothing, for eight nights tell it only to ± 0.35.
+    n sessions count against eight that say nothing, for eight sessions tell it only to ± 0.35.
     """
     n = len(residual)
     total = float(residual @ residual)
@@ -136,10 +136,10 @@ def night_correlation(residual: Floats) -> float:
     return min(0.8, max(0.0, lag_one * n / (n + 8)))
 
 
-def night_spread(residual: Floats, degrees_of_freedom: int) -> SessionSpread:
-    """From the residuals of the nights around their mean or line.
+def session_spread(residual: Floats, degrees_of_freedom: int) -> SessionSpread:
+    """From the residuals of the sessions around their mean or line.
 
-    Nights that hang together lie closer to their own mean than to the next night; the factor
+    Sessions that hang together lie closer to their own mean than to the next session; the factor
     ``(1 − 1/n) ÷ (1 − 1/n_eff)`` mends that.
     """
     n = len(residual)
@@ -148,9 +148,9 @@ def night_spread(residual: Floats, degrees_of_freedom: int) -> SessionSpread:
     raw = SessionSpread(
         variance=float(residual @ residual) / degrees_of_freedom,
         degrees_of_freedom=float(degrees_of_freedom),
-        correlation=night_correlation(residual),
+        correlation=session_correlation(residual),
     )
-    independent = max(1.5, raw.independent_nights(n))
+    independent = max(1.5, raw.independent_sessions(n))
     mended = raw.variance * (1 - 1 / n) / (1 - 1 / independent)
     return msgspec.structs.replace(raw, variance=mended)
 
@@ -160,9 +160,9 @@ def moderate(
 ) -> SessionSpread:
     """``(d0 s0² + d s²) ÷ (d0 + d)`` on d0 + d degrees of freedom (Smyth 2004, equation 5).
 
-    A prior speaks of the nights alone; ``launch_noise``, the variance that a session's level
+    A prior speaks of the sessions alone; ``launch_noise``, the variance that a session's level
     has from its launches, is added to it, and bounds the case's own variance from below. A prior
-    that the case's own nights contradict (F test at 1 %) is set aside: it would turn a night
+    that the case's own sessions contradict (F test at 1 %) is set aside: it would turn a session
     of a restless case into an alarm (Phipson et al. 2016, on hypervariable genes).
     """
     own = max(spread.variance, launch_noise)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.comparison import Comparison
-from ddp_perf.stats.rule.control import ControlMove, fit_slope, tonights_move
+from ddp_perf.stats.rule.control import ControlMove, currents_move, fit_slope
 from ddp_perf.stats.rule.modes import (
     Floats,
     Levels,
@@ -18,7 +18,7 @@ from ddp_perf.stats.rule.modes import (
     slow_share,
     without_slow_sessions,
 )
-from ddp_perf.stats.rule.session_variance import SessionSpread, detrend, moderate, night_spread
+from ddp_perf.stats.rule.session_variance import SessionSpread, detrend, moderate, session_spread
 from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 
@@ -29,7 +29,7 @@ class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
     errors: VarianceComponents
     share: SlowShare
     overall: float  # log ratio of the means over all launches, slow ones included
-    chance_all_slow: float  # that tonight's launches are all in the known slow mode; 0: not so
+    chance_all_slow: float  # that this session's launches are all in the known slow mode; 0: not so
     control: ControlMove | None
 
     def share_grown(self, level: float) -> bool:
@@ -51,23 +51,26 @@ def weigh(
     if not kept[:reference].any():
         kept[:] = True
     in_reference = int(kept[:reference].sum())
-    nights, tonight = levels.fast[:-1][kept], float(levels.fast[-1])
-    residual, difference = nights - nights.mean(), tonight - float(nights[:in_reference].mean())
+    sessions, current = levels.fast[:-1][kept], float(levels.fast[-1])
+    residual, difference = (
+        sessions - sessions.mean(),
+        current - float(sessions[:in_reference].mean()),
+    )
     move = None
     if control is not None:
         moves = control[:-1][kept] - control[:-1][kept].mean()
         slope = fit_slope(residual, moves)
         shift = float(control[-1] - control[:-1][kept][:in_reference].mean())
-        move = tonights_move(slope, moves, shift)
+        move = currents_move(slope, moves, shift)
         residual, difference = slope.residual, difference - move.explained
-    degrees_of_freedom = len(nights) - 1
+    degrees_of_freedom = len(sessions) - 1
     if reference < len(kept):
         residual, degrees_of_freedom = detrend(residual)
     errors = _errors(
         levels,
-        night_spread(residual, degrees_of_freedom),
+        session_spread(residual, degrees_of_freedom),
         kept=kept,
-        reference_nights=in_reference,
+        reference_sessions=in_reference,
         prior=prior,
         control=move.variance if move else 0.0,
     )
@@ -93,7 +96,7 @@ def _errors(
     spread: SessionSpread,
     *,
     kept: Mask,
-    reference_nights: int,
+    reference_sessions: int,
     prior: SessionPrior | None,
     control: float,
 ) -> VarianceComponents:
@@ -104,8 +107,8 @@ def _errors(
         launch_variance=levels.launch_variance,
         launch_df=levels.launch_df,
         launches=int(levels.fast_launches[-1]),
-        nights=int(kept.sum()),
-        reference_nights=reference_nights,
+        sessions=int(kept.sum()),
+        reference_sessions=reference_sessions,
         control=control,
     )
 

@@ -8,81 +8,83 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import LEAST_NIGHTS
+from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT, SessionSpread
 
-_MOST_MORE = 100  # launches or nights; more than that is no advice
+_MOST_MORE = 100  # launches or sessions; more than that is no advice
 
 
 class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
     """Variances on the log scale, and the counts that divide them."""
 
-    spread: SessionSpread  # of a baseline session's level: its night and its launches
+    spread: SessionSpread  # of a baseline session's level: its session and its launches
     baseline_launch_noise: float  # the part of it that comes from the launches
     launch_variance: float
     launch_df: int
     launches: int  # of the current session, in the fast mode
-    nights: int
-    reference_nights: int
+    sessions: int
+    reference_sessions: int
     control: float  # from not knowing how far the case follows the control
 
     @property
-    def night_variance(self) -> float:
+    def session_variance(self) -> float:
         return max(0.0, self.spread.variance - self.baseline_launch_noise)
 
-    def variance(self, launches: int, reference_nights: int) -> float:
-        """Of the difference: this night, its launches, the reference, the control."""
+    def variance(self, launches: int, reference_sessions: int) -> float:
+        """Of the difference: this session, its launches, the reference, the control."""
         return (
-            self.night_variance
+            self.session_variance
             + self.launch_variance / launches
-            + self.reference_variance(reference_nights)
+            + self.reference_variance(reference_sessions)
             + self.control
         )
 
-    def reference_variance(self, nights: int) -> float:
-        """Of the mean of so many baseline nights."""
-        return self.spread.variance / self.spread.independent_nights(nights)
+    def reference_variance(self, sessions: int) -> float:
+        """Of the mean of so many baseline sessions."""
+        return self.spread.variance / self.spread.independent_sessions(sessions)
 
     @property
     def standard_error(self) -> float:
-        variance = self.variance(self.launches, self.reference_nights)
+        variance = self.variance(self.launches, self.reference_sessions)
         return math.sqrt(variance)
 
     def information(self, looks: Sequence[int]) -> list[float]:
         """What each look knows, after so many launches, as a share of what the last one knows:
         for the split of the false-alarm rate over the looks.
 
-        What nights add, and no launch takes away, is halved: it is known from few nights, and
+        What sessions add, and no launch takes away, is halved: it is known from few sessions, and
         looks that are thought to hang together more than they do would alarm too often.
         """
-        shared = self.night_variance + self.reference_variance(self.reference_nights) + self.control
+        shared = (
+            self.session_variance + self.reference_variance(self.reference_sessions) + self.control
+        )
         variances = [shared / 2 + self.launch_variance / launches for launches in looks]
         return [variances[-1] / variance if variance else 1.0 for variance in variances]
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Of the nights; of nights and launches where tonight has few."""
+        """Of the sessions; of sessions and launches where this session has few."""
         excess = self.launch_variance / self.launches - self.baseline_launch_noise
-        nights = self.spread.degrees_of_freedom
+        sessions = self.spread.degrees_of_freedom
         if excess <= 0 or self.launch_df == 0:
-            return nights
+            return sessions
         rest = self.standard_error**2 - excess
-        return satterthwaite((rest, nights), (excess, self.launch_df))
+        return satterthwaite((rest, sessions), (excess, self.launch_df))
 
 
 def launches_to_decide(
     errors: VarianceComponents, now: Comparison, risks: SignificanceLevels
 ) -> int | None:
-    """How many more of tonight would decide a comparison, should its ratio stay as it is.
+    """How many more of this session would decide a comparison, should its ratio stay as it is.
 
-    None where nights, not launches, are what is missing.
+    None where sessions, not launches, are what is missing.
     """
     if errors.spread.assumed:
         return None
 
     def decided(launches: int) -> bool:
-        variance = errors.variance(launches, errors.reference_nights)
+        variance = errors.variance(launches, errors.reference_sessions)
         return _decides(now, variance, now.degrees_of_freedom, risks)
 
     return _fewest_more(errors.launches, decided)
@@ -91,24 +93,27 @@ def launches_to_decide(
 def sessions_to_decide(
     errors: VarianceComponents, now: Comparison, risks: SignificanceLevels
 ) -> str:
-    """What else would decide it, where no more launches tonight do, in words."""
+    """What else would decide it, where no more launches this session do, in words."""
 
-    def decided(nights: int) -> bool:
-        frozen = errors.reference_nights < errors.nights
-        variance = errors.variance(errors.launches, errors.reference_nights if frozen else nights)
-        return _decides(now, variance, now.degrees_of_freedom + nights - errors.nights, risks)
+    def decided(sessions: int) -> bool:
+        frozen = errors.reference_sessions < errors.sessions
+        variance = errors.variance(
+            errors.launches, errors.reference_sessions if frozen else sessions
+        )
+        return _decides(now, variance, now.degrees_of_freedom + sessions - errors.sessions, risks)
 
     if errors.spread.assumed:
-        missing = LEAST_NIGHTS - errors.nights
+        missing = LEAST_SESSIONS - errors.sessions
         return (
-            f"too few nights to know how they differ ({100 * WIDE_DEFAULT.sd:.0f} % is assumed);"
-            f" {missing} more baseline night{'s' if missing > 1 else ''} would tell"
+            f"too few sessions to know how they differ ({100 * WIDE_DEFAULT.sd:.0f} % is assumed);"
+            f" {missing} more baseline session{'s' if missing > 1 else ''} would tell"
         )
-    differ = f"nights differ by {100 * math.sqrt(errors.night_variance):.1f} %"
-    if more := _fewest_more(errors.nights, decided):
+    differ = f"sessions differ by {100 * math.sqrt(errors.session_variance):.1f} %"
+    if more := _fewest_more(errors.sessions, decided):
         return (
-            f"{differ}, so no more launches tonight can decide it, but about {more} more baseline "
-            f"night{'s' if more > 1 else ''} would"
+            f"{differ}, so no more launches of this session can decide it, but about {more} more"
+            " baseline "
+            f"session{'s' if more > 1 else ''} would"
         )
     return f"{differ}: too much for this tolerance; raise it, or quieten the machine"
 

@@ -43,22 +43,22 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 
 def attribute(
     now: Sequence[Row],
-    nights: Sequence[Sequence[Row]],
+    sessions: Sequence[Sequence[Row]],
     *,
     beside: Sequence[str] = (),
     known: Sequence[str] = (),
 ) -> Attribution | None:
-    """``now``, and each of ``nights``: a row for each launch, with ``step`` beside the terms.
+    """``now``, and each of ``sessions``: a row for each launch, with ``step`` beside the terms.
 
     ``beside``: names of further figures; those that a side lacks are left out. ``known``: groups
     that something else shows to have grown, as a count does: only by how much is uncertain.
 
     None with fewer than two rows now, or none before: nothing would tell how rows differ.
     """
-    nights = [night for night in nights if night]
-    if len(now) < _LEAST or not nights:
+    sessions = [session for session in sessions if session]
+    if len(now) < _LEAST or not sessions:
         return None
-    rows, before = _with_groups(now), [_with_groups(night) for night in nights]
+    rows, before = _with_groups(now), [_with_groups(session) for session in sessions]
     names = dict.fromkeys(("step", *TERMS, *_ALL_GROUPS, *beside))
     figures = {
         name: figure for name in names if (figure := figure_of(name, rows, before)) is not None

@@ -38,10 +38,10 @@ def new_session(step_s, case=None, *, day=9, structure=None):
 
 @pytest.fixture
 def baseline():
-    """One case, two nights."""
+    """One case, two sessions."""
     case = make_case()
-    nights = (make_session([0.010, 0.010]), make_session([0.011, 0.011], day=2))
-    return make_baseline({case.id: make_case_baseline(case, *nights)})
+    sessions = (make_session([0.010, 0.010]), make_session([0.011, 0.011], day=2))
+    return make_baseline({case.id: make_case_baseline(case, *sessions)})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -72,7 +72,7 @@ def test_missing_leaves_what_is_stored(baseline):
     assert merge(baseline, [new_session([9.0, 9.0])], mode="missing", reason=None) == baseline
 
 
-def test_append_adds_a_night_and_moves_nothing_else(baseline):
+def test_append_adds_a_session_and_moves_nothing_else(baseline):
     new = new_session([0.02, 0.02], structure=make_structure(parameters=1))
 
     (old,) = baseline.cases.values()
@@ -97,7 +97,7 @@ def test_accept_replaces_and_logs_why_and_by_how_much(baseline):
     (entry,) = merged.log
     assert (entry.date, entry.reason) == (new.session.date, "wider layers")
     assert entry.commit == make_environment().commit
-    assert entry.ratio == pytest.approx(2.0)  # against the last night, 0.011
+    assert entry.ratio == pytest.approx(2.0)  # against the last session, 0.011
 
 
 def test_drift_is_told_from_the_first_session_ever(baseline):

@@ -22,7 +22,7 @@ from tests.builders import (
 )
 
 JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
-# With one night on either side only changes beyond what nights may do can be told: a tolerance
+# With one session on either side only changes beyond what sessions may do can be told: a tolerance
 # of 30 % lets equal results pass, one of 5 % does not.
 WIDE = dict.fromkeys(("step_time", "tail", "efficiency", "peak_memory"), 0.3)
 ONE, TWO = make_cases(tolerances=WIDE)
@@ -65,7 +65,7 @@ def outcomes(done):
     }
 
 
-def test_equal_results_pass_where_the_tolerance_lets_one_night_decide(results, old):
+def test_equal_results_pass_where_the_tolerance_lets_one_session_decide(results, old):
     done = compare(old, results("new.json", usual()))
 
     assert done.exit_code == 0, done.output
@@ -73,7 +73,7 @@ def test_equal_results_pass_where_the_tolerance_lets_one_night_decide(results, o
     assert done.stderr == ""
 
 
-def test_equal_results_are_undecided_where_one_night_cannot_decide(results):
+def test_equal_results_are_undecided_where_one_session_cannot_decide(results):
     cases = make_cases(tolerances=dict.fromkeys(WIDE, 0.05))
     equal = [measured(case, 0.010) for case in cases]
 

@@ -12,7 +12,7 @@ from ddp_perf.cli.app import app
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.session.results_file import write_results
 from tests.builders import make_case, make_measurement, make_result
-from tests.nights import make_night, stepped
+from tests.recorded_sessions import make_recorded_session, stepped
 
 CASE = make_case()
 
@@ -30,12 +30,14 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def append(here):
-    """``append(values)`` writes a night for each to the default history."""
+    """``append(values)`` writes a session for each to the default history."""
 
     def write(values, case=CASE, **environment):
-        nights = [make_night(case, n, value, **environment) for n, value in enumerate(values)]
+        sessions = [
+            make_recorded_session(case, n, value, **environment) for n, value in enumerate(values)
+        ]
         with contextlib.closing(HistoryStore("sqlite:///artifacts/history.sqlite")) as store:
-            store.append(nights)
+            store.append(sessions)
 
     return write
 
@@ -106,7 +108,7 @@ def test_a_file_is_imported_once(results):
 
     again = run("history", "import", results)
     assert "1 suites of 1 files: 0 new" in again.stdout
-    assert json.loads(run("history", "--json").stdout)[0]["series"]["nights"][0]["figure"][
+    assert json.loads(run("history", "--json").stdout)[0]["series"]["sessions"][0]["figure"][
         "launches"
     ] == [0.01, 0.011]
 
@@ -169,7 +171,7 @@ def test_an_unknown_case_and_one_without_the_metric(append):
     assert f"did you mean '{CASE.id}'?" in run("history", CASE.id[:-1]).stderr
     done = run("history", CASE.id, "--metric", "peak_memory")
     assert done.exit_code == 4
-    assert f"holds no night of {CASE.id} with peak_memory" in done.stderr
+    assert f"holds no session of {CASE.id} with peak_memory" in done.stderr
 
 
 def test_a_plot_that_cannot_be_written(append):

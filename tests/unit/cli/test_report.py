@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from ddp_perf.cli.app import app
 from ddp_perf.session.results_file import write_results
 from tests.builders import make_hostile_result
-from tests.reports import make_session
+from tests.reports import make_suite_result
 
 
 def report(*arguments):
@@ -19,7 +19,7 @@ def report(*arguments):
 def results(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "results.json"
-    write_results(path, [make_session()], complete=True)
+    write_results(path, [make_suite_result()], complete=True)
     return path
 
 

@@ -231,7 +231,7 @@ def test_another_suite_and_output_can_be_named(selftest):
     assert curve["alpha"] == pytest.approx(0.05 / 14)
 
 
-def test_stored_nights_of_the_case_go_into_the_model(selftest):
+def test_stored_sessions_of_the_case_go_into_the_model(selftest):
     cases = load_cases([selftest.directory / "bench_configs" / "quick.yaml"], Overrides())
     (case,) = [case for case in cases if case.id == "mlp-ddp-fp32-ws2-b32"]
     store = BaselineStore(selftest.directory / "baselines")
@@ -245,7 +245,7 @@ def test_stored_nights_of_the_case_go_into_the_model(selftest):
 
     done = selftest("--budget", "15m")
 
-    assert "spread of the 3 stored nights" in unwrapped(done)
+    assert "spread of the 3 stored sessions" in unwrapped(done)
     assert len(store.load(selftest.capacity.accelerator_key("cpu")).cases[case.id].sessions) == 3
 
 

@@ -131,9 +131,9 @@ def test_a_further_collective_is_told_where_no_term_shows_it():
 
 
 def test_a_further_collective_has_what_the_step_pays_for_it_however_uncertain():
-    """Nights in which the wait differs by as much leave nothing certain but the count."""
-    nights = [rows(exposed=seconds) for seconds in (0.001, 0.003, 0.002)]
-    attribution = attribute(rows(exposed=0.004, forward=0.009), nights, known=["unhidden"])
+    """Sessions in which the wait differs by as much leave nothing certain but the count."""
+    sessions = [rows(exposed=seconds) for seconds in (0.001, 0.003, 0.002)]
+    attribution = attribute(rows(exposed=0.004, forward=0.009), sessions, known=["unhidden"])
     found = find_causes("a-case", attribution, evidence(**ONE_MORE), 5)
     assert [cause.kind for cause in found.causes] == ["compute", "more communication"]
     assert found.causes[1].change_s == pytest.approx(0.002)
@@ -141,8 +141,8 @@ def test_a_further_collective_has_what_the_step_pays_for_it_however_uncertain():
 
 
 def test_overlap_is_not_lost_by_what_chance_may_do():
-    nights = [rows(exposed=seconds) for seconds in (0.001, 0.005, 0.003)]
-    attribution = attribute(rows(exposed=0.007), nights, known=["unhidden"])
+    sessions = [rows(exposed=seconds) for seconds in (0.001, 0.005, 0.003)]
+    attribution = attribute(rows(exposed=0.007), sessions, known=["unhidden"])
     alone = change("communication", 0.005, 0.0055)
     found = find_causes("a-case", attribution, evidence(**ONE_MORE, communication=alone), 5)
     assert [cause.kind for cause in found.causes] == ["more communication"]
@@ -239,8 +239,8 @@ def test_ranks_that_lag_with_the_slowest_are_named_beside_it():
 
 def test_a_term_that_shrank_is_no_cause():
     """Communication that a longer backward hides has not lost overlap."""
-    nights = [rows(exposed=0.006)]
-    found = find_causes("a-case", attribute(rows(backward=0.010), nights), evidence(), 5)
+    sessions = [rows(exposed=0.006)]
+    found = find_causes("a-case", attribute(rows(backward=0.010), sessions), evidence(), 5)
     assert [cause.kind for cause in found.causes] == ["compute"]
 
 
@@ -263,16 +263,18 @@ def test_a_sync_that_leaves_ranks_idle_is_one_cause_with_its_wait():
 
 
 def test_what_is_not_certain_but_as_large_as_the_change_is_likely_and_says_so():
-    nights = [rows(forward=seconds) for seconds in (0.001, 0.003, 0.002)]
-    found = find_causes("a-case", attribute(rows(forward=0.005), nights), evidence(), 5)
+    sessions = [rows(forward=seconds) for seconds in (0.001, 0.003, 0.002)]
+    found = find_causes("a-case", attribute(rows(forward=0.005), sessions), evidence(), 5)
     (cause,) = found.causes
     assert (cause.kind, cause.likely) == ("compute", True)
     assert cause.evidence[-1].startswith("by chance up to ± ")
 
 
 def test_a_change_that_no_term_shows_enough_of_is_unexplained():
-    nights = [rows(forward=f, data=d) for f, d in [(0.001, 0.003), (0.003, 0.001), (0.002, 0.002)]]
-    attribution = attribute(rows(forward=0.0045, data=0.0045, exposed=0.002), nights)
+    sessions = [
+        rows(forward=f, data=d) for f, d in [(0.001, 0.003), (0.003, 0.001), (0.002, 0.002)]
+    ]
+    attribution = attribute(rows(forward=0.0045, data=0.0045, exposed=0.002), sessions)
     found = find_causes("a-case", attribution, evidence(), 5)
     assert [cause.kind for cause in found.causes] == ["unexplained", "lost overlap"]
     assert found.causes[0].change_s == pytest.approx(0.005)

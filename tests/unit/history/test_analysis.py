@@ -1,4 +1,4 @@
-"""A change has the sessions it came between; disturbed nights are not asked."""
+"""A change has the sessions it came between; disturbed sessions are not asked."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.analysis import case_history, newest_work
 from tests.builders import make_case
-from tests.nights import make_series, stepped
+from tests.recorded_sessions import make_series, stepped
 
 
 def test_a_step_lies_between_two_commits_and_versions():
     series = make_series(stepped(), torch=lambda n: "2.12.0" if n < 20 else "2.13.0")
     (found,) = case_history(series).ranges
 
-    assert found.before == series.nights[19].session
-    assert found.after == series.nights[20].session
+    assert found.before == series.sessions[19].session
+    assert found.after == series.sessions[20].session
     assert found.versions == ("torch 2.12.0 → 2.13.0",)
     assert not found.is_same_commit
 
@@ -33,18 +33,18 @@ def test_one_commit_on_both_sides_is_not_the_code():
     [{"outcomes": {19: Outcome.INVALID, 20: Outcome.INVALID}}, {"injected": (19, 20)}],
     ids=["invalid", "slowed on purpose"],
 )
-def test_nights_that_say_nothing_of_the_case_are_left_out(left_out):
+def test_sessions_that_say_nothing_of_the_case_are_left_out(left_out):
     values = stepped()
     values[19] = values[20] = 1.0
     series = make_series(values, **left_out)
     (found,) = case_history(series).ranges
 
     assert len(series.sound()) == 38
-    assert found.before == series.nights[18].session
-    assert found.after == series.nights[21].session
+    assert found.before == series.sessions[18].session
+    assert found.after == series.sessions[21].session
 
 
-def test_without_a_sound_night_there_is_no_trend():
+def test_without_a_sound_session_there_is_no_trend():
     history = case_history(make_series([0.01], outcomes={0: Outcome.INVALID}))
 
     assert history.trend is None
@@ -54,7 +54,7 @@ def test_without_a_sound_night_there_is_no_trend():
 def test_the_work_that_was_measured_last_stands_for_a_case():
     old = make_series([0.01] * 3, key=1)
     new = make_series([0.01] * 5, key=2, case=make_case(batch_size=128))
-    never = msgspec.structs.replace(old, nights=())
+    never = msgspec.structs.replace(old, sessions=())
 
     assert newest_work([old, new, never]) == [new]
     assert newest_work([new, old]) == [new]

@@ -13,9 +13,9 @@ from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
 from tests.builders import make_case
 from tests.databases import database_of_encoding, empty_database, make_read_only
-from tests.nights import make_night
+from tests.recorded_sessions import make_recorded_session
 
-RECORD = make_night(make_case(), 0, 0.01)
+RECORD = make_recorded_session(make_case(), 0, 0.01)
 
 
 def told(caught, path):
@@ -27,16 +27,16 @@ def told(caught, path):
 
 @pytest.fixture
 def path(tmp_path):
-    """A SQLite history of one night."""
+    """A SQLite history of one session."""
     path = tmp_path / "history.sqlite"
     with contextlib.closing(HistoryStore(f"sqlite:///{path}")) as store:
         store.append([RECORD])
     return path
 
 
-def nights(path):
+def sessions(path):
     with contextlib.closing(HistoryStore(f"sqlite:///{path}", create=False)) as store:
-        return [n for case in store.cases() for n in store.series(case, "step_time").nights]
+        return [n for case in store.cases() for n in store.series(case, "step_time").sessions]
 
 
 def test_a_locked_file(path):
@@ -44,18 +44,18 @@ def test_a_locked_file(path):
         other.execute("BEGIN IMMEDIATE")
         store = HistoryStore(f"sqlite:///{path}", patience_s=0.01)
         with pytest.raises(HistoryError) as caught:
-            store.append([make_night(make_case(), 1, 0.01)])
+            store.append([make_recorded_session(make_case(), 1, 0.01)])
         store.close()
 
     assert "another process has been writing here for long" in told(caught, path)
-    assert len(nights(path)) == 1
+    assert len(sessions(path)) == 1
 
 
 def test_a_read_only_file(path):
     make_read_only(path)
     store = HistoryStore(f"sqlite:///{path}")
     with pytest.raises(HistoryError) as caught:
-        store.append([make_night(make_case(), 1, 0.01)])
+        store.append([make_recorded_session(make_case(), 1, 0.01)])
     store.close()
 
     assert "it is read-only; make it writable" in told(caught, path)
@@ -66,13 +66,13 @@ def test_a_full_disk(path):
     with store._database.reading() as connection:  # as little room as the file takes now
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-    many = [make_night(make_case(), number, 0.01) for number in range(1, 500)]
+    many = [make_recorded_session(make_case(), number, 0.01) for number in range(1, 500)]
     with pytest.raises(HistoryError) as caught:
         store.append(many)
     store.close()
 
     assert "the disk is full" in told(caught, path)
-    assert len(nights(path)) == 1
+    assert len(sessions(path)) == 1
 
 
 @pytest.mark.parametrize(

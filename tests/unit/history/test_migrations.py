@@ -13,7 +13,7 @@ from ddp_perf.history import migrations
 from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
 from tests.builders import make_case
-from tests.nights import make_night
+from tests.recorded_sessions import make_recorded_session
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def columns(database):
 
 def test_an_older_store_is_upgraded_once_and_keeps_what_it_holds(url, database, monkeypatch):
     with contextlib.closing(HistoryStore(url)) as store:
-        store.append([make_night(make_case(), 0, 0.01)])
+        store.append([make_recorded_session(make_case(), 0, 0.01)])
     monkeypatch.setattr(migrations, "UPGRADES", (add_a_column,))
 
     for _ in range(2):  # the second time, the column is there already
         with contextlib.closing(HistoryStore(url)) as store:
             (case,) = store.cases()
-            assert len(store.series(case, "step_time").nights) == 1
+            assert len(store.series(case, "step_time").sessions) == 1
 
     assert "remark" in columns(database)
 

@@ -55,7 +55,7 @@ def test_the_structure_has_a_verdict_and_no_value():
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
-def test_a_disturbed_night_is_unsound_without_a_baseline_too(outcome):
+def test_a_disturbed_session_is_unsound_without_a_baseline_too(outcome):
     case = make_case()
     measurement = with_conditions(make_measurement(case, [0.01, 0.02]), BUSY, BUSY)
     finding = make_finding(case, outcome)
@@ -67,7 +67,7 @@ def test_a_disturbed_night_is_unsound_without_a_baseline_too(outcome):
     assert figures["peak_memory"].is_sound
 
 
-def test_a_few_disturbed_launches_leave_a_night_sound():
+def test_a_few_disturbed_launches_leave_a_session_sound():
     measurement = with_conditions(make_measurement(make_case(), [0.01] * 3), BUSY, None, None)
 
     assert figures_of(make_result([measurement]))["step_time"].is_sound

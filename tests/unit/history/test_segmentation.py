@@ -1,4 +1,4 @@
-"""Steps and drifts are found where they are; quiet nights show none."""
+"""Steps and drifts are found where they are; quiet sessions show none."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ddp_perf.history.piecewise_fit import Move, fit, split_gain
 from ddp_perf.history.segmentation import FALSE_ALARMS, cut, find_moves, median_of_three, noise_sd
 
 
-def quiet(seed, nights=60, sd=0.01):
-    return np.random.default_rng(seed).normal(0, sd, nights)
+def quiet(seed, sessions=60, sd=0.01):
+    return np.random.default_rng(seed).normal(0, sd, sessions)
 
 
-def moves(nights):
-    return list(find_moves(np.asarray(nights, dtype=float)).moves)
+def moves(sessions):
+    return list(find_moves(np.asarray(sessions, dtype=float)).moves)
 
 
 def test_quiet_series_keep_the_stated_rate_of_false_alarms():
@@ -27,87 +27,87 @@ def test_quiet_series_keep_the_stated_rate_of_false_alarms():
     assert alarms <= 1.5 * FALSE_ALARMS * 1000  # measured: 2 to 8 of 1,000
 
 
-def test_quiet_series_of_nights_that_hang_together_keep_to_five_in_a_hundred():
+def test_quiet_series_of_sessions_that_hang_together_keep_to_five_in_a_hundred():
     alarms = 0
     for seed in range(400):
-        nights = quiet(seed)
-        for night in range(1, 60):
-            nights[night] += 0.3 * nights[night - 1]
-        alarms += bool(moves(nights))
+        sessions = quiet(seed)
+        for session in range(1, 60):
+            sessions[session] += 0.3 * sessions[session - 1]
+        alarms += bool(moves(sessions))
 
     assert alarms <= 0.05 * 400
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("night", [3, 20, 40, 57])
-def test_a_step_is_found_at_its_night(night, sign):
-    nights = quiet(1, sd=0.002)
-    nights[night:] += sign * 0.03
+@pytest.mark.parametrize("session", [3, 20, 40, 57])
+def test_a_step_is_found_at_its_session(session, sign):
+    sessions = quiet(1, sd=0.002)
+    sessions[session:] += sign * 0.03
 
-    assert moves(nights) == [Move(night, night)]
-
-
-def test_two_nights_confirm_a_step_and_one_alone_is_none():
-    nights = quiet(2, 42, sd=0.002)
-    nights[40:] += 0.03
-
-    assert moves(nights[:41]) == []
-    assert moves(nights) == [Move(40, 40)]
+    assert moves(sessions) == [Move(session, session)]
 
 
-@pytest.mark.parametrize("night", [0, 30, 59])
-def test_one_night_far_off_is_no_change(night):
-    nights = quiet(3)
-    nights[night] += 1.0
+def test_two_sessions_confirm_a_step_and_one_alone_is_none():
+    sessions = quiet(2, 42, sd=0.002)
+    sessions[40:] += 0.03
 
-    assert moves(nights) == []
+    assert moves(sessions[:41]) == []
+    assert moves(sessions) == [Move(40, 40)]
 
 
-def test_a_drift_is_one_drift_over_its_nights():
-    nights = quiet(4, sd=0.003) + 0.005 * np.clip(np.arange(60) - 29, 0, 20)
+@pytest.mark.parametrize("session", [0, 30, 59])
+def test_one_session_far_off_is_no_change(session):
+    sessions = quiet(3)
+    sessions[session] += 1.0
 
-    (drift,) = moves(nights)
+    assert moves(sessions) == []
+
+
+def test_a_drift_is_one_drift_over_its_sessions():
+    sessions = quiet(4, sd=0.003) + 0.005 * np.clip(np.arange(60) - 29, 0, 20)
+
+    (drift,) = moves(sessions)
 
     assert abs(drift.first - 30) <= 2
     assert abs(drift.last - 49) <= 2
 
 
 def test_a_step_up_and_one_down_are_two():
-    nights = quiet(5, sd=0.002)
-    nights[20:40] += 0.03
+    sessions = quiet(5, sd=0.002)
+    sessions[20:40] += 0.03
 
-    assert moves(nights) == [Move(20, 20), Move(40, 40)]
+    assert moves(sessions) == [Move(20, 20), Move(40, 40)]
 
 
 def test_figures_that_never_vary_show_the_smallest_step():
-    nights = np.zeros(30)
-    assert moves(nights) == []
-    nights[17:] += 1e-3
-    assert moves(nights) == [Move(17, 17)]
+    sessions = np.zeros(30)
+    assert moves(sessions) == []
+    sessions[17:] += 1e-3
+    assert moves(sessions) == [Move(17, 17)]
 
 
-def all_cuts(nights):
-    """Every way to cut so many nights into stretches of two and more."""
-    if nights >= 2:
-        yield [0, nights]
-    for last in range(2, nights - 1):
-        yield from ([*bounds, nights] for bounds in all_cuts(last))
+def all_cuts(sessions):
+    """Every way to cut so many sessions into stretches of two and more."""
+    if sessions >= 2:
+        yield [0, sessions]
+    for last in range(2, sessions - 1):
+        yield from ([*bounds, sessions] for bounds in all_cuts(last))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 10), st.floats(0.01, 5))
 def test_a_cut_is_the_best_of_all(seed, count, penalty):
-    nights = quiet(seed, count, sd=1.0)
+    sessions = quiet(seed, count, sd=1.0)
 
     def cost(bounds):
-        stretches = [nights[start:end] for start, end in itertools.pairwise(bounds)]
+        stretches = [sessions[start:end] for start, end in itertools.pairwise(bounds)]
         squares = sum(float(np.square(each - each.mean()).sum()) for each in stretches)
         return squares + penalty * len(stretches)
 
-    assert cost(cut(nights, penalty)) == pytest.approx(min(map(cost, all_cuts(count))))
+    assert cost(cut(sessions, penalty)) == pytest.approx(min(map(cost, all_cuts(count))))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_too_few_nights_show_nothing(count):
+def test_too_few_sessions_show_nothing(count):
     assert moves([0.0, 5.0, 9.0][:count]) == []
 
 
@@ -119,22 +119,22 @@ def test_what_is_not_finite_is_refused(value):
 
 @given(st.integers(0, 2**32 - 1), st.floats(-20, 20), st.floats(0.1, 10))
 def test_neither_the_unit_nor_the_scale_changes_what_is_found(seed, shift, scale):
-    nights = quiet(seed, 40)
-    nights[25:] += 0.03
+    sessions = quiet(seed, 40)
+    sessions[25:] += 0.03
 
-    assert moves(scale * nights + shift) == moves(nights)
+    assert moves(scale * sessions + shift) == moves(sessions)
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_time_reversed_finds_the_same_steps(seed):
-    nights = quiet(seed, 40, sd=0.002)
-    nights[25:] += 0.05
+    sessions = quiet(seed, 40, sd=0.002)
+    sessions[25:] += 0.05
 
-    reversed_nights = [40 - move.first for move in moves(nights[::-1])]
-    assert sorted(reversed_nights) == [move.first for move in moves(nights)]
+    reversed_sessions = [40 - move.first for move in moves(sessions[::-1])]
+    assert sorted(reversed_sessions) == [move.first for move in moves(sessions)]
 
 
-def test_the_median_of_three_keeps_steps_and_drops_single_nights():
+def test_the_median_of_three_keeps_steps_and_drops_single_sessions():
     step, spike = np.array([0.0, 0, 0, 1, 1]), np.array([0.0, 0, 9, 0, 0])
 
     assert median_of_three(step).tolist() == step.tolist()
@@ -142,41 +142,42 @@ def test_the_median_of_three_keeps_steps_and_drops_single_nights():
     assert median_of_three(np.array([0.0, 0, 0, 9])).tolist() == [0.0] * 4
 
 
-def test_noise_is_that_of_the_nights_not_of_their_steps_and_drifts():
-    nights = quiet(6, 1000)
-    moved = nights + 0.001 * np.arange(1000)
+def test_noise_is_that_of_the_sessions_not_of_their_steps_and_drifts():
+    sessions = quiet(6, 1000)
+    moved = sessions + 0.001 * np.arange(1000)
     moved[500:] += 1.0
 
-    assert noise_sd(nights) == pytest.approx(0.01, rel=0.1)
-    assert noise_sd(moved) == pytest.approx(noise_sd(nights), rel=0.05)
+    assert noise_sd(sessions) == pytest.approx(0.01, rel=0.1)
+    assert noise_sd(moved) == pytest.approx(noise_sd(sessions), rel=0.05)
 
 
 def test_a_fit_is_least_squares():
-    nights = quiet(7, 30)
-    nights[10:] += 0.5
-    fitted = fit(nights, [Move(10, 10)])
+    sessions = quiet(7, 30)
+    sessions[10:] += 0.5
+    fitted = fit(sessions, [Move(10, 10)])
 
-    assert fitted.sizes[0] == pytest.approx(nights[10:].mean() - nights[:10].mean())
-    assert fitted.residual[:10] == pytest.approx(nights[:10] - nights[:10].mean())
-    assert fitted.levels + fitted.residual == pytest.approx(nights)
+    assert fitted.sizes[0] == pytest.approx(sessions[10:].mean() - sessions[:10].mean())
+    assert fitted.residual[:10] == pytest.approx(sessions[:10] - sessions[:10].mean())
+    assert fitted.levels + fitted.residual == pytest.approx(sessions)
 
 
 def test_the_gain_of_a_split_is_what_the_sum_of_squares_loses():
-    nights = quiet(8, 12)
+    sessions = quiet(8, 12)
 
     def squares(values):
         return float(np.square(values - values.mean()).sum())
 
     expected = [
-        squares(nights) - squares(nights[:k]) - squares(nights[k:]) for k in range(1, len(nights))
+        squares(sessions) - squares(sessions[:k]) - squares(sessions[k:])
+        for k in range(1, len(sessions))
     ]
-    assert split_gain(nights) == pytest.approx(expected)
+    assert split_gain(sessions) == pytest.approx(expected)
 
 
 def test_the_place_of_a_clear_step_is_sure_and_of_a_weak_one_wide():
     clear, weak = quiet(9, sd=0.001), quiet(9, sd=0.015)
-    for nights in (clear, weak):
-        nights[30:] += 0.03
+    for sessions in (clear, weak):
+        sessions[30:] += 0.03
 
     assert fit(clear, [Move(30, 30)]).place(0) == (30, 30)
     first, last = fit(weak, [Move(30, 30)]).place(0)
@@ -187,9 +188,9 @@ def test_the_place_of_a_clear_step_is_sure_and_of_a_weak_one_wide():
 def test_the_place_of_a_step_holds_the_truth_as_often_as_it_says():
     held = found = 0
     for seed in range(200):
-        nights = quiet(seed)
-        nights[40:] += 0.03
-        fitted = find_moves(nights)
+        sessions = quiet(seed)
+        sessions[40:] += 0.03
+        fitted = find_moves(sessions)
         if len(fitted.moves) == 1:
             first, last = fitted.place(0)
             found, held = found + 1, held + (first <= 40 <= last)

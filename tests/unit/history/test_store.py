@@ -10,11 +10,11 @@ import pytest
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.store import HistoryStore, chunks_of
 from tests.builders import make_case
-from tests.nights import make_night
+from tests.recorded_sessions import make_recorded_session
 
 
-def nights_of(store, metric="step_time"):
-    return [night for case in store.cases() for night in store.series(case, metric).nights]
+def sessions_of(store, metric="step_time"):
+    return [session for case in store.cases() for session in store.series(case, metric).sessions]
 
 
 def with_launches(record, *launches, verdict=None):
@@ -29,43 +29,43 @@ def with_launches(record, *launches, verdict=None):
 
 
 def test_a_session_is_read_as_it_was_appended(store):
-    record = make_night(make_case(), 3, 0.0125, outcome=Outcome.SUSPECT)
+    record = make_recorded_session(make_case(), 3, 0.0125, outcome=Outcome.SUSPECT)
 
     assert store.append([record]) == 1
 
     (case,) = store.cases()
     assert (case.accelerator, case.case_id) == ("cpu-some-2c-host", record.cases[0].case_id)
     assert case.work == record.cases[0].work
-    (night,) = store.series(case, "step_time").nights
-    assert night.session == record.info
-    assert night.figure == record.cases[0].figures[0]
+    (session,) = store.series(case, "step_time").sessions
+    assert session.session == record.info
+    assert session.figure == record.cases[0].figures[0]
 
 
-def test_nights_come_oldest_first_in_whatever_order_they_were_appended(store):
+def test_sessions_come_oldest_first_in_whatever_order_they_were_appended(store):
     for number in (2, 0, 1):
-        store.append([make_night(make_case(), number, 0.01)])
+        store.append([make_recorded_session(make_case(), number, 0.01)])
 
-    dates = [night.session.date[:10] for night in nights_of(store)]
+    dates = [session.session.date[:10] for session in sessions_of(store)]
     assert dates == ["2026-01-01", "2026-01-02", "2026-01-03"]
 
 
 def test_appending_again_changes_nothing(store):
-    records = [make_night(make_case(), number, 0.01) for number in range(3)]
+    records = [make_recorded_session(make_case(), number, 0.01) for number in range(3)]
     store.append(records)
-    before = nights_of(store)
+    before = sessions_of(store)
 
     assert store.append(records) == 0
     assert store.append(records[1:2]) == 0
 
-    assert nights_of(store) == before
+    assert sessions_of(store) == before
 
 
 def test_one_call_may_hold_a_session_twice(store):
-    record = make_night(make_case(), 0, 0.01)
+    record = make_recorded_session(make_case(), 0, 0.01)
 
     assert store.append([record, record]) == 1
 
-    assert len(nights_of(store)) == 1
+    assert len(sessions_of(store)) == 1
 
 
 @pytest.mark.parametrize(
@@ -76,62 +76,62 @@ def test_one_call_may_hold_a_session_twice(store):
     ],
 )
 def test_what_was_cut_short_is_completed_and_never_the_reverse(store, first, second, kept):
-    record = make_night(make_case(), 0, 0.01)
+    record = make_recorded_session(make_case(), 0, 0.01)
     for launches in (first, second):
         store.append([with_launches(record, *launches)])
 
-    (night,) = nights_of(store)
-    assert len(night.figure.launches) == kept
+    (session,) = sessions_of(store)
+    assert len(session.figure.launches) == kept
 
 
 def test_a_verdict_is_added_to_launches_that_had_none(store):
-    judged = make_night(make_case(), 0, 0.01)
+    judged = make_recorded_session(make_case(), 0, 0.01)
     verdict = judged.cases[0].figures[0].verdict
     store.append([with_launches(judged, 0.1, 0.2)])
     store.append([with_launches(judged, 0.1, 0.2, verdict=verdict)])
     store.append([with_launches(judged, 0.1, 0.2)])
 
-    (night,) = nights_of(store)
-    assert night.figure.verdict == verdict
+    (session,) = sessions_of(store)
+    assert session.figure.verdict == verdict
 
 
 def test_sessions_of_two_hosts_in_one_second_are_two(store):
     for host in ("one", "two"):
-        assert store.append([make_night(make_case(), 0, 0.01, host=host)]) == 1
+        assert store.append([make_recorded_session(make_case(), 0, 0.01, host=host)]) == 1
 
-    assert {night.session.environment.host for night in nights_of(store)} == {"one", "two"}
+    assert {session.session.environment.host for session in sessions_of(store)} == {"one", "two"}
 
 
 def test_other_work_and_other_machines_are_other_series(store):
     case = make_case()
-    store.append([make_night(case, 0, 0.01)])
-    store.append([make_night(msgspec.structs.replace(case, batch_size=128), 1, 0.02)])
-    store.append([make_night(case, 2, 0.03, accelerator_key="h200")])
+    store.append([make_recorded_session(case, 0, 0.01)])
+    store.append([make_recorded_session(msgspec.structs.replace(case, batch_size=128), 1, 0.02)])
+    store.append([make_recorded_session(case, 2, 0.03, accelerator_key="h200")])
 
     assert [(c.accelerator, c.work["batch_size"]) for c in store.cases()] == [
         ("cpu-some-2c-host", 64),
         ("cpu-some-2c-host", 128),
         ("h200", 64),
     ]
-    assert [len(store.series(case, "step_time").nights) for case in store.cases()] == [1, 1, 1]
+    assert [len(store.series(case, "step_time").sessions) for case in store.cases()] == [1, 1, 1]
 
 
-def test_a_metric_that_was_never_measured_has_no_nights(store):
-    store.append([make_night(make_case(), 0, 0.01)])
+def test_a_metric_that_was_never_measured_has_no_sessions(store):
+    store.append([make_recorded_session(make_case(), 0, 0.01)])
 
-    assert nights_of(store, "peak_memory") == []
+    assert sessions_of(store, "peak_memory") == []
 
 
 def test_another_connection_sees_it(store, url):
-    store.append([make_night(make_case(), 0, 0.01)])
+    store.append([make_recorded_session(make_case(), 0, 0.01)])
 
     with contextlib.closing(HistoryStore(url, create=False)) as other:
-        assert len(nights_of(other)) == 1
+        assert len(sessions_of(other)) == 1
 
 
 def test_markup_and_quotes_in_a_name_are_only_text(store):
     name = "mlp-[bold red]<script>'; DROP TABLE figures;--"
-    store.append([make_night(make_case(id=name), 0, 0.01)])
+    store.append([make_recorded_session(make_case(id=name), 0, 0.01)])
 
     assert [case.case_id for case in store.cases()] == [name]
 

@@ -1,4 +1,4 @@
-"""The history in words: every night, every change with its certainty, and no figure too many."""
+"""The history in words: every session, every change with its certainty, and no figure too many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.history.analysis import case_history
 from ddp_perf.history.plot import history_figure, write_history_plot
 from ddp_perf.history.text import case_text, history_json, overview_text, ranges_text
-from tests.nights import make_series, stepped
+from tests.recorded_sessions import make_series, stepped
 
 
 def history(values=None, **changes):
@@ -23,7 +23,7 @@ def flat(text):
     return " ".join(text.split())
 
 
-def test_each_night_has_its_row_with_commit_level_and_verdict():
+def test_each_session_has_its_row_with_commit_level_and_verdict():
     text = case_text(history(outcomes={22: Outcome.SUSPECT}), 80)
     rows = [line for line in text.splitlines() if line.startswith("2026-")]
 
@@ -42,33 +42,35 @@ def test_a_step_is_told_with_its_interval_and_dates():
     assert "against the first 5: slower" in text
 
 
-def test_a_drift_is_told_a_night():
+def test_a_drift_is_told_a_session():
     values = [value * 1.005**number for number, value in enumerate(stepped(ratio=1.0))]
     text = flat(case_text(history(values), 80))
 
     assert "drift of +" in text
-    assert "+0.50 % a night" in text
+    assert "+0.50 % a session" in text
 
 
-def test_quiet_nights_are_told_as_such():
+def test_quiet_sessions_are_told_as_such():
     text = flat(case_text(history(stepped(ratio=1.0)), 80))
 
     assert "no step and no drift" in text
     assert "against the first 5: no different" in text
 
 
-def test_nights_left_out_are_counted_and_shown():
+def test_sessions_left_out_are_counted_and_shown():
     text = flat(case_text(history(outcomes={3: Outcome.INVALID}, injected=(4,)), 80))
 
-    assert "left out, for disturbed, INVALID or slowed on purpose: 2 nights" in text
+    assert "left out, for disturbed, INVALID or slowed on purpose: 2 sessions" in text
     assert re.search(r"PASS slowed on .*purpose: .*compute:5%", text)
 
 
-def test_a_case_without_a_sound_night_says_so():
+def test_a_case_without_a_sound_session_says_so():
     found = history([0.01], outcomes={0: Outcome.INVALID})
 
-    assert "left out, for disturbed, INVALID or slowed on purpose: 1 night" in case_text(found, 80)
-    assert "no change in 0 nights" in ranges_text(found, 80)
+    assert "left out, for disturbed, INVALID or slowed on purpose: 1 session" in case_text(
+        found, 80
+    )
+    assert "no change in 0 sessions" in ranges_text(found, 80)
 
 
 def test_a_range_names_commits_versions_and_the_command():
@@ -116,12 +118,12 @@ def test_markup_in_a_name_is_shown_as_it_is():
 def test_json_holds_the_series_and_what_was_found():
     (data,) = json.loads(history_json([history()]))
 
-    assert len(data["series"]["nights"]) == 40
+    assert len(data["series"]["sessions"]) == 40
     assert data["trend"]["changes"][0]["first"] == 20
     assert data["ranges"][0]["before"]["date"].startswith("2026-01-20")
 
 
-def test_the_plot_shows_nights_levels_and_changes(tmp_path):
+def test_the_plot_shows_sessions_levels_and_changes(tmp_path):
     found = history(outcomes={3: Outcome.INVALID, 22: Outcome.REGRESSION}, injected=(5,))
     (axes,) = history_figure(found).axes
     drawn = sum(len(points.get_offsets()) for points in axes.collections)
@@ -129,7 +131,7 @@ def test_the_plot_shows_nights_levels_and_changes(tmp_path):
 
     assert drawn == 39  # all but the one slowed on purpose
     assert axes.get_ylabel() == "step time, ms"
-    assert {"night", "INVALID", "REGRESSION", "level found"} <= set(labels)
+    assert {"session", "INVALID", "REGRESSION", "level found"} <= set(labels)
     assert labels[-1].startswith("step of +5.")
     write_history_plot(tmp_path / "plot.png", found)
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""A trend in the unit of the metric: how much, how sure, and against the first nights."""
+"""A trend in the unit of the metric: how much, how sure, and against the first sessions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 from ddp_perf.history.trend import find_trend
 
 
-def values(seed=1, nights=60, sd=0.008, drift=0.0, step=0.0, at=40):
-    logs = np.random.default_rng(seed).normal(0, sd, nights) + drift * np.arange(nights)
+def values(seed=1, sessions=60, sd=0.008, drift=0.0, step=0.0, at=40):
+    logs = np.random.default_rng(seed).normal(0, sd, sessions) + drift * np.arange(sessions)
     logs[at:] += step
     return (0.0125 * np.exp(logs)).tolist()
 
 
-def test_a_step_of_3_percent_at_night_40():
+def test_a_step_of_3_percent_at_session_40():
     (step,) = find_trend(values(step=np.log(1.03))).changes
 
     assert not step.is_drift
@@ -25,46 +25,46 @@ def test_a_step_of_3_percent_at_night_40():
     assert low < step.ratio < high
 
 
-def test_a_drift_of_half_a_percent_a_night():
+def test_a_drift_of_half_a_percent_a_session():
     trend = find_trend(values(drift=np.log(1.005)))
     (drift,) = trend.changes
 
     assert drift.is_drift
     assert drift.first <= 4
     assert drift.last >= 55
-    assert drift.per_night == pytest.approx(1.005, abs=0.0005)
+    assert drift.per_session == pytest.approx(1.005, abs=0.0005)
     assert trend.distance is not None
     assert trend.distance.slower
     assert trend.distance.ratio == pytest.approx(1.005**56.5, rel=0.03)
 
 
-def test_twenty_nights_of_half_a_percent_are_seen():
-    nights = np.array(values()) * 1.005 ** np.clip(np.arange(60) - 39, 0, None)
-    trend = find_trend(nights.tolist())
+def test_twenty_sessions_of_half_a_percent_are_seen():
+    sessions = np.array(values()) * 1.005 ** np.clip(np.arange(60) - 39, 0, None)
+    trend = find_trend(sessions.tolist())
 
     assert trend.distance is not None
     assert trend.distance.slower
     assert any(change.is_drift and change.last > 50 for change in trend.changes)
 
 
-def test_a_drift_is_seen_against_the_first_nights_whatever_happened_between():
-    nights = values(seed=3, step=0.05, at=20)
-    trend = find_trend([value / (1.05 if n >= 40 else 1) for n, value in enumerate(nights)])
+def test_a_drift_is_seen_against_the_first_sessions_whatever_happened_between():
+    sessions = values(seed=3, step=0.05, at=20)
+    trend = find_trend([value / (1.05 if n >= 40 else 1) for n, value in enumerate(sessions)])
 
     assert len(trend.changes) == 2
     assert trend.distance is not None
     assert not trend.distance.slower
 
 
-def test_quiet_nights_show_nothing():
+def test_quiet_sessions_show_nothing():
     trends = [find_trend(values(seed)) for seed in range(200)]
 
     assert sum(bool(trend.changes) for trend in trends) <= 0.05 * 200
     assert sum(trend.distance.slower for trend in trends if trend.distance) <= 0.01 * 200
-    assert np.median([trend.night_sd for trend in trends]) == pytest.approx(0.008, rel=0.1)
+    assert np.median([trend.session_sd for trend in trends]) == pytest.approx(0.008, rel=0.1)
 
 
-def test_one_slow_night_is_not_slower_two_are():
+def test_one_slow_session_is_not_slower_two_are():
     one, two = values(), values()
     one[-1] *= 1.1
     two[-2:] = [value * 1.1 for value in two[-2:]]
@@ -74,7 +74,7 @@ def test_one_slow_night_is_not_slower_two_are():
 
 
 @pytest.mark.parametrize("bad", range(5))
-def test_one_slow_night_among_the_first_makes_no_later_one_faster(bad):
+def test_one_slow_session_among_the_first_makes_no_later_one_faster(bad):
     quiet, slower = values(), values(step=0.05)
     quiet[bad] *= 1.3
     slower[bad] *= 1.3
@@ -100,12 +100,12 @@ def test_levels_are_in_the_unit_of_the_values():
     assert trend.levels[-1] == pytest.approx(0.0125 * np.exp(0.05), rel=0.01)
 
 
-@pytest.mark.parametrize("nights", [1, 4, 6])
-def test_before_two_nights_beyond_the_reference_there_is_no_distance(nights):
-    assert find_trend(values()[:nights]).distance is None
+@pytest.mark.parametrize("sessions", [1, 4, 6])
+def test_before_two_sessions_beyond_the_reference_there_is_no_distance(sessions):
+    assert find_trend(values()[:sessions]).distance is None
 
 
-def test_two_nights_beyond_it_there_is():
+def test_two_sessions_beyond_it_there_is():
     assert find_trend(values()[:7]).distance is not None
 
 

@@ -42,7 +42,7 @@ def test_each_suite_is_there_as_soon_as_it_is_judged(url, tmp_path):
 
     with contextlib.closing(HistoryStore(url, create=False)) as store:
         (case,) = store.cases()
-        assert len(store.series(case, "step_time").nights) == 1
+        assert len(store.series(case, "step_time").sessions) == 1
     log.close()
     assert log.error is None
     assert log.summary() == f"appended to the history {url}"

@@ -9,7 +9,7 @@ import pytest
 from ddp_perf.history.recording import record_of
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.plugin.outputs import ReportWriter
-from tests.reports import TWO, make_session
+from tests.reports import TWO, make_suite_result
 
 
 @pytest.fixture
@@ -19,14 +19,14 @@ def writer(tmp_path):
 
 def test_without_a_directory_nothing_is_written(tmp_path):
     writer = ReportWriter(None, None, None, tmp_path)
-    writer.write([make_session()], complete=True, environ={})
+    writer.write([make_suite_result()], complete=True, environ={})
 
     assert not writer.is_wanted
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_last_line_names_the_page(writer, tmp_path):
-    writer.write([make_session()], complete=True, environ={})
+    writer.write([make_suite_result()], complete=True, environ={})
 
     assert writer.lines == [f"report: {tmp_path / 'report' / 'index.html'}"]
     assert writer.errors == []
@@ -35,7 +35,7 @@ def test_the_last_line_names_the_page(writer, tmp_path):
 def test_a_github_job_is_annotated_and_summarised(writer, tmp_path):
     summary = tmp_path / "step.md"
     environ = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
-    writer.write([make_session()], complete=True, environ=environ)
+    writer.write([make_suite_result()], complete=True, environ=environ)
 
     assert writer.lines[0].startswith(f"::error title=REGRESSION%3A {TWO.id}::")
     assert summary.read_text(encoding="utf-8").startswith("## ❌ RED: 2 of 4")
@@ -43,7 +43,7 @@ def test_a_github_job_is_annotated_and_summarised(writer, tmp_path):
 
 def test_a_summary_that_github_does_not_take_fails_the_session(writer, tmp_path):
     environ = {"GITHUB_STEP_SUMMARY": str(tmp_path)}
-    writer.write([make_session()], complete=True, environ=environ)
+    writer.write([make_suite_result()], complete=True, environ=environ)
 
     assert writer.errors == ["--ddp-report: GITHUB_STEP_SUMMARY: Is a directory"]
 
@@ -52,16 +52,16 @@ def test_a_broken_self_test_costs_its_curve_and_fails_the_session(writer, tmp_pa
     broken = tmp_path / "artifacts" / "selftest" / "selftest.json"
     broken.parent.mkdir(parents=True)
     broken.write_text("{")
-    writer.write([make_session()], complete=True, environ={})
+    writer.write([make_suite_result()], complete=True, environ={})
 
     (error,) = writer.errors
     assert error.startswith(f"--ddp-report: without the self-test: {broken}: is no self-test's")
     assert (tmp_path / "report" / "index.html").exists()
 
 
-def test_the_nights_of_the_history_are_drawn_where_there_are_two(tmp_path):
+def test_the_sessions_of_the_history_are_drawn_where_there_are_two(tmp_path):
     url = f"sqlite:///{tmp_path / 'history.sqlite'}"
-    sessions = [make_session(date=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
+    sessions = [make_suite_result(date=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     with contextlib.closing(HistoryStore(url)) as store:
         store.append(map(record_of, sessions))
     writer = ReportWriter(tmp_path / "report", None, url, tmp_path)
@@ -69,14 +69,14 @@ def test_the_nights_of_the_history_are_drawn_where_there_are_two(tmp_path):
 
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert writer.errors == []
-    assert page.count('<svg viewBox="0 0 400 200"') == 3  # the case that failed has no nights
+    assert page.count('<svg viewBox="0 0 400 200"') == 3  # the case that failed has no sessions
     assert "2026-01-01: 15 ms, 0123456789ab" in page
 
 
-def test_a_history_that_is_gone_costs_the_nights_and_fails_the_session(tmp_path):
+def test_a_history_that_is_gone_costs_the_sessions_and_fails_the_session(tmp_path):
     url = f"sqlite:///{tmp_path / 'gone.sqlite'}"
     writer = ReportWriter(tmp_path / "report", None, url, tmp_path)
-    writer.write([make_session()], complete=True, environ={})
+    writer.write([make_suite_result()], complete=True, environ={})
 
     (error,) = writer.errors
     assert error.startswith("--ddp-report: without the history: ")

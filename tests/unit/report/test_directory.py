@@ -22,7 +22,7 @@ from tests.builders import (
     make_measurement,
     make_result,
 )
-from tests.reports import make_session, make_source
+from tests.reports import make_source, make_suite_result
 from tests.unit.selftest.selftest_machine import Machine, make_request
 
 TEXTS = {
@@ -42,10 +42,10 @@ def names(directory):
 
 
 def test_every_file_is_written_with_the_same_verdict(tmp_path):
-    night = write_report(tmp_path / "new" / "report", make_source())
+    summary = write_report(tmp_path / "new" / "report", make_source())
 
     assert names(tmp_path / "new" / "report") == TEXTS | PLOTS
-    assert night.standing is Standing.RED
+    assert summary.standing is Standing.RED
     assert (tmp_path / "new" / "report" / "quick_throughput.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -107,7 +107,7 @@ def selftest(tmp_path):
 
 
 def test_the_self_test_of_this_machine_is_shown(tmp_path, selftest):
-    suites = (make_session(),)
+    suites = (make_suite_result(),)
     curve = curve_for(suites, selftest)
     assert curve is not None
     source = msgspec.structs.replace(make_source(*suites), curve=curve)
@@ -118,17 +118,17 @@ def test_the_self_test_of_this_machine_is_shown(tmp_path, selftest):
 
 
 def test_the_self_test_of_another_machine_is_not(selftest):
-    other = make_session(environment=make_environment(accelerator_key="h200"))
+    other = make_suite_result(environment=make_environment(accelerator_key="h200"))
 
     assert curve_for((other,), selftest) is None
 
 
 def test_without_a_self_test_there_is_no_curve(tmp_path):
-    assert curve_for((make_session(),), tmp_path / "selftest.json") is None
+    assert curve_for((make_suite_result(),), tmp_path / "selftest.json") is None
 
 
 def test_a_broken_self_test_names_the_file_and_the_remedy(selftest):
     selftest.write_bytes(selftest.read_bytes()[:-20])
 
     with pytest.raises(ResultsError, match=r"selftest\.json: is no self-test's result .*remove it"):
-        curve_for((make_session(),), selftest)
+        curve_for((make_suite_result(),), selftest)

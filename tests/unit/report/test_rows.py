@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.rows import FAILED, NOT_JUDGED, night_of
+from ddp_perf.report.rows import FAILED, NOT_JUDGED, report_summary
 from ddp_perf.report.verdicts import Standing
 from tests.builders import (
     make_acknowledgement,
@@ -17,16 +17,16 @@ from tests.builders import (
     make_measurement,
     make_result,
 )
-from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_session
+from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_suite_result
 
 
 @pytest.fixture
-def night():
-    return night_of([make_session()], complete=True)
+def summary():
+    return report_summary([make_suite_result()], complete=True)
 
 
-def test_the_worst_verdict_of_a_case_stands_for_it(night):
-    found = {row.case: (row.verdict, row.standing) for row in night.rows}
+def test_the_worst_verdict_of_a_case_stands_for_it(summary):
+    found = {row.case: (row.verdict, row.standing) for row in summary.rows}
 
     assert found == {
         ONE.id: ("PASS", Standing.GREEN),
@@ -34,12 +34,12 @@ def test_the_worst_verdict_of_a_case_stands_for_it(night):
         ONE_LARGE.id: ("INCONCLUSIVE", Standing.UNDECIDED),
         TWO_LARGE.id: (FAILED, Standing.RED),
     }
-    assert night.standing is Standing.RED
-    assert night.headline == "2 of 4 cases failed, 1 undecided, 1 passed"
+    assert summary.standing is Standing.RED
+    assert summary.headline == "2 of 4 cases failed, 1 undecided, 1 passed"
 
 
-def test_a_row_holds_the_figures_of_its_case(night):
-    row = night.rows[1]
+def test_a_row_holds_the_figures_of_its_case(summary):
+    row = summary.rows[1]
 
     assert (row.step_s, row.step_low_s, row.step_high_s) == (0.0150, 0.0149, 0.0151)
     assert row.throughput == pytest.approx(128 / 0.0150)
@@ -52,7 +52,7 @@ def test_a_row_holds_the_figures_of_its_case(night):
 
 
 def test_what_has_no_single_rank_leg_has_no_scaling():
-    (row,) = night_of([make_result([make_measurement(TWO, [0.01])])], complete=True).rows
+    (row,) = report_summary([make_result([make_measurement(TWO, [0.01])])], complete=True).rows
 
     assert (row.speedup, row.efficiency, row.exposed_s) == (None, None, None)
     assert (row.verdict, row.standing) == (NOT_JUDGED, Standing.UNDECIDED)
@@ -66,7 +66,7 @@ def test_an_epoch_is_computed_where_its_samples_are_known(changes, samples):
     measurement = make_measurement(
         make_case(**changes), [0.01], unit=Unit(name="tokens", per_sample=512)
     )
-    (row,) = night_of([make_result([measurement])], complete=True).rows
+    (row,) = report_summary([make_result([measurement])], complete=True).rows
 
     assert row.unit == "tokens"
     assert row.epoch_s == pytest.approx(samples / (128 / 0.01))
@@ -95,7 +95,7 @@ def test_a_case_stands_as_its_test_ends(outcome, saved, mode, standing):
         save_mode=mode,
     )
 
-    (row,) = night_of([result], complete=True).rows
+    (row,) = report_summary([result], complete=True).rows
 
     assert row.standing is standing
     assert row.reason == ("because; stored" if saved and mode != "append" else "because")
@@ -108,7 +108,7 @@ def test_a_case_that_was_refused_for_the_baseline_is_undecided():
         not_saved={TWO.id: "not stored: too noisy"},
     )
 
-    assert night_of([result], complete=True).standing is Standing.UNDECIDED
+    assert report_summary([result], complete=True).standing is Standing.UNDECIDED
 
 
 def known(state):
@@ -126,7 +126,7 @@ def test_a_regression_that_somebody_expected_is_marked_and_not_red(state, verdic
     finding = make_finding(TWO, Outcome.REGRESSION, known=known(state))
     result = make_result([make_measurement(TWO, [0.01])], findings=(finding,))
 
-    (row,) = night_of([result], complete=True).rows
+    (row,) = report_summary([result], complete=True).rows
 
     assert (row.verdict, row.standing) == (verdict, standing)
     assert "new kernel, see #12" in row.reason
@@ -140,28 +140,28 @@ def test_what_nobody_expected_stands_before_what_somebody_did(outcome):
     )
     result = make_result([make_measurement(TWO, [0.01])], findings=findings)
 
-    (row,) = night_of([result], complete=True).rows
+    (row,) = report_summary([result], complete=True).rows
 
     assert (row.metric, row.standing) == ("tail", Standing.RED)
 
 
-def test_nothing_measured_is_no_green_night():
-    night = night_of([], complete=True)
+def test_nothing_measured_is_no_green_session():
+    summary = report_summary([], complete=True)
 
-    assert (night.standing, night.headline) == (Standing.UNDECIDED, "nothing was measured")
+    assert (summary.standing, summary.headline) == (Standing.UNDECIDED, "nothing was measured")
 
 
-def test_a_session_cut_short_is_no_green_night():
+def test_a_session_cut_short_is_no_green_session():
     good = make_result([make_measurement(ONE, [0.01])], findings=(make_finding(ONE, Outcome.PASS),))
 
-    assert night_of([good], complete=True).standing is Standing.GREEN
-    cut = night_of([good], complete=False)
+    assert report_summary([good], complete=True).standing is Standing.GREEN
+    cut = report_summary([good], complete=False)
     assert cut.standing is Standing.UNDECIDED
     assert "did not measure all" in cut.headline
 
 
 def test_a_disturbed_case_says_what_disturbed_it():
     finding = make_finding(TWO, Outcome.INVALID, reason="why", disturbance="others ran")
-    result = msgspec.structs.replace(make_session(), findings=(finding,))
+    result = msgspec.structs.replace(make_suite_result(), findings=(finding,))
 
-    assert night_of([result], complete=True).rows[1].reason == "others ran"
+    assert report_summary([result], complete=True).rows[1].reason == "others ran"

@@ -13,13 +13,13 @@ from tests.builders import make_case_baseline, make_environment, make_session
 from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
 
 LONG = 15 + 35 * 8
-NIGHTS = make_case_baseline(
+SESSIONS = make_case_baseline(
     CASE,
     *(make_session([0.02 * level] * 3, day=day) for day, level in enumerate([1, 1.1, 0.9], 1)),
 )
 
 
-def curve_of(count=LONG, stored=NIGHTS):
+def curve_of(count=LONG, stored=SESSIONS):
     return power_curve(make_request(), Machine().launches(count), make_environment(), stored)
 
 
@@ -48,7 +48,7 @@ def test_every_modelled_line_is_dashed_and_says_what_it_stands_for():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
         "modelled: 5 launches, spread of this run",
         "modelled: 10 launches, spread of this run",
-        "modelled: 5 launches, spread of the 3 stored nights",
+        "modelled: 5 launches, spread of the 3 stored sessions",
     ]
 
 

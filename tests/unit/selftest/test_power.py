@@ -15,7 +15,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.selftest.power import PowerModel, Spread, share_found, spread_of
 from ddp_perf.stats.rule.comparison import Comparison
 from ddp_perf.stats.rule.judge import judge_launches
-from tests.unit.stats.rule.machine import sessions
+from tests.unit.stats.rule.machine import simulated_sessions
 
 TOLERANCE, LEVEL = 0.02, 0.001
 
@@ -94,29 +94,29 @@ def test_the_power_is_that_of_the_rule_simulated(error):
 
 
 @pytest.mark.parametrize(
-    ("night", "launch", "nights", "slow_down"),
+    ("session", "launch", "sessions", "slow_down"),
     [
-        pytest.param(0.006, 0.008, 5, 0.05, id="few nights"),
-        pytest.param(0.006, 0.008, 8, 0.03, id="many nights"),
-        pytest.param(0.02, 0.01, 8, 0.10, id="nights differ"),
+        pytest.param(0.006, 0.008, 5, 0.05, id="few sessions"),
+        pytest.param(0.006, 0.008, 8, 0.03, id="many sessions"),
+        pytest.param(0.02, 0.01, 8, 0.10, id="sessions differ"),
         pytest.param(0.002, 0.03, 5, 0.10, id="launches differ"),
         pytest.param(0.0, 0.04, 8, 0.10, id="only launches differ"),
     ],
 )
-def test_the_model_tells_what_the_judge_finds(night, launch, nights, slow_down):
+def test_the_model_tells_what_the_judge_finds(session, launch, sessions, slow_down):
     """To 6 points: the judge also mends for correlation, which takes a little power away."""
     trials = 1000
-    drawn = sessions(trials * (nights + 1), seed=3, night=night, launch=launch)
+    drawn = simulated_sessions(trials * (sessions + 1), seed=3, session=session, launch=launch)
     found = 0
     for trial in range(trials):
-        *baseline, last = drawn[trial * (nights + 1) : (trial + 1) * (nights + 1)]
+        *baseline, last = drawn[trial * (sessions + 1) : (trial + 1) * (sessions + 1)]
         current = [[value * (1 + slow_down) for value in values] for values in last]
         verdict = judge_launches(
             current, baseline, tolerance=TOLERANCE, alpha=LEVEL, reference=REFERENCE_SESSIONS
         )
         found += verdict.outcome is Outcome.REGRESSION
-    modelled = Spread(launch=launch, session=night).model(
-        launches=5, nights=nights, tolerance=TOLERANCE, level=LEVEL
+    modelled = Spread(launch=launch, session=session).model(
+        launches=5, sessions=sessions, tolerance=TOLERANCE, level=LEVEL
     )
     assert found / trials == pytest.approx(modelled.power(np.array([slow_down]))[0], abs=0.06)
 
@@ -144,12 +144,12 @@ def test_nothing_is_detectable_where_the_error_has_no_bound():
 
 def test_levels_that_do_not_differ_leave_the_tolerance():
     still = Spread(launch=0.0, session=0.0)
-    modelled = still.model(launches=5, nights=3, tolerance=0.1, level=LEVEL)
+    modelled = still.model(launches=5, sessions=3, tolerance=0.1, level=LEVEL)
     assert modelled.power(np.array([0.09, 0.11])) == pytest.approx([0.0, 1.0])
 
 
-def test_more_launches_help_until_the_nights_are_the_floor():
-    options = {"nights": 8, "tolerance": TOLERANCE, "level": LEVEL}
+def test_more_launches_help_until_the_sessions_are_the_floor():
+    options = {"sessions": 8, "tolerance": TOLERANCE, "level": LEVEL}
     noisy = Spread(launch=0.03, session=0.002)
     assert noisy.model(launches=10, **options).detectable() < 0.8 * (
         noisy.model(launches=5, **options).detectable()
@@ -161,16 +161,16 @@ def test_more_launches_help_until_the_nights_are_the_floor():
 
 
 def test_the_spread_of_a_simulated_machine_is_found():
-    spread = spread_of(sessions(400, seed=5, night=0.02, launch=0.01), TOLERANCE)
+    spread = spread_of(simulated_sessions(400, seed=5, session=0.02, launch=0.01), TOLERANCE)
     assert spread.launch == pytest.approx(0.01, rel=0.1)
     assert spread.session == pytest.approx(0.02, rel=0.1)
 
 
 def test_slow_launches_are_no_spread():
-    drawn = sessions(60, seed=5, night=0.002, launch=0.005, slow_share=0.2)
+    drawn = simulated_sessions(60, seed=5, session=0.002, launch=0.005, slow_share=0.2)
     assert spread_of(drawn, TOLERANCE).launch == pytest.approx(0.005, rel=0.2)
 
 
-def test_nights_that_differ_by_their_launches_alone_have_no_spread_of_their_own():
+def test_sessions_that_differ_by_their_launches_alone_have_no_spread_of_their_own():
     drawn = [[[1.0], [1.1]], [[1.1], [1.0]], [[1.0], [1.1]]]
     assert spread_of(drawn, TOLERANCE).session == 0.0

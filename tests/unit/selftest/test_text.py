@@ -40,7 +40,7 @@ def test_what_was_measured_and_how_it_was_judged_comes_first(quiet):
     assert one_line(quiet).startswith(
         "mlp-ddp-fp32-ws2-b64 of quick on Some Processor: step time of 435 launches, some of them"
         " slowed on purpose A session is 5 launches, judged against the 8 unslowed sessions"
-        " before it; tolerance 5 %, 1 % false alarms a night, 0.1 % for each verdict of the suite"
+        " before it; tolerance 5 %, 1 % false alarms a session, 0.1 % for each verdict of the suite"
     )
 
 
@@ -70,12 +70,12 @@ def test_what_must_be_known_to_read_it_is_said(quiet):
     assert "promised are 0.3 %" in text
     assert "5 launches, spread of this run (launches differ by 0.4 %" in text
     assert "10 launches, spread of this run" in text
-    assert "how much nights differ is not in the points" in text
+    assert "how much sessions differ is not in the points" in text
     assert "they are not wholly independent" in text
-    assert "Stored nights of this case: 0; 3 would tell" in text
+    assert "Stored sessions of this case: 0; 3 would tell" in text
 
 
-def test_stored_nights_are_told_with_what_the_model_gives():
+def test_stored_sessions_are_told_with_what_the_model_gives():
     sessions = [
         make_session([0.02 * level] * 3, day=day) for day, level in enumerate([1, 1.1, 0.9], 1)
     ]
@@ -83,9 +83,11 @@ def test_stored_nights_are_told_with_what_the_model_gives():
     text = one_line(curve)
 
     assert conclusion_of(curve).endswith(
-        "; with nights as they are stored, modelled, not even 100 % is found 9 times in 10"
+        "; with sessions as they are stored, modelled, not even 100 % is found 9 times in 10"
     )
-    assert "5 launches, spread of the 3 stored nights (launches differ by 0.0 %, nights by" in text
+    assert (
+        "5 launches, spread of the 3 stored sessions (launches differ by 0.0 %, sessions by" in text
+    )
     assert "3 would tell" not in text
 
 
@@ -101,8 +103,8 @@ def test_a_machine_that_can_gate_is_told_what_it_sees(quiet):
     slow_down = quiet.sees.slow_down.value
     assert sentence == (
         f"On this machine, with 5 launches, this gate sees ≥ {100 * slow_down:.1f} % with 90 %"
-        " power at 1 % false alarms a night (10 % injected: found 9 times of 9, 95 % interval"
-        " 66 to 100 %); how much nights differ is not in this"
+        " power at 1 % false alarms a session (10 % injected: found 9 times of 9, 95 % interval"
+        " 66 to 100 %); how much sessions differ is not in this"
     )
     assert one_line(quiet).endswith(f"{sentence}.")
 

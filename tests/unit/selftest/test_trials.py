@@ -106,7 +106,7 @@ def test_a_point_is_made_of_whole_sessions_and_every_trial_has_an_outcome():
         assert sum(point.outcomes.values()) == point.found.trials
         assert point.outcomes.get(Outcome.REGRESSION, 0) == point.found.found
     assert by_percent(curve)[20].launches in range(60, 65)
-    assert curve.nights == baseline_sessions_for((15 + 2 * 60) // 5) == 8
+    assert curve.sessions == baseline_sessions_for((15 + 2 * 60) // 5) == 8
     # Three unslowed sessions first and two in each cycle: the first three lack eight before them.
     assert by_percent(curve)[20].found.trials == 12 - 3
 
@@ -152,7 +152,7 @@ def test_the_model_lies_within_the_intervals_of_the_points(launch):
         assert low - 0.02 <= curve.modelled[0].power_at(point.percent / 100) <= high + 0.02
 
 
-def stored_nights(*levels):
+def stored_sessions(*levels):
     sessions = [
         make_session([0.02 * level * jitter for jitter in (0.999, 1.0, 1.001)], day=1 + day)
         for day, level in enumerate(levels)
@@ -160,20 +160,20 @@ def stored_nights(*levels):
     return make_case_baseline(CASE, *sessions)
 
 
-def test_with_stored_nights_that_differ_the_model_finds_less():
-    curve = curve_of(Machine().launches(LONG), stored_nights(1.0, 1.02, 0.98, 1.01))
+def test_with_stored_sessions_that_differ_the_model_finds_less():
+    curve = curve_of(Machine().launches(LONG), stored_sessions(1.0, 1.02, 0.98, 1.01))
 
     this_run, more_launches, stored = curve.modelled
     assert (this_run.launches, more_launches.launches, stored.launches) == (5, 10, 5)
-    assert (this_run.nights, stored.nights, stored.stored) == (8, 4, True)
+    assert (this_run.sessions, stored.sessions, stored.stored) == (8, 4, True)
     assert stored.spread.session == pytest.approx(0.017, rel=0.05)
     assert stored.detectable > 2 * this_run.detectable
 
 
-def test_two_stored_nights_do_not_tell_how_nights_differ():
-    curve = curve_of(Machine().launches(LONG), stored_nights(1.0, 1.06))
+def test_two_stored_sessions_do_not_tell_how_sessions_differ():
+    curve = curve_of(Machine().launches(LONG), stored_sessions(1.0, 1.06))
 
-    assert curve.stored_nights == 2
+    assert curve.stored_sessions == 2
     assert not any(modelled.stored for modelled in curve.modelled)
 
 

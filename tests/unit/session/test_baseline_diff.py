@@ -52,9 +52,9 @@ def test_a_level_that_moved_with_its_reason():
 
 
 def test_sessions_beyond_the_reference_move_no_level():
-    nights = [make_session([0.01], day=day) for day in range(1, 6)]
-    old = make_case_baseline(CASE, *nights)
-    (found,) = diff(make_case_baseline(CASE, *nights, make_session([0.05], day=6)), old)
+    sessions = [make_session([0.01], day=day) for day in range(1, 6)]
+    old = make_case_baseline(CASE, *sessions)
+    (found,) = diff(make_case_baseline(CASE, *sessions, make_session([0.05], day=6)), old)
 
     assert found.levels == ()
     assert found.sessions == (5, 6)

@@ -27,7 +27,7 @@ def store(tmp_path):
     return BaselineStore(tmp_path)
 
 
-def make_session(*step_s, date="2026-01-02T03:04:05+00:00", **changes):
+def make_result_of_session(*step_s, date="2026-01-02T03:04:05+00:00", **changes):
     return make_result([make_measurement(CASE, step_s or (0.01, 0.0101))], date=date, **changes)
 
 
@@ -36,7 +36,7 @@ def stored(store):
 
 
 def test_a_case_without_a_baseline_gets_one(store):
-    promoted = promote(make_session(), store, mode="missing", reason=None)
+    promoted = promote(make_result_of_session(), store, mode="missing", reason=None)
 
     assert promoted.saved == {CASE.id: f"stored (missing) in {store.path(KEY)}"}
     assert len(stored(store)[CASE.id].sessions) == 1
@@ -44,8 +44,8 @@ def test_a_case_without_a_baseline_gets_one(store):
 
 @pytest.mark.parametrize("mode", ["missing", "append", "accept"])
 def test_the_same_session_is_never_stored_twice(store, mode):
-    promote(make_session(), store, mode="missing", reason=None)
-    promoted = promote(make_session(), store, mode=mode, reason="again")
+    promote(make_result_of_session(), store, mode="missing", reason=None)
+    promoted = promote(make_result_of_session(), store, mode=mode, reason="again")
 
     assert promoted.saved == {}
     assert "this very session is stored already" in promoted.not_saved[CASE.id]
@@ -54,8 +54,10 @@ def test_the_same_session_is_never_stored_twice(store, mode):
 
 
 def test_another_session_is_appended(store):
-    promote(make_session(), store, mode="missing", reason=None)
-    promote(make_session(date="2026-01-03T00:00:00+00:00"), store, mode="append", reason=None)
+    promote(make_result_of_session(), store, mode="missing", reason=None)
+    promote(
+        make_result_of_session(date="2026-01-03T00:00:00+00:00"), store, mode="append", reason=None
+    )
 
     assert len(stored(store)[CASE.id].sessions) == 2
 
@@ -63,8 +65,8 @@ def test_another_session_is_appended(store):
 @pytest.mark.parametrize(
     ("session", "why"),
     [
-        (make_session(0.01), "one launch says nothing"),
-        (make_session(0.01, 0.03), "too noisy"),
+        (make_result_of_session(0.01), "one launch says nothing"),
+        (make_result_of_session(0.01, 0.03), "too noisy"),
     ],
 )
 def test_what_save_baseline_refuses_is_refused(store, session, why):
@@ -89,9 +91,9 @@ def test_a_session_that_the_baseline_of_today_finds_invalid_is_refused(store):
 def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(store):
     """It had none then, and now it would be one of the first five, which set the level."""
     for day in range(1, 4):
-        promote(make_session(date=f"2026-01-0{day}"), store, mode="append", reason=None)
+        promote(make_result_of_session(date=f"2026-01-0{day}"), store, mode="append", reason=None)
     finding = make_finding(CASE, Outcome.NO_BASELINE)
-    slower = make_session(0.02, 0.0201, 0.02, date="2026-01-04", findings=(finding,))
+    slower = make_result_of_session(0.02, 0.0201, 0.02, date="2026-01-04", findings=(finding,))
     promoted = promote(slower, store, mode="append", reason=None)
 
     assert promoted.not_saved[CASE.id].startswith("not stored: a REGRESSION, and the first 5")
@@ -99,8 +101,8 @@ def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(st
 
 
 def test_sessions_are_appended_in_the_order_of_their_dates_only(store):
-    promote(make_session(date="2026-01-03"), store, mode="missing", reason=None)
-    promoted = promote(make_session(date="2026-01-02"), store, mode="append", reason=None)
+    promote(make_result_of_session(date="2026-01-03"), store, mode="missing", reason=None)
+    promoted = promote(make_result_of_session(date="2026-01-02"), store, mode="append", reason=None)
 
     assert promoted.not_saved[CASE.id].startswith(
         "not stored: of 2026-01-02, older than the newest stored session, of 2026-01-03"
@@ -110,16 +112,18 @@ def test_sessions_are_appended_in_the_order_of_their_dates_only(store):
 
 def test_ranks_slowed_on_purpose_are_no_baseline(store):
     with pytest.raises(BaselineError, match=r"what --ddp-inject slowed .* \(compute:5%\)"):
-        promote(make_session(injections=("compute:5%",)), store, mode="missing", reason=None)
+        promote(
+            make_result_of_session(injections=("compute:5%",)), store, mode="missing", reason=None
+        )
 
 
 def test_accepting_ends_what_was_acknowledged_of_the_case(store):
-    promote(make_session(), store, mode="missing", reason=None)
+    promote(make_result_of_session(), store, mode="missing", reason=None)
     said = (make_acknowledgement(CASE), make_acknowledgement(CASE, case="another"))
     store.update(
         KEY, lambda now: make_baseline(cases=now.cases, units=now.units, acknowledged=said)
     )
-    later = make_session(0.012, 0.0121, date="2026-01-03T00:00:00+00:00")
+    later = make_result_of_session(0.012, 0.0121, date="2026-01-03T00:00:00+00:00")
     promote(later, store, mode="accept", reason="known")
 
     assert [a.case for a in store.load(KEY).acknowledged] == ["another"]

@@ -28,9 +28,9 @@ def test_a_finding_is_found_by_case_and_metric():
 def test_a_case_is_undecided_by_any_of_its_metrics_and_counted_once():
     findings = (
         make_finding(B, Outcome.INVALID),
-        make_finding(B, Outcome.INCONCLUSIVE, metric="tail", nights=3),
+        make_finding(B, Outcome.INCONCLUSIVE, metric="tail", sessions=3),
         make_finding(A, Outcome.PASS),
-        make_finding(A, Outcome.INCONCLUSIVE, metric="tail", nights=3),
+        make_finding(A, Outcome.INCONCLUSIVE, metric="tail", sessions=3),
         make_finding(C, Outcome.SUSPECT),
         make_finding(C, Outcome.NO_BASELINE, metric="tail"),
     )
@@ -38,10 +38,10 @@ def test_a_case_is_undecided_by_any_of_its_metrics_and_counted_once():
     assert make_result([], findings=findings).undecided() == ["a", "b"]
 
 
-def test_a_case_that_waits_for_its_first_nights_is_not_undecided():
+def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():
     """No machine could decide it yet, so it does not say that this one cannot gate."""
-    few = make_finding(A, Outcome.INCONCLUSIVE, nights=2)
-    disturbed = make_finding(B, Outcome.INVALID, nights=2)
+    few = make_finding(A, Outcome.INCONCLUSIVE, sessions=2)
+    disturbed = make_finding(B, Outcome.INVALID, sessions=2)
 
     assert make_result([], findings=(few, disturbed)).undecided() == ["b"]
 

@@ -22,24 +22,24 @@ from ddp_perf.report.files.otava import otava_csv, otava_yaml
 from ddp_perf.report.files.performance_report import performance_report
 from ddp_perf.report.files.prometheus import prometheus_text
 from ddp_perf.report.files.summary import summary_csv
-from ddp_perf.report.rows import CaseRow, night_of
+from ddp_perf.report.rows import CaseRow, report_summary
 from tests.builders import HOSTILE, make_hostile_result
-from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_session
+from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_suite_result
 
 STEPS_MS = {ONE.id: 10.0, TWO.id: 15.0, ONE_LARGE.id: 20.0, TWO_LARGE.id: 30.0}
 
 
 @pytest.fixture
-def night():
+def summary():
     """Steps that never differ have a 95th percentile like the median: here it is told apart."""
-    night = night_of([make_session()], complete=True)
-    rows = tuple(msgspec.structs.replace(row, p95_step_s=0.099) for row in night.rows)
-    return msgspec.structs.replace(night, rows=rows)
+    summary = report_summary([make_suite_result()], complete=True)
+    rows = tuple(msgspec.structs.replace(row, p95_step_s=0.099) for row in summary.rows)
+    return msgspec.structs.replace(summary, rows=rows)
 
 
 @pytest.fixture
 def hostile():
-    return night_of([make_hostile_result()], complete=True)
+    return report_summary([make_hostile_result()], complete=True)
 
 
 def metrics(text):
@@ -51,24 +51,24 @@ def metrics(text):
     }
 
 
-def test_every_format_tells_the_same_step_of_the_same_cases(night):
-    rows = list(csv.DictReader(io.StringIO(summary_csv(night.rows))))
-    heading, figures = csv.reader(io.StringIO(otava_csv(night.rows)))
+def test_every_format_tells_the_same_step_of_the_same_cases(summary):
+    rows = list(csv.DictReader(io.StringIO(summary_csv(summary.rows))))
+    heading, figures = csv.reader(io.StringIO(otava_csv(summary.rows)))
     told = {
         "csv": {row["case"]: 1e3 * float(row["step_s"]) for row in rows},
         "action": {
-            e["name"][6:]: e["value"] for e in json.loads(action_benchmark_json(night.rows))
+            e["name"][6:]: e["value"] for e in json.loads(action_benchmark_json(summary.rows))
         },
         "bencher": {
             name[6:]: measures["latency"]["value"] / 1e6
-            for name, measures in json.loads(bencher_json(night.rows)).items()
+            for name, measures in json.loads(bencher_json(summary.rows)).items()
         },
         "otava": {
             name[6:]: float(value) for name, value in zip(heading[2:], figures[2:], strict=True)
         },
         "prometheus": {
             case: 1e3 * value
-            for (name, case), value in metrics(prometheus_text(night.rows)).items()
+            for (name, case), value in metrics(prometheus_text(summary.rows)).items()
             if name == "ddp_perf_step_seconds"
         },
     }
@@ -77,8 +77,8 @@ def test_every_format_tells_the_same_step_of_the_same_cases(night):
         assert steps == pytest.approx(STEPS_MS), format_
 
 
-def test_the_summary_has_every_field_and_nothing_for_what_is_not_known(night):
-    rows = list(csv.DictReader(io.StringIO(summary_csv(night.rows))))
+def test_the_summary_has_every_field_and_nothing_for_what_is_not_known(summary):
+    rows = list(csv.DictReader(io.StringIO(summary_csv(summary.rows))))
 
     assert tuple(rows[0]) == CaseRow.__struct_fields__
     assert rows[0]["speedup"] == ""
@@ -95,9 +95,9 @@ def test_hostile_text_comes_back_from_a_csv_as_it_was(hostile):
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n"])
-def test_no_text_of_the_csv_is_run_by_a_spreadsheet_and_numbers_stay(night, first):
+def test_no_text_of_the_csv_is_run_by_a_spreadsheet_and_numbers_stay(summary, first):
     text = f"{first}cmd|' /C calc'!A0"
-    row = msgspec.structs.replace(night.rows[0], case=text, reason=f"a {text}", ratio=-0.5)
+    row = msgspec.structs.replace(summary.rows[0], case=text, reason=f"a {text}", ratio=-0.5)
 
     (read,) = csv.DictReader(io.StringIO(summary_csv([row]), newline=""))
 
@@ -110,8 +110,8 @@ def test_hostile_labels_come_back_from_prometheus(hostile):
     assert ("ddp_perf_red", f"mlp-{HOSTILE}") in found
 
 
-def test_prometheus_is_told_what_is_red_and_when(night):
-    found = metrics(prometheus_text(night.rows))
+def test_prometheus_is_told_what_is_red_and_when(summary):
+    found = metrics(prometheus_text(summary.rows))
 
     assert found["ddp_perf_red", TWO.id] == 1
     assert found["ddp_perf_red", ONE.id] == 0
@@ -120,22 +120,22 @@ def test_prometheus_is_told_what_is_red_and_when(night):
     assert ("ddp_perf_scaling_efficiency_ratio", ONE.id) not in found
 
 
-def test_bencher_has_the_range_of_the_launches_in_nanoseconds(night):
-    latency = json.loads(bencher_json(night.rows))[f"quick/{TWO.id}"]["latency"]
+def test_bencher_has_the_range_of_the_launches_in_nanoseconds(summary):
+    latency = json.loads(bencher_json(summary.rows))[f"quick/{TWO.id}"]["latency"]
 
     assert latency == pytest.approx({"value": 15e6, "lower_value": 14.9e6, "upper_value": 15.1e6})
 
 
-def test_otava_is_told_where_each_column_is_and_that_less_is_better(night):
-    test = yaml.safe_load(otava_yaml(night.rows))["tests"]["ddp-perf"]
-    heading, _ = csv.reader(io.StringIO(otava_csv(night.rows)))
+def test_otava_is_told_where_each_column_is_and_that_less_is_better(summary):
+    test = yaml.safe_load(otava_yaml(summary.rows))["tests"]["ddp-perf"]
+    heading, _ = csv.reader(io.StringIO(otava_csv(summary.rows)))
 
     assert [test["time_column"], *test["attributes"], *test["metrics"]] == heading
     assert all(metric["direction"] == -1 for metric in test["metrics"].values())
 
 
 def test_no_session_is_a_file_of_each_format():
-    nothing = night_of([], complete=True)
+    nothing = report_summary([], complete=True)
 
     assert len(summary_csv(nothing.rows).splitlines()) == 1
     assert otava_csv(nothing.rows) == "time,commit\r\n"
@@ -159,8 +159,8 @@ def test_latex_prints_what_is_written(text, written):
     assert latex_escaped(text) == written
 
 
-def test_markdown_has_what_is_not_green_first_with_its_reason(night):
-    text = summary_markdown(night)
+def test_markdown_has_what_is_not_green_first_with_its_reason(summary):
+    text = summary_markdown(summary)
 
     first, _, rest = text.partition("<details>")
     assert first.startswith("## ❌ RED: 2 of 4 cases failed, 1 undecided, 1 passed")
@@ -179,8 +179,8 @@ def test_markdown_acts_on_nothing_hostile(hostile):
         assert len(re.findall(r"(?<!\\)\|", row)) == 11  # of ten columns: no further cell
 
 
-def test_github_is_told_of_what_is_red_and_of_what_is_undecided(night):
-    lines = annotation_lines(night)
+def test_github_is_told_of_what_is_red_and_of_what_is_undecided(summary):
+    lines = annotation_lines(summary)
 
     assert [line.split(" ")[0] for line in lines] == ["::error", "::error", "::warning"]
     assert lines[0] == (
@@ -208,8 +208,8 @@ def test_a_job_summary_is_added_to_where_github_wants_one(tmp_path):
     assert not is_github({})
 
 
-def test_the_performance_report_has_label_reason_and_advice_in_eighty_columns(night):
-    text = performance_report([make_session()], night)
+def test_the_performance_report_has_label_reason_and_advice_in_eighty_columns(summary):
+    text = performance_report([make_suite_result()], summary)
 
     for told in ("RED: 2 of 4", "Fair: 67% efficiency on 2 ranks", "why (+2.50 ms a step)"):
         assert told in text

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from ddp_perf.report.html.page import report_html
-from ddp_perf.report.rows import night_of
+from ddp_perf.report.rows import report_summary
 from tests.builders import (
     HOSTILE,
     make_cases,
@@ -19,7 +19,7 @@ from tests.builders import (
     make_probe,
     make_result,
 )
-from tests.reports import TWO, make_session, make_source
+from tests.reports import TWO, make_source, make_suite_result
 
 VOID = {"meta", "link", "br"}
 
@@ -30,8 +30,8 @@ class Page(html.parser.HTMLParser):
     def __init__(self, source):
         super().__init__()
         self.open, self.tags, self.attributes, self.texts = [], [], [], []
-        night = night_of(source.suites, complete=source.complete)
-        self.source = report_html(source, night).decode()
+        summary = report_summary(source.suites, complete=source.complete)
+        self.source = report_html(source, summary).decode()
         self.feed(self.source)
         self.close()
         assert self.open == []
@@ -127,15 +127,15 @@ def work_and_bytes(count):
     launches = [steps] * 10
     result = make_result([make_measurement(case, launches, probe=make_probe()) for case in cases])
     source = make_source(result)
-    night, profile = night_of(source.suites, complete=True), cProfile.Profile()
+    summary, profile = report_summary(source.suites, complete=True), cProfile.Profile()
     assert len(cases) == count
 
-    page = profile.runcall(report_html, source, night)
+    page = profile.runcall(report_html, source, summary)
 
     return pstats.Stats(profile).total_calls, len(page)
 
 
 def test_a_lone_surrogate_is_written_as_something():
-    result = make_session(baseline_path="\ud800")
+    result = make_suite_result(baseline_path="\ud800")
 
     assert "Judged against ?" in Page(make_source(result)).text

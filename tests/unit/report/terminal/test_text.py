@@ -33,7 +33,7 @@ def test_a_verdict_is_told_with_its_figures_and_the_baselines_date():
     finding = make_finding(
         make_case(),
         Outcome.REGRESSION,
-        reason="slower than any night",
+        reason="slower than any session",
         ratio=1.2345,
         interval=(1.2, 1.27),
         minimum_detectable=0.034,
@@ -43,7 +43,7 @@ def test_a_verdict_is_told_with_its_figures_and_the_baselines_date():
     assert describe_finding(finding).splitlines() == [
         "REGRESSION: step time of mlp-ddp-fp32-ws2-b64: 1.234 × the baseline of 2026-01-02"
         " (minimum detectable: 3.4%)",
-        "slower than any night",
+        "slower than any session",
     ]
 
 

@@ -49,7 +49,7 @@ def test_nothing_said_is_nothing_known(outcome):
     assert finding.known is None
 
 
-def test_a_day_is_the_last_one_until_midnight():
+def test_a_day_is_the_last_one_until_midsession():
     said = Acknowledgement(
         case="a", metric="step_time", reason="r", until="2026-06-15", date="2026-01-01"
     )

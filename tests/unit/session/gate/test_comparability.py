@@ -92,11 +92,11 @@ def test_what_informs_is_told_and_what_is_checked_or_always_changes_is_not(chang
 
 def test_one_session_of_another_machine_within_a_file_is_found():
     low = msgspec.structs.replace(H200, power_limit_w=500.0)
-    nights = [
+    sessions = [
         msgspec.structs.replace(make_session([0.01], day=day), environment=environment)
         for day, environment in ((1, H200), (2, low), (3, H200))
     ]
-    stored = make_case_baseline(make_case(), *nights)
+    stored = make_case_baseline(make_case(), *sessions)
 
     assert other_machine(stored, H200, world_size=2) == (
         "the session of 2026-01-02 is of another machine: power limit 500 W, here 700 W"

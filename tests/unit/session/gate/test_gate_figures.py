@@ -80,7 +80,7 @@ def test_the_drift_is_that_of_the_median_launch():
 def test_a_finding_counts_the_launches_and_the_stored_sessions_that_it_compared():
     found = findings(make_measurement(ONE, launches(0.010)), cases={ONE.id: stored(ONE, 0.010)})
 
-    assert {metric: (f.launches, f.nights) for (_, metric), f in found.items()} == {
+    assert {metric: (f.launches, f.sessions) for (_, metric), f in found.items()} == {
         "step_time": (5, 6),
         "tail": (5, 6),
         "peak_memory": (5, 6),

@@ -27,7 +27,7 @@ from tests.builders import (
 
 ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
 JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
-NIGHTS = (1.0, 1.003, 0.997, 1.002, 0.998, 1.001)
+SESSIONS = (1.0, 1.003, 0.997, 1.002, 0.998, 1.001)
 
 
 def launches(step_s):
@@ -35,13 +35,13 @@ def launches(step_s):
 
 
 def stored(case, step_s, *, efficiency=None, **changes):
-    """Six quiet nights of ``step_s``."""
+    """Six quiet sessions of ``step_s``."""
     figures = {} if efficiency is None else {"efficiency": efficiency}
-    nights = [
-        make_session(launches(step_s * night), day=day, **figures)
-        for day, night in enumerate(NIGHTS, start=1)
+    sessions = [
+        make_session(launches(step_s * session), day=day, **figures)
+        for day, session in enumerate(SESSIONS, start=1)
     ]
-    return make_case_baseline(case, *nights, **changes)
+    return make_case_baseline(case, *sessions, **changes)
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_change_of_structure_is_a_regression_at_any_speed(baseline):
 
 def test_the_level_is_that_of_the_first_five_sessions_however_many_follow():
     slower = [make_session(launches(0.0102), day=day) for day in range(6, 12)]
-    first = [make_session(launches(0.010 * night), day=1) for night in NIGHTS[:5]]
+    first = [make_session(launches(0.010 * session), day=1) for session in SESSIONS[:5]]
     baseline = make_baseline({ONE.id: make_case_baseline(ONE, *first, *slower)})
 
     found = findings([make_measurement(ONE, launches(0.0102))], baseline)
@@ -234,14 +234,14 @@ def test_the_drift_since_the_first_baseline_is_told_once_the_level_was_moved(bas
 
 
 def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
-    nights = tuple(
-        msgspec.structs.replace(night, launches=tuple({**launch} for launch in night.launches))
-        for night in baseline.cases[ONE.id].sessions
+    sessions = tuple(
+        msgspec.structs.replace(session, launches=tuple({**launch} for launch in session.launches))
+        for session in baseline.cases[ONE.id].sessions
     )
-    for night in nights:
-        for launch in night.launches:
+    for session in sessions:
+        for launch in session.launches:
             launch.pop("tail")
-    lacking = msgspec.structs.replace(baseline.cases[ONE.id], sessions=nights)
+    lacking = msgspec.structs.replace(baseline.cases[ONE.id], sessions=sessions)
     bar = msgspec.structs.replace(baseline, cases={ONE.id: lacking})
 
     found = findings([make_measurement(ONE, launches(0.010))], bar)[ONE.id, "tail"].verdict
@@ -251,7 +251,7 @@ def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
 
 
 @pytest.mark.parametrize(("count", "spoken_of"), [(2, False), (3, True), (6, True)])
-def test_the_control_speaks_only_from_three_nights_on(baseline, count, spoken_of):
+def test_the_control_speaks_only_from_three_sessions_on(baseline, count, spoken_of):
     case = baseline.cases[ONE.id]
     few = msgspec.structs.replace(case, sessions=case.sessions[:count])
 
@@ -320,8 +320,8 @@ def of_machine(baseline, **environment):
         case_id: msgspec.structs.replace(
             case,
             sessions=tuple(
-                msgspec.structs.replace(night, environment=make_environment(**environment))
-                for night in case.sessions
+                msgspec.structs.replace(session, environment=make_environment(**environment))
+                for session in case.sessions
             ),
         )
         for case_id, case in baseline.cases.items()
@@ -371,10 +371,10 @@ GATED = make_case(single=None, tier="gpu", tolerances=Tolerances(energy=0.05))
 
 
 def energy_findings(*, stored_j, joules):
-    """Of a case gated by energy: tonight's launches take ``joules`` each, or tell nothing."""
+    """Of a case gated by energy: this session's launches take ``joules`` each, or tell nothing."""
     figures = {} if stored_j is None else {"energy": stored_j}
-    nights = [make_session(launches(0.01), day=day, **figures) for day in range(1, 7)]
-    baseline = make_baseline({GATED.id: make_case_baseline(GATED, *nights)})
+    sessions = [make_session(launches(0.01), day=day, **figures) for day in range(1, 7)]
+    baseline = make_baseline({GATED.id: make_case_baseline(GATED, *sessions)})
     measured = make_measurement(GATED, launches(0.01), energy_j=joules)
     return findings([measured], baseline)[GATED.id, "energy"]
 
@@ -399,19 +399,19 @@ def test_a_gated_energy_that_was_not_read_is_invalid_with_the_remedy(stored_j):
     assert "raise steps, or set tolerances.energy: null" in verdict.reason
 
 
-def test_energy_that_no_night_has_is_no_baseline():
+def test_energy_that_no_session_has_is_no_baseline():
     assert energy_findings(stored_j=None, joules=768.0).verdict.outcome is Outcome.NO_BASELINE
 
 
 def test_energy_is_shown_and_stored_where_no_config_gates_it(baseline):
     measured = make_measurement(ONE, launches(0.010), energy_j=10.0)
 
-    (night,) = [
+    (session,) = [
         as_session(rows, make_environment(), "d")
         for rows in summaries_of({ONE.id: measured}).values()
     ]
 
-    assert night.values("energy") == [pytest.approx(10 / 768, rel=1e-5)] * 5
+    assert session.values("energy") == [pytest.approx(10 / 768, rel=1e-5)] * 5
     assert "energy" not in outcomes(findings([measured], baseline), ONE.id)
 
 

@@ -1,4 +1,4 @@
-"""The same cases, night after night, on recorded machines that are changed between the nights."""
+"""The same cases, session after session, on recorded machines that change in between."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def read(name, mask=None, **changes):
 
 
 @pytest.fixture
-def night(tmp_path):
-    """``night(machine, …)``: one session there; its result."""
+def session(tmp_path):
+    """``session(machine, …)``: one session there; its result."""
     store = BaselineStore(tmp_path / "baselines")
 
     def run(machine, *, runtime=RUNTIME, save_mode=None):
@@ -78,11 +78,11 @@ def step_times(result):
 NOT_COMPARED = {Outcome.NO_BASELINE, Outcome.INCOMPARABLE}
 
 
-def test_the_same_machine_is_comparable_and_recorded_whole(night):
+def test_the_same_machine_is_comparable_and_recorded_whole(session):
     machine = read("a100-pcie-bridges", "0,1")
-    night(machine, save_mode="missing")
+    session(machine, save_mode="missing")
 
-    result = night(machine)
+    result = session(machine)
 
     outcomes, _ = step_times(result)
     assert NOT_COMPARED.isdisjoint(outcomes)
@@ -91,65 +91,65 @@ def test_the_same_machine_is_comparable_and_recorded_whole(night):
     assert result.environment.links == "NV12"
 
 
-def test_a_lowered_power_limit_is_another_machine(night):
-    night(read("h200"), save_mode="missing")
+def test_a_lowered_power_limit_is_another_machine(session):
+    session(read("h200"), save_mode="missing")
 
-    outcomes, reason = step_times(night(read("h200", power_limit_w=500.0)))
+    outcomes, reason = step_times(session(read("h200", power_limit_w=500.0)))
 
     assert outcomes == [Outcome.INCOMPARABLE] * 2
     assert "power limit 700 W, here 500 W" in reason
     assert "-o ddp_baselines=DIR" in reason
 
 
-def test_a_session_of_another_machine_is_not_appended_but_accepted(night):
-    night(read("h200"), save_mode="missing")
+def test_a_session_of_another_machine_is_not_appended_but_accepted(session):
+    session(read("h200"), save_mode="missing")
     low = read("h200", power_limit_w=500.0)
 
-    appended = night(low, save_mode="append")
-    accepted = night(low, save_mode="accept")
+    appended = session(low, save_mode="append")
+    accepted = session(low, save_mode="accept")
 
     assert set(appended.not_saved) == {ONE.id, TWO.id}
     assert "power limit 700 W, here 500 W" in appended.not_saved[ONE.id]
     assert set(accepted.saved) == {ONE.id, TWO.id}
-    assert NOT_COMPARED.isdisjoint(step_times(night(low))[0])
+    assert NOT_COMPARED.isdisjoint(step_times(session(low))[0])
 
 
-def test_other_gpus_of_one_machine_are_another_link_for_two_ranks_alone(night):
-    night(read("a100-pcie-bridges", "2,3"), save_mode="missing")
+def test_other_gpus_of_one_machine_are_another_link_for_two_ranks_alone(session):
+    session(read("a100-pcie-bridges", "2,3"), save_mode="missing")
 
-    outcomes, reason = step_times(night(read("a100-pcie-bridges", "0,2")))
+    outcomes, reason = step_times(session(read("a100-pcie-bridges", "0,2")))
 
     assert outcomes[0] not in NOT_COMPARED
     assert outcomes[1] is Outcome.INCOMPARABLE
     assert "interconnect NODE, here SYS" in reason
 
 
-def test_nvlink_that_is_gone_is_another_machine(night):
+def test_nvlink_that_is_gone_is_another_machine(session):
     whole = read("a100-sxm4-nvswitch")
     hidden = tuple(msgspec.structs.replace(x, nvlinks=0, pcie="SYS") for x in whole.links)
-    night(whole, save_mode="missing")
+    session(whole, save_mode="missing")
 
-    outcomes, reason = step_times(night(msgspec.structs.replace(whole, links=hidden)))
+    outcomes, reason = step_times(session(msgspec.structs.replace(whole, links=hidden)))
 
     assert outcomes[1] is Outcome.INCOMPARABLE
     assert "interconnect NV12, here SYS" in reason
 
 
-def test_a_slice_is_told_from_the_whole_and_the_nearest_is_named(night):
-    night(read("a100-sxm4-nvswitch"), save_mode="missing")
-    night(read("a100-pcie-bridges"), save_mode="missing")
+def test_a_slice_is_told_from_the_whole_and_the_nearest_is_named(session):
+    session(read("a100-sxm4-nvswitch"), save_mode="missing")
+    session(read("a100-pcie-bridges"), save_mode="missing")
 
-    outcomes, reason = step_times(night(read("a100-mig")))
+    outcomes, reason = step_times(session(read("a100-mig")))
 
     assert outcomes == [Outcome.INCOMPARABLE] * 2
     assert "the baseline is of a100-sxm4-40gb, this is a100-sxm4-40gb-mig-3g-20gb" in reason
 
 
-def test_an_upgrade_is_judged_and_told(night):
-    night(read("t4-pair"), save_mode="missing")
+def test_an_upgrade_is_judged_and_told(session):
+    session(read("t4-pair"), save_mode="missing")
     upgraded = msgspec.structs.replace(RUNTIME, torch="2.14.0", nccl="2.28.1")
 
-    result = night(read("t4-pair"), runtime=upgraded)
+    result = session(read("t4-pair"), runtime=upgraded)
 
     assert NOT_COMPARED.isdisjoint(step_times(result)[0])
     assert result.finding(TWO.id, "step_time").changed == (
@@ -162,20 +162,20 @@ def test_an_upgrade_is_judged_and_told(night):
     ("runtime", "lacking"),
     [({"cuda": None, "nccl": None}, "CUDA"), ({"nccl": None}, "NCCL")],
 )
-def test_a_torch_that_cannot_is_refused_before_any_rank_is_started(night, runtime, lacking):
+def test_a_torch_that_cannot_is_refused_before_any_rank_is_started(session, runtime, lacking):
     with pytest.raises(LaunchError, match=f"built without {lacking}.*install a CUDA build"):
-        night(read("t4-pair"), runtime=msgspec.structs.replace(RUNTIME, **runtime))
+        session(read("t4-pair"), runtime=msgspec.structs.replace(RUNTIME, **runtime))
 
 
-def test_a_torch_for_a_newer_cuda_than_the_drivers_is_refused_before_any_rank_is_started(night):
+def test_a_torch_for_a_newer_cuda_than_the_drivers_is_refused_before_any_rank_is_started(session):
     machine = msgspec.structs.replace(read("t4-pair"), cuda_driver="12.8")
 
     with pytest.raises(LaunchError, match=r"built for CUDA 13.0, .* driver for CUDA 12.8: install"):
-        night(machine, runtime=msgspec.structs.replace(RUNTIME, cuda="13.0"))
+        session(machine, runtime=msgspec.structs.replace(RUNTIME, cuda="13.0"))
 
 
-def test_a_torch_without_code_for_the_gpu_is_refused_before_any_rank_is_started(night):
+def test_a_torch_without_code_for_the_gpu_is_refused_before_any_rank_is_started(session):
     machine = make_gpu_machine("Tesla V100-PCIE-16GB", compute_capability=(7, 0))
 
     with pytest.raises(LaunchError, match=r"no code for compute capability 7.0 .*: install"):
-        night(machine, runtime=msgspec.structs.replace(RUNTIME, cuda="13.0"))
+        session(machine, runtime=msgspec.structs.replace(RUNTIME, cuda="13.0"))

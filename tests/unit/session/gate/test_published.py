@@ -130,9 +130,11 @@ def test_the_bus_bandwidth_of_a_collective_is_compared_with_the_published_one(pu
 
 
 def test_what_was_measured_decides_and_the_published_figure_stands_beside_it():
-    nights = [make_session([0.013 * f for f in (1, 1.001, 0.999)], day=day) for day in range(1, 7)]
+    sessions = [
+        make_session([0.013 * f for f in (1, 1.001, 0.999)], day=day) for day in range(1, 7)
+    ]
 
-    finding = step_time(0.013, table(), cases={ONE.id: make_case_baseline(ONE, *nights)})
+    finding = step_time(0.013, table(), cases={ONE.id: make_case_baseline(ONE, *sessions)})
 
     assert finding.verdict.outcome is Outcome.PASS
     assert finding.published == (

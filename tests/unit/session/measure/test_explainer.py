@@ -39,8 +39,8 @@ def measured(*, late_s=0.0, **changes):
 
 def stored(measurement):
     rows = summaries_of({CASE.id: measurement})[CASE.id]
-    nights = [as_session(rows, ENVIRONMENT, date=f"2026-01-0{day}") for day in (1, 2)]
-    return make_case_baseline(CASE, *nights)
+    sessions = [as_session(rows, ENVIRONMENT, date=f"2026-01-0{day}") for day in (1, 2)]
+    return make_case_baseline(CASE, *sessions)
 
 
 BEFORE = stored(measured())
@@ -106,8 +106,8 @@ def test_no_launch_is_begun_that_the_budget_has_no_room_for(session):
 
 
 def test_nothing_is_launched_where_the_baseline_holds_no_terms(session):
-    nights = [msgspec.structs.replace(night, terms=()) for night in BEFORE.sessions]
-    result, asked = session(stored=msgspec.structs.replace(BEFORE, sessions=tuple(nights)))
+    sessions = [msgspec.structs.replace(session, terms=()) for session in BEFORE.sessions]
+    result, asked = session(stored=msgspec.structs.replace(BEFORE, sessions=tuple(sessions)))
     assert (result.explanations, result.explaining, asked) == ({}, {}, [])
 
 
@@ -118,8 +118,8 @@ def test_a_launch_that_fails_ends_them_and_nothing_else(session):
 
 
 def test_a_baseline_without_terms_explains_nothing():
-    nights = [msgspec.structs.replace(night, terms=()) for night in BEFORE.sessions]
-    older = msgspec.structs.replace(BEFORE, sessions=tuple(nights))
+    sessions = [msgspec.structs.replace(session, terms=()) for session in BEFORE.sessions]
+    older = msgspec.structs.replace(BEFORE, sessions=tuple(sessions))
     assert explain_case(measured(late_s=0.005), older, ENVIRONMENT) is None
 
 
@@ -128,14 +128,16 @@ def test_launches_without_a_probe_explain_nothing():
 
 
 def test_a_launch_with_a_term_that_this_version_does_not_know_is_left_out():
-    night = BEFORE.sessions[0]
-    terms = ({"forward": 0.002}, *night.terms[1:])
-    mixed = msgspec.structs.replace(BEFORE, sessions=(msgspec.structs.replace(night, terms=terms),))
+    session = BEFORE.sessions[0]
+    terms = ({"forward": 0.002}, *session.terms[1:])
+    mixed = msgspec.structs.replace(
+        BEFORE, sessions=(msgspec.structs.replace(session, terms=terms),)
+    )
     (cause,) = explain_case(measured(late_s=0.005), mixed, ENVIRONMENT).causes
     assert cause.kind == "data"
 
 
-def test_only_the_nights_that_set_the_level_are_compared_with():
+def test_only_the_sessions_that_set_the_level_are_compared_with():
     slower = stored(measured(late_s=0.005)).sessions
     drifted = msgspec.structs.replace(BEFORE, sessions=BEFORE.sessions * 3 + slower * 10)
     (cause,) = explain_case(measured(late_s=0.005), drifted, ENVIRONMENT).causes

@@ -34,7 +34,7 @@ def steps_of(one_s, two_s):
     return answer
 
 
-class Night:
+class Session:
     """A machine whose sessions follow one another."""
 
     def __init__(self, directory):
@@ -72,57 +72,57 @@ class Night:
 
 
 @pytest.fixture
-def night(tmp_path):
-    return Night(tmp_path)
+def session(tmp_path):
+    return Session(tmp_path)
 
 
 def outcomes(result):
     return {finding.verdict.outcome for finding in result.findings}
 
 
-def test_a_first_session_has_no_baseline_and_stores_none_unasked(night):
-    result = night(steps_of(0.010, 0.012))
+def test_a_first_session_has_no_baseline_and_stores_none_unasked(session):
+    result = session(steps_of(0.010, 0.012))
 
     assert outcomes(result) == {Outcome.NO_BASELINE}
     assert result.saved == {}
-    assert not night.store.path(night.key).exists()
+    assert not session.store.path(session.key).exists()
 
 
-def test_a_session_says_where_and_when_it_was_measured(night):
-    result = night(steps_of(0.010, 0.012))
+def test_a_session_says_where_and_when_it_was_measured(session):
+    result = session(steps_of(0.010, 0.012))
 
     assert (result.suite, result.tier) == ("quick", "cpu")
-    assert result.environment.accelerator_key == night.key
+    assert result.environment.accelerator_key == session.key
     assert result.environment.torch == "2.13.0"
     assert (result.environment.cuda, result.environment.nccl) == (None, None)  # not on this tier
-    assert result.baseline_path == str(night.store.path(night.key))
+    assert result.baseline_path == str(session.store.path(session.key))
     assert result.date.endswith("+00:00")
 
 
-def test_an_injection_marks_the_result_and_is_judged_as_the_same_case(night):
-    night(steps_of(0.010, 0.012), save_mode="missing")
+def test_an_injection_marks_the_result_and_is_judged_as_the_same_case(session):
+    session(steps_of(0.010, 0.012), save_mode="missing")
 
-    slowed = night(steps_of(0.030, 0.036), injections=(parse_injection("compute:200%"),))
+    slowed = session(steps_of(0.030, 0.036), injections=(parse_injection("compute:200%"),))
 
     assert slowed.injections == ("compute:200%",)
     assert slowed.finding(ONE.id, "step_time").verdict.ratio == pytest.approx(3, rel=0.01)
     assert Outcome.NO_BASELINE not in outcomes(slowed)
 
 
-def test_efficiency_is_paired_within_each_round(night):
-    result = night(steps_of(0.010, 0.012))
+def test_efficiency_is_paired_within_each_round(session):
+    result = session(steps_of(0.010, 0.012))
 
     ratios = [row.values["efficiency"] for row in result.summaries[TWO.id]]
     assert ratios == pytest.approx([1.2, 1.2, 1.2])
     assert "efficiency" not in result.summaries[ONE.id][0].values
 
 
-def test_missing_records_every_case_without_baseline_once(night):
-    first = night(steps_of(0.010, 0.012), save_mode="missing")
-    path = night.store.path(night.key)
+def test_missing_records_every_case_without_baseline_once(session):
+    first = session(steps_of(0.010, 0.012), save_mode="missing")
+    path = session.store.path(session.key)
     text = path.read_text()
 
-    again = night(steps_of(0.020, 0.024), save_mode="missing")
+    again = session(steps_of(0.020, 0.024), save_mode="missing")
 
     assert set(first.saved) == {ONE.id, TWO.id}
     assert set(first.saved.values()) == {f"stored (missing) in {path}"}
@@ -131,33 +131,33 @@ def test_missing_records_every_case_without_baseline_once(night):
     assert outcomes(again) & {Outcome.REGRESSION, Outcome.SUSPECT, Outcome.INCONCLUSIVE}
 
 
-def test_append_adds_a_session_to_each_case(night):
+def test_append_adds_a_session_to_each_case(session):
     for _ in range(3):
-        result = night(steps_of(0.010, 0.012), save_mode="append")
+        result = session(steps_of(0.010, 0.012), save_mode="append")
 
-    assert [len(night.stored(case).sessions) for case in CASES] == [3, 3]
-    assert len(night.stored(TWO).sessions[0].values("efficiency")) == 3
+    assert [len(session.stored(case).sessions) for case in CASES] == [3, 3]
+    assert len(session.stored(TWO).sessions[0].values("efficiency")) == 3
     assert Outcome.REGRESSION not in outcomes(result)
 
 
-def test_append_refuses_other_work(night):
-    night(steps_of(0.010, 0.012), save_mode="missing")
+def test_append_refuses_other_work(session):
+    session(steps_of(0.010, 0.012), save_mode="missing")
     wider = make_cases(model={"hidden_dim": 48})
 
-    result = night(steps_of(0.010, 0.012), cases=tuple(wider), save_mode="append")
+    result = session(steps_of(0.010, 0.012), cases=tuple(wider), save_mode="append")
 
     assert outcomes(result) == {Outcome.INCOMPARABLE}
     assert "accept replaces them" in result.not_saved[ONE.id]
-    assert len(night.stored(ONE).sessions) == 1
+    assert len(session.stored(ONE).sessions) == 1
 
 
-def test_accept_replaces_with_the_reason_logged(night):
-    night(steps_of(0.010, 0.012), save_mode="missing")
+def test_accept_replaces_with_the_reason_logged(session):
+    session(steps_of(0.010, 0.012), save_mode="missing")
 
-    night(steps_of(0.020, 0.024), save_mode="accept", reason="wider layers")
+    session(steps_of(0.020, 0.024), save_mode="accept", reason="wider layers")
 
     for case in CASES:
-        stored = night.stored(case)
+        stored = session.stored(case)
         assert len(stored.sessions) == 1
         (entry,) = stored.log
         assert entry.reason == "wider layers"
@@ -182,19 +182,19 @@ DISTURBED = "not stored: 2 of 3 launches were disturbed: other processes took 50
 
 @pytest.mark.parametrize("mode", ["missing", "append", "accept"])
 @pytest.mark.parametrize("stored", [False, True], ids=["first session", "later session"])
-def test_a_disturbed_case_is_never_stored(night, mode, stored):
+def test_a_disturbed_case_is_never_stored(session, mode, stored):
     if stored:
-        night(steps_of(0.010, 0.012), save_mode="missing")
-    before = night.stored(TWO)
+        session(steps_of(0.010, 0.012), save_mode="missing")
+    before = session.stored(TWO)
 
-    result = night(busy(TWO), save_mode=mode, reason="r")
+    result = session(busy(TWO), save_mode=mode, reason="r")
 
     assert result.not_saved[TWO.id].startswith(DISTURBED)
-    assert night.stored(TWO) == before
+    assert session.stored(TWO) == before
 
 
-def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(night):
-    result = night(busy(ONE), save_mode="missing")
+def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(session):
+    result = session(busy(ONE), save_mode="missing")
 
     assert {note.partition(" (")[0] for note in result.not_saved.values()} == {
         f"{DISTURBED} of the ranks' cores"
@@ -202,98 +202,98 @@ def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(night):
     assert result.not_saved.keys() == {ONE.id, TWO.id}
 
 
-def test_a_disturbed_session_has_judged_nothing_and_says_so(night):
-    night(steps_of(0.010, 0.012), save_mode="missing")
+def test_a_disturbed_session_has_judged_nothing_and_says_so(session):
+    session(steps_of(0.010, 0.012), save_mode="missing")
 
-    result = night(busy(TWO))
+    result = session(busy(TWO))
 
     assert result.finding(TWO.id, "step_time").verdict.outcome is Outcome.INVALID
     assert TWO.id in result.undecided()
 
 
-def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(night):
+def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(session):
     def answer(request):
         noisy = (1.0, 1.5, 0.7)[request.round] if request.case.id == TWO.id else 1.0
         return make_launch(request.case, request.round, step_s=0.01 * noisy)
 
-    result = night(answer, save_mode="missing")
+    result = session(answer, save_mode="missing")
 
     assert result.not_saved[TWO.id].startswith("not stored: too noisy")
-    assert night.stored(ONE) is not None
-    assert night.stored(TWO) is None
+    assert session.stored(ONE) is not None
+    assert session.stored(TWO) is None
 
 
 @pytest.mark.parametrize("round_", [0, 2], ids=["first launch", "last launch"])
-def test_a_failed_case_is_neither_judged_nor_stored(night, round_):
+def test_a_failed_case_is_neither_judged_nor_stored(session, round_):
     def answer(request):
         if (request.case.id, request.round) == (ONE.id, round_):
             return make_failure(request.case, request.round)
         return make_launch(request.case, request.round)
 
-    result = night(answer, save_mode="missing")
+    result = session(answer, save_mode="missing")
 
     assert {finding.case_id for finding in result.findings} == {TWO.id}
     assert set(result.saved) == {TWO.id}
-    assert night.stored(ONE) is None
+    assert session.stored(ONE) is None
     assert len(result.measurements[ONE.id].failures) == 1
 
 
-def test_results_are_handed_over_after_each_round_and_when_judged(night):
-    result = night(steps_of(0.010, 0.012))
+def test_results_are_handed_over_after_each_round_and_when_judged(session):
+    result = session(steps_of(0.010, 0.012))
 
-    launches = [len(partial.measurements[TWO.id].launches) for partial in night.partial]
+    launches = [len(partial.measurements[TWO.id].launches) for partial in session.partial]
     assert launches == [1, 2, 3, 3]
-    findings = [bool(partial.findings) for partial in night.partial]
+    findings = [bool(partial.findings) for partial in session.partial]
     assert findings == [False, False, False, True]
-    assert night.partial[-1].findings == result.findings
+    assert session.partial[-1].findings == result.findings
 
 
-def test_an_interrupted_session_keeps_its_launches_and_stores_nothing(night):
+def test_an_interrupted_session_keeps_its_launches_and_stores_nothing(session):
     def answer(request):
         if request.round == 1:
             raise KeyboardInterrupt
         return make_launch(request.case, request.round)
 
     with pytest.raises(KeyboardInterrupt):
-        night(answer, save_mode="missing")
+        session(answer, save_mode="missing")
 
-    assert len(night.partial[-1].measurements[ONE.id].launches) == 1
-    assert night.progress.ended
-    assert not night.store.path(night.key).exists()
+    assert len(session.partial[-1].measurements[ONE.id].launches) == 1
+    assert session.progress.ended
+    assert not session.store.path(session.key).exists()
 
 
-def test_the_estimate_is_known_from_the_second_session_on(night):
-    night(steps_of(0.010, 0.012), save_mode="missing")
-    night(steps_of(0.010, 0.012))
+def test_the_estimate_is_known_from_the_second_session_on(session):
+    session(steps_of(0.010, 0.012), save_mode="missing")
+    session(steps_of(0.010, 0.012))
 
-    (suite, launches, before), (_, _, after) = night.progress.begun
+    (suite, launches, before), (_, _, after) = session.progress.begun
     assert (suite, launches, before) == ("quick", 6, None)
     assert after > 3 * 12 * (0.010 + 0.012)  # its steps alone
 
 
-def test_a_broken_baseline_is_refused_before_anything_is_launched(night):
-    path = night.store.path(night.key)
+def test_a_broken_baseline_is_refused_before_anything_is_launched(session):
+    path = session.store.path(session.key)
     path.parent.mkdir()
     path.write_text("{")
 
     with pytest.raises(BaselineError):
-        night(steps_of(0.010, 0.012))
+        session(steps_of(0.010, 0.012))
 
-    assert night.launcher.asked == []
+    assert session.launcher.asked == []
 
 
-def test_ranks_that_cannot_be_started_end_the_progress_display(night):
+def test_ranks_that_cannot_be_started_end_the_progress_display(session):
     def answer(request):
         raise LaunchError("the forkserver did not start")
 
     with pytest.raises(LaunchError):
-        night(answer)
+        session(answer)
 
-    assert night.progress.ended
+    assert session.progress.ended
 
 
 class TestMoreLaunches:
-    """A machine whose nights agree and whose launches do not; three launches are few."""
+    """A machine whose sessions agree and whose launches do not; three launches are few."""
 
     (CASE, _) = make_cases(launches=3, tolerances={"step_time": 0.04})
     # Of twelve launches; the first three alone leave it open.
@@ -309,8 +309,8 @@ class TestMoreLaunches:
         return answer
 
     @pytest.fixture
-    def settled(self, night):
-        """A machine with eight nights behind it."""
+    def settled(self, session):
+        """A machine with eight sessions behind it."""
         for shift in (0, 3, 1, 2, 4, 2, 1, 3):
             restless = self.RESTLESS[shift:] + self.RESTLESS[:shift]
 
@@ -318,8 +318,8 @@ class TestMoreLaunches:
                 step_s = 0.010 * restless[request.round]
                 return make_launch(request.case, request.round, step_s=step_s)
 
-            night(answer, save_mode="append", cases=(self.CASE,))
-        return night
+            session(answer, save_mode="append", cases=(self.CASE,))
+        return session
 
     def test_an_open_case_takes_more_until_it_is_decided(self, settled):
         few = settled(self.answer(), cases=(self.CASE,))
@@ -354,18 +354,18 @@ class TestMoreLaunches:
         assert result.finding(self.CASE.id, "step_time").launches == 3  # what was found is kept
         assert result.saved == {}
 
-    def test_without_a_baseline_there_is_one_look(self, night):
-        result = night(self.answer(), cases=(self.CASE,), budget_s=60)
+    def test_without_a_baseline_there_is_one_look(self, session):
+        result = session(self.answer(), cases=(self.CASE,), budget_s=60)
 
         assert len(result.measurements[self.CASE.id].launches) == 3
 
 
-def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(night):
+def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(session):
     """A test that asks for one case more must not measure, judge or store the others again."""
-    first = night(steps_of(0.01, 0.012), cases=(ONE,), save_mode="append")
-    both = night(steps_of(0.02, 0.012), cases=(TWO,), earlier=first, save_mode="append")
+    first = session(steps_of(0.01, 0.012), cases=(ONE,), save_mode="append")
+    both = session(steps_of(0.02, 0.012), cases=(TWO,), earlier=first, save_mode="append")
 
-    assert night.launcher.asked == [(TWO.id, round_) for round_ in range(3)]
+    assert session.launcher.asked == [(TWO.id, round_) for round_ in range(3)]
     assert both.measurements[ONE.id] == first.measurements[ONE.id]
     assert [row.values["efficiency"] for row in both.summaries[TWO.id]] == [
         pytest.approx(1.2) for _ in JITTER
@@ -373,17 +373,17 @@ def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(night):
     assert both.findings[: len(first.findings)] == first.findings
     assert {finding.case_id for finding in both.findings[len(first.findings) :]} == {TWO.id}
     assert both.saved.keys() == {ONE.id, TWO.id}
-    assert len(night.stored(ONE).sessions) == 1
-    assert night.partial[-1].measurements.keys() == {ONE.id, TWO.id}
+    assert len(session.stored(ONE).sessions) == 1
+    assert session.partial[-1].measurements.keys() == {ONE.id, TWO.id}
 
 
-def test_what_is_judged_is_told_before_it_is_stored(night, monkeypatch):
-    """A baseline that cannot be written costs the night nowhere else."""
+def test_what_is_judged_is_told_before_it_is_stored(session, monkeypatch):
+    """A baseline that cannot be written costs the session nowhere else."""
 
     def fail(*arguments):
         raise BaselineError("disk full")
 
     monkeypatch.setattr(BaselineStore, "update", fail)
     with pytest.raises(BaselineError, match="disk full"):
-        night(steps_of(0.010, 0.012), save_mode="missing")
-    assert [bool(result.findings) for result in night.judged] == [True]
+        session(steps_of(0.010, 0.012), save_mode="missing")
+    assert [bool(result.findings) for result in session.judged] == [True]

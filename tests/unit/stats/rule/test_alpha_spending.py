@@ -38,7 +38,7 @@ def test_all_looks_together_alarm_at_alpha():
 
 
 def test_looks_that_know_the_same_get_nearly_everything_each():
-    """Nights decide, launches add nothing: the looks alarm together or not at all."""
+    """Sessions decide, launches add nothing: the looks alarm together or not at all."""
     assert all(level > 0.5 * 0.001 for level in look_levels(0.001, [1.0, 1.0]))
 
 

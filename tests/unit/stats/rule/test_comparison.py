@@ -23,17 +23,17 @@ def test_nothing_below_the_tolerance_is_critical():
     assert comparison(error=0.0).critical(0.001) == pytest.approx(math.log(1.02))
 
 
-def test_relief_vanishes_against_noisy_nights_and_where_they_are_known():
+def test_relief_vanishes_against_noisy_sessions_and_where_they_are_known():
     noisy = comparison(error=0.5)
     assert noisy.critical(0.001) == pytest.approx(0.5 * stats.t.isf(0.001, 7), rel=0.01)
     known = comparison(df=math.inf, error=0.02)
     assert known.critical(0.001) == pytest.approx(0.02 * stats.norm.isf(0.001))
 
 
-@pytest.mark.parametrize("nights", [3, 5, 8, 12])
-def test_false_alarms_at_worst_over_all_night_sds(nights):
+@pytest.mark.parametrize("sessions", [3, 5, 8, 12])
+def test_false_alarms_at_worst_over_all_session_sds(sessions):
     """Integrated over the estimate of the sd: 2.6 times the level, as the docstring says."""
-    df, level = nights - 1, 0.001
+    df, level = sessions - 1, 0.001
     quantiles = stats.chi2.ppf([(i + 0.5) / 2000 for i in range(2000)], df)
     worst = 0.0
     for sd in (0.002, 0.004, 0.006, 0.008, 0.01, 0.014, 0.02, 0.05):

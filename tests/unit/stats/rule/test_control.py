@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.rule.control import ControlSlope, fit_slope, tonights_move
+from ddp_perf.stats.rule.control import ControlSlope, currents_move, fit_slope
 
 
 def centred(values):
     return np.asarray(values) - np.mean(values)
 
 
-def nights(slope, *, seed, control_sd=0.03, own_sd=0.005, n=8):
+def sessions(slope, *, seed, control_sd=0.03, own_sd=0.005, n=8):
     random = np.random.default_rng(seed)
     control = random.normal(0, control_sd, n)
     return centred(slope * control + random.normal(0, own_sd, n)), centred(control)
@@ -21,7 +21,7 @@ def nights(slope, *, seed, control_sd=0.03, own_sd=0.005, n=8):
 
 @pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
 def test_slope_is_found_where_the_control_moves(slope):
-    found = [fit_slope(*nights(slope, seed=seed)).mean for seed in range(50)]
+    found = [fit_slope(*sessions(slope, seed=seed)).mean for seed in range(50)]
     assert np.mean(found) == pytest.approx(slope, abs=0.06)
 
 
@@ -41,14 +41,14 @@ def test_control_that_never_moved_says_nothing():
 
 
 def test_residual_holds_the_uncertainty_of_the_slope():
-    levels, control = nights(0.5, seed=3)
+    levels, control = sessions(0.5, seed=3)
     slope = fit_slope(levels, control)
     plain = levels - slope.mean * control
     assert slope.residual @ slope.residual >= plain @ plain
 
 
-def test_night_that_follows_exactly_leaves_nothing():
-    _, control = nights(1.0, seed=1)
+def test_session_that_follows_exactly_leaves_nothing():
+    _, control = sessions(1.0, seed=1)
     slope = fit_slope(control, control)
     assert slope.mean == pytest.approx(1.0, abs=1e-6)
     assert slope.residual == pytest.approx(np.zeros(8), abs=1e-6)
@@ -66,7 +66,7 @@ def slope_of(mean, variance):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_move_within_what_the_sessions_show_is_followed_by_the_learnt_slope(sign):
-    move = tonights_move(slope_of(0.8, 0.04), MOVES, sign * 0.99 * FAR)
+    move = currents_move(slope_of(0.8, 0.04), MOVES, sign * 0.99 * FAR)
 
     assert not move.beyond
     assert move.shift == pytest.approx(sign * 0.99 * FAR)
@@ -76,7 +76,7 @@ def test_a_move_within_what_the_sessions_show_is_followed_by_the_learnt_slope(si
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_how_a_case_follows_a_move_beyond_all_sessions_is_as_unknown_as_before_any(sign):
-    move = tonights_move(slope_of(0.8, 0.04), MOVES, sign * 1.01 * FAR)
+    move = currents_move(slope_of(0.8, 0.04), MOVES, sign * 1.01 * FAR)
 
     assert move.beyond
     assert move.explained == pytest.approx(0.375 * move.shift)  # the prior's mean
@@ -84,4 +84,4 @@ def test_how_a_case_follows_a_move_beyond_all_sessions_is_as_unknown_as_before_a
 
 
 def test_one_session_cannot_show_that_a_move_is_beyond_it():
-    assert not tonights_move(slope_of(0.375, 0.19), np.zeros(1), 5.0).beyond
+    assert not currents_move(slope_of(0.375, 0.19), np.zeros(1), 5.0).beyond

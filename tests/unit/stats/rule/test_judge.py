@@ -8,15 +8,15 @@ from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.stats.rule.judge import confirm, judge_launches
-from tests.unit.stats.rule.machine import scaled, sessions
+from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
 RULE = {"tolerance": 0.02, "alpha": 0.001}
 
 
-def outcomes(slow_down, *, trials=60, nights=8, prior=None, **machine):
+def outcomes(slow_down, *, trials=60, sessions=8, prior=None, **machine):
     found = []
     for seed in range(trials):
-        *baseline, current = sessions(nights + 1, seed=seed, **machine)
+        *baseline, current = simulated_sessions(sessions + 1, seed=seed, **machine)
         current = scaled(current, slow_down)
         found.append(judge_launches(current, baseline, prior=prior, **RULE).outcome)
     return found
@@ -34,12 +34,12 @@ def test_slow_downs_are_found(slow_down, least):
 
 
 def test_slow_down_never_passes():
-    for machine in ({}, {"night": 0.03}, {"launch": 0.04}, {"slow_share": 0.3}):
+    for machine in ({}, {"session": 0.03}, {"launch": 0.04}, {"slow_share": 0.3}):
         assert Outcome.PASS not in outcomes(1.10, **machine)
 
 
 def test_false_alarms_are_rare_on_a_noisy_machine():
-    assert outcomes(1.0, trials=300, night=0.02, launch=0.02).count(Outcome.REGRESSION) <= 2
+    assert outcomes(1.0, trials=300, session=0.02, launch=0.02).count(Outcome.REGRESSION) <= 2
 
 
 def test_slow_down_is_found_behind_a_slow_mode():
@@ -49,14 +49,14 @@ def test_slow_down_is_found_behind_a_slow_mode():
 
 
 def test_agrees_with_the_textbook_t_test_where_the_tolerance_is_small():
-    """One launch a night: a two-sample t test of one night against eight."""
-    *baseline, current = sessions(9, seed=3, launches=1, night=0.01)
+    """One launch a session: a two-sample t test of one session against eight."""
+    *baseline, current = simulated_sessions(9, seed=3, launches=1, session=0.01)
     verdict = judge_launches(current, baseline, tolerance=1e-9, alpha=0.001)
-    nights = np.log([session[0][0] for session in baseline])
-    error = nights.std(ddof=1) * math.sqrt(1 + 1 / 8)
+    sessions = np.log([session[0][0] for session in baseline])
+    error = sessions.std(ddof=1) * math.sqrt(1 + 1 / 8)
     margin = stats.t.isf(0.005, 7) * error
-    difference = math.log(current[0][0]) - nights.mean()
-    # Correlated nights widen the error; these are seeded to show none.
+    difference = math.log(current[0][0]) - sessions.mean()
+    # Correlated sessions widen the error; these are seeded to show none.
     assert verdict.ratio == pytest.approx(math.exp(difference))
     assert verdict.interval == pytest.approx(
         (math.exp(difference - margin), math.exp(difference + margin)), rel=1e-6
@@ -64,13 +64,13 @@ def test_agrees_with_the_textbook_t_test_where_the_tolerance_is_small():
 
 
 def test_a_launch_of_many_values_counts_as_its_median():
-    *baseline, current = sessions(9, seed=1, values=51, value=0.02)
+    *baseline, current = simulated_sessions(9, seed=1, values=51, value=0.02)
     medians = [[[float(np.median(launch))] for launch in session] for session in baseline]
     assert judge_launches(current, medians, **RULE) == judge_launches(current, baseline, **RULE)
 
 
 def test_spikes_within_launches_move_nothing():
-    *baseline, current = sessions(9, seed=1, values=51, value=0.01)
+    *baseline, current = simulated_sessions(9, seed=1, values=51, value=0.01)
     spiky = [[*launch[:-2], 100.0, 100.0] for launch in current]
     plain, spiked = (judge_launches(each, baseline, **RULE) for each in (current, spiky))
     assert spiked.outcome is plain.outcome is Outcome.PASS
@@ -80,35 +80,35 @@ def test_spikes_within_launches_move_nothing():
 def test_minimum_detectable_is_found_nine_times_in_ten():
     found = 0
     for seed in range(200):
-        *baseline, current = sessions(13, seed=seed)
+        *baseline, current = simulated_sessions(13, seed=seed)
         plain = judge_launches(current, baseline, **RULE)
         slower = scaled(current, (1 + plain.minimum_detectable) / plain.ratio)
         # At its own ratio removed, a shift by the minimum detectable must be significant ...
         assert judge_launches(slower, baseline, **RULE).outcome is Outcome.REGRESSION
-        # ... and on top of the night's own luck nine times in ten.
+        # ... and on top of the session's own luck nine times in ten.
         slower = scaled(current, 1 + plain.minimum_detectable)
         found += judge_launches(slower, baseline, **RULE).outcome is Outcome.REGRESSION
     assert 170 <= found <= 195
 
 
 def test_frozen_reference_finds_slow_drift_that_the_whole_baseline_takes_in():
-    drift = [1.002**night for night in range(40)]
-    nights = sessions(40, seed=5)
-    *baseline, current = [scaled(night, by) for night, by in zip(nights, drift, strict=True)]
+    drift = [1.002**session for session in range(40)]
+    sessions = simulated_sessions(40, seed=5)
+    *baseline, current = [scaled(session, by) for session, by in zip(sessions, drift, strict=True)]
     assert judge_launches(current, baseline, reference=5, **RULE).outcome is Outcome.REGRESSION
     assert judge_launches(current, baseline, **RULE).outcome is not Outcome.REGRESSION
 
 
-def test_prior_finds_with_three_nights_what_they_alone_cannot():
+def test_prior_finds_with_three_sessions_what_they_alone_cannot():
     prior = SessionPrior(sd=0.005, degrees_of_freedom=20)
-    assert outcomes(1.05, nights=3).count(Outcome.REGRESSION) <= 20
-    assert outcomes(1.05, nights=3, prior=prior).count(Outcome.REGRESSION) >= 57
-    assert Outcome.REGRESSION not in outcomes(1.0, nights=3, prior=prior)
+    assert outcomes(1.05, sessions=3).count(Outcome.REGRESSION) <= 20
+    assert outcomes(1.05, sessions=3, prior=prior).count(Outcome.REGRESSION) >= 57
+    assert Outcome.REGRESSION not in outcomes(1.0, sessions=3, prior=prior)
 
 
-def test_prior_that_the_nights_contradict_is_set_aside():
+def test_prior_that_the_sessions_contradict_is_set_aside():
     prior = SessionPrior(sd=0.002, degrees_of_freedom=math.inf)
-    *baseline, current = sessions(9, seed=2, night=0.02)
+    *baseline, current = simulated_sessions(9, seed=2, session=0.02)
     assert judge_launches(current, baseline, prior=prior, **RULE) == judge_launches(
         current, baseline, **RULE
     )
@@ -116,8 +116,8 @@ def test_prior_that_the_nights_contradict_is_set_aside():
 
 def test_control_takes_the_machine_off():
     moves = [1.0, 0.95, 1.06, 0.98, 1.03, 1.01, 0.94, 1.05, 1.06]
-    nights = sessions(9, seed=8)
-    *baseline, current = [scaled(night, by) for night, by in zip(nights, moves, strict=True)]
+    sessions = simulated_sessions(9, seed=8)
+    *baseline, current = [scaled(session, by) for session, by in zip(sessions, moves, strict=True)]
     *baseline_control, control = [[[by], [by * 1.001]] for by in moves]
     blind = judge_launches(current, baseline, **RULE)
     seeing = judge_launches(
@@ -129,8 +129,8 @@ def test_control_takes_the_machine_off():
 
 
 def test_noisy_control_is_left_out():
-    *baseline, current = sessions(9, seed=8)
-    *baseline_control, control = sessions(9, seed=9, night=0.05, launch=0.05)
+    *baseline, current = simulated_sessions(9, seed=8)
+    *baseline_control, control = simulated_sessions(9, seed=9, session=0.05, launch=0.05)
     plain = judge_launches(current, baseline, **RULE)
     verdict = judge_launches(
         current, baseline, control=control, baseline_control=baseline_control, **RULE
@@ -141,9 +141,9 @@ def test_noisy_control_is_left_out():
 
 
 def test_machine_that_moved_as_never_before_is_invalid():
-    nights = sessions(9, seed=8)
-    *baseline, current = nights
-    *baseline_control, control = sessions(9, seed=9, night=0.001, launch=0.001)
+    sessions = simulated_sessions(9, seed=8)
+    *baseline, current = sessions
+    *baseline_control, control = simulated_sessions(9, seed=9, session=0.001, launch=0.001)
     verdict = judge_launches(
         scaled(current, 1.1),
         baseline,
@@ -156,7 +156,7 @@ def test_machine_that_moved_as_never_before_is_invalid():
 
 
 def test_growing_share_of_slow_launches_is_a_regression():
-    *baseline, current = sessions(9, seed=4)
+    *baseline, current = simulated_sessions(9, seed=4)
     current = [*current[:1], *scaled(current[1:], 1.5)]
     verdict = judge_launches(current, baseline, **RULE)
     assert verdict.outcome is Outcome.REGRESSION
@@ -165,7 +165,7 @@ def test_growing_share_of_slow_launches_is_a_regression():
 
 
 def test_one_slow_launch_more_does_not_pass_unremarked():
-    *baseline, current = sessions(9, seed=4)
+    *baseline, current = simulated_sessions(9, seed=4)
     current = [*current[:3], *scaled(current[3:], 1.5)]
     verdict = judge_launches(current, baseline, **RULE)
     assert verdict.outcome in (Outcome.SUSPECT, Outcome.INCONCLUSIVE)
@@ -173,7 +173,7 @@ def test_one_slow_launch_more_does_not_pass_unremarked():
 
 
 def test_one_launch_below_all_others_never_passes_a_slow_down():
-    *baseline, current = sessions(9, seed=4)
+    *baseline, current = simulated_sessions(9, seed=4)
     current = [*scaled(current[:1], 0.7), *scaled(current[1:], 1.1)]
     assert judge_launches(current, baseline, **RULE).outcome not in (
         Outcome.PASS,
@@ -182,25 +182,25 @@ def test_one_launch_below_all_others_never_passes_a_slow_down():
 
 
 def test_every_launch_in_the_known_slow_mode_is_not_yet_a_regression():
-    """Three launches, 30 % of them slow: all are, in one night of 37."""
-    *baseline, current = sessions(9, seed=6, launches=3, slow_share=0.3)
-    current = scaled(sessions(1, seed=60, launches=3)[0], 1.4)
+    """Three launches, 30 % of them slow: all are, in one session of 37."""
+    *baseline, current = simulated_sessions(9, seed=6, launches=3, slow_share=0.3)
+    current = scaled(simulated_sessions(1, seed=60, launches=3)[0], 1.4)
     verdict = judge_launches(current, baseline, **RULE)
     assert verdict.outcome in (Outcome.SUSPECT, Outcome.INCONCLUSIVE)
-    between = scaled(sessions(1, seed=60, launches=3)[0], 1.2)
+    between = scaled(simulated_sessions(1, seed=60, launches=3)[0], 1.2)
     assert judge_launches(between, baseline, **RULE).outcome is Outcome.REGRESSION
 
 
 @pytest.mark.parametrize(
-    ("nights", "machine", "advice"),
+    ("sessions", "machine", "advice"),
     [
-        (8, {"seed": 6, "launch": 0.04, "night": 0.0}, "more launches would decide it"),
-        (3, {"seed": 12, "night": 0.008}, "more baseline night"),
-        (8, {"seed": 13, "night": 0.06}, "raise it"),
+        (8, {"seed": 6, "launch": 0.04, "session": 0.0}, "more launches would decide it"),
+        (3, {"seed": 12, "session": 0.008}, "more baseline session"),
+        (8, {"seed": 13, "session": 0.06}, "raise it"),
     ],
 )
-def test_undecided_says_what_would_decide(nights, machine, advice):
-    *baseline, current = sessions(nights + 1, **machine)
+def test_undecided_says_what_would_decide(sessions, machine, advice):
+    *baseline, current = simulated_sessions(sessions + 1, **machine)
     verdict = judge_launches(current, baseline, **RULE)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert advice in verdict.reason
@@ -210,7 +210,7 @@ class TestConfirm:
     SUSPECT = Verdict(outcome=Outcome.SUSPECT, reason="+2.4 %", ratio=1.024)
 
     @pytest.mark.parametrize("previous", [Outcome.SUSPECT, Outcome.REGRESSION])
-    def test_suspect_after_a_night_that_was_so_too_is_a_regression(self, previous):
+    def test_suspect_after_a_session_that_was_so_too_is_a_regression(self, previous):
         verdict = confirm(self.SUSPECT, previous)
         assert verdict.outcome is Outcome.REGRESSION
         assert verdict.ratio == 1.024

@@ -6,10 +6,10 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.judge import judge_launches
-from tests.unit.stats.rule.machine import scaled, sessions
+from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
 RULE = {"tolerance": 0.02, "alpha": 0.001}
-*BASELINE, CURRENT = sessions(9, seed=1, values=3, value=0.01)
+*BASELINE, CURRENT = simulated_sessions(9, seed=1, values=3, value=0.01)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -1.0])
@@ -46,15 +46,15 @@ def test_no_session_is_no_baseline():
     assert judge_launches(CURRENT, [], **RULE).outcome is Outcome.NO_BASELINE
 
 
-def test_one_night_never_passes_and_says_why():
+def test_one_session_never_passes_and_says_why():
     for session in (BASELINE[0], [[1.0]] * 5):
         verdict = judge_launches(session, [session], **RULE)
         assert verdict.outcome is Outcome.INCONCLUSIVE
-        assert "too few nights to know how they differ" in verdict.reason
+        assert "too few sessions to know how they differ" in verdict.reason
         assert "3 % is assumed" in verdict.reason
 
 
-def test_one_night_still_finds_a_disaster():
+def test_one_session_still_finds_a_disaster():
     assert judge_launches(scaled(CURRENT, 2), BASELINE[:1], **RULE).outcome is Outcome.REGRESSION
 
 
@@ -76,7 +76,7 @@ def test_unequal_counts_are_judged():
 
 
 def test_no_spread_at_all_compares_exactly():
-    """As of a count of bytes: seen the same in every launch of eight nights."""
+    """As of a count of bytes: seen the same in every launch of eight sessions."""
     same = [[1.0]] * 5
     verdict = judge_launches(same, [same] * 8, **RULE)
     assert (verdict.outcome, verdict.ratio, verdict.interval) == (Outcome.PASS, 1.0, (1.0, 1.0))
@@ -85,7 +85,7 @@ def test_no_spread_at_all_compares_exactly():
     assert judge_launches(scaled(same, 0.97), [same] * 8, **RULE).outcome is Outcome.IMPROVEMENT
 
 
-def test_nights_without_spread_and_launches_with():
+def test_sessions_without_spread_and_launches_with():
     same = [[1.0]] * 5
     noisy = [[0.9], [1.1], [1.0], [1.05], [0.95]]
     verdict = judge_launches(noisy, [same] * 8, **RULE)
@@ -93,20 +93,20 @@ def test_nights_without_spread_and_launches_with():
     assert verdict.interval[1] > verdict.ratio
 
 
-@pytest.mark.parametrize("nights", [1, 3, 8])
-def test_prior_without_degrees_of_freedom_says_nothing(nights):
+@pytest.mark.parametrize("sessions", [1, 3, 8])
+def test_prior_without_degrees_of_freedom_says_nothing(sessions):
     prior = SessionPrior(sd=0.001, degrees_of_freedom=0)
-    assert judge_launches(CURRENT, BASELINE[:nights], prior=prior, **RULE) == judge_launches(
-        CURRENT, BASELINE[:nights], **RULE
+    assert judge_launches(CURRENT, BASELINE[:sessions], prior=prior, **RULE) == judge_launches(
+        CURRENT, BASELINE[:sessions], **RULE
     )
 
 
-@pytest.mark.parametrize("nights", [1, 3, 8])
-def test_prior_of_infinite_degrees_of_freedom_is_the_truth(nights):
+@pytest.mark.parametrize("sessions", [1, 3, 8])
+def test_prior_of_infinite_degrees_of_freedom_is_the_truth(sessions):
     prior = SessionPrior(sd=0.005, degrees_of_freedom=math.inf)
-    verdict = judge_launches(CURRENT, BASELINE[:nights], prior=prior, **RULE)
+    verdict = judge_launches(CURRENT, BASELINE[:sessions], prior=prior, **RULE)
     assert verdict.outcome is Outcome.PASS
-    slower = judge_launches(scaled(CURRENT, 1.06), BASELINE[:nights], prior=prior, **RULE)
+    slower = judge_launches(scaled(CURRENT, 1.06), BASELINE[:sessions], prior=prior, **RULE)
     assert slower.outcome is Outcome.REGRESSION
 
 

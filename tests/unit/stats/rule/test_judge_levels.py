@@ -65,24 +65,24 @@ def stated_level(verdict):
     return float(re.search(r"at the ([\d.e-]+) % level", verdict.reason)[1])
 
 
-def sessions(count, launches, *, slow=(), spread=0.01):
+def simulated_sessions(count, launches, *, slow=(), spread=0.01):
     """Quiet ones; those in ``slow`` have one launch in a slow mode."""
     pattern = [1, 1 + spread, 1 - spread, 1 + spread / 2, 1 - spread / 2]
     return [
         [
-            [(1 + 0.001 * (-1) ** night) * pattern[k % 5] * (1.4 if (night, k) in slow else 1)]
+            [(1 + 0.001 * (-1) ** session) * pattern[k % 5] * (1.4 if (session, k) in slow else 1)]
             for k in range(launches)
         ]
-        for night in range(count)
+        for session in range(count)
     ]
 
 
 def test_where_a_slow_mode_is_known_level_and_share_get_half_of_alpha_each():
-    slower = [[1.5 * value for value in launch] for launch in sessions(1, 5)[0]]
-    plain = judge_launches(slower, sessions(8, 5), tolerance=0.02, alpha=0.002)
+    slower = [[1.5 * value for value in launch] for launch in simulated_sessions(1, 5)[0]]
+    plain = judge_launches(slower, simulated_sessions(8, 5), tolerance=0.02, alpha=0.002)
     modes = judge_launches(
-        [[2.5 * launch[0]] for launch in sessions(1, 5)[0]],
-        sessions(8, 5, slow=[(1, 2), (4, 0), (6, 3)]),
+        [[2.5 * launch[0]] for launch in simulated_sessions(1, 5)[0]],
+        simulated_sessions(8, 5, slow=[(1, 2), (4, 0), (6, 3)]),
         tolerance=0.02,
         alpha=0.002,
     )
@@ -96,9 +96,11 @@ def test_where_a_slow_mode_is_known_level_and_share_get_half_of_alpha_each():
 )
 def test_each_look_has_the_level_of_the_first_one_planned_with_as_many_launches(launches, like):
     def level(count):
-        slower = [[1.5 * launch[0]] for launch in sessions(1, count)[0]]
+        slower = [[1.5 * launch[0]] for launch in simulated_sessions(1, count)[0]]
         return stated_level(
-            judge_launches(slower, sessions(8, 20), tolerance=0.02, alpha=0.2, looks=(5, 10, 20))
+            judge_launches(
+                slower, simulated_sessions(8, 20), tolerance=0.02, alpha=0.2, looks=(5, 10, 20)
+            )
         )
 
     levels = {count: level(count) for count in (5, 10, 20)}
@@ -111,8 +113,8 @@ def test_a_pass_is_stricter_at_one_of_several_looks():
     def passes(looks):
         return sum(
             judge_launches(
-                [[step * launch[0]] for launch in sessions(1, 5, spread=0.05)[0]],
-                sessions(8, 5, spread=0.05),
+                [[step * launch[0]] for launch in simulated_sessions(1, 5, spread=0.05)[0]],
+                simulated_sessions(8, 5, spread=0.05),
                 tolerance=0.05,
                 alpha=0.001,
                 looks=looks,
@@ -132,22 +134,24 @@ def test_a_session_without_its_control_leaves_the_control_out(lacking, where):
     arguments = {"tolerance": 0.02, "alpha": 0.001}
 
     verdict = judge_launches(
-        sessions(1, 5)[0],
-        sessions(8, 5),
+        simulated_sessions(1, 5)[0],
+        simulated_sessions(8, 5),
         control=controls[-1],
         baseline_control=controls[:-1],
         **arguments,
     )
 
-    assert verdict == judge_launches(sessions(1, 5)[0], sessions(8, 5), **arguments)
+    assert verdict == judge_launches(
+        simulated_sessions(1, 5)[0], simulated_sessions(8, 5), **arguments
+    )
 
 
 def test_the_control_moves_against_the_sessions_that_set_the_level():
     controls = [[[0.002]]] * 5 + [[[0.0024]]] * 4
 
     verdict = judge_launches(
-        sessions(1, 5)[0],
-        sessions(8, 5),
+        simulated_sessions(1, 5)[0],
+        simulated_sessions(8, 5),
         tolerance=0.02,
         alpha=0.001,
         control=controls[-1],
@@ -160,7 +164,9 @@ def test_the_control_moves_against_the_sessions_that_set_the_level():
 
 def test_a_reference_that_was_slow_as_a_whole_is_compared_with_all_the_same():
     """Else there would be nothing left to compare with."""
-    usual = sessions(12, 3, slow=[(1, 0), (2, 1), (3, 0), (4, 2), (6, 1), (7, 1), (9, 0), (11, 2)])
+    usual = simulated_sessions(
+        12, 3, slow=[(1, 0), (2, 1), (3, 0), (4, 2), (6, 1), (7, 1), (9, 0), (11, 2)]
+    )
     usual[0] = [[1.4 * launch[0]] for launch in usual[0]]
     verdict = judge_launches(usual[5], usual, tolerance=0.02, alpha=0.001, reference=1)
 
@@ -169,8 +175,10 @@ def test_a_reference_that_was_slow_as_a_whole_is_compared_with_all_the_same():
 
 def slow_launches(sessions_before, slow_now):
     """The verdict on five launches, so many of them in a slow mode that no session had before."""
-    current = sessions(1, 5, slow=[(0, k) for k in range(slow_now)])[0]
-    return judge_launches(current, sessions(sessions_before, 5), tolerance=0.02, alpha=0.001)
+    current = simulated_sessions(1, 5, slow=[(0, k) for k in range(slow_now)])[0]
+    return judge_launches(
+        current, simulated_sessions(sessions_before, 5), tolerance=0.02, alpha=0.001
+    )
 
 
 def test_more_slow_launches_are_a_regression_of_all_launches_without_an_interval():

@@ -37,7 +37,7 @@ def test_an_open_verdict_is_looked_at_again_where_launches_can_decide_it():
         (verdict(Outcome.PASS, more_launches=1), 5),
         (verdict(Outcome.REGRESSION, more_launches=1), 5),
         (verdict(Outcome.NO_BASELINE), 5),
-        (verdict(more_launches=None), 5),  # nights are what is missing
+        (verdict(more_launches=None), 5),  # sessions are what is missing
         (verdict(more_launches=16), 5),  # more than the budget has room for
         (verdict(more_launches=1), 20),
     ],
@@ -52,10 +52,10 @@ class TestJudgeWithLooks:
     @staticmethod
     def judge(slow_down, looks=(), launches=5, sd=0.03, seed=3):
         random = np.random.default_rng(seed)
-        nights = np.exp(random.normal(0, 0.002, (9, 1)) + random.normal(0, sd, (9, 20)))
+        sessions = np.exp(random.normal(0, 0.002, (9, 1)) + random.normal(0, sd, (9, 20)))
         return judge_launches(
-            (slow_down * nights[-1, :launches, None]).tolist(),
-            nights[:-1, :, None].tolist(),
+            (slow_down * sessions[-1, :launches, None]).tolist(),
+            sessions[:-1, :, None].tolist(),
             tolerance=0.02,
             alpha=0.001,
             looks=looks,

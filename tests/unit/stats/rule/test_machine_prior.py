@@ -3,30 +3,30 @@
 import numpy as np
 import pytest
 
-from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
-from tests.unit.stats.rule.machine import scaled, sessions
+from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
+from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
 
-def cases(count, nights, **machine):
+def cases(count, sessions, **machine):
     return [
-        CaseNights(sessions=sessions(nights, seed=seed, **machine), tolerance=0.02)
+        CaseSessions(sessions=simulated_sessions(sessions, seed=seed, **machine), tolerance=0.02)
         for seed in range(count)
     ]
 
 
 @pytest.mark.parametrize("launch", [0.001, 0.01])
-def test_prior_is_the_nights_sd_without_the_launches(launch):
-    prior = machine_prior(cases(200, 4, night=0.01, launch=launch))
+def test_prior_is_the_sessions_sd_without_the_launches(launch):
+    prior = machine_prior(cases(200, 4, session=0.01, launch=launch))
     assert prior.sd == pytest.approx(0.01, rel=0.1)
     assert prior.degrees_of_freedom > 20  # the cases are truly alike
 
 
 def test_cases_that_differ_get_a_weaker_prior():
-    unlike = [*cases(30, 6, night=0.003), *cases(30, 6, night=0.03)]
+    unlike = [*cases(30, 6, session=0.003), *cases(30, 6, session=0.03)]
     assert machine_prior(unlike).degrees_of_freedom < 5
 
 
-def test_no_case_with_two_nights_is_no_prior():
+def test_no_case_with_two_sessions_is_no_prior():
     assert machine_prior([]) is None
     assert machine_prior(cases(5, 1)) is None
 
@@ -39,11 +39,13 @@ def test_what_the_control_explains_is_no_spread():
     moves = np.exp(np.random.default_rng(0).normal(0, 0.05, 6)).tolist()
     control = [[[move]] * 5 for move in moves]
     follows = [
-        CaseNights(
-            sessions=[scaled(night, by) for night, by in zip(case.sessions, moves, strict=True)],
+        CaseSessions(
+            sessions=[
+                scaled(session, by) for session, by in zip(case.sessions, moves, strict=True)
+            ],
             control=control,
             tolerance=0.02,
         )
-        for case in cases(40, 6, night=0.005)
+        for case in cases(40, 6, session=0.005)
     ]
     assert machine_prior(follows).sd == pytest.approx(0.005, rel=0.25)

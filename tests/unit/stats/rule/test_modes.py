@@ -8,8 +8,8 @@ from ddp_perf.stats.rule.modes import session_levels, without_slow_sessions
 SLOW = np.log(1.4)
 
 
-def logs(nights, launches, *, sd=0.006, seed=0):
-    return np.random.default_rng(seed).normal(0, sd, (nights, launches))
+def logs(sessions, launches, *, sd=0.006, seed=0):
+    return np.random.default_rng(seed).normal(0, sd, (sessions, launches))
 
 
 def test_one_mode_is_left_whole():
@@ -54,7 +54,7 @@ def test_modes_nearer_than_the_tolerance_are_one():
     assert session_levels(list(sessions), smallest_gap=0.005).slow_gap > 0
 
 
-def test_a_night_whose_launches_were_all_slow_is_recognised():
+def test_a_session_whose_launches_were_all_slow_is_recognised():
     sessions = logs(9, 3)
     sessions[[0, 2, 4, 7, 8, 1], [0, 1, 0, 2, 1, 1]] += SLOW
     sessions[5] += SLOW
@@ -62,7 +62,7 @@ def test_a_night_whose_launches_were_all_slow_is_recognised():
     assert without_slow_sessions(levels, 8).tolist() == [True] * 5 + [False] + [True] * 2
 
 
-def test_a_night_that_is_high_where_slow_launches_are_rare_stays():
+def test_a_session_that_is_high_where_slow_launches_are_rare_stays():
     sessions = logs(9, 5)
     sessions[0, 0] += SLOW
     sessions[5] += SLOW

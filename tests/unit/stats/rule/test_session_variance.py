@@ -12,9 +12,9 @@ from ddp_perf.stats.rule.session_variance import (
     SessionSpread,
     detrend,
     moderate,
-    night_correlation,
-    night_spread,
-    squeeze_night_variance,
+    session_correlation,
+    session_spread,
+    squeeze_session_variance,
     trigamma_inverse,
 )
 
@@ -31,7 +31,7 @@ def test_trigamma_inverse_at_its_limits():
 
 def test_prior_solves_smyths_equations():
     variances, dfs = [1.0, 3.0, 0.2, 8.0, 0.9, 0.05], [4.0, 4.0, 7.0, 2.0, 4.0, 9.0]
-    prior = squeeze_night_variance(variances, dfs)
+    prior = squeeze_session_variance(variances, dfs)
     s2, d = np.array(variances), np.array(dfs)
     e = np.log(s2) - special.digamma(d / 2) + np.log(d / 2)
     d0, s0_squared = prior.degrees_of_freedom, prior.sd**2
@@ -46,34 +46,34 @@ def test_prior_is_recovered_from_the_model_it_assumes():
     random = np.random.default_rng(7)
     d0, s0, d, cases = 8.0, 0.01, 4.0, 20_000
     true = d0 * s0**2 / random.chisquare(d0, cases)
-    prior = squeeze_night_variance(true * random.chisquare(d, cases) / d, [d] * cases)
+    prior = squeeze_session_variance(true * random.chisquare(d, cases) / d, [d] * cases)
     assert prior.degrees_of_freedom == pytest.approx(d0, rel=0.1)
     assert prior.sd == pytest.approx(s0, rel=0.02)
 
 
 def test_cases_that_differ_by_chance_only_share_one_variance():
-    prior = squeeze_night_variance([1.0e-4, 1.1e-4, 0.9e-4], [5, 5, 5])
+    prior = squeeze_session_variance([1.0e-4, 1.1e-4, 0.9e-4], [5, 5, 5])
     assert prior.degrees_of_freedom == math.inf
     assert prior.sd == pytest.approx(0.01, rel=0.01)
 
 
 def test_one_case_says_nothing_of_the_others():
-    assert squeeze_night_variance([4e-4], [3]) == SessionPrior(sd=0.02, degrees_of_freedom=0)
+    assert squeeze_session_variance([4e-4], [3]) == SessionPrior(sd=0.02, degrees_of_freedom=0)
 
 
 def test_zero_variances_are_raised_and_useless_ones_left_out():
-    usable = squeeze_night_variance([0.0, 1e-4, 2e-4, 1.5e-4], [3, 3, 3, 3])
+    usable = squeeze_session_variance([0.0, 1e-4, 2e-4, 1.5e-4], [3, 3, 3, 3])
     assert 0 < usable.sd < 0.02
     assert math.isfinite(usable.degrees_of_freedom)
     padded = [0.0, 1e-4, 2e-4, 1.5e-4, math.nan, 5.0, -1.0]
-    assert squeeze_night_variance(padded, [3, 3, 3, 3, 3, 0, 3]) == usable
-    assert squeeze_night_variance([0.0, 0.0], [3, 3]).degrees_of_freedom == 0
+    assert squeeze_session_variance(padded, [3, 3, 3, 3, 3, 0, 3]) == usable
+    assert squeeze_session_variance([0.0, 0.0], [3, 3]).degrees_of_freedom == 0
 
 
 @pytest.mark.parametrize(("variances", "dfs"), [([], []), ([1.0], [0.0]), ([1.0, 2.0], [1.0])])
 def test_nothing_usable_is_an_error(variances, dfs):
     with pytest.raises(ValueError, match=r"degrees of freedom"):
-        squeeze_night_variance(variances, dfs)
+        squeeze_session_variance(variances, dfs)
 
 
 def test_moderated_variance_is_the_weighted_mean():
@@ -124,28 +124,28 @@ def test_trend_without_noise_leaves_nothing():
     assert (df, float(residual @ residual)) == (8, pytest.approx(0, abs=1e-20))
 
 
-def test_spread_of_correlated_nights_is_unbiased():
-    """AR(1) at 0.6: the plain variance of 30 nights is too small, the mended one is not."""
+def test_spread_of_correlated_sessions_is_unbiased():
+    """AR(1) at 0.6: the plain variance of 30 sessions is too small, the mended one is not."""
     random = np.random.default_rng(11)
     plain, mended = [], []
     for _ in range(400):
-        nights = [random.normal()]
+        sessions = [random.normal()]
         for _ in range(29):
-            nights.append(0.6 * nights[-1] + 0.8 * random.normal())
-        residual = np.array(nights) - np.mean(nights)
+            sessions.append(0.6 * sessions[-1] + 0.8 * random.normal())
+        residual = np.array(sessions) - np.mean(sessions)
         plain.append(residual @ residual / 29)
-        mended.append(night_spread(residual, 29).variance)
+        mended.append(session_spread(residual, 29).variance)
     assert np.mean(plain) < 0.95
     assert np.mean(mended) == pytest.approx(1.0, abs=0.04)
 
 
-def test_independent_nights_count_almost_in_full():
+def test_independent_sessions_count_almost_in_full():
     random = np.random.default_rng(5)
-    correlations = [night_correlation(x - x.mean()) for x in random.normal(size=(400, 8))]
+    correlations = [session_correlation(x - x.mean()) for x in random.normal(size=(400, 8))]
     assert 0 <= np.mean(correlations) < 0.1
     spread = SessionSpread(variance=1.0, degrees_of_freedom=7, correlation=0.5)
-    assert spread.independent_nights(9) == pytest.approx(3)
-    assert spread.independent_nights(1) == 1
+    assert spread.independent_sessions(9) == pytest.approx(3)
+    assert spread.independent_sessions(1) == 1
 
 
 @pytest.mark.parametrize(("p", "contradicted"), [(0.009, True), (0.011, False)])

@@ -27,7 +27,7 @@ def test_launches_make_a_session_vary_by_their_own_variance_over_their_number():
     pooled = sum(float(rest @ rest) for rest in within) / (1 + 3 + 0 + 1)
     assert errors.launch_variance == pytest.approx(pooled)
     assert errors.baseline_launch_noise == pytest.approx(pooled * (1 / 2 + 1 / 4 + 1) / 3)
-    assert (errors.launches, errors.nights, errors.reference_nights) == (2, 3, 3)
+    assert (errors.launches, errors.sessions, errors.reference_sessions) == (2, 3, 3)
 
 
 @pytest.mark.parametrize("reference", [1, 2, 3])

@@ -25,8 +25,8 @@ def errors(*, variance=4e-4, df=7.0, assumed=False, **changes):
         "launch_variance": 1e-3,
         "launch_df": 32,
         "launches": 5,
-        "nights": 8,
-        "reference_nights": 4,
+        "sessions": 8,
+        "reference_sessions": 4,
         "control": 2e-4,
     }
     return VarianceComponents(**{**fields, **changes})
@@ -40,7 +40,7 @@ def test_the_variance_is_that_of_the_session_its_launches_the_reference_and_the_
 def test_a_session_varies_by_no_less_than_nothing():
     quiet = errors(variance=0.5e-4)
 
-    assert quiet.night_variance == 0
+    assert quiet.session_variance == 0
     assert quiet.standard_error == pytest.approx(math.sqrt(2e-4 + 0.5e-4 / 4 + 2e-4))
 
 
@@ -86,7 +86,7 @@ def test_launches_are_asked_for_only_where_they_can_decide():
     more = launches_to_decide(noisy, now, RISKS)
 
     def passes(launches):
-        variance = noisy.variance(launches, noisy.reference_nights)
+        variance = noisy.variance(launches, noisy.reference_sessions)
         then = msgspec.structs.replace(now, standard_error=math.sqrt(variance))
         return then.passes(RISKS.passing)
 
@@ -108,45 +108,45 @@ def test_no_launches_are_asked_for_where_sessions_are_what_is_missing(sources):
 
 
 @pytest.mark.parametrize(
-    ("nights", "said"), [(1, "2 more baseline nights"), (2, "1 more baseline")]
+    ("sessions", "said"), [(1, "2 more baseline sessions"), (2, "1 more baseline")]
 )
 def test_with_fewer_than_three_sessions_their_spread_is_assumed_and_the_missing_are_counted(
-    nights, said
+    sessions, said
 ):
-    few = errors(assumed=True, nights=nights, reference_nights=nights)
+    few = errors(assumed=True, sessions=sessions, reference_sessions=sessions)
 
     advice = sessions_to_decide(few, compared(few, 0.0), RISKS)
 
-    assert advice.startswith("too few nights to know how they differ (3 % is assumed); ")
+    assert advice.startswith("too few sessions to know how they differ (3 % is assumed); ")
     assert said in advice
-    assert advice.endswith("nights would tell" if nights == 1 else "night would tell")
+    assert advice.endswith("sessions would tell" if sessions == 1 else "session would tell")
 
 
 @pytest.mark.parametrize("variance", [5e-4, 1.4e-3])
 def test_as_many_sessions_are_asked_for_as_would_decide(variance):
     """A few set the level as yet: each more makes it, and its spread, better known."""
-    growing = errors(variance=variance, df=3.0, control=0.0, nights=4, reference_nights=4)
+    growing = errors(variance=variance, df=3.0, control=0.0, sessions=4, reference_sessions=4)
     now = compared(growing, 0.0)
 
     advice = sessions_to_decide(growing, now, RISKS)
 
-    def passes(nights):
+    def passes(sessions):
         then = msgspec.structs.replace(
             now,
-            standard_error=math.sqrt(growing.variance(growing.launches, nights)),
-            degrees_of_freedom=now.degrees_of_freedom + nights - 4,
+            standard_error=math.sqrt(growing.variance(growing.launches, sessions)),
+            degrees_of_freedom=now.degrees_of_freedom + sessions - 4,
         )
         return then.passes(RISKS.passing)
 
     more = next(count for count in range(1, 101) if passes(4 + count))
     assert (more > 1) is (variance > 5e-4)
-    assert advice.endswith(f"but about {more} more baseline night{'s' if more > 1 else ''} would")
-    assert advice.startswith(f"nights differ by {100 * math.sqrt(variance - 1e-4):.1f} %, so no")
+    assert advice.endswith(f"but about {more} more baseline session{'s' if more > 1 else ''} would")
+    assert advice.startswith(f"sessions differ by {100 * math.sqrt(variance - 1e-4):.1f} %, so no")
 
 
 def test_where_the_level_is_frozen_more_sessions_only_tell_their_spread():
-    frozen = errors(variance=3e-3, df=4.0, control=0.0, nights=8, reference_nights=2)
-    growing = msgspec.structs.replace(frozen, reference_nights=8)
+    frozen = errors(variance=3e-3, df=4.0, control=0.0, sessions=8, reference_sessions=2)
+    growing = msgspec.structs.replace(frozen, reference_sessions=8)
 
     def asked(sources):
         return sessions_to_decide(sources, compared(frozen, 0.0), RISKS)

@@ -19,8 +19,8 @@ def rows(*values):
     return [{"figure": value} for value in values]
 
 
-def change_of(now, *nights, others=()):
-    figure = figure_of("figure", rows(*now), [rows(*night) for night in nights])
+def change_of(now, *sessions, others=()):
+    figure = figure_of("figure", rows(*now), [rows(*session) for session in sessions])
     return spread_of_sessions([figure, *others]).change("figure", figure, LEVEL)
 
 
@@ -39,20 +39,20 @@ def test_where_most_launches_are_alike_the_few_that_are_not_tell_the_spread():
     assert figure.launch_variance == pytest.approx(4 / 8)
 
 
-def test_of_a_single_night_three_per_cent_are_assumed_on_four_degrees_of_freedom():
-    """A night now, and one before, each with its own part of it."""
+def test_of_a_single_session_three_per_cent_are_assumed_on_four_degrees_of_freedom():
+    """A session now, and one before, each with its own part of it."""
     found = change_of((3.0, 3.0), (2.0, 2.0))
     error = 0.03 * 2.0 * math.sqrt(2)
     assert found.uncertainty_s == pytest.approx(stats.t.isf(LEVEL / 2, 4) * error)
 
 
-def test_what_never_differs_has_no_uncertainty_once_two_nights_say_so():
+def test_what_never_differs_has_no_uncertainty_once_two_sessions_say_so():
     found = change_of((1, 1), (0, 0), (0, 0))
     assert found.uncertainty_s == 0
     assert found.is_certain
 
 
-def test_nights_that_differ_by_more_than_their_launches_add_to_it():
+def test_sessions_that_differ_by_more_than_their_launches_add_to_it():
     calm = change_of((1.0, 1.01, 0.99), (1.0, 1.01, 0.99), (1.0, 1.01, 0.99))
     restless = change_of((1.0, 1.01, 0.99), (0.9, 0.91, 0.89), (1.1, 1.11, 1.09))
     assert restless.uncertainty_s > 5 * calm.uncertainty_s
@@ -60,8 +60,8 @@ def test_nights_that_differ_by_more_than_their_launches_add_to_it():
 
 @pytest.mark.parametrize("sides", [((), (1.0,)), ((1.0,), ()), ((1.0,),)])
 def test_a_side_without_the_figure_has_none(sides):
-    now, *nights = (rows(*side) for side in sides)
-    assert figure_of("figure", now, nights) is None
+    now, *sessions = (rows(*side) for side in sides)
+    assert figure_of("figure", now, sessions) is None
 
 
 MICROSECONDS = st.integers(-(10**9), 10**9).map(lambda count: count * 1e-6)
@@ -69,26 +69,29 @@ VALUES = st.lists(MICROSECONDS, min_size=1, max_size=5)
 
 
 @given(VALUES, st.lists(VALUES, min_size=1, max_size=4), st.floats(1e-3, 1e3))
-def test_other_units_change_nothing_but_the_unit(now, nights, unit):
-    """And whatever launches and nights there are, the figures are finite."""
-    plain = change_of(now, *nights)
+def test_other_units_change_nothing_but_the_unit(now, sessions, unit):
+    """And whatever launches and sessions there are, the figures are finite."""
+    plain = change_of(now, *sessions)
     scaled = change_of(
-        [unit * value for value in now], *([unit * value for value in night] for night in nights)
+        [unit * value for value in now],
+        *([unit * value for value in session] for session in sessions),
     )
     assert math.isfinite(plain.uncertainty_s)
     assert scaled.uncertainty_s == pytest.approx(unit * plain.uncertainty_s, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("nights", [2, 3, 5])
-def test_chance_is_beyond_it_no_more_often_than_said(nights):
-    """Nights and launches that differ alike; eight figures, since they share their nights."""
-    random = np.random.default_rng(nights)
+@pytest.mark.parametrize("sessions", [2, 3, 5])
+def test_chance_is_beyond_it_no_more_often_than_said(sessions):
+    """Sessions and launches that differ alike; eight figures, since they share their sessions."""
+    random = np.random.default_rng(sessions)
     false = 0
     for _ in range(200):
-        level = random.normal(10, 0.3, size=(nights + 1, 8, 1))
-        launches = random.normal(level, 0.3, size=(nights + 1, 8, 5))
+        level = random.normal(10, 0.3, size=(sessions + 1, 8, 1))
+        launches = random.normal(level, 0.3, size=(sessions + 1, 8, 5))
         figures = [
-            figure_of("figure", rows(*launches[0, i]), [rows(*night) for night in launches[1:, i]])
+            figure_of(
+                "figure", rows(*launches[0, i]), [rows(*session) for session in launches[1:, i]]
+            )
             for i in range(8)
         ]
         shared = spread_of_sessions(figures)

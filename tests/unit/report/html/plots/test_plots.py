@@ -19,7 +19,7 @@ from ddp_perf.report.html.plots.scaling import (
 from ddp_perf.report.html.plots.steps import Box, launch_boxes, rank_boxes, step_plot
 from ddp_perf.report.html.plots.terms import REST, Stack, term_plot
 from ddp_perf.report.html.sections import series_of
-from ddp_perf.report.rows import night_of
+from ddp_perf.report.rows import report_summary
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
     make_case_baseline,
@@ -27,14 +27,14 @@ from tests.builders import (
     make_environment,
     make_measurement,
     make_result,
+    make_session,
 )
-from tests.builders import make_session as make_night
-from tests.reports import ONE, TWO, make_session
+from tests.reports import ONE, TWO, make_suite_result
 from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
 
 
 def rows_of(result):
-    return night_of([result], complete=True).rows
+    return report_summary([result], complete=True).rows
 
 
 def drawn(picture):
@@ -50,7 +50,7 @@ def texts(root):
 
 
 def test_a_series_is_the_one_rank_leg_and_the_same_work_on_more():
-    result = make_session()
+    result = make_suite_result()
 
     series = series_of(result, rows_of(result))
 
@@ -66,7 +66,7 @@ def test_a_case_without_its_one_rank_leg_has_no_ideal_and_so_no_series():
 
 
 def test_throughput_shows_every_point_its_baseline_and_the_ideal():
-    result = make_session()
+    result = make_suite_result()
     root = drawn(throughput_plot(series_of(result, rows_of(result))[0]))
 
     assert [bar.find("title").text for bar in bars(root)] == [
@@ -80,7 +80,7 @@ def test_throughput_shows_every_point_its_baseline_and_the_ideal():
 
 
 def test_bars_are_as_long_as_their_figures():
-    rows = [row for row in rows_of(make_session()) if row.efficiency is not None]
+    rows = [row for row in rows_of(make_suite_result()) if row.efficiency is not None]
     wide = [msgspec.structs.replace(rows[0], efficiency=e, speedup=2 * e) for e in (0.4, 0.8)]
 
     short, long = bars(drawn(efficiency_bars(wide, ["a", "b"])))
@@ -91,7 +91,7 @@ def test_bars_are_as_long_as_their_figures():
 
 
 def test_an_epoch_is_a_bar_with_its_seconds():
-    row = msgspec.structs.replace(rows_of(make_session())[0], epoch_s=1234.0)
+    row = msgspec.structs.replace(rows_of(make_suite_result())[0], epoch_s=1234.0)
     root = drawn(epoch_bars([row], ["a"]))
 
     assert len(bars(root)) == 1
@@ -99,7 +99,7 @@ def test_an_epoch_is_a_bar_with_its_seconds():
 
 
 def test_a_long_name_keeps_the_end_that_tells_cases_apart():
-    rows = [row for row in rows_of(make_session()) if row.efficiency is not None][:1]
+    rows = [row for row in rows_of(make_suite_result()) if row.efficiency is not None][:1]
 
     shown = texts(drawn(efficiency_bars(rows, ["x" * 40 + "-ws2-b64"])))
     assert any(text.startswith("…") and text.endswith("xx-ws2-b64") for text in shown)
@@ -152,9 +152,9 @@ def test_a_difference_below_nothing_has_no_length():
 
 
 def test_the_power_curve_shows_each_point_with_its_count_and_names_each_line():
-    nights = make_case_baseline(CASE, *(make_night([0.02], day=day) for day in (1, 2, 3)))
+    sessions = make_case_baseline(CASE, *(make_session([0.02], day=day) for day in (1, 2, 3)))
     launches = Machine().launches(15 + 35 * 8)
-    curve = power_curve(make_request(), launches, make_environment(), nights)
+    curve = power_curve(make_request(), launches, make_environment(), sessions)
     root = drawn(power_plot(curve))
 
     tips = [bar.find("title").text for bar in bars(root)]

@@ -1,4 +1,4 @@
-"""Histories of one case: nights by their number, and whole series."""
+"""Histories of one case: sessions by their number, and whole series."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ddp_perf.history.records import (
 from tests.builders import make_case, make_environment
 
 
-def make_night(
+def make_recorded_session(
     case: Case, number: int, step_s: float, *, outcome: Outcome = Outcome.PASS, **environment: Any
 ) -> SessionRecord:
-    """Night ``number``, from 0, of a case; a commit and a date of its own."""
+    """Session ``number``, from 0, of a case; a commit and a date of its own."""
     day = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
     date = (day + datetime.timedelta(days=number)).isoformat(timespec="seconds")
     launches = (step_s * 0.99, step_s, step_s * 1.01)
@@ -57,24 +57,24 @@ def make_series(
     injected: Collection[int] = (),
     **environment: Callable[[int], Any],
 ) -> TimeSeries:
-    """A night for each value; ``environment`` holds a function of the night's number each."""
+    """A session for each value; ``environment`` holds a function of the session's number each."""
     case = case or make_case()
-    nights = []
+    sessions = []
     for number, value in enumerate(values):
         where = {name: of(number) for name, of in environment.items()}
         outcome = (outcomes or {}).get(number, Outcome.PASS)
-        record = make_night(case, number, value, outcome=outcome, **where)
+        record = make_recorded_session(case, number, value, outcome=outcome, **where)
         info = record.info
         if number in injected:
             info = msgspec.structs.replace(info, injections=("compute:5%",))
-        nights.append(HistoryPoint(session=info, figure=record.cases[0].figures[0]))
+        sessions.append(HistoryPoint(session=info, figure=record.cases[0].figures[0]))
     stored = StoredCase(key=key, accelerator="cpu-some-2c-host", case_id=case.id, work=case.work())
-    return TimeSeries(case=stored, metric="step_time", nights=tuple(nights))
+    return TimeSeries(case=stored, metric="step_time", sessions=tuple(sessions))
 
 
-def stepped(at: int = 20, nights: int = 40, ratio: float = 1.05) -> list[float]:
-    """Step times of 10 ms that differ by 0.2 %, and by ``ratio`` from night ``at`` on."""
-    values = 0.01 * np.exp(np.random.default_rng(1).normal(0, 0.002, nights))
+def stepped(at: int = 20, sessions: int = 40, ratio: float = 1.05) -> list[float]:
+    """Step times of 10 ms that differ by 0.2 %, and by ``ratio`` from session ``at`` on."""
+    values = 0.01 * np.exp(np.random.default_rng(1).normal(0, 0.002, sessions))
     values[at:] *= ratio
     slower: list[float] = values.tolist()
     return slower

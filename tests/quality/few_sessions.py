@@ -1,4 +1,4 @@
-"""Three nights and twenty cases before and after moderation; slow drift over sixty nights."""
+"""Three sessions and twenty cases before and after moderation; slow drift over sixty sessions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 from ddp_perf.stats.rule.judge import judge_launches
-from ddp_perf.stats.rule.machine_prior import CaseNights, machine_prior
+from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
 from tests.quality.families import LAUNCHES, Floats
 
 TOLERANCE = 0.02
@@ -23,7 +23,7 @@ def _medians(random: np.random.Generator, levels: Floats, launch: float) -> list
 
 
 def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
-    """A session's budget of 1 % shared by all cases, whose night sds differ by about a third."""
+    """A session's budget of 1 % shared by all cases, whose session sds differ by about a third."""
     random = np.random.default_rng(seed)
     alpha = alpha_per_metric(0.01, CASES)
     detectable: dict[str, list[float]] = {"before": [], "after": []}
@@ -31,8 +31,8 @@ def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
     for _ in range(machines):
         sds = 0.005 * np.sqrt(10 / random.chisquare(10, CASES))
         cases = [_medians(random, random.normal(0, sd, FEW + 1), 0.005) for sd in sds]
-        nights = [CaseNights(sessions=case[:-1], tolerance=TOLERANCE) for case in cases]
-        priors: dict[str, SessionPrior | None] = {"before": None, "after": machine_prior(nights)}
+        sessions = [CaseSessions(sessions=case[:-1], tolerance=TOLERANCE) for case in cases]
+        priors: dict[str, SessionPrior | None] = {"before": None, "after": machine_prior(sessions)}
         for when, prior in priors.items():
             for case in cases:
                 slower = [[value[0] * 1.05] for value in case[-1]]
@@ -44,7 +44,7 @@ def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
                 alarms[when] += plain.outcome is Outcome.REGRESSION
                 found[when] += slow.outcome is Outcome.REGRESSION
     judged = machines * CASES
-    lines = [f"{FEW} nights, {CASES} cases, 1 % false alarms a session (alpha {alpha:.2g} each):"]
+    lines = [f"{FEW} sessions, {CASES} cases, 1 % false alarms a session (alpha {alpha:.2g} each):"]
     lines += [
         f"  {when:6} moderation: minimum detectable {100 * np.median(detectable[when]):4.1f} % "
         f"(median), +5 % found {100 * found[when] / judged:5.1f} %, "
@@ -56,7 +56,7 @@ def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
 
 
 def drift_found(seed: int) -> tuple[str, list[str]]:
-    """0.2 % slower each night; the first five nights are the level, all tell the variance."""
+    """0.2 % slower each session; the first five sessions are the level, all tell the variance."""
     found = {True: 0, False: 0}
     for drifts in (True, False):
         random = np.random.default_rng(seed)
@@ -65,17 +65,18 @@ def drift_found(seed: int) -> tuple[str, list[str]]:
             sessions = _medians(random, levels, 0.005)
             found[drifts] += any(
                 judge_launches(
-                    sessions[night],
-                    sessions[:night],
+                    sessions[session],
+                    sessions[:session],
                     tolerance=TOLERANCE,
                     alpha=0.001,
                     reference=REFERENCE,
                 ).outcome
                 is Outcome.REGRESSION
-                for night in range(REFERENCE, LONG)
+                for session in range(REFERENCE, LONG)
             )
     text = (
-        f"Slow drift of 0.2 % a night, {LONG} nights, level frozen at the first {REFERENCE}: found "
+        f"Slow drift of 0.2 % a session, {LONG} sessions, level frozen at the first {REFERENCE}:"
+        " found "
         f"in {100 * found[True] / SERIES:.0f} % of {SERIES} series; without drift an alarm in "
         f"{100 * found[False] / SERIES:.0f} % of series ({LONG - REFERENCE} verdicts each)"
     )
