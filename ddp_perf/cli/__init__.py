@@ -1,0 +1,1 @@
+"""The `ddp-perf` command: one file for each subcommand."""

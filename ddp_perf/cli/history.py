@@ -42,7 +42,7 @@ app = typer.Typer(cls=ShowByDefault, rich_markup_mode=None)
 
 @app.callback()
 def history() -> None:
-    """Show each case over its sessions: steps, slow drifts, and its newest against its first sessions.
+    """Show each case over its sessions: steps, slow drifts, and the newest against the first ones.
 
     Without a command: history show.
     """

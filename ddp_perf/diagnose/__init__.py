@@ -1,0 +1,1 @@
+"""Rules that turn the terms of a step into causes and advice."""

@@ -1,0 +1,1 @@
+"""The driver's side of a launch, and the forkserver that starts ranks."""

@@ -1,0 +1,1 @@
+"""What every text needs: tables, units and numbers."""

@@ -1,0 +1,1 @@
+"""The product `ddp-perf predict`: fit scaling curves, predict other world sizes."""

@@ -1,0 +1,1 @@
+"""How a model is trained in parallel: none, DDP, FSDP2, and their options."""

@@ -1,0 +1,1 @@
+"""Inside the forkserver: start the ranks of a launch, watch each one, and report why one failed."""

@@ -1,0 +1,1 @@
+"""Judge the measurements of a session against a baseline."""

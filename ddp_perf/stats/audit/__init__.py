@@ -1,0 +1,1 @@
+"""Checks of figures by arithmetic: published tables, stored sessions, link peaks."""

@@ -1,0 +1,1 @@
+"""The latency and the bandwidth of a link, modelled and fitted."""

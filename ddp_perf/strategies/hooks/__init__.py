@@ -1,0 +1,1 @@
+"""DDP's communication hooks."""

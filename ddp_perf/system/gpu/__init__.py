@@ -1,0 +1,1 @@
+"""GPUs through NVML, without torch and without a CUDA context."""

@@ -1,0 +1,1 @@
+"""Counters of the kernel and of NVML, read before and after the timed steps."""

@@ -1,0 +1,1 @@
+"""What a step does, counted exactly: collectives, FLOPs, parameters."""

@@ -1,0 +1,1 @@
+"""Slow-downs on purpose."""

@@ -1,0 +1,1 @@
+"""What a case repeats: a training step or a collective."""

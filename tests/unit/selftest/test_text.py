@@ -86,7 +86,8 @@ def test_stored_sessions_are_told_with_what_the_model_gives():
         "; with sessions as they are stored, modelled, not even 100 % is found 9 times in 10"
     )
     assert (
-        "5 launches, spread of the 3 stored sessions (launches differ by 0.0 %, sessions by" in text
+        "5 launches, spread of the 3 stored sessions (launches differ by 0.0 %, stored sessions by"
+        in text
     )
     assert "3 would tell" not in text
 

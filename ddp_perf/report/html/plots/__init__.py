@@ -1,0 +1,1 @@
+"""Plots of the report's page, as SVG."""
