@@ -73,7 +73,7 @@ def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:
         device_id="cores " + ",".join(map(str, cores)),
         device_name=cpu_name(),
         cores=cores,
-        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        cuda_visible_devices=None,  # it sees no GPU
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -172,10 +173,16 @@ ProofRunner([proof], gpus=make_gpus(1), root=path, directory=path / "proof").run
     began = tmp_path / "began"
     os.mkfifo(began)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-c", driver], env=env, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", driver],
+        env=env,
+        stderr=subprocess.PIPE,
+        # A shell that runs the tests in the background has them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     began.read_text()  # until the command runs
     pid = os.pidfd_open(int((tmp_path / "pid").read_text()))
-    process.send_signal(2)
+    process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
 
     assert select.select([pid], [], [], 30)[0]

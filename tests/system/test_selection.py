@@ -93,7 +93,8 @@ def test_a_marker_that_its_directory_does_not_state_is_a_usage_error(pytester, c
     )
 
 
-def test_selecting_performance_cases_imports_their_tests_and_no_others():
+def test_selecting_performance_cases_imports_their_tests_and_no_others(monkeypatch):
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # or it would take itself for one
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED, "--collect-only", "-q", "-m", "perf and cpu"],
         cwd=REPOSITORY,

@@ -1,0 +1,97 @@
+"""Which rank a failed launch names, and that every rank is ended."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+
+from ddp_perf.core.launch_request import LaunchRequest
+from ddp_perf.launch import supervise
+from ddp_perf.worker.rank import RankError, RankFiles
+from tests.builders import make_case
+
+
+class ScriptedRank:
+    """A rank that reports when it is told to: a report lies in its pipe until it is received."""
+
+    def __init__(self, context, request, rank, directory, heartbeats, driver):
+        self.rank = rank
+        self.files = RankFiles(directory=directory, rank=rank)
+        self.report = self.exit_code = self.ended_at = None
+        self.ended = []
+        self.reports, self._reporter = multiprocessing.Pipe(duplex=False)
+        self.sentinel, self._alive = multiprocessing.Pipe(duplex=False)
+        self.when_received = lambda: None
+
+    @property
+    def running(self):
+        return self.ended_at is None
+
+    @property
+    def failed(self):
+        return isinstance(self.report, RankError)
+
+    def send(self, detail, *, at, peer_lost):
+        self._reporter.send(
+            RankError(detail=detail, traceback="", at=at, peer_lost=peer_lost, exit_code=None)
+        )
+
+    def receive(self):
+        if self.report is None and self.reports.poll():
+            self.report = self.reports.recv()
+            self.when_received()
+
+    def terminate(self):
+        self.ended.append("terminate")
+
+    def kill(self):
+        self.ended.append("kill")
+        self.ended_at = 1.0
+
+    def close(self):
+        self.ended.append("close")
+        for end in (self.reports, self._reporter, self.sentinel, self._alive):
+            end.close()
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    """``launch(script)`` runs two ranks; ``script(ranks)`` makes them report. Returns the failure
+    and the ranks."""
+    ranks = []
+
+    def run(script):
+        def start(*arguments):
+            ranks.append(ScriptedRank(*arguments))
+            if len(ranks) == 2:
+                script(ranks)
+            return ranks[-1]
+
+        monkeypatch.setattr(supervise, "RankProcess", start)
+        request = LaunchRequest(case=make_case(world_size=2), round=0)
+        driver, hung_up = multiprocessing.Pipe()
+        with driver, hung_up:
+            return supervise.run_launch(request, tmp_path, driver, lambda: None), ranks
+
+    return run
+
+
+def test_a_rank_that_fails_first_is_named_though_its_peer_reports_first(launch):
+    """Rank 1 lost its peer and reports it at once; rank 0, the cause, is slower to report."""
+
+    def script(ranks):
+        cause, first = ranks
+        first.when_received = lambda: cause.send("out of memory", at=1.0, peer_lost=False)
+        first.send("connection closed by peer", at=2.0, peer_lost=True)
+
+    failure, _ = launch(script)
+
+    assert (failure.rank, failure.detail) == (0, "out of memory")
+
+
+def test_every_rank_is_ended_after_a_failure(launch):
+    failure, ranks = launch(lambda ranks: ranks[1].send("it raised", at=1.0, peer_lost=False))
+
+    assert failure.rank == 1
+    assert [rank.ended for rank in ranks] == [["terminate", "kill", "close"]] * 2
