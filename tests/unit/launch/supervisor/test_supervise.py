@@ -6,9 +6,9 @@ import multiprocessing
 
 import pytest
 
-from ddp_perf.core.launch_request import LaunchRequest
-from ddp_perf.launch import supervise
-from ddp_perf.worker.rank import RankError, RankFiles
+from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.launch.supervisor import supervise
+from ddp_perf.worker.process import RankError, RankFiles
 from tests.builders import make_case
 
 
