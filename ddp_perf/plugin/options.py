@@ -16,6 +16,7 @@ from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import KINDS, Injection, parse_injection
 from ddp_perf.errors import ConfigError
+from ddp_perf.session.measure.bench import Policy
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,18 +27,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     baseline_directory: Path
     overrides: Overrides
     import_paths: tuple[str, ...]  # where ranks look first for a user's workload
-    save_mode: SaveMode | None
-    reason: str | None
     json_path: Path | None
     history: str | None  # URL of the store that every session is appended to
     report: Path | None  # directory
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
-    budget_s: float
-    explain_budget_s: float
     injections: tuple[Injection, ...]
-    profile_steps: int | None
+    policy: Policy
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -222,18 +219,20 @@ def read_options(config: pytest.Config) -> Options:
             files=bool(os.environ.get(DATA_FOLDER)),
         ),
         import_paths=_import_paths(config),
-        save_mode=save_mode,
-        reason=reason,
         json_path=json_path,
         history=value("ddp_history"),
         report=report,
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
-        budget_s=value("ddp_budget"),
-        explain_budget_s=value("ddp_explain_budget"),
         injections=tuple(value("ddp_inject")),
-        profile_steps=value("ddp_profile"),
+        policy=Policy(
+            budget_s=value("ddp_budget"),
+            explain_budget_s=value("ddp_explain_budget"),
+            save_mode=save_mode,
+            reason=reason,
+            profile_steps=value("ddp_profile"),
+        ),
     )
 
 

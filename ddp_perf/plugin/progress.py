@@ -11,7 +11,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, group_steps
 from ddp_perf.render.units import describe_duration
-from ddp_perf.session.measure.run import LaunchOutcome
+from ddp_perf.session.measure.bench import LaunchOutcome
 
 if TYPE_CHECKING:
     import rich.progress

@@ -16,19 +16,16 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import DdpPerfError
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.session.measure.bench import Bench
+from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.system.host.termination import sigterm_calls
-from ddp_perf.system.lease import machine_lease
 from ddp_perf.workloads.corpus import check_texts
-
-_LEASE_PATIENCE_S = 600
 
 
 class DdpSession:
@@ -54,7 +51,7 @@ class DdpSession:
         self._store = BaselineStore(options.baseline_directory)
         self._progress = TerminalProgress(config)
         self._resources = contextlib.ExitStack()
-        self._launcher: ForkserverLauncher | None = None
+        self._bench: Bench | None = None
 
     def plan(self, wanted: Sequence[Case], *, and_any: bool) -> None:
         """Note what the selected items need, suite by suite, in the order of the files.
@@ -128,7 +125,7 @@ class DdpSession:
         ``began``: False where pytest refused to run; there is no today then.
         """
         self._resources.close()
-        self._launcher = None
+        self._bench = None
         if self.results or (self.report.is_wanted and began):
             planned = {(case.suite, case.id) for row in self._planned.values() for case in row}
             complete = self._judged == planned
@@ -153,43 +150,42 @@ class DdpSession:
         from ddp_perf.session.measure.suite import SuiteRequest, run_suite
         from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 
-        if self._launcher is None:
-            self._resources.enter_context(
-                machine_lease(
-                    patience_s=_LEASE_PATIENCE_S,
-                    on_wait=self._progress.warn,
-                    gpus=self.capacity.machine.gpus,
-                )
-            )
-            self._launcher = self._resources.enter_context(contextlib.closing(ForkserverLauncher()))
-            self._resources.enter_context(sigterm_calls(self._end_by_sigterm))
         return run_suite(
             SuiteRequest(
                 suite=suite,
                 cases=tuple(cases),
                 earlier=self.results.get(suite),
                 alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
-                budget_s=self.options.budget_s,
-                explain_budget_s=self.options.explain_budget_s,
-                save_mode=self.options.save_mode,
-                reason=self.options.reason,
+                policy=self.options.policy,
                 commands={
                     case_id: command
                     for (of, case_id), command in self.commands.items()
                     if of == suite
                 },
-                injections=self.options.injections,
-                root=self._root,
-                import_paths=self.options.import_paths,
-                profile_steps=self.options.profile_steps,
             ),
+            self._open_bench(),
             capacity=self.capacity,
-            launcher=self._launcher,
             store=self._store,
-            progress=self._progress,
             on_partial=self._note_partial,
             on_judged=functools.partial(self._note_judged, cases),
         )
+
+    def _open_bench(self) -> Bench:
+        """Open the machine before the first launch of the session; `close` frees it."""
+        if self._bench is None:
+            launcher = self._resources.enter_context(
+                open_machine(
+                    self.capacity, on_wait=self._progress.warn, on_sigterm=self._end_by_sigterm
+                )
+            )
+            self._bench = Bench(
+                launcher=launcher,
+                progress=self._progress,
+                root=self._root,
+                import_paths=self.options.import_paths,
+                injections=self.options.injections,
+            )
+        return self._bench
 
     def _end_by_sigterm(self) -> NoReturn:
         """End as Ctrl-C does: what was measured is written, and the exit code is pytest's 2."""
