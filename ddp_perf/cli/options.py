@@ -11,7 +11,7 @@ from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 
 def _checked(rate: float) -> float:
     if not 0 < rate < 0.5:
-        raise typer.BadParameter(f"{rate} is no rate between 0 and 0.5")
+        raise typer.BadParameter(f"{rate} is not a rate between 0 and 0.5")
     return rate
 
 
