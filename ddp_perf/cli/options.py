@@ -18,13 +18,13 @@ def _checked(rate: float) -> float:
 def _each_acknowledged(metrics: list[str] | None) -> list[str] | None:
     for metric in metrics or ():
         if metric not in _ACKNOWLEDGED:
-            raise typer.BadParameter(f"{metric!r} is none of {', '.join(_ACKNOWLEDGED)}")
+            raise typer.BadParameter(f"{metric!r} is not one of {', '.join(_ACKNOWLEDGED)}")
     return metrics
 
 
 def _gated(metric: str) -> str:
     if metric not in _METRICS:
-        raise typer.BadParameter(f"{metric!r} is none of {', '.join(_METRICS)}")
+        raise typer.BadParameter(f"{metric!r} is not one of {', '.join(_METRICS)}")
     return metric
 
 
@@ -49,6 +49,6 @@ FalseAlarmRate = Annotated[
         "--false-alarm-rate",
         metavar="P",
         callback=_checked,
-        help="Chance of any false REGRESSION, over all verdicts of a session.",
+        help="Probability of any false REGRESSION among all verdicts of a session.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""What a pytest session writes at its end: the report, GitHub's annotations, and the history."""
+"""Files of a pytest session that are written at its end: the report and the history."""
 
 from __future__ import annotations
 

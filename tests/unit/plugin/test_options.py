@@ -154,11 +154,11 @@ def test_accepting_with_its_reason_is_read(options):
         (["--ddp-json=nowhere/x.json"], "--ddp-json: there is no directory nowhere"),
         (
             ["--ddp-inject=no-overlap", "--save-baseline"],
-            "a session that --ddp-inject slowed is not",
+            "that --ddp-inject slowed is not stored",
         ),
         (
             ["--ddp-inject=no-overlap", "--save-baseline=accept", "--reason=why"],
-            "a session that --ddp-inject slowed is not",
+            "that --ddp-inject slowed is not stored",
         ),
     ],
     ids=[
