@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 # A function does something: its docstring begins with what it does. Add a verb when you need one.
 VERBS = frozenset(
     """
-    Accept Add Adjust Agree Allow Analyse Answer Append Apply Approximate Ask Assert Assign Average
+    Accept Acknowledge
+    Add Adjust Agree Allow Analyse Answer Append Apply Approximate Ask Assert Assign Average
     Begin Bind Block Bound Build Calculate Calibrate Call Cancel Capture Change Check Choose Close
     Collect Combine Compare Compile Compress Compute Confirm Connect Convert Copy Correct Count
     Create Cut Decide Decode Decorate Describe Detect Die Divide Draw Drop Embed Encode End Enter

@@ -1,4 +1,4 @@
-"""The command ``ddp-perf``: what the suite does outside pytest."""
+"""The command ``ddp-perf``: everything that needs no pytest session."""
 
 from __future__ import annotations
 
@@ -38,4 +38,4 @@ app.command()(bisect_range)
 
 @app.callback()
 def ddp_perf() -> None:
-    """Performance regression of data-parallel training, outside pytest."""
+    """Find performance regressions of data-parallel training, outside pytest."""

@@ -1,4 +1,4 @@
-"""``ddp-perf audit [FILE…]``: can the figures of a baseline file be true?"""
+"""``ddp-perf audit [FILE…]``: contradictions among the figures of baseline files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ddp_perf.stats.audit.published import TableAudit, audit_table
 def audit(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE…]", help="Baseline files (default: all of baselines/)."),
+        typer.Argument(metavar="[FILE…]", help="Baseline files (default: all in baselines/)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check every figure by arithmetic, and report each contradiction.
 
-    A published figure that contradicts another of its table cannot gate. Measured ones are held
-    against each other and against what the GPU can compute and its link can carry.
+    A published figure that contradicts another one of its table is not used by the gate. Measured
+    figures are compared with each other, and with the peak rates of the GPU and of its link.
 
     \b
     Exit code:
@@ -36,7 +36,7 @@ def audit(
     """
     paths = files or sorted(Path("baselines").glob("*.json"))
     if not paths:
-        raise BaselineError("baselines: no baseline file here; name one")
+        raise BaselineError("baselines: there is no baseline file here; name one")
     tables: list[TableAudit] = []
     measured: list[CasesAudit] = []
     for path in paths:

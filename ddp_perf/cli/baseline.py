@@ -1,4 +1,4 @@
-"""``ddp-perf baseline …``: what is stored, what changed of it, and what is known to be slow."""
+"""``ddp-perf baseline …``: the baseline files, their changes, and acknowledged regressions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Directory = Annotated[
 ]
 Accelerator = Annotated[
     str | None,
-    typer.Option("--accelerator", metavar="KEY", help="Name of a file without .json."),
+    typer.Option("--accelerator", metavar="KEY", help="Name of a baseline file without .json."),
 ]
 _BASELINES = Path("baselines")
 
@@ -44,24 +44,28 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.callback()
 def baseline() -> None:
-    """Look at baseline files, store a session in them, acknowledge what is known."""
+    """Show baseline files, store a session in them, and acknowledge known regressions."""
 
 
 @app.command("list")
 def list_(directory: Directory = _BASELINES, as_json: AsJson = False) -> None:
-    """List the files: their cases, sessions, published figures and acknowledgements."""
+    """List the baseline files with their cases, sessions, published figures, acknowledgements."""
     baselines = _all(directory)
     _print(baselines, as_json, lambda width: list_text(baselines, width))
 
 
 @app.command()
 def show(
-    accelerator: Annotated[str, typer.Argument(metavar="KEY", help="Name without .json.")],
-    case: Annotated[str | None, typer.Argument(metavar="[CASE]", help="Only this one.")] = None,
+    accelerator: Annotated[
+        str, typer.Argument(metavar="KEY", help="Name of a baseline file without .json.")
+    ],
+    case: Annotated[
+        str | None, typer.Argument(metavar="[CASE]", help="Show only this case.")
+    ] = None,
     directory: Directory = _BASELINES,
     as_json: AsJson = False,
 ) -> None:
-    """Show the cases of one file: their level, and how far it has moved since the first."""
+    """Show the cases of one file: the reference, and the drift of the sessions since then."""
     found = read_baseline(BaselineStore(directory).path(accelerator))
     cases = found.cases
     if case is not None:
@@ -73,11 +77,13 @@ def show(
 
 @app.command()
 def diff(
-    old: Annotated[Path, typer.Argument(metavar="A", help="A baseline file, by any name.")],
-    new: Annotated[Path, typer.Argument(metavar="B", help="Another, or another version.")],
+    old: Annotated[Path, typer.Argument(metavar="A", help="A baseline file of any name.")],
+    new: Annotated[
+        Path, typer.Argument(metavar="B", help="Another file, or another version of it.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what B changes: levels, published figures, work, structure, sessions, machines, reasons.
+    """Show what B changes: levels, published figures, work, structure, sessions, machines, reasons.
 
     \b
     In review: ddp-perf baseline diff <(git show main:baselines/h200.json) baselines/h200.json
@@ -93,7 +99,7 @@ def diff(
 
 @app.command()
 def log(directory: Directory = _BASELINES, as_json: AsJson = False) -> None:
-    """List every level that was replaced: when, by how much, and why."""
+    """List every baseline that was replaced, with the date, the change and the reason."""
     baselines = _all(directory)
     entries = {b.accelerator: {name: c.log for name, c in b.cases.items()} for b in baselines}
     _print(entries, as_json, lambda width: log_text(baselines, width))
@@ -101,9 +107,11 @@ def log(directory: Directory = _BASELINES, as_json: AsJson = False) -> None:
 
 @app.command()
 def promote(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Of pytest --ddp-json.")],
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Written by pytest --ddp-json.")
+    ],
     mode: Annotated[
-        str, typer.Option(metavar="MODE", help="As of --save-baseline: missing, append, accept.")
+        str, typer.Option(metavar="MODE", help="As for --save-baseline: missing, append or accept.")
     ] = "missing",
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Why --mode accept is right.")
@@ -111,19 +119,19 @@ def promote(
     directory: Directory = _BASELINES,
     as_json: AsJson = False,
 ) -> None:
-    """Store a session after the fact; what pytest --save-baseline refuses is refused here.
+    """Store an earlier session. The rules are those of pytest --save-baseline.
 
     \b
     Exit code:
       0  every case is stored
-      1  some are not, each with the reason
+      1  some cases are not stored, each with the reason
       4  usage: an argument, or a file that cannot be read or written
     """
     file = read_results(results)
     if not file.complete:
-        raise BaselineError(f"{results}: was written while its session was still running")
+        raise BaselineError(f"{results}: it was written while its session was still running")
     if (reason is not None) != (mode == "accept"):
-        raise typer.BadParameter("--reason: goes with --mode accept, which needs it")
+        raise typer.BadParameter("--reason: --mode accept needs it, and no other mode takes it")
     store = BaselineStore(directory)
     promoted = [
         promote_suite(suite, store, mode=_mode(mode), reason=reason) for suite in file.suites
@@ -141,59 +149,62 @@ def promote(
 
 @app.command()
 def ack(
-    case: Annotated[str, typer.Argument(metavar="CASE", help="Its id.")],
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it may be slow.")],
-    until: Annotated[str, typer.Option(metavar="DATE", help="The last day, as 2026-12-31.")],
+    case: Annotated[str, typer.Argument(metavar="CASE", help="Id of the case.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why the case may be slow.")],
+    until: Annotated[str, typer.Option(metavar="DATE", help="The last day, as in 2026-12-31.")],
     metric: Metrics = None,
     accelerator: Accelerator = None,
     directory: Directory = _BASELINES,
 ) -> None:
-    """Acknowledge a known regression: xfail with the reason until that day, then failed again.
+    """Acknowledge a known regression: until that day its test is an xfail with the reason.
 
-    A slow-down often fails other metrics of the case, too: the last line names those of which
-    nothing is said yet. Given again it replaces what was said before; a past day ends it.
+    After that day the test fails again. A slow-down often affects other metrics of the case, too:
+    the last line names those without an acknowledgement. A new acknowledgement replaces the old
+    one; a day in the past ends it.
     """
     try:
         day = datetime.date.fromisoformat(until)
     except ValueError:
-        raise typer.BadParameter(f"--until: {until!r} is no date as 2026-12-31") from None
+        raise typer.BadParameter(f"--until: {until!r} is not a date, as in 2026-12-31") from None
     store = BaselineStore(directory)
     today = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    said = [
+    new = [
         Acknowledgement(case=case, metric=name, reason=reason, until=day.isoformat(), date=today)
         for name in metric or [STEP_TIME.name]
     ]
     path = store.update(
-        _owner(store, case, accelerator), lambda now: functools.reduce(acknowledge, said, now)
+        _owner(store, case, accelerator), lambda now: functools.reduce(acknowledge, new, now)
     )
-    for one in said:
+    for one in new:
         typer.echo(f"{path}: acknowledged {describe_acknowledgement(one)}")
-    if silent := unacknowledged(read_baseline(path), case, today):
-        typer.echo(f"not acknowledged, and failed where they are gated: {', '.join(silent)}")
+    if others := unacknowledged(read_baseline(path), case, today):
+        typer.echo(f"not acknowledged, so they fail if they are gated: {', '.join(others)}")
 
 
 def _owner(store: BaselineStore, case: str, accelerator: str | None) -> str:
-    """The one file that holds the case."""
+    """Return the key of the only file that has the case. Raises BaselineError if several do."""
     keys = [accelerator] if accelerator else store.accelerators()
     baselines = [read_baseline(store.path(key)) for key in keys]
     _check_case(case, baselines)
     owners = [found.accelerator for found in baselines if case in found.cases]
     if len(owners) > 1:
-        raise BaselineError(f"{case} is stored for {', '.join(owners)}: name one, --accelerator")
+        raise BaselineError(
+            f"{case} is stored for {', '.join(owners)}; name one with --accelerator"
+        )
     return owners[0]
 
 
 def _check_case(case: str, baselines: list[Baseline]) -> None:
     known = {name for found in baselines for name in found.cases}
     if case not in known:
-        raise BaselineError(f"no baseline holds a case {case!r}{did_you_mean(case, known)}")
+        raise BaselineError(f"no baseline has a case {case!r}{did_you_mean(case, known)}")
 
 
 def _mode(text: str) -> SaveMode:
     for mode in ("missing", "append", "accept"):
         if text == mode:
             return mode
-    raise typer.BadParameter(f"--mode: {text!r} is none of missing, append, accept")
+    raise typer.BadParameter(f"--mode: {text!r} is not one of missing, append, accept")
 
 
 def _all(directory: Path) -> list[Baseline]:

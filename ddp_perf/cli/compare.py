@@ -1,4 +1,4 @@
-"""``ddp-perf compare A.json B.json``: the gate's rule on two results files, outside pytest."""
+"""``ddp-perf compare A.json B.json``: the rule of the gate, applied to two results files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def compare(
 ) -> None:
     """Judge results B against results A, both written by pytest --ddp-json.
 
-    The launches of A stand for one session of a baseline; the rule is that of the pytest gate.
+    The rule is that of the pytest gate, with A as a baseline of one session.
 
     \b
     Exit code:
-      0  pass: nothing is slower, every case was compared
-      1  regression: slower, a failed case, other work or another structure
-      2  undecided: inconclusive, suspect or invalid, or a case that one file lacks
+      0  pass: nothing is slower, and every case was compared
+      1  regression: a slower or failed case, other work, or another structure
+      2  undecided: inconclusive, suspect or invalid, or a case that is missing in one file
       4  usage: an argument, or a file that cannot be read or compared
     """
     comparison = compare_sessions(_read(old), _read(new), false_alarm_rate=false_alarm_rate)

@@ -1,4 +1,4 @@
-"""``ddp-perf doctor``: what is here, what it can gate, and what would spoil a measurement."""
+"""``ddp-perf doctor``: this machine, what it can gate, and what disturbs a measurement."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
 def doctor(
     as_json: AsJson = False,
 ) -> None:
-    """Look at this machine: its GPUs and what links them, its host, and the torch that ranks use.
+    """Check this machine: its GPUs and their links, its host, and the torch that ranks use.
 
-    Nothing is measured, and nothing is changed. Run it while nothing else runs.
+    The command measures nothing and changes nothing. Run it while nothing else runs.
 
     \b
     Exit code:
-      0  fit: nothing here would spoil a measurement
-      1  something would, each with its remedy
+      0  fit: nothing here would disturb a measurement
+      1  something would, listed with its remedy
       4  usage
     """
     diagnosis = diagnose(NvmlReader())
@@ -46,8 +46,8 @@ def doctor(
 
 
 def diagnose(reader: GpuReader) -> Diagnosis:
-    """Ask the GPUs, the kernel, and a forkserver as ranks come from."""
-    host = read_host_state()  # before the forkserver loads the machine
+    """Read the state of the GPUs, the kernel, and the torch that a forkserver imports."""
+    host = read_host_state()  # before the forkserver puts load on the machine
     machine = find_gpus(reader=reader)
     health = reader.health(machine.gpus)
     spoilers = [*gpu_spoilers(machine, health, host.cores), *host_spoilers(host)]
@@ -79,4 +79,4 @@ def _launch_spoiler(error: LaunchError) -> Spoiler:
     obstacle = launch_obstacle()
     if obstacle is not None:
         return Spoiler(what=obstacle, remedy=LAUNCH_REMEDY)
-    return Spoiler(what=str(error), remedy="see that torch can be imported")
+    return Spoiler(what=str(error), remedy="check that torch can be imported")

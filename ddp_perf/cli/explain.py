@@ -1,4 +1,4 @@
-"""``ddp-perf explain RESULTS.json``: where the time of each case goes, and what would help."""
+"""``ddp-perf explain RESULTS.json``: the time of each case by its parts, and advice."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def explain(
         Path, typer.Argument(metavar="RESULTS.json", help="Written by pytest --ddp-json.")
     ],
 ) -> None:
-    """Say where the time of each case goes, why it got slower, and what would help.
+    """Explain where the time of each case goes, why it became slower, and what would help.
 
-    All of it is in the results file already; nothing is measured again.
+    The results file already contains all of this. Nothing is measured again.
     """
     width = shutil.get_terminal_size().columns
     for suite in read_results(results).suites:
@@ -32,17 +32,17 @@ def explain(
 
 def _lines(suite: SuiteResult, width: int) -> list[str]:
     if not suite.trains:
-        return ["collectives by themselves: their steps have no parts"]
+        return ["this suite measures collectives: their steps have no parts"]
     table = decomposition_table(suite, width)
     if table is None:
-        return ["no launch looked into its steps: measure again with this ddp-perf"]
+        return ["no launch profiled its steps; measure again with this version of ddp-perf"]
     lines = [table]
     for case_id in suite.summaries:
         why = suite.explanations.get(case_id)
-        told = [
+        lines_of_case = [
             *(explanation_lines(why) if why else ()),
             *rank_lines(suite, case_id),
             *advice_lines(suite, case_id),
         ]
-        lines += ["", case_id, *wrapped(told, width)] if told else []
+        lines += ["", case_id, *wrapped(lines_of_case, width)] if lines_of_case else []
     return lines

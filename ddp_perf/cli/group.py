@@ -1,4 +1,4 @@
-"""How every command ends: a code that says what was found, an error in one line."""
+"""The end of every command: an exit code, and an error in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddp_perf.errors import DdpPerfError
 
 
 class ExitCode(enum.IntEnum):
-    """What a script reads. Typer's own code for usage, 2, is taken: 4 is pytest's."""
+    """The result of a command, for scripts. Typer's code for usage, 2, has another meaning here."""
 
     PASS = 0
     REGRESSION = 1
@@ -23,11 +23,11 @@ class ExitCode(enum.IntEnum):
 
 
 class CommandGroup(typer.core.TyperGroup):
-    """The commands, and one line instead of a traceback for what a user can mend."""
+    """The commands. An error that a user can correct is one line, not a traceback."""
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # in every locale, as JSON has to be
+            if isinstance(stream, io.TextIOWrapper):  # in every locale, as JSON requires
                 stream.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})

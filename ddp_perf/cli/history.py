@@ -1,4 +1,4 @@
-"""``ddp-perf history [CASE]`` and ``ddp-perf bisect-range CASE``: what the sessions say."""
+"""``ddp-perf history [CASE]`` and ``ddp-perf bisect-range CASE``: a case over its sessions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ddp_perf.session.results_file import read_results
 
 
 class ShowByDefault(typer.core.TyperGroup):
-    """``history CASE`` is ``history show CASE``."""
+    """A group that reads ``history CASE`` as ``history show CASE``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] != "--help"):
@@ -33,30 +33,31 @@ class ShowByDefault(typer.core.TyperGroup):
 
 Url = Annotated[
     str,
-    typer.Option("--history", metavar="URL", help="What pytest --ddp-history wrote."),
+    typer.Option("--history", metavar="URL", help="The history that pytest --ddp-history wrote."),
 ]
-DEFAULT_URL = "sqlite:///artifacts/history.sqlite"  # what ci/bench and ci/nightly write
+DEFAULT_URL = "sqlite:///artifacts/history.sqlite"  # where ci/bench and ci/nightly write
 
 app = typer.Typer(cls=ShowByDefault, rich_markup_mode=None)
 
 
 @app.callback()
 def history() -> None:
-    """Show each case over its sessions: steps, slow drifts, and the newest against the first ones.
+    """Show each case over its sessions: change points, drifts, and the newest against the first.
 
-    Without a command: history show.
+    Without a command, this is: history show.
     """
 
 
 @app.command()
 def show(
     case: Annotated[
-        str | None, typer.Argument(metavar="[CASE]", help="Its id (default: all, a line each).")
+        str | None,
+        typer.Argument(metavar="[CASE]", help="Id of a case (default: all, one line each)."),
     ] = None,
     url: Url = DEFAULT_URL,
     metric: Metric = STEP_TIME.name,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the sessions of CASE as a PNG, too.")
+        Path | None, typer.Option(metavar="FILE", help="Also draw the sessions of CASE as a PNG.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,11 +65,11 @@ def show(
 
     \b
     Exit code:
-      0  shown; the gate is pytest's
+      0  shown, whatever the sessions contain
       4  usage: an argument, no such case, or a history that cannot be read
     """
     if plot is not None and case is None:
-        raise typer.BadParameter("--plot: draws one case; name it")
+        raise typer.BadParameter("--plot: it draws one case; name the case")
     histories = _histories(url, case, metric)
     width = shutil.get_terminal_size().columns
     if as_json:
@@ -84,18 +85,18 @@ def show(
 @app.command("import")
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(metavar="RESULTS.json…", help="What pytest --ddp-json wrote.")
+        list[Path], typer.Argument(metavar="RESULTS.json…", help="Written by pytest --ddp-json.")
     ],
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Append results files. What is there already is not stored twice.
+    """Append results files. A session that the history already has is not stored twice.
 
     \b
     Exit code:
       0  all of them are in the history
-      4  usage: a file or a history that cannot be read or written; the files before are in it
+      4  usage: a file or a history that cannot be read or written; earlier files are imported
     """
-    # Here, since SQLAlchemy takes a third of a second that no other command need pay.
+    # Imported here: SQLAlchemy takes a third of a second, and no other command needs it.
     from ddp_perf.history.store import TOGETHER, HistoryStore, chunks_of
 
     with contextlib.closing(HistoryStore(url)) as store:
@@ -105,27 +106,27 @@ def import_(
             try:
                 for path in batch:
                     records += [record_of(suite) for suite in read_results(path).suites]
-            finally:  # where a file is refused, those before it are not
+            finally:  # if a file is refused, the files before it are stored
                 new += store.append(records)
             sessions += len(records)
         typer.echo(
             f"{sessions} suites of {len(files)} files: {new} new in {store.name},"
-            f" {sessions - new} were there already"
+            f" {sessions - new} already there"
         )
 
 
 def bisect_range(
-    case: Annotated[str, typer.Argument(metavar="CASE", help="Its id.")],
+    case: Annotated[str, typer.Argument(metavar="CASE", help="Id of a case.")],
     url: Url = DEFAULT_URL,
     metric: Metric = STEP_TIME.name,
     as_json: AsJson = False,
 ) -> None:
-    """Between which commits and versions did a case change?
+    """Find the commits and versions between which a case changed.
 
     \b
     Exit code:
       0  no change
-      1  changes, each with the sessions it came between
+      1  changes, each with the sessions before and after it
       4  usage: no such case, or a history that cannot be read
     """
     histories = _histories(url, case, metric)
@@ -139,11 +140,14 @@ def bisect_range(
 
 
 def _histories(url: str, case_id: str | None, metric: str) -> list[CaseHistory]:
-    """Of that case on each accelerator, or of all. Raises HistoryError where there is none."""
+    """Return the history of the case on each accelerator, or of all cases.
+
+    Raises HistoryError if there is none.
+    """
     found = newest_work(_series(url, case_id, metric))
     if not found:
         what = case_id or "any case"
-        raise HistoryError(f"the history holds no session of {what} with {metric}")
+        raise HistoryError(f"the history has no session of {what} with {metric}")
     return [case_history(series) for series in found]
 
 
@@ -165,7 +169,7 @@ def _draw(histories: list[CaseHistory], path: Path) -> None:
 
     if len(histories) > 1:
         names = ", ".join(found.series.case.accelerator for found in histories)
-        raise HistoryError(f"--plot: draws one machine, and the case was measured on {names}")
+        raise HistoryError(f"--plot: it draws one machine, but the case was measured on {names}")
     try:
         write_history_plot(path, histories[0])
     except OSError as error:

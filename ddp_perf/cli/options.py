@@ -11,20 +11,20 @@ from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 
 def _checked(rate: float) -> float:
     if not 0 < rate < 0.5:
-        raise typer.BadParameter(f"{rate} is no rate between 0 and 0.5")
+        raise typer.BadParameter(f"{rate} is not a rate between 0 and 0.5")
     return rate
 
 
 def _each_acknowledged(metrics: list[str] | None) -> list[str] | None:
     for metric in metrics or ():
         if metric not in _ACKNOWLEDGED:
-            raise typer.BadParameter(f"{metric!r} is none of {', '.join(_ACKNOWLEDGED)}")
+            raise typer.BadParameter(f"{metric!r} is not one of {', '.join(_ACKNOWLEDGED)}")
     return metrics
 
 
 def _gated(metric: str) -> str:
     if metric not in _METRICS:
-        raise typer.BadParameter(f"{metric!r} is none of {', '.join(_METRICS)}")
+        raise typer.BadParameter(f"{metric!r} is not one of {', '.join(_METRICS)}")
     return metric
 
 
@@ -49,6 +49,6 @@ FalseAlarmRate = Annotated[
         "--false-alarm-rate",
         metavar="P",
         callback=_checked,
-        help="Chance of any false REGRESSION, over all verdicts of a session.",
+        help="Probability of any false REGRESSION among all verdicts of a session.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""``ddp-perf predict FILE``: what a scaling curve says of more ranks, and of changes."""
+"""``ddp-perf predict FILE``: predictions from scaling curves, for more ranks and for changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def predict(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Results of pytest --ddp-json; or a baseline, with the tables in it.",
+            help="Results of pytest --ddp-json, or a baseline with or without published tables.",
         ),
     ],
     world_sizes: Annotated[
@@ -37,62 +37,78 @@ def predict(
     ] = "16,32,256,1024,16384",
     fit: Annotated[
         str | None,
-        typer.Option(metavar="N,N,…", help="Fit on these alone. [default: all there are]"),
+        typer.Option(metavar="N,N,…", help="World sizes to fit on. [default: all measured]"),
     ] = None,
     only: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only curves that have this in their name.")
+        str, typer.Option(metavar="TEXT", help="Predict only curves with TEXT in their name.")
     ] = "",
     gpus_per_node: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="[default: one link for all]")
+        int | None,
+        typer.Option(metavar="N", min=1, help="GPUs per node. [default: one link for all GPUs]"),
     ] = None,
     intra_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", help="Between two GPUs of a node.")
+        float | None, typer.Option(metavar="GB/s", help="Bandwidth between two GPUs of a node.")
     ] = None,
     inter_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", help="Of a node, all adapters together.")
+        float | None,
+        typer.Option(metavar="GB/s", help="Bandwidth of a node, all adapters together."),
     ] = None,
     intra_latency: Annotated[
-        float, typer.Option(metavar="µs", help="Of a message; the default is NCCL's for PCIe.")
+        float,
+        typer.Option(
+            metavar="µs", help="Latency of a message in a node; the default is NCCL's for PCIe."
+        ),
     ] = 5.7,
     inter_latency: Annotated[
-        float, typer.Option(metavar="µs", help="Likewise; the default is NCCL's for a network.")
+        float,
+        typer.Option(
+            metavar="µs", help="Latency between nodes; the default is NCCL's for a network."
+        ),
     ] = 14.0,
     change: Annotated[
         list[str] | None,
         typer.Option(
             metavar="CHANGE",
-            help="What would it buy? batch:N, accumulate:N, bucket:MB, fp16, fsdp,"
+            help="Predict the effect of a change: batch:N, accumulate:N, bucket:MB, fp16, fsdp,"
             " bandwidth:FACTOR or latency:FACTOR; may be repeated. [default: some of each]",
         ),
     ] = None,
     price: Annotated[
         float | None,
-        typer.Option("--price-per-gpu-hour", metavar="PRICE", help="[default: the suite's]"),
+        typer.Option("--price-per-gpu-hour", metavar="PRICE", help="Price. [default: the suite's]"),
     ] = None,
     samples: Annotated[
         float | None,
-        typer.Option(metavar="N", help="Of a whole training, to find the best size; not tokens."),
+        typer.Option(
+            metavar="N",
+            help="Samples (not tokens) of a whole training, to find the best world size.",
+        ),
     ] = None,
     deadline: Annotated[
-        float | None, typer.Option(metavar="HOURS", help="The cheapest size that meets it.")
+        float | None,
+        typer.Option(
+            metavar="HOURS", help="Find the cheapest world size that meets this deadline."
+        ),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(metavar="COST", help="The fastest size that it pays for.")
+        float | None,
+        typer.Option(metavar="COST", help="Find the fastest world size within this budget."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Draw the curves, too.")
+        Path | None, typer.Option(metavar="FILE.png", help="Also draw the curves.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit scaling laws to a curve of step times, and predict more ranks with 90 % bands.
 
-    The α-β model of the step decides; Amdahl's law and the universal scalability law stand
-    beside it. A curve that contradicts another of the same work is told, not fitted.
+    The α-β model of the step gives the prediction. Amdahl's law and the universal scalability
+    law are shown for comparison. A curve that contradicts another one of the same work is
+    reported, not fitted.
 
     \b
     Exit code:
       0  every curve was predicted
-      2  undecided: some were not, each with its reason
+      2  undecided: some curves were not, each with its reason
       4  usage: an argument, or a file that cannot be read
     """
     request = PredictRequest(
@@ -108,7 +124,23 @@ def predict(
         budget=_positive("--budget", budget),
     )
     _check_cost(request)
-    # All of them, since one curve may contradict another; then those that were asked for.
+    predictions = _predictions(file, request, only)
+    if as_json:
+        typer.echo(prediction_json(predictions))
+    else:
+        typer.echo(prediction_text(predictions, shutil.get_terminal_size().columns))
+    if plot is not None:
+        _draw(plot, predictions)
+    refused = any(one.refusal is not None for one in predictions)
+    raise typer.Exit(ExitCode.UNDECIDED if refused else ExitCode.PASS)
+
+
+def _predictions(file: Path, request: PredictRequest, only: str) -> list[Prediction]:
+    """Return the predictions of the curves whose name contains ``only``.
+
+    Raises ResultsError if there is no such curve.
+    """
+    # All curves are predicted, since one may contradict another.
     predictions = [
         one
         for one in predict_all(_curves(file), request)
@@ -119,14 +151,7 @@ def predict(
             f"{file}: no curve{f' with {only!r}' if only else ''}: step times of several world"
             " sizes at one batch are needed"
         )
-    if as_json:
-        typer.echo(prediction_json(predictions))
-    else:
-        typer.echo(prediction_text(predictions, shutil.get_terminal_size().columns))
-    if plot is not None:
-        _draw(plot, predictions)
-    refused = any(one.refusal is not None for one in predictions)
-    raise typer.Exit(ExitCode.UNDECIDED if refused else ExitCode.PASS)
+    return predictions
 
 
 def _curves(file: Path) -> list[ScalingCurve]:
@@ -139,7 +164,7 @@ def _curves(file: Path) -> list[ScalingCurve]:
 
 
 def _is_baseline(file: Path) -> bool:
-    """Whether to read it as one; what is wrong with the file, its reader says."""
+    """Return whether the file is meant as a baseline. The reader checks it."""
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError):
@@ -151,13 +176,13 @@ def _sizes(option: str, text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     sizes = [int(part) for part in parts if part.isdecimal() and 0 < int(part) <= _MOST_RANKS]
     if len(sizes) < len(parts):
-        raise ConfigError(f"{option} {text}: is no list of ranks, as in 16,32,256")
+        raise ConfigError(f"{option} {text}: it is not a list of ranks, as in 16,32,256")
     return tuple(sorted(set(sizes)))
 
 
 def _positive(option: str, value: float | None) -> float | None:
     if value is not None and not 0 < value < float("inf"):
-        raise ConfigError(f"{option} {value}: must be over 0")
+        raise ConfigError(f"{option} {value}: it must be above 0")
     return value
 
 
@@ -170,7 +195,7 @@ def _topology(
     if gpus_per_node is None:
         if intra is not None or inter is not None:
             raise ConfigError("--intra-bandwidth and --inter-bandwidth need --gpus-per-node")
-        return flat(Link(latency_s=1.0, bytes_per_s=1.0))  # one link: the fit finds what it is
+        return flat(Link(latency_s=1.0, bytes_per_s=1.0))  # one link: the fit finds its values
     if intra is None or inter is None:
         raise ConfigError("--gpus-per-node needs --intra-bandwidth and --inter-bandwidth, GB/s")
     names = ("--intra-bandwidth", "--inter-bandwidth", "--intra-latency", "--inter-latency")
@@ -186,11 +211,11 @@ def _topology(
 def _check_cost(request: PredictRequest) -> None:
     limited = request.deadline_h is not None or request.budget is not None
     if limited and request.samples is None:
-        raise ConfigError("--deadline and --budget need --samples, those of a whole training")
+        raise ConfigError("--deadline and --budget need --samples, the samples of a whole training")
 
 
 def _draw(plot: Path, predictions: list[Prediction]) -> None:
-    # Here, since matplotlib takes half a second that no other command need pay.
+    # Imported here: matplotlib takes half a second, and most commands do not need it.
     from ddp_perf.scaling.plot import write_prediction_plot
 
     try:

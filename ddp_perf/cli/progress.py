@@ -1,4 +1,4 @@
-"""How far a measurement by time is: a live bar on a terminal, a line now and then elsewhere."""
+"""Progress of a measurement with a time budget: a live bar on a terminal, else some lines."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import typer
 
 from ddp_perf.render.units import describe_duration
 
-_EVERY_S = 30.0  # a line, where nobody sees a bar
+_EVERY_S = 30.0  # between two lines, if stderr is not a terminal
 
 
 class BudgetProgress:
-    """On stderr, so that stdout holds the result alone. The budget runs from now on."""
+    """A bar on stderr, so that stdout contains only the result. The budget begins at once."""
 
     def __init__(self, budget_s: float) -> None:
         self.until = time.monotonic() + budget_s
@@ -44,7 +44,7 @@ class BudgetProgress:
         self._bar.stop()
 
     def launched(self, launches: int) -> None:
-        """There are so many launches now."""
+        """Show how many launches are done."""
         now = time.monotonic()
         left_s = max(0.0, self.until - now)
         text = f"launch {launches} done, {describe_duration(left_s)} left"

@@ -1,4 +1,4 @@
-"""``ddp-perf report RESULTS.json``: the page and its files, of a session that is over."""
+"""``ddp-perf report RESULTS.json``: the HTML report of an earlier session."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ def report(
         Path, typer.Argument(metavar="RESULTS.json", help="Written by pytest --ddp-json.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the files go.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory of the files.")
     ] = Path("artifacts/report"),
     history: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Show each case's sessions of this history, too."),
+        typer.Option(metavar="URL", help="Also show each case's sessions in this history."),
     ] = None,
 ) -> None:
-    """Write the HTML report of a session, and its figures in other tools' formats.
+    """Write the HTML report of a session, and its figures in the formats of other tools.
 
-    What pytest --ddp-report writes when a session ends; nothing is measured or judged again.
-    A self-test in artifacts/selftest of the same machine is shown, too.
+    pytest --ddp-report writes the same files when a session ends. Nothing is measured or judged
+    again. The report also shows a self-test of the same machine in artifacts/selftest.
 
     \b
     Exit code:
       0  written
       4  usage: a file that cannot be read, or written
     """
-    # Here, since drawing takes half a second that no other command need pay.
+    # Imported here: plotting takes half a second to import, and most commands do not need it.
     from ddp_perf.report.directory import PAGE, write_report
     from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, history_points_for
 

@@ -1,10 +1,11 @@
-"""``ddp-perf selftest``: how often this gate is wrong on this machine, and what it sees."""
+"""``ddp-perf selftest``: the power and the false alarms of the gate on this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -19,9 +20,9 @@ from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError, ResultsError
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import parse_duration
 from ddp_perf.report.terminal.text import describe_launch_failure
@@ -31,22 +32,20 @@ from ddp_perf.selftest.log import SelftestLog, conditions_of
 from ddp_perf.selftest.text import selftest_json, selftest_text
 from ddp_perf.selftest.trials import power_curve
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
+from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.system.host.termination import sigterm_calls
-from ddp_perf.system.lease import machine_lease
 
 _CONFIGS, _BASELINES = Path("bench_configs"), Path("baselines")
-_LEASE_PATIENCE_S = 600
 _EXIT_CODES = {
     SelftestOutcome.CAN_GATE: ExitCode.PASS,
     SelftestOutcome.FALSE_ALARMS: ExitCode.REGRESSION,
     SelftestOutcome.CANNOT_GATE: ExitCode.UNDECIDED,
     SelftestOutcome.TOO_SHORT: ExitCode.UNDECIDED,
 }
-_INTERRUPTED, _TERMINATED = 130, 143  # what a shell says of Ctrl-C and of SIGTERM
+_INTERRUPTED, _TERMINATED = 130, 143  # a shell's exit codes of Ctrl-C and SIGTERM
 
 
 def selftest(
@@ -57,27 +56,27 @@ def selftest(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Suite file; its smallest case of several ranks is measured."
+            help="Suite file. Its smallest case of several ranks is measured."
             " [default: the first of bench_configs/ for this machine's GPUs, else for its CPU]",
         ),
     ] = None,
     launches: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Launches of a session. [default: the suite's]"),
+        typer.Option(metavar="N", min=1, help="Launches per session. [default: the suite's]"),
     ] = None,
     false_alarm_rate: FalseAlarmRate = 0.01,
     output: Annotated[
-        Path, typer.Option(metavar="DIR", help="Keeps the launches, the curve and its plot.")
+        Path, typer.Option(metavar="DIR", help="Directory of the launches, the curve and its plot.")
     ] = Path("artifacts/selftest"),
 ) -> None:
-    """Measure what this gate sees on this machine: its power and its false alarms.
+    """Measure the power and the false alarms of the gate on this machine.
 
-    Real launches of one case, as it is and slowed on purpose by 2, 3, 5, 10 and 20 %, are judged
-    as a pytest session would be. Run again, it goes on with the launches that DIR holds.
+    The command launches one case as it is, and slowed on purpose by 2, 3, 5, 10 and 20 %. It
+    judges these launches as a pytest session does. Run it again to add launches to those in DIR.
 
     \b
     Exit code:
-      0  this machine can gate: some slow-down is found 9 times in 10
+      0  this machine can gate: it finds some slow-down 9 times in 10
       1  more false alarms than promised
       2  undecided: it cannot gate, the budget was too short, or a launch failed
       4  usage: an argument, a file, or launches in DIR of another case, machine or version
@@ -85,36 +84,17 @@ def selftest(
     check_can_launch()
     budget_s = _seconds(budget)
     capacity = find_capacity()
-    cases = _suite(config, capacity)
-    case = min(cases, key=lambda c: (c.world_size == 1, c.world_size, c.samples_per_step))
-    request = SelftestRequest(
-        case=case,
-        launches=launches or case.schedule.launches,
-        false_alarm_rate=false_alarm_rate,
-        alpha=alpha_per_metric(false_alarm_rate, sum(len(gated_metrics(c)) for c in cases)),
-        import_paths=(str(Path.cwd()),),
-    )
-    stored = _stored(case, capacity)
-    with contextlib.ExitStack() as stack:
-        lease = machine_lease(
-            patience_s=_LEASE_PATIENCE_S, on_wait=_say, gpus=capacity.machine.gpus
-        )
-        stack.enter_context(lease)
-        progress = stack.enter_context(BudgetProgress(budget_s))
-        launcher = stack.enter_context(contextlib.closing(ForkserverLauncher()))
-        runtime = launcher.runtime(case)
-        check_runtime(case.tier, runtime, capacity.machine)
-        environment = describe_environment(capacity, case.tier, runtime, Path.cwd())
-        log = SelftestLog(output / "launches.jsonl", conditions_of(case, environment))
-        stack.enter_context(contextlib.closing(log))
-        ended = _measure(request, log, launcher, progress)
+    cases = _runnable_cases(config, capacity)
+    request = _request(cases, launches, false_alarm_rate)
+    stored = _stored(request.case, capacity)
+    log, environment, ended = _measure(request, capacity, budget_s, output)
     curve = power_curve(request, log.launches, environment, stored)
     typer.echo(selftest_text(curve, shutil.get_terminal_size().columns))
     typer.echo(f"written: {', '.join(map(str, [log.path, *_write(curve, output)]))}")
     if ended is None:
         raise typer.Exit(_EXIT_CODES[curve.conclusion])
     why, code = ended
-    _say(why)
+    _warn(why)
     raise typer.Exit(code)
 
 
@@ -125,11 +105,14 @@ def _seconds(budget: str) -> float:
         raise ConfigError(f"--budget: {error}") from None
 
 
-def _suite(config: Path | None, capacity: Capacity) -> list[Case]:
-    """The cases of one suite that this machine can run. Raises ConfigError where it can none."""
+def _runnable_cases(config: Path | None, capacity: Capacity) -> list[Case]:
+    """Return the cases of one suite that this machine can run.
+
+    Raises ConfigError if there is no such case.
+    """
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)  # as pytest has its root: a user's workload is looked for there
+        sys.path.insert(0, here)  # a user's workload is imported from here, as from pytest's root
     paths = [config] if config else find_suites(_CONFIGS)
     if not paths:
         raise ConfigError(f"{_CONFIGS}: there is no suite file; name one with --config")
@@ -143,8 +126,25 @@ def _suite(config: Path | None, capacity: Capacity) -> list[Case]:
     return [case for case in runnable if case.suite == first.suite]
 
 
+def _request(
+    cases: Sequence[Case], launches: int | None, false_alarm_rate: float
+) -> SelftestRequest:
+    """Choose the smallest case of several ranks, or of one rank if there is no other."""
+    case = min(cases, key=lambda c: (c.world_size == 1, c.world_size, c.samples_per_step))
+    return SelftestRequest(
+        case=case,
+        launches=launches or case.schedule.launches,
+        false_alarm_rate=false_alarm_rate,
+        alpha=alpha_per_metric(false_alarm_rate, sum(len(gated_metrics(c)) for c in cases)),
+        import_paths=(str(Path.cwd()),),
+    )
+
+
 def _stored(case: Case, capacity: Capacity) -> CaseBaseline | None:
-    """What the machine's baseline holds of this work. Raises BaselineError for a broken file."""
+    """Return the machine's baseline of this case, or None if it has none of the same work.
+
+    Raises BaselineError if the file is broken.
+    """
     baseline = BaselineStore(_BASELINES).load(capacity.accelerator_key(case.tier))
     stored = baseline.cases.get(case.id)
     comparable = stored is not None and stored.source == "measured" and is_comparable(stored, case)
@@ -152,15 +152,39 @@ def _stored(case: Case, capacity: Capacity) -> CaseBaseline | None:
 
 
 def _measure(
+    request: SelftestRequest, capacity: Capacity, budget_s: float, output: Path
+) -> tuple[SelftestLog, Environment, tuple[str, int] | None]:
+    """Add launches to the log in ``output`` for ``budget_s`` seconds.
+
+    Return the log, this machine's environment, and why the measurement ended early with the exit
+    code of that; None if it took its whole time.
+    """
+    case = request.case
+    with contextlib.ExitStack() as stack:
+        machine = open_machine(capacity, on_wait=_warn, on_sigterm=_raise_terminated)
+        try:
+            launcher = stack.enter_context(machine)
+            progress = stack.enter_context(BudgetProgress(budget_s))
+            runtime = launcher.runtime(case)
+            check_runtime(case.tier, runtime, capacity.machine)
+            environment = describe_environment(capacity, case.tier, runtime, Path.cwd())
+            log = SelftestLog(output / "launches.jsonl", conditions_of(case, environment))
+            stack.enter_context(contextlib.closing(log))
+        except _TerminatedError:
+            _warn("ended by SIGTERM before a launch")
+            raise typer.Exit(_TERMINATED) from None
+        return log, environment, _launch(request, log, launcher, progress)
+
+
+def _launch(
     request: SelftestRequest, log: SelftestLog, launcher: Launcher, progress: BudgetProgress
 ) -> tuple[str, int] | None:
-    """Why it ended before its time, and the exit code of that; None where it did not."""
-    go_on = "the same command goes on from here"
+    """Return why the launches ended early, and the exit code of that; None if they did not."""
+    go_on = "run the same command again to continue"
     try:
-        with sigterm_calls(_raise_terminated):
-            failure = run_selftest(
-                request, log, launcher, until=progress.until, on_launch=progress.launched
-            )
+        failure = run_selftest(
+            request, log, launcher, until=progress.until, on_launch=progress.launched
+        )
     except KeyboardInterrupt:
         return f"interrupted; {go_on}", _INTERRUPTED
     except _TerminatedError:
@@ -171,7 +195,7 @@ def _measure(
 
 
 class _TerminatedError(BaseException):
-    """SIGTERM came. No ``Exception``, as KeyboardInterrupt is none."""
+    """SIGTERM was received. Like KeyboardInterrupt, this is not an ``Exception``."""
 
 
 def _raise_terminated() -> NoReturn:
@@ -179,7 +203,7 @@ def _raise_terminated() -> NoReturn:
 
 
 def _write(curve: PowerCurve, output: Path) -> list[Path]:
-    # Here, since matplotlib takes half a second that no other command need pay.
+    # Imported here: matplotlib takes half a second, and no other command needs it.
     from ddp_perf.selftest.plot import write_power_plot
 
     json, plot = output / "selftest.json", output / "selftest.png"
@@ -191,5 +215,5 @@ def _write(curve: PowerCurve, output: Path) -> list[Path]:
     return [json, plot]
 
 
-def _say(line: str) -> None:
+def _warn(line: str) -> None:
     typer.echo(f"ddp-perf: {line}", err=True)

@@ -1,4 +1,4 @@
-"""``ddp-perf trace FILE…``: where the time went, by torch.profiler's traces."""
+"""``ddp-perf trace FILE…``: the use of time in traces of torch.profiler."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ddp_perf.traces.text import trace_json, trace_text
 def trace(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE…", help="Chrome traces, .json or .json.gz, one a rank."),
+        typer.Argument(metavar="FILE…", help="Chrome traces, .json or .json.gz, one per rank."),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Analyse traces that torch.profiler exported, of any run: several ranks at once.
+    """Analyse traces that torch.profiler exported from any run, of several ranks together.
 
-    Computation, communication, memory and idle time of each rank; how much of the communication
-    computation hides, and what of it is exposed, step by step; the kernels and collectives that
-    took longest; which rank the others wait for.
+    The report shows computation, communication, memory and idle time of each rank; the overlap
+    ratio and the exposed communication of each step; the longest kernels and collectives; and the
+    straggler, the rank that the others wait for.
 
     \b
     Exit code:
       0  analysed
-      4  usage: a file that is no trace, or two files of one rank
+      4  usage: a file that is not a trace, or two files of one rank
     """
     analysis = analyse_traces(files)
     if as_json:

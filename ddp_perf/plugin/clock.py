@@ -1,4 +1,4 @@
-"""Workers' step times as a clock that pytest-benchmark can read."""
+"""The step times of the ranks as a clock that pytest-benchmark can read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ddp_perf.core.launch import LaunchResult, group_steps
 
 
 class WorkerClock:
-    """Stands still, but for ``next_step``, which takes as long as that step took.
+    """A clock that only ``next_step`` advances, by the time of the next measured step.
 
-    With it ``benchmark.pedantic(clock.next_step, rounds=clock.steps)`` records exactly the
-    measured steps of all launches, slowest rank each, in the order they were run.
+    ``benchmark.pedantic(clock.next_step, rounds=clock.steps)`` therefore records exactly the
+    measured steps of all launches, each of its slowest rank, in the order of the launches.
     """
 
     def __init__(self, launches: Sequence[LaunchResult]) -> None:

@@ -1,4 +1,4 @@
-"""Suites become parametrized items; what cannot be run as asked is refused here."""
+"""Collection: suites become parametrized items, and mistakes are refused before a launch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.metric import EFFICIENCY, STRUCTURE
 from ddp_perf.errors import DdpPerfError
+from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
 from ddp_perf.plugin.options import read_options
 from ddp_perf.plugin.reproduction import commands
 from ddp_perf.plugin.session import SESSION, DdpSession
 
-# One parameter a case, shared by all tests: making them anew for each is a third of the cost.
+# One parameter for each case, shared by all tests: to make them for each test would add a third
+# to the cost of collection.
 PARAMETERS = pytest.StashKey[list[Any]]()
 _MARKERS = (
     "perf: measures training; deselected unless -m asks for it",
@@ -32,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Read the suites before anything is collected: a mistake in one is a usage error."""
+    """Read the suites before anything is collected. A mistake in one is a usage error."""
     options = read_options(session.config)
     paths = options.configs or tuple(find_suites(options.config_directory))
     try:
@@ -50,8 +52,7 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "ddp_case" not in metafunc.fixturenames:
         return
-    marker = metafunc.definition.get_closest_marker("ddp_metric")
-    metric = marker.args[0] if marker else STRUCTURE
+    metric = asserted_metric(metafunc.definition)
     parameters = metafunc.config.stash[PARAMETERS]
     metafunc.parametrize(
         "ddp_case", [p for p in parameters if _asserts_something(p.values[0], metric)]
@@ -62,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """A metric that no suite gates makes no item: pytest would show one that is skipped."""
+    """Remove the tests without any case. pytest would show each as a skipped item."""
     if config.stash[PARAMETERS]:
         items[:] = [item for item in items if not _has_no_case(item)]
 
@@ -78,8 +79,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
     Raises UsageError for a broken baseline file, or an injection that fits no item.
     """
-    if session.config.option.collectonly or hasattr(session.config, "workerinput"):
-        return  # nothing will be measured: see `_refuse_a_crowd`
+    if session.config.option.collectonly or in_xdist_worker(session.config):
+        return  # nothing will be measured: see `_refuse_xdist`
     ddp = session.config.stash[SESSION]
     try:
         by_id = {(case.suite, case.id): case for case in ddp.cases}
@@ -97,13 +98,12 @@ def _fixtures(item: pytest.Item) -> Sequence[str]:
 
 
 def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[Case]:
-    """The item's own case, and the one-rank case that its scaling is told from.
+    """Yield the item's own case, and the one-rank case that its scaling is computed from.
 
-    Also where the item asserts something else: what is stored of a case must be whole.
+    The one-rank case is needed whatever the item asserts: a session stores all metrics of a case.
     """
-    callspec = getattr(item, "callspec", None)
-    case = callspec.params.get("ddp_case") if callspec else None
-    if not isinstance(case, Case):
+    case = case_of(item)
+    if case is None:
         return
     yield case
     if case.single is not None:
@@ -111,8 +111,9 @@ def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[C
 
 
 def _asserts_something(case: Case, metric: str) -> bool:
-    """Whether the case is gated in this metric; structure is training's, and scaling takes more
-    than one rank.
+    """Return whether this metric of the case is gated.
+
+    Only training has a structure, and only several ranks have an efficiency.
     """
     if metric == STRUCTURE:
         return case.trains

@@ -1,4 +1,4 @@
-"""Fixtures of timed tests: the measured case, and the assertion of its verdicts."""
+"""Fixtures of timed tests: the measured case, and the assertion of its verdict."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from ddp_perf.core.case import Case
 from ddp_perf.errors import did_you_mean
 from ddp_perf.plugin.clock import WorkerClock
+from ddp_perf.plugin.items import asserted_metric
 from ddp_perf.plugin.measured import MeasuredCase, measured_case
 from ddp_perf.plugin.session import SESSION, DdpSession
 
@@ -23,26 +24,24 @@ def ddp_session(request: pytest.FixtureRequest) -> DdpSession:
 def ddp_measured(
     request: pytest.FixtureRequest, ddp_session: DdpSession, ddp_case: Case
 ) -> MeasuredCase:
-    """The case of this item, measured with all others of its suite at the first request.
+    """The case of this item. The first request measures all planned cases of its suite.
 
     ``ddp_case`` makes one item of each case of the suites. See ``measured_case`` for what
     skips and what fails.
     """
-    return measured_case(
-        *(request.node, ddp_session, ddp_case),
-        *(lambda: ddp_session.result(ddp_case.suite), "setup"),
-    )
+    node, suite = request.node, ddp_case.suite
+    return measured_case(node, ddp_session, ddp_case, lambda: ddp_session.result(suite), "setup")
 
 
 @pytest.fixture
 def ddp_measure(
     request: pytest.FixtureRequest, ddp_session: DdpSession
 ) -> Callable[[str], MeasuredCase]:
-    """``ddp_measure(case_id)``: measure that one case of the suites now, for a test of your own.
+    """``ddp_measure(case_id)`` measures one case of the suites now, for a test of your own.
 
-    Its one-rank case is measured beside it, launch by launch in turn, so that there is a
-    scaling to speak of; nothing is measured twice in a session. Options, lease, baselines and
-    reports are those of every other case::
+    Its one-rank case is measured in turn with it, launch by launch, so that the scaling is
+    available. Nothing is measured twice in a session. Options, lease, baselines and reports are
+    the same as for every other case::
 
         @pytest.mark.perf
         def test_two_ranks_pay(ddp_measure):
@@ -64,14 +63,20 @@ def ddp_measure(
 
 
 @pytest.fixture
-def assert_verdict(ddp_measured: MeasuredCase) -> Callable[[str], None]:
-    """``assert_verdict(metric)`` of this item's case."""
-    return ddp_measured.assert_verdict
+def assert_verdict(
+    request: pytest.FixtureRequest, ddp_measured: MeasuredCase
+) -> Callable[[], None]:
+    """``assert_verdict()`` asserts the verdict on the metric of the test's ``ddp_metric`` marker.
+
+    A test without the marker asserts the structure.
+    """
+    metric = asserted_metric(request.node)
+    return lambda: ddp_measured.assert_verdict(metric)
 
 
 @pytest.fixture
 def worker_clock(request: pytest.FixtureRequest, ddp_measured: MeasuredCase) -> WorkerClock:
-    """A clock that tells the step times measured inside the workers.
+    """A clock that shows the step times measured inside the ranks.
 
     Request it before ``benchmark``: it makes pytest-benchmark read this clock.
     """

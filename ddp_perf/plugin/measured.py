@@ -1,4 +1,4 @@
-"""A case as a test sees it: measured whole, with its figures and verdicts."""
+"""A measured case as a test uses it, with its figures and verdicts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import EFFICIENCY, is_explained
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
+from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
@@ -30,7 +31,7 @@ _UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
 
 
 class MeasuredCase:
-    """A case that was measured whole: every launch finished."""
+    """A case of which every launch finished."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class MeasuredCase:
         node: pytest.Item,
     ) -> None:
         self.case = case
-        self.result = result  # the suite's, this case among others
+        self.result = result  # of the whole suite, with this case among others
         self.figures = figures
         self._ddp = ddp
         self._node = node
@@ -52,21 +53,21 @@ class MeasuredCase:
 
     @property
     def properties(self) -> dict[str, float]:
-        """Figures of a step, or of a call of a collective, by name and unit: for `record`."""
+        """Figures of a step, or of a call of a collective, by name with unit, for `record`."""
         return properties(self.figures, self.case)
 
     def record(self, **properties: object) -> None:
-        """Figures for JUnit, beside the verdict."""
+        """Add figures to the test's entry in the JUnit file."""
         self._node.user_properties.extend(properties.items())
 
     def finding(self, metric: str) -> Finding | None:
-        """The verdict on a metric, with what it compared; None where it is not gated."""
+        """Return the finding on a metric, or None if the metric is not gated."""
         return self.result.finding(self.case.id, metric)
 
     def assert_verdict(self, metric: str) -> None:
-        """Fail, skip or pass as the finding of that metric says."""
+        """Fail, skip or pass the test, by the verdict on that metric."""
         if metric == EFFICIENCY.name and self.case.single is None:
-            pytest.skip("no one-rank leg to compare with: add 1 to world_sizes")
+            pytest.skip("there is no single-rank case to compare with; add 1 to world_sizes")
         finding = self.finding(metric)
         if finding is None:
             pytest.fail(f"{self.case.id} has no finding for {metric}", pytrace=False)
@@ -122,23 +123,23 @@ def measured_case(
     measure: Callable[[], SuiteResult],
     phase: Literal["setup", "call"],
 ) -> MeasuredCase:
-    """The case out of what ``measure`` returns, reported with the test's ``phase``.
+    """Return the case out of the result of ``measure``, and add a report section for ``phase``.
 
-    Skips where the machine is too small, with the count. Fails when a rank failed, when
-    devices are missing that ``--ddp-expect-devices`` promised, and under xdist.
+    Skips the test if the machine is too small, with the missing number. Fails it if a rank
+    failed, if the number of devices is not that of ``--ddp-expect-devices``, or under xdist.
     """
     from ddp_perf.report.terminal.step_terms import (
-        advice_lines,  # numpy, which collection need not pay for
+        advice_lines,  # imports numpy, which collection does not need
     )
 
-    _refuse_a_crowd(node.config)
+    _refuse_xdist(node.config)
     _check_machine(ddp, case)
     result, problem = None, ""
     try:
         result = measure()
     except DdpPerfError as error:
         problem = str(error)
-    if result is None:  # outside the handler, which would print the traceback beside it
+    if result is None:  # outside the handler, or the traceback would be printed as well
         pytest.fail(problem, pytrace=False)
     measurement = result.measurements[case.id]
     if result.injections:
@@ -147,7 +148,7 @@ def measured_case(
         failures = map(describe_launch_failure, measurement.failures)
         pytest.fail("\n".join(failures), pytrace=False)
     figures = case_figures(result, case.id)
-    assert figures is not None  # no failure: every launch delivered
+    assert figures is not None  # no launch failed
     placements = placement_lines([rank.placement for rank in measurement.launches[0].ranks])
     utilisation = utilisation_of(measurement, result.environment.accelerator_key)
     if utilisation is not None and utilisation.mfu is not None:
@@ -160,10 +161,10 @@ def measured_case(
     return MeasuredCase(case, result, figures, ddp, node)
 
 
-def _refuse_a_crowd(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput"):
+def _refuse_xdist(config: pytest.Config) -> None:
+    if in_xdist_worker(config):
         pytest.fail(
-            "timed tests cannot be measured beside others: run them without -n (pytest-xdist)",
+            "timed tests cannot run beside other tests; run them without -n (pytest-xdist)",
             pytrace=False,
         )
 

@@ -1,4 +1,4 @@
-"""Command-line and ini options: each parsed to its type, or refused in one line."""
+"""Command-line and ini options. Each is parsed to its type, or refused in one line."""
 
 from __future__ import annotations
 
@@ -16,28 +16,25 @@ from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import KINDS, Injection, parse_injection
 from ddp_perf.errors import ConfigError
+from ddp_perf.session.measure.bench import Policy
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for."""
+    """The options of one pytest session."""
 
     configs: tuple[Path, ...]  # suite files to run; empty: all of config_directory
     config_directory: Path
     baseline_directory: Path
     overrides: Overrides
-    import_paths: tuple[str, ...]  # where ranks look first for a user's workload
-    save_mode: SaveMode | None
-    reason: str | None
+    import_paths: tuple[str, ...]  # where ranks first search for a user's workload
     json_path: Path | None
-    history: str | None  # URL of the store that every session is appended to
+    history: str | None  # URL of the store that the session is appended to
     report: Path | None  # directory
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
-    budget_s: float
-    explain_budget_s: float
     injections: tuple[Injection, ...]
-    profile_steps: int | None
+    policy: Policy
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -88,11 +85,14 @@ def _add_selection(group: pytest.OptionGroup) -> None:
     )
     for name, text in (
         ("steps", "steps of a launch, warm-ups included"),
-        ("launches", "fresh process groups per case: the sample size"),
+        ("launches", "launches of each case, each with fresh processes: the sample size"),
     ):
         group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
     group.addoption(
-        "--ddp-warmup", type=parse_whole, metavar="N", help="first steps of a launch, kept apart"
+        "--ddp-warmup",
+        type=parse_whole,
+        metavar="N",
+        help="unmeasured first steps of a launch",
     )
     group.addoption(
         "--ddp-env",
@@ -112,53 +112,51 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         const="missing",
         type=parse_save_mode,
         metavar="MODE",
-        help="store this session: 'missing' (default: only cases that have no baseline),"
-        " 'append' (a further session, for the variance) or 'accept' (replace after a known"
-        " change; needs --reason)",
+        help="store this session in the baseline: 'missing' (default: only cases without a"
+        " baseline), 'append' (as a further session of each case) or 'accept' (instead of the"
+        " baseline, after an intended change; needs --reason)",
     )
     group.addoption("--reason", metavar="TEXT", help="why --save-baseline=accept is right")
-    group.addoption(
-        "--ddp-json", type=Path, metavar="FILE", help="write everything measured to FILE"
-    )
+    group.addoption("--ddp-json", type=Path, metavar="FILE", help="write all measurements to FILE")
     group.addoption(
         "--ddp-history",
         type=parse_database,
         metavar="URL",
-        help="append what was measured and judged to this history, as"
+        help="append measurements and verdicts to this history, as in"
         " sqlite:///artifacts/history.sqlite or postgresql://user@host/database",
     )
     group.addoption(
         "--ddp-report",
         type=Path,
         metavar="DIR",
-        help="write an HTML report and its figures in other tools' formats to DIR, with everything"
-        " measured in DIR/results.json unless --ddp-json names another file",
+        help="write an HTML report, and its figures in the formats of other tools, to DIR; all"
+        " measurements go to DIR/results.json unless --ddp-json names another file",
     )
     group.addoption(
         "--ddp-strict",
         action="store_true",
-        help="fail a suite that measured nothing, or left over a fifth of its cases undecided",
+        help="fail a suite if it measured nothing, or if over a fifth of its cases are undecided",
     )
     group.addoption(
         "--ddp-expect-devices",
         type=parse_whole,
         metavar="N",
-        help="fail unless exactly N CUDA devices are visible: a lost GPU is red, not skipped",
+        help="fail unless exactly N CUDA devices are visible, instead of a skip if a GPU is lost",
     )
     group.addoption(
         "--ddp-false-alarm-rate",
         type=parse_rate,
         default=0.01,
         metavar="P",
-        help="chance of any false REGRESSION in the whole session (default: 0.01)",
+        help="probability of any false REGRESSION in the whole session (default: 0.01)",
     )
     group.addoption(
         "--ddp-budget",
         type=parse_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="launches per case may take so long while more of them can decide what the first"
-        " ones left open (default: 60; 0: never more than the suite's launches)",
+        help="limit of the time for the launches of a case, if an undecided verdict needs more than"
+        " the suite's (default: 60; 0: never more than the suite's launches)",
     )
     group.addoption(
         "--ddp-profile",
@@ -166,15 +164,15 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         const=3,
         type=parse_count,
         metavar="STEPS",
-        help="trace so many steps (default: 3) of one more launch of each case",
+        help="trace this number of steps (default: 3) in one more launch of each case",
     )
     group.addoption(
         "--ddp-explain-budget",
         type=parse_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="further launches of each case that got slower may take so long, to say why"
-        " (default: 30; 0: say it by the launches that were judged)",
+        help="limit of the time for further launches of a case that became slower, to explain it"
+        " (default: 30; 0: explain it by the judged launches alone)",
     )
     group.addoption(
         "--ddp-inject",
@@ -182,23 +180,24 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         type=parse_slow_down,
         default=[],
         metavar="KIND:ARG",
-        help="slow the ranks on purpose, to see the gate work; may be repeated, and is never"
-        f" saved. One of {', '.join(KINDS)}, as in compute:5%%, straggler:1:5ms or memory:64MB",
+        help="slow the ranks on purpose, to test the gate; may be repeated; such a session is"
+        f" never saved; one of {', '.join(KINDS)}, as in compute:5%%,"
+        " straggler:1:5ms or memory:64MB",
     )
 
 
 def read_options(config: pytest.Config) -> Options:
-    """The options of this run, checked against each other. Raises UsageError."""
+    """Read the options and check them against each other. Raises UsageError."""
     value = config.getoption
     save_mode, reason = value("save_baseline"), value("reason")
     json_path, report = value("ddp_json"), value("ddp_report")
     if save_mode == "accept" and not reason:
         raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
     if reason and save_mode != "accept":
-        raise pytest.UsageError("--reason: goes with --save-baseline=accept only")
+        raise pytest.UsageError("--reason: needs --save-baseline=accept")
     if save_mode is not None and value("ddp_inject"):
         raise pytest.UsageError(
-            "--save-baseline: what --ddp-inject slowed is no baseline; leave one of them out"
+            "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"
         )
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise pytest.UsageError(f"--ddp-json: there is no directory {json_path.parent}")
@@ -222,23 +221,25 @@ def read_options(config: pytest.Config) -> Options:
             files=bool(os.environ.get(DATA_FOLDER)),
         ),
         import_paths=_import_paths(config),
-        save_mode=save_mode,
-        reason=reason,
         json_path=json_path,
         history=value("ddp_history"),
         report=report,
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
-        budget_s=value("ddp_budget"),
-        explain_budget_s=value("ddp_explain_budget"),
         injections=tuple(value("ddp_inject")),
-        profile_steps=value("ddp_profile"),
+        policy=Policy(
+            budget_s=value("ddp_budget"),
+            explain_budget_s=value("ddp_explain_budget"),
+            save_mode=save_mode,
+            reason=reason,
+            profile_steps=value("ddp_profile"),
+        ),
     )
 
 
 def _make_directory(path: Path) -> None:
-    """Before anything is measured for it."""
+    """Make the directory of the report before anything is measured."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -246,9 +247,9 @@ def _make_directory(path: Path) -> None:
 
 
 def _import_paths(config: pytest.Config) -> tuple[str, ...]:
-    """The root, and what pytest and its conftest files have put on this process's path.
+    """Return the root, and the paths that pytest and its conftest files added to ``sys.path``.
 
-    Not the interpreter's own directories: ranks have those of theirs.
+    The interpreter's own directories are left out: ranks have their own.
     """
     own = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     added = [path for path in sys.path if path and not path.startswith(own)]
@@ -264,7 +265,7 @@ def parse_whole(text: str) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return number
 
 
@@ -278,28 +279,28 @@ def parse_count(text: str) -> int:
 def parse_counts(text: str) -> tuple[int, ...]:
     counts = tuple(parse_count(part.strip()) for part in text.split(",") if part.strip())
     if not counts or len(set(counts)) < len(counts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of different counts, as in 1,2,4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different counts, as in 1,2,4")
     return counts
 
 
 def parse_megabytes(text: str) -> float:
     size = _number(text)
     if not 0 < size < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size over 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size above 0")
     return size
 
 
 def parse_seconds(text: str) -> float:
     seconds = _number(text)
     if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
     return seconds
 
 
 def parse_rate(text: str) -> float:
     rate = _number(text)
     if not 0 < rate < 0.5:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate between 0 and 0.5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate between 0 and 0.5")
     return rate
 
 
@@ -327,7 +328,7 @@ def parse_slow_down(text: str) -> Injection:
 def parse_database(text: str) -> str:
     if not text.startswith(("sqlite://", "postgresql://")):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no URL of a history, as sqlite:///artifacts/history.sqlite or"
+            f"{text!r} is not a URL of a history, as in sqlite:///artifacts/history.sqlite or"
             " postgresql://user@host/database"
         )
     return text

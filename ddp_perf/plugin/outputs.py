@@ -1,4 +1,4 @@
-"""``--ddp-report``: written when the session ends; a GitHub job is told of it, too."""
+"""Files of a pytest session that are written at its end: the report and the history."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from ddp_perf.session.results_file import write_results
 
 
 class ReportWriter:
-    """The report of one pytest session; does nothing where none was asked for.
+    """The report of one pytest session. Without a directory it does nothing.
 
-    ``results``: the file that holds what was measured, whatever becomes of the report;
-    ``history``: the URL of the sessions before.
+    ``results`` is the file of all measurements; it is written even if the report fails.
+    ``history`` is the URL of the earlier sessions.
 
-    What draws and renders is imported where it is needed: collection need not pay for it.
+    Plotting and rendering are imported late: they are slow to import, and collection does not
+    need them.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class ReportWriter:
         self._history = history
         self._root = root
         self.lines: list[str] = []  # for the terminal
-        self.errors: list[str] = []  # what the session fails for
+        self.errors: list[str] = []  # each fails the session
 
     @property
     def is_wanted(self) -> bool:
@@ -42,7 +43,7 @@ class ReportWriter:
         complete: bool,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """A report that cannot be written must not end the session: it fails it."""
+        """Write the report. An error is appended to ``errors``: it must not end the session."""
         if self._directory is None:
             return
         from ddp_perf.report.directory import PAGE, write_report
@@ -58,13 +59,13 @@ class ReportWriter:
         try:
             curve = curve_for(suites, self._root / SELFTEST)
         except ResultsError as error:
-            self.errors.append(f"--ddp-report: without the self-test: {error}")
+            self.errors.append(f"--ddp-report: the report lacks the self-test: {error}")
         sessions = {}
         if self._history is not None and suites:
             try:
                 sessions = history_points_for(suites, self._history)
             except HistoryError as error:
-                self.errors.append(f"--ddp-report: without the history: {error}")
+                self.errors.append(f"--ddp-report: the report lacks the history: {error}")
         source = ReportSource(
             suites=tuple(suites), complete=complete, curve=curve, sessions=sessions
         )
@@ -72,8 +73,8 @@ class ReportWriter:
             session = write_report(self._directory, source)
         except ResultsError as error:
             self.errors.append(
-                f"--ddp-report: {error}; what was measured is in {self._results}:"
-                f" ddp-perf report {self._results}"
+                f"--ddp-report: {error}; the measurements are in {self._results}; write the report"
+                f" with: ddp-perf report {self._results}"
             )
             return
         if is_github(environ):
@@ -86,9 +87,9 @@ class ReportWriter:
 
 
 class HistoryLog:
-    """The history of one pytest session; does nothing where none was asked for.
+    """The entries of one pytest session in a history. Without a URL it does nothing.
 
-    What talks to databases is imported where it is needed: collection need not pay for it.
+    The database library is imported late: it is slow to import, and collection does not need it.
     """
 
     def __init__(self, url: str | None, root: Path) -> None:
@@ -98,10 +99,10 @@ class HistoryLog:
         self._why = ""
         self._appended = 0
         self.name = ""
-        self.error: str | None = None  # what the session fails for
+        self.error: str | None = None  # fails the session
 
     def check(self) -> None:
-        """Raises HistoryError where nothing could be appended: before anything is launched."""
+        """Check before the first launch that the history is writable. Raises HistoryError."""
         if self._url is not None:
             from ddp_perf.history.store import HistoryStore
 
@@ -110,7 +111,9 @@ class HistoryLog:
                 store.check_writable()
 
     def append(self, result: SuiteResult) -> None:
-        """The suite as it is judged now. A store that fails must not end the measurement."""
+        """Append the suite as it is judged now. An error must not end the measurement: `close`
+        reports it.
+        """
         if self._url is None:
             return
         from ddp_perf.history.recording import record_of
@@ -126,7 +129,7 @@ class HistoryLog:
             self._why = str(error)
 
     def close(self) -> None:
-        """Write what the store did not take to a file of its own."""
+        """Write the suites that the store refused to a file of their own."""
         if not self._refused:
             return
         results = list(self._refused.values())
@@ -135,11 +138,11 @@ class HistoryLog:
         try:
             path.parent.mkdir(exist_ok=True)
             write_results(path, results, complete=True)
-            kept = f"kept: ddp-perf history import {path} --history {self.name} appends it"
+            kept = f"were kept: ddp-perf history import {path} --history {self.name} appends them"
         except OSError as error:
-            kept = f"not kept either: {path} cannot be written: {error.strerror}"
-        self.error = f"--ddp-history: {self._why}; what was measured is {kept}"
+            kept = f"were lost, too: {path} cannot be written: {error.strerror}"
+        self.error = f"--ddp-history: {self._why}; the measurements {kept}"
 
     def summary(self) -> str | None:
-        """A line for the terminal; None where nothing was appended."""
+        """Return a line for the terminal, or None if nothing was appended."""
         return f"appended to the history {self.name}" if self._appended else None

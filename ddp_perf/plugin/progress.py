@@ -1,4 +1,4 @@
-"""How far the measurement is: a live line in a terminal, plain lines in CI."""
+"""Progress of the measurement: a live line in a terminal, plain lines in CI."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import pytest
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, group_steps
 from ddp_perf.render.units import describe_duration
-from ddp_perf.session.measure.run import LaunchOutcome
+from ddp_perf.session.measure.bench import LaunchOutcome
 
 if TYPE_CHECKING:
     import rich.progress
 
 
 class TerminalProgress:
-    """Writes past pytest's capture, since a measurement runs in the set-up of an item."""
+    """A writer of progress that bypasses pytest's capture.
+
+    A measurement runs in the set-up of an item, where pytest captures output.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")
@@ -39,7 +42,7 @@ class TerminalProgress:
         )
         self.say(f"{suite}: {launches} launches, {when}")
         if sys.stdout.isatty() and not self._quiet:
-            import rich.progress  # only where it is shown: collection need not pay for it
+            import rich.progress  # slow to import, and collection does not need it
 
             self._bar = rich.progress.Progress(
                 rich.progress.TextColumn("{task.description}"),
@@ -68,9 +71,9 @@ class TerminalProgress:
             self.say(f"{self._suite} {self._done}/{self._launches} {text}")
 
     def how_far(self) -> str:
-        """Return how much of the newest suite is measured: ``after 3 of 15 launches of quick``."""
+        """Return the progress of the newest suite, as "after 3 of 15 launches of quick"."""
         if not self._done:
-            return "before a launch was done"
+            return "before the first launch ended"
         return f"after {self._done} of {self._launches} launches of {self._suite}"
 
     def end(self) -> None:
@@ -78,11 +81,11 @@ class TerminalProgress:
         self._bar = None
 
     def warn(self, line: str) -> None:
-        """One plain line, with -q too: why nothing happens."""
+        """Write one plain line, even with -q: the reason for a wait."""
         self.say(line, always=True)
 
     def say(self, line: str, *, always: bool = False) -> None:
-        """One plain line, unless pytest runs with -q."""
+        """Write one plain line, unless pytest runs with -q."""
         if self._terminal is not None and (always or not self._quiet):
             capture = self._capture
             shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()

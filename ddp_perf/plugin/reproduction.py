@@ -1,4 +1,4 @@
-"""The command that measures one case again: its test, with the options that made the case."""
+"""The command that measures a case again: its test, with the options that made the case."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.plugin.items import asserted_metric, case_of
 
-# Every option that changes what a case is, or how often it is launched.
+# The options that change a case, or how often it is launched.
 WORK = (
     *("--ddp-config", "--ddp-world-sizes", "--ddp-batch-sizes", "--ddp-hidden-dim"),
     *("--ddp-num-layers", "--ddp-bucket-cap-mb", "--ddp-steps", "--ddp-launches"),
@@ -23,18 +23,18 @@ WORK = (
 
 
 def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[str, str], str]:
-    """By suite and case id, for a shell in pytest's root directory.
+    """Return the command that measures each case again, by suite and case id.
 
-    Of the tests of a case the one that asserts the step time, where there is one.
+    It is meant for a shell in pytest's root directory. It runs the test that asserts the case's
+    step time, or else the case's first test.
     """
     chosen: dict[tuple[str, str], str] = {}
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        case = callspec.params.get("ddp_case") if callspec else None
-        if isinstance(case, Case):
-            marker = item.get_closest_marker("ddp_metric")
-            if (case.suite, case.id) not in chosen or (marker and marker.args == (STEP_TIME.name,)):
-                chosen[case.suite, case.id] = item.nodeid
+        case = case_of(item)
+        if case is None:
+            continue
+        if (case.suite, case.id) not in chosen or asserted_metric(item) == STEP_TIME.name:
+            chosen[case.suite, case.id] = item.nodeid
     arguments = _work_arguments(config)
     data = {DATA_FOLDER: os.environ[DATA_FOLDER]} if os.environ.get(DATA_FOLDER) else {}
     before = "".join(f"{name}={shlex.quote(value)} " for name, value in data.items())
@@ -54,7 +54,7 @@ def _work_arguments(config: pytest.Config) -> list[str]:
 
 
 def _written(value: Any) -> list[str]:
-    """One text for each time that the option was given; none where it was not."""
+    """Return one text for each time that the option was given."""
     if value is None or value in ((), []):
         return []
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""One pytest session: what was planned, and each suite measured when its first item asks."""
+"""One pytest session: its plan, and the measurement of each suite at the first item's request."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import DdpPerfError
-from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
+from ddp_perf.session.measure.bench import Bench
+from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
-from ddp_perf.system.host.termination import sigterm_calls
-from ddp_perf.system.lease import machine_lease
 from ddp_perf.workloads.corpus import check_texts
-
-_LEASE_PATIENCE_S = 600
 
 
 class DdpSession:
-    """Kept in the config's stash; fixtures and terminal hooks read it."""
+    """The state of one pytest session, in the config's stash for fixtures and terminal hooks."""
 
     def __init__(self, config: pytest.Config, options: Options, cases: Sequence[Case]) -> None:
         self.options = options
@@ -49,20 +46,21 @@ class DdpSession:
         self._root: Path = config.rootpath
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
-        self._judged: set[tuple[str, str]] = set()  # suite and id of each case that is done
+        self._judged: set[tuple[str, str]] = set()  # suite and id of each measured case
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
         self._progress = TerminalProgress(config)
         self._resources = contextlib.ExitStack()
-        self._launcher: ForkserverLauncher | None = None
+        self._bench: Bench | None = None
 
     def plan(self, wanted: Sequence[Case], *, and_any: bool) -> None:
-        """Note what the selected items need, suite by suite, in the order of the files.
+        """Record the cases that the selected items need, suite by suite, in the files' order.
 
-        ``and_any``: some of them may ask for any case of the suites while they run.
-        Reads baselines and data, so that a broken file is refused before anything is launched.
-        Raises LaunchError on a system where nothing can be launched, BaselineError, DataError,
-        HistoryError, and ConfigError for an injection that none can have.
+        ``and_any`` is True if an item may request any case of the suites while it runs.
+
+        This reads baselines and data, so that a broken file is refused before the first launch.
+        Raises LaunchError if this system cannot launch ranks, BaselineError, DataError,
+        HistoryError, and ConfigError for an injection that applies to no case.
         """
         if wanted or and_any:
             check_can_launch()
@@ -87,20 +85,22 @@ class DdpSession:
 
     @property
     def errors(self) -> list[str]:
-        """What could not be written: each fails the session."""
+        """The outputs that could not be written. Each of them fails the session."""
         problems = [self.write_error, self.history.error, *self.report.errors]
         return [problem for problem in problems if problem]
 
     def result(self, suite: str) -> SuiteResult:
-        """The suite's result, with all that was planned of it; measured now if it was not yet.
+        """Return the suite's result with all its planned cases; measure them at the first call.
 
-        Raises DdpPerfError, and the same again for every later item of the suite.
+        Raises DdpPerfError, and the same error again for every later item of the suite.
         """
         return self._result(suite, self._planned[suite])
 
     def measure(self, case: Case) -> SuiteResult:
-        """The result of the case's suite with this case in it, planned or not, and the
-        one-rank case that its scaling is told from. Raises as ``result`` does.
+        """Return the result of the case's suite, with this case even if it was not planned.
+
+        The one-rank case that its scaling is computed from is measured with it. Raises the same
+        errors as ``result``.
         """
         wanted = [c for c in self.cases if c.suite == case.suite and c.id in (case.single, case.id)]
         planned = self._planned.setdefault(case.suite, [])
@@ -108,10 +108,11 @@ class DdpSession:
         return self._result(case.suite, wanted)
 
     def owes(self, suite: str) -> bool:
-        """Whether a strict session is red for the suite: no planned case of it can run here.
+        """Return whether a strict session must fail because it measures nothing of the suite.
 
-        A suite owes nothing whose smallest case takes more GPUs than the machine is expected to
-        have, as long as another suite can be measured: a session without any figure is no pass.
+        That is so if no planned case of it can run here. A suite is excused if its smallest case
+        needs more GPUs than the machine is expected to have, and another suite can be measured: a
+        session that measures nothing at all never passes.
         """
         expected = self.options.expect_devices
         if self._planned.get(suite):
@@ -122,13 +123,14 @@ class DdpSession:
         return any(case.tier == "cpu" or case.world_size <= expected for case in cases)
 
     def close(self, *, began: bool) -> None:
-        """End the ranks, free the machine, and write what was measured.
+        """End the ranks, free the machine, and write the results.
 
-        Where a report is wanted, also that nothing was: yesterday's must not stand for today.
-        ``began``: False where pytest refused to run; there is no today then.
+        A requested report is written even if nothing was measured, so that the report of an
+        earlier session is not mistaken for this one. ``began`` is False if pytest refused to run;
+        then the earlier report stays.
         """
         self._resources.close()
-        self._launcher = None
+        self._bench = None
         if self.results or (self.report.is_wanted and began):
             planned = {(case.suite, case.id) for row in self._planned.values() for case in row}
             complete = self._judged == planned
@@ -149,54 +151,53 @@ class DdpSession:
         return self.results[suite]
 
     def _measure(self, suite: str, cases: Sequence[Case]) -> SuiteResult:
-        # Here, since judging needs scipy: a third of a second that collection need not pay.
+        # Imported here: judging needs scipy, a third of a second that collection can do without.
         from ddp_perf.session.measure.suite import SuiteRequest, run_suite
         from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 
-        if self._launcher is None:
-            self._resources.enter_context(
-                machine_lease(
-                    patience_s=_LEASE_PATIENCE_S,
-                    on_wait=self._progress.warn,
-                    gpus=self.capacity.machine.gpus,
-                )
-            )
-            self._launcher = self._resources.enter_context(contextlib.closing(ForkserverLauncher()))
-            self._resources.enter_context(sigterm_calls(self._end_by_sigterm))
         return run_suite(
             SuiteRequest(
                 suite=suite,
                 cases=tuple(cases),
                 earlier=self.results.get(suite),
                 alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
-                budget_s=self.options.budget_s,
-                explain_budget_s=self.options.explain_budget_s,
-                save_mode=self.options.save_mode,
-                reason=self.options.reason,
+                policy=self.options.policy,
                 commands={
                     case_id: command
                     for (of, case_id), command in self.commands.items()
                     if of == suite
                 },
-                injections=self.options.injections,
-                root=self._root,
-                import_paths=self.options.import_paths,
-                profile_steps=self.options.profile_steps,
             ),
+            self._open_bench(),
             capacity=self.capacity,
-            launcher=self._launcher,
             store=self._store,
-            progress=self._progress,
             on_partial=self._note_partial,
             on_judged=functools.partial(self._note_judged, cases),
         )
 
+    def _open_bench(self) -> Bench:
+        """Open the machine before the first launch of the session; `close` frees it."""
+        if self._bench is None:
+            launcher = self._resources.enter_context(
+                open_machine(
+                    self.capacity, on_wait=self._progress.warn, on_sigterm=self._end_by_sigterm
+                )
+            )
+            self._bench = Bench(
+                launcher=launcher,
+                progress=self._progress,
+                root=self._root,
+                import_paths=self.options.import_paths,
+                injections=self.options.injections,
+            )
+        return self._bench
+
     def _end_by_sigterm(self) -> NoReturn:
-        """End as Ctrl-C does: what was measured is written, and the exit code is pytest's 2."""
+        """End the session as Ctrl-C does: results are written, and the exit code is pytest's 2."""
         pytest.exit(f"ended by SIGTERM {self._progress.how_far()}")
 
     def _note_judged(self, cases: Sequence[Case], result: SuiteResult) -> None:
-        """Whatever fails from here on, these are measured."""
+        """Mark the cases as measured, whatever fails from here on."""
         self._judged |= {(result.suite, case.id) for case in cases}
         self._note_partial(result)
         self.history.append(result)
@@ -206,7 +207,7 @@ class DdpSession:
         self._write(complete=False)
 
     def _write(self, *, complete: bool) -> None:
-        """A file that cannot be written must not end a measurement; it fails the session."""
+        """Write the results file. An error is kept: it fails the session, not the measurement."""
         path = self.options.json_path
         if path is None:
             return
@@ -218,7 +219,7 @@ class DdpSession:
 
 
 def _names(cases: Sequence[Case]) -> dict[str, Case]:
-    """Each case by its id, with the suite's name before it where two tiers have one of that id."""
+    """Return the cases by id, with the suite's name before an id that two tiers share."""
     count = collections.Counter(case.id for case in cases)
     return {case.id if count[case.id] == 1 else f"{case.suite}-{case.id}": case for case in cases}
 

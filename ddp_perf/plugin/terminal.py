@@ -1,9 +1,10 @@
-"""The end of a session: tables in the summary, results on disk, nobody left behind."""
+"""The end of a pytest session: tables in the summary, and results on disk."""
 
 from __future__ import annotations
 
 import pytest
 
+from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import SESSION
 
 _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
@@ -12,10 +13,10 @@ _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     ddp = session.config.stash.get(SESSION, None)
-    if ddp is None or hasattr(session.config, "workerinput"):
+    if ddp is None or in_xdist_worker(session.config):
         return  # under xdist only the controller writes files
     if session.config.option.collectonly:
-        return  # nothing was to be measured: what an earlier session wrote still holds
+        return  # nothing was to be measured: the files of an earlier session stay
     ddp.close(began=session.exitstatus not in _REFUSED)
     if ddp.errors and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -24,7 +25,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    # Here, since they need rich: collection need not pay for it.
+    # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
     from ddp_perf.report.terminal.table import headline, suite_table
@@ -59,7 +60,7 @@ def pytest_terminal_summary(
 
 
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:
-    """Why the items that should have measured did not; None when there were none."""
+    """Return why the items of the suite measured nothing, or None if there are no such items."""
     reports = [*terminalreporter.getreports("skipped"), *terminalreporter.getreports("error")]
     reports = [r for r in reports if isinstance(r, pytest.TestReport) and "perf" in r.keywords]
     if not reports:
@@ -69,7 +70,7 @@ def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """The text that skipped or failed the item's set-up, without its place in the code."""
+    """Return the message that skipped or failed the item's set-up, without file and line."""
     detail = report.longrepr
     text = detail[2] if isinstance(detail, tuple) else str(detail)
     return text.removeprefix("Skipped: ").splitlines()[0]

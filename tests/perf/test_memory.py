@@ -1,4 +1,4 @@
-"""Memory: the rank that needs most must not need more."""
+"""Memory: the rank that needs most memory must not need more."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ pytestmark = pytest.mark.perf
 
 @pytest.mark.ddp_metric("peak_memory")
 def test_peak_memory(ddp_measured, assert_verdict):
-    """The allocator's peak on a GPU, the peak resident set on a CPU."""
-    assert_verdict("peak_memory")
+    """The metric is the allocator's peak on a GPU, and the peak resident set on a CPU."""
+    assert_verdict()

@@ -1,4 +1,4 @@
-"""Scaling: N ranks against one, at the same batch per rank."""
+"""Scaling: N ranks against one rank, at the same batch size per rank."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ pytestmark = pytest.mark.perf
 
 @pytest.mark.ddp_metric("efficiency")
 def test_scaling_efficiency(ddp_measured, assert_verdict):
-    """Judged on the ratio of step times within each interleaved round."""
+    """The efficiency is judged by the ratio of step times within each interleaved round."""
     if (scaling := ddp_measured.figures.scaling) is not None:
         ddp_measured.record(speedup=scaling.speedup, scaling_efficiency=scaling.efficiency)
-    assert_verdict("efficiency")
+    assert_verdict()
 
 
 @pytest.mark.ddp_metric("efficiency")
 def test_communication_overhead(ddp_measured, assert_verdict):
-    """Exposed communication, step(N) − step(1), shares the verdict of the efficiency."""
+    """The scaling overhead, step(N) − step(1), shares the verdict of the efficiency."""
     if (scaling := ddp_measured.figures.scaling) is not None:
         ddp_measured.record(
             exposed_communication_ms=scaling.exposed_s * 1e3,
             exposed_communication_fraction=scaling.exposed_fraction,
         )
-    assert_verdict("efficiency")
+    assert_verdict()

@@ -55,7 +55,7 @@ def test_a_bad_suite_file_is_a_usage_error(project, change, says):
         (["--save-baseline=accept"], "needs --reason"),
         (["--ddp-config", "bench_configs/tinny.yaml"], "did you mean 'tiny.yaml'?"),
         (["--ddp-world-sizes", "0"], "0 leaves nothing to run"),
-        (["--ddp-batch-sizes", "a"], "'a' is no whole number"),
+        (["--ddp-batch-sizes", "a"], "'a' is not a whole number"),
         (["--ddp-warmup", "8"], "8 warm-ups of 8 steps leave nothing to measure"),
         (["--ddp-env", "OMP_NUM_THREADS"], "is not of the form NAME=VALUE"),
         (["--ddp-json", "nowhere/results.json"], "there is no directory"),

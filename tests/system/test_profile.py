@@ -110,4 +110,4 @@ def test_steps_that_are_no_number_are_refused_before_anything_is_launched(sessio
     result = session.runpytest("--ddp-profile=many")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--ddp-profile: 'many' is no whole number"])
+    result.stderr.fnmatch_lines(["*--ddp-profile: 'many' is not a whole number"])

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
 import msgspec
 
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, group_steps
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.gate.explanation import explain_case, has_terms
+from ddp_perf.session.measure.bench import Bench
 from ddp_perf.session.measure.plan import interleave
-from ddp_perf.session.measure.run import Progress
 from ddp_perf.session.result import SuiteResult
 
 _ENOUGH = 3  # launches, to explain a case by them alone
@@ -26,12 +23,8 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
     """How the cases of a session are explained."""
 
     baseline: Baseline
-    launcher: Launcher
-    progress: Progress
+    bench: Bench
     budget_s: float  # of further launches, for each case
-    import_paths: tuple[str, ...]
-    root: Path  # under whose artifacts/ ranks that hang leave their flight records
-    injections: tuple[Injection, ...]
 
     def explained(self, result: SuiteResult, case_id: str) -> SuiteResult:
         """With an explanation of this case, where its baseline holds terms to compare with.
@@ -60,19 +53,13 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         """As many as the judged ones, or as the budget has room for; a failure ends them."""
         case, judged = measurement.case, measurement.launches
         count = min(len(judged), int(self.budget_s / max(map(_longer_s, judged))))
-        plan = interleave(
-            [(case, count)],
-            self.import_paths,
-            self.injections,
-            start=1 + judged[-1].round,
-            root=self.root,
-        )
+        plan = interleave([(case, count)], self.bench, start=1 + judged[-1].round)
         if plan:
-            self.progress.extend(count, f"looking into {case.id}: {count} more launches")
+            self.bench.progress.extend(count, f"looking into {case.id}: {count} more launches")
         done: list[LaunchResult] = []
         for request in plan:
-            outcome = self.launcher.launch(_looking_longer(request))
-            self.progress.launched(request, outcome, None)
+            outcome = self.bench.launcher.launch(_looking_longer(request))
+            self.bench.progress.launched(request, outcome, None)
             if isinstance(outcome, LaunchFailure):
                 break
             done.append(outcome)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
-from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.measure.artifacts import hang_directory
+from ddp_perf.session.measure.bench import Bench
 
 # What a launch takes beyond its timed steps, where no session has it yet. Of a GPU's, guessed:
 # CUDA's context, NCCL's communicator and the first kernels, then the fewest extra warm-ups
@@ -21,25 +20,20 @@ _EXTRA_WARMUPS: dict[Tier, int] = {"cpu": 0, "gpu": 30}
 
 
 def interleave(
-    turns: Sequence[tuple[Case, int]],
-    import_paths: Sequence[str],
-    injections: Sequence[Injection] = (),
-    *,
-    start: int = 0,
-    root: Path | None = None,
+    turns: Sequence[tuple[Case, int]], bench: Bench, *, start: int = 0
 ) -> list[LaunchRequest]:
-    """A B C A B C …, each case as often as ``turns`` says, with the injections it can have.
+    """Order the launches as A B C A B C …, each case as often as ``turns`` asks for.
 
-    ``start``: the number of the first round. ``root``: under whose artifacts/ ranks that hang
-    leave their flight records; None: nowhere.
+    Each launch receives the injections that apply to its case. ``start`` is the number of the
+    first round.
     """
     return [
         LaunchRequest(
             case=case,
             round=start + round_,
-            import_paths=tuple(import_paths),
-            injections=tuple(i for i in injections if i.applies_to(case)),
-            records=str(hang_directory(root, case)) if root is not None else None,
+            import_paths=bench.import_paths,
+            injections=tuple(i for i in bench.injections if i.applies_to(case)),
+            records=str(hang_directory(bench.root, case)),
         )
         for round_ in range(max((launches for _, launches in turns), default=0))
         for case, launches in turns

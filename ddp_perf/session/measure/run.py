@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.launch.launcher import Launcher
-
-LaunchOutcome = LaunchResult | LaunchFailure
-
-
-class Progress(Protocol):
-    """Told how far a suite is. Seconds are None while there is nothing to tell them from."""
-
-    def begin(self, suite: str, launches: int, estimate_s: float | None) -> None: ...
-
-    def extend(self, launches: int, why: str) -> None: ...
-
-    def launched(
-        self, request: LaunchRequest, outcome: LaunchOutcome, left_s: float | None
-    ) -> None: ...
-
-    def end(self) -> None: ...
+from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 
 
 def run_plan(
     plan: Sequence[LaunchRequest],
-    launcher: Launcher,
+    bench: Bench,
     *,
     measured: Mapping[str, Measurement],
-    progress: Progress,
     on_round: Callable[[dict[str, Measurement]], None],
 ) -> dict[str, Measurement]:
     """``measured``, by case id, with the plan's launches. A case that failed once is not
@@ -45,11 +27,11 @@ def run_plan(
     try:
         while waiting:
             request = waiting.pop(0)
-            outcome = launcher.launch(request)
+            outcome = bench.launcher.launch(request)
             measured[request.case.id] = _with(measured[request.case.id], outcome)
             if isinstance(outcome, LaunchFailure):
                 waiting = [other for other in waiting if other.case.id != request.case.id]
-            progress.launched(request, outcome, _left_s(waiting, measured))
+            bench.progress.launched(request, outcome, _left_s(waiting, measured))
             if not waiting or waiting[0].round != request.round:
                 on_round(measured)
     except BaseException:

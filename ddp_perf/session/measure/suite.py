@@ -5,24 +5,21 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
-from ddp_perf.baselines.save import SaveMode
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
-from ddp_perf.core.injection import Injection
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.figures import costs_of
 from ddp_perf.session.gate.acknowledgement import with_known
 from ddp_perf.session.gate.explanation import slower_cases
 from ddp_perf.session.gate.judge_suite import Bar, confirm_suspects, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.published import known_cases
+from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.explainer import Explainer
 from ddp_perf.session.measure.looks import (
@@ -33,7 +30,7 @@ from ddp_perf.session.measure.looks import (
 )
 from ddp_perf.session.measure.plan import estimate_s, interleave
 from ddp_perf.session.measure.profiling import profile_cases
-from ddp_perf.session.measure.run import Progress, run_plan
+from ddp_perf.session.measure.run import run_plan
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
 from ddp_perf.session.summaries import summaries_of
@@ -41,30 +38,22 @@ from ddp_perf.system.capacity import Capacity
 
 
 class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure of one suite, and what to do with it."""
+    """The cases of one suite to measure, and what to do with the result."""
 
     suite: str
     cases: tuple[Case, ...]  # all of one tier, and all can run here
     earlier: SuiteResult | None = None  # what this session measured of the suite before
-    alpha: float
-    budget_s: float  # of launches per case, where more than the suite's are needed
-    explain_budget_s: float  # of further launches of each case that got slower, to say why
-    save_mode: SaveMode | None = None
-    reason: str | None = None  # of save_mode "accept"
-    injections: tuple[Injection, ...] = ()  # each case gets those that apply to it
-    commands: dict[str, str] = {}  # by case id: what measures it again
-    root: Path  # where the measured code is checked out
-    import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
-    profile_steps: int | None = None  # of one more launch of each case; None: none is profiled
+    alpha: float  # chance of a false REGRESSION of each verdict
+    policy: Policy
+    commands: dict[str, str] = {}  # by case id: the command that measures it again
 
 
 def run_suite(
     request: SuiteRequest,
+    bench: Bench,
     *,
     capacity: Capacity,
-    launcher: Launcher,
     store: BaselineStore,
-    progress: Progress,
     on_partial: Callable[[SuiteResult], None],
     on_judged: Callable[[SuiteResult], None] = lambda result: None,
 ) -> SuiteResult:
@@ -84,20 +73,20 @@ def run_suite(
         for other in reversed(store.relatives(key))  # the nearest has the last word
         for case_id in known_cases(other)
     }
-    plan = _plan(request, {case.id: case.schedule.launches for case in request.cases})
-    progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
+    plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
+    bench.progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
-        runtime = launcher.runtime(request.cases[0])
+        runtime = bench.launcher.runtime(request.cases[0])
         check_runtime(tier, runtime, capacity.machine)
         result = request.earlier or SuiteResult(
             suite=request.suite,
             tier=tier,
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            environment=describe_environment(capacity, tier, runtime, request.root),
+            environment=describe_environment(capacity, tier, runtime, bench.root),
             machine=capacity.machine if tier == "gpu" else None,
             baseline_path=str(store.path(key)),
             alpha=request.alpha,
-            injections=tuple(injection.text for injection in request.injections),
+            injections=tuple(injection.text for injection in bench.injections),
             measurements={},
             commands=request.commands,
         )
@@ -107,25 +96,25 @@ def run_suite(
             structures=structures,
             environment=result.environment,
             alpha=request.alpha,
-            looks=looks_of(request.cases, baseline, request.budget_s),
+            looks=looks_of(request.cases, baseline, request.policy.budget_s),
             elsewhere=elsewhere,
         )
-        result = _measured_and_judged(
-            result, plan, request, bar, launcher=launcher, progress=progress, on_partial=on_partial
-        )
+        result = _measured_and_judged(result, plan, request, bar, bench, on_partial)
         on_judged(result)
         # Before what is no part of the verdicts: who is interrupted there has lost no session.
-        if request.save_mode is not None:
+        if request.policy.save_mode is not None:
             result = _saved(result, request, baseline, store)
             on_partial(result)
-        explainer = _explainer(request, baseline, launcher, progress)
+        explainer = Explainer(
+            baseline=baseline, bench=bench, budget_s=request.policy.explain_budget_s
+        )
         for case_id in _to_explain(result, request):
             result = explainer.explained(result, case_id)
             on_partial(result)
-        if request.profile_steps is not None:
-            result = _profiled(result, request, request.profile_steps, launcher, progress)
+        if request.policy.profile_steps is not None:
+            result = _profiled(result, request, request.policy.profile_steps, bench)
     finally:
-        progress.end()
+        bench.progress.end()
     return result
 
 
@@ -134,9 +123,7 @@ def _measured_and_judged(
     plan: list[LaunchRequest],
     request: SuiteRequest,
     bar: Bar,
-    *,
-    launcher: Launcher,
-    progress: Progress,
+    bench: Bench,
     on_partial: Callable[[SuiteResult], None],
 ) -> SuiteResult:
     """Launch and look, until every case is decided or has had its budget."""
@@ -146,9 +133,8 @@ def _measured_and_judged(
     while plan:
         measured = run_plan(
             plan,
-            launcher,
+            bench,
             measured=measured,
-            progress=progress,
             on_round=functools.partial(_tell, on_partial, before, findings),
         )
         result = _grown(before, measured, findings)
@@ -156,10 +142,10 @@ def _measured_and_judged(
         findings = settle(findings, [new for new in judged if new.case_id in own])
         result = _grown(before, measured, findings)
         on_partial(result)
-        more = launches_before_next_look(measured, findings, bar.looks, request.budget_s)
-        plan = _plan(request, more, start=1 + plan[-1].round)
+        more = launches_before_next_look(measured, findings, bar.looks, request.policy.budget_s)
+        plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
-            progress.extend(len(plan), describe_more(more, bar.looks))
+            bench.progress.extend(len(plan), describe_more(more, bar.looks))
     findings = confirm_suspects(findings, own, bar)
     result = _grown(before, measured, with_known(findings, bar.baseline, before.date))
     links = find_links(result.measurements, result.summaries, bar.baseline, bar.environment)
@@ -169,9 +155,10 @@ def _measured_and_judged(
 def _saved(
     result: SuiteResult, request: SuiteRequest, baseline: Baseline, store: BaselineStore
 ) -> SuiteResult:
-    assert request.save_mode is not None
+    mode = request.policy.save_mode
+    assert mode is not None
     ids = [case.id for case in request.cases]
-    return save(result, ids, baseline, store, mode=request.save_mode, reason=request.reason)
+    return save(result, ids, baseline, store, mode=mode, reason=request.policy.reason)
 
 
 def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
@@ -185,37 +172,10 @@ def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
     return slower_cases(news)
 
 
-def _explainer(
-    request: SuiteRequest, baseline: Baseline, launcher: Launcher, progress: Progress
-) -> Explainer:
-    return Explainer(
-        baseline=baseline,
-        launcher=launcher,
-        progress=progress,
-        budget_s=request.explain_budget_s,
-        import_paths=request.import_paths,
-        root=request.root,
-        injections=request.injections,
-    )
-
-
-def _profiled(
-    result: SuiteResult,
-    request: SuiteRequest,
-    steps: int,
-    launcher: Launcher,
-    progress: Progress,
-) -> SuiteResult:
-    """Every case that did not fail, once more."""
-    profiles = profile_cases(
-        [case for case in request.cases if not result.measurements[case.id].failures],
-        steps,
-        root=request.root,
-        import_paths=request.import_paths,
-        injections=request.injections,
-        launcher=launcher,
-        progress=progress,
-    )
+def _profiled(result: SuiteResult, request: SuiteRequest, steps: int, bench: Bench) -> SuiteResult:
+    """Add a profile of each case of which no launch failed."""
+    cases = [case for case in request.cases if not result.measurements[case.id].failures]
+    profiles = profile_cases(cases, steps, bench)
     return msgspec.structs.replace(result, profiles={**result.profiles, **profiles})
 
 
@@ -229,14 +189,12 @@ def _tell(
 
 
 def _plan(
-    request: SuiteRequest, launches: Mapping[str, int], start: int = 0
+    request: SuiteRequest, bench: Bench, launches: Mapping[str, int], start: int = 0
 ) -> list[LaunchRequest]:
     return interleave(
         [(case, launches[case.id]) for case in request.cases if case.id in launches],
-        request.import_paths,
-        request.injections,
+        bench,
         start=start,
-        root=request.root,
     )
 
 

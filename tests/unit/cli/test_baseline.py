@@ -138,9 +138,9 @@ def test_promote_says_why_a_case_is_not_stored(results):
     [
         ({"complete": False}, [], "was written while its session was still running"),
         ({"injections": ("compute:5%",)}, [], "what --ddp-inject slowed is no baseline"),
-        ({}, ["--mode", "accept"], "--reason: goes with --mode accept, which needs it"),
-        ({}, ["--reason", "x"], "--reason: goes with --mode accept, which needs it"),
-        ({}, ["--mode", "always"], "'always' is none of missing, append, accept"),
+        ({}, ["--mode", "accept"], "--reason: --mode accept needs it"),
+        ({}, ["--reason", "x"], "--reason: --mode accept needs it"),
+        ({}, ["--mode", "always"], "'always' is not one of missing, append, accept"),
     ],
 )
 def test_promote_refuses(results, store, changes, arguments, says):
@@ -191,10 +191,10 @@ def test_what_was_acknowledged_until_a_past_day_is_named(stored):
         (["ack", CASE.id[:-1]], f"did you mean '{CASE.id}'?"),
         (
             ["ack", CASE.id, "--metric", "speed"],
-            "'speed' is none of step_time, tail, efficiency, peak_memory, energy, structure",
+            "'speed' is not one of step_time, tail, efficiency, peak_memory, energy, structure",
         ),
         (["ack", CASE.id, "--accelerator", "t4"], "baselines/t4.json: no such file"),
-        (["ack", CASE.id, "--until", "soon"], "'soon' is no date as 2026-12-31"),
+        (["ack", CASE.id, "--until", "soon"], "'soon' is not a date, as in 2026-12-31"),
     ],
 )
 def test_ack_refuses(stored, store, arguments, says):
@@ -212,7 +212,7 @@ def test_a_case_of_two_machines_must_be_told_apart(stored, store):
     store.update("t4", lambda _: make_baseline({CASE.id: case}, accelerator="t4"))
     arguments = ("ack", CASE.id, "--reason", "r", *UNTIL)
 
-    assert f"is stored for {KEY}, t4: name one, --accelerator" in run(*arguments).stderr
+    assert f"is stored for {KEY}, t4; name one with --accelerator" in run(*arguments).stderr
     assert run(*arguments, "--accelerator", "t4").exit_code == 0
     assert store.load(KEY).acknowledged == ()
     assert len(store.load("t4").acknowledged) == 1

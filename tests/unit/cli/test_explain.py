@@ -40,14 +40,14 @@ def test_terms_label_and_advice_of_each_case(tmp_path):
 def test_a_file_of_launches_without_a_probe_says_so(tmp_path):
     done = explain(tmp_path / "results.json", make_measurement(TWO, [0.0111]))
     assert done.exit_code == 0
-    assert "no launch looked into its steps" in done.stdout
+    assert "no launch profiled its steps" in done.stdout
 
 
 def test_collectives_have_no_parts_to_explain(tmp_path):
     case = make_collectives()[0]
     done = explain(tmp_path / "results.json", make_measurement(case, [0.0111]))
     assert done.exit_code == 0
-    assert "collectives by themselves: their steps have no parts" in done.stdout
+    assert "this suite measures collectives: their steps have no parts" in done.stdout
 
 
 def test_a_file_that_is_none_is_told_in_one_line(tmp_path):

@@ -152,9 +152,9 @@ def test_the_files_before_a_bad_one_are_imported(results, here):
     [
         (["history"], "there is no such file; --ddp-history writes one"),
         (["history", "--history", "nonsense"], "nonsense: is no URL of a history"),
-        (["bisect-range", "x", "--metric", "speed"], "'speed' is none of step_time, tail"),
+        (["bisect-range", "x", "--metric", "speed"], "'speed' is not one of step_time, tail"),
         (["bisect-range"], "Missing argument 'CASE'"),
-        (["history", "--plot", "a.png"], "draws one case; name it"),
+        (["history", "--plot", "a.png"], "draws one case; name the case"),
         (["history", "import"], "Missing argument"),
     ],
 )
@@ -171,7 +171,7 @@ def test_an_unknown_case_and_one_without_the_metric(append):
     assert f"did you mean '{CASE.id}'?" in run("history", CASE.id[:-1]).stderr
     done = run("history", CASE.id, "--metric", "peak_memory")
     assert done.exit_code == 4
-    assert f"holds no session of {CASE.id} with peak_memory" in done.stderr
+    assert f"has no session of {CASE.id} with peak_memory" in done.stderr
 
 
 def test_a_plot_that_cannot_be_written(append):

@@ -145,13 +145,13 @@ def test_the_plot_is_written_and_said_on_stderr(results, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(["--world-sizes", "16,x"], "--world-sizes 16,x: is no list", id="sizes"),
-        pytest.param(["--world-sizes", "0"], "--world-sizes 0: is no list", id="no rank"),
-        pytest.param(["--fit", ""], "--fit : is no list of ranks", id="fit"),
+        pytest.param(["--world-sizes", "16,x"], "--world-sizes 16,x: it is not a list", id="sizes"),
+        pytest.param(["--world-sizes", "0"], "--world-sizes 0: it is not a list", id="no rank"),
+        pytest.param(["--fit", ""], "--fit : it is not a list of ranks", id="fit"),
         pytest.param(["--change", "magic"], "--change magic: no such change", id="change"),
         pytest.param(["--deadline", "9"], "need --samples", id="deadline"),
-        pytest.param(["--samples", "-1"], "--samples -1.0: must be over 0", id="negative"),
-        pytest.param(["--samples", "nan"], "--samples nan: must be over 0", id="NaN"),
+        pytest.param(["--samples", "-1"], "--samples -1.0: it must be above 0", id="negative"),
+        pytest.param(["--samples", "nan"], "--samples nan: it must be above 0", id="NaN"),
         pytest.param(["--inter-bandwidth", "9"], "need --gpus-per-node", id="no node"),
         pytest.param(["--gpus-per-node", "8"], "needs --intra-bandwidth and", id="no bandwidth"),
         pytest.param(["--only", "nothing"], "no curve with 'nothing'", id="none"),

@@ -53,8 +53,8 @@ class Command:
         monkeypatch.chdir(directory)
         monkeypatch.setattr("time.monotonic", lambda: self._now)
         monkeypatch.setattr("ddp_perf.cli.selftest.find_capacity", lambda: self.capacity)
-        monkeypatch.setattr("ddp_perf.cli.selftest.ForkserverLauncher", self._launcher)
-        monkeypatch.setattr("ddp_perf.cli.selftest.machine_lease", self._lease)
+        monkeypatch.setattr("ddp_perf.session.measure.machine.ForkserverLauncher", self._launcher)
+        monkeypatch.setattr("ddp_perf.session.measure.machine.machine_lease", self._lease)
 
     def __call__(self, *arguments):
         wide = {"COLUMNS": "200"}  # where a line breaks must not depend on the processor's name
@@ -160,7 +160,7 @@ def test_interrupted_it_tells_what_there_is_and_goes_on_later(selftest):
     assert done.exit_code == 130
     assert "step time of 300 launches" in unwrapped(done)
     assert done.stderr.splitlines()[-1] == (
-        "ddp-perf: interrupted; the same command goes on from here"
+        "ddp-perf: interrupted; run the same command again to continue"
     )
     selftest.answer = Machine().answer
     assert "step time of 330 launches" in unwrapped(selftest("--budget", "1m"))
@@ -281,7 +281,7 @@ def refused(done, selftest):
         pytest.param(["--budget", "10"], "--budget: '10' is no time to measure", id="no unit"),
         pytest.param(["--budget", "0s"], "as in 90s, 10m or 1h", id="no time"),
         pytest.param(["--launches", "0"], "--launches", id="no launch"),
-        pytest.param(["--false-alarm-rate", "0.5"], "0.5 is no rate", id="rate"),
+        pytest.param(["--false-alarm-rate", "0.5"], "0.5 is not a rate", id="rate"),
         pytest.param(["--config", "qick.yaml"], "qick.yaml: no such suite file", id="no file"),
         pytest.param(["--bugdet", "1m"], "--bugdet", id="unknown option"),
     ],

@@ -68,7 +68,7 @@ def test_results_that_the_history_does_not_take_are_kept_beside(url, tmp_path, l
     assert log.summary() is None
     assert "another process has been writing here for long" in log.error
     kept = tmp_path / "artifacts" / "history-refused-20260102T030405.json"
-    assert f"ddp-perf history import {kept} --history {url} appends it" in log.error
+    assert f"ddp-perf history import {kept} --history {url} appends them" in log.error
     assert "\n" not in log.error
     assert read_results(kept).suites == (RESULT,)
 
@@ -79,7 +79,7 @@ def test_what_could_be_kept_nowhere_is_said(url, tmp_path, lock):
     log.append(RESULT)
     log.close()
 
-    assert "what was measured is not kept either: " in log.error
+    assert "the measurements were lost, too: " in log.error
     assert "cannot be written: No such file" in log.error
 
 

@@ -104,7 +104,7 @@ def test_nothing_given_changes_nothing(options, pytester):
     assert read.config_directory == pytester.path / "bench_configs"
     assert read.baseline_directory == pytester.path / "baselines"
     assert read.overrides == type(read.overrides)()
-    assert (read.save_mode, read.reason, read.json_path) == (None, None, None)
+    assert (read.policy.save_mode, read.policy.reason, read.json_path) == (None, None, None)
     assert (read.strict, read.expect_devices, read.false_alarm_rate) == (False, None, 0.01)
     assert read.injections == ()
 
@@ -135,11 +135,11 @@ def test_injections_arrive_in_order(options):
     ids=["default", "named"],
 )
 def test_saving_has_a_default_mode(options, arguments, mode):
-    assert options(*arguments).save_mode == mode
+    assert options(*arguments).policy.save_mode == mode
 
 
 def test_accepting_with_its_reason_is_read(options):
-    read = options("--save-baseline=accept", "--reason", "wider layers")
+    read = options("--save-baseline=accept", "--reason", "wider layers").policy
 
     assert (read.save_mode, read.reason) == ("accept", "wider layers")
 
@@ -149,13 +149,16 @@ def test_accepting_with_its_reason_is_read(options):
     [
         (["--save-baseline=accept"], "--save-baseline=accept: needs --reason"),
         (["--save-baseline=accept", "--reason="], "needs --reason"),
-        (["--save-baseline", "--reason=why"], "--reason: goes with --save-baseline=accept only"),
-        (["--reason=why"], "--reason: goes with --save-baseline=accept only"),
+        (["--save-baseline", "--reason=why"], "--reason: needs --save-baseline=accept"),
+        (["--reason=why"], "--reason: needs --save-baseline=accept"),
         (["--ddp-json=nowhere/x.json"], "--ddp-json: there is no directory nowhere"),
-        (["--ddp-inject=no-overlap", "--save-baseline"], "what --ddp-inject slowed is no baseline"),
+        (
+            ["--ddp-inject=no-overlap", "--save-baseline"],
+            "that --ddp-inject slowed is not stored",
+        ),
         (
             ["--ddp-inject=no-overlap", "--save-baseline=accept", "--reason=why"],
-            "what --ddp-inject slowed is no baseline",
+            "that --ddp-inject slowed is not stored",
         ),
     ],
     ids=[

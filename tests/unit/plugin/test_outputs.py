@@ -55,7 +55,9 @@ def test_a_broken_self_test_costs_its_curve_and_fails_the_session(writer, tmp_pa
     writer.write([make_suite_result()], complete=True, environ={})
 
     (error,) = writer.errors
-    assert error.startswith(f"--ddp-report: without the self-test: {broken}: is no self-test's")
+    assert error.startswith(
+        f"--ddp-report: the report lacks the self-test: {broken}: is no self-test's"
+    )
     assert (tmp_path / "report" / "index.html").exists()
 
 
@@ -79,5 +81,5 @@ def test_a_history_that_is_gone_costs_the_sessions_and_fails_the_session(tmp_pat
     writer.write([make_suite_result()], complete=True, environ={})
 
     (error,) = writer.errors
-    assert error.startswith("--ddp-report: without the history: ")
+    assert error.startswith("--ddp-report: the report lacks the history: ")
     assert (tmp_path / "report" / "index.html").exists()

@@ -5,18 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.session.compare_sessions import Side, compare_sessions
 from ddp_perf.session.gate.links import find_links
-from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.stats.link.model import Link, ring_s
 from tests.builders import (
     FakeLauncher,
-    NotedProgress,
     make_baseline,
-    make_capacity,
     make_case_baseline,
     make_cases,
     make_collectives,
@@ -26,6 +22,7 @@ from tests.builders import (
     make_session,
     with_conditions,
 )
+from tests.suites import make_bench, measure_suite
 
 LINK = Link(latency_s=50e-6, bytes_per_s=2e9)
 CASES = make_collectives()
@@ -162,23 +159,9 @@ def session_on(link, directory, **request):
         step_s = step_times(case, link, numbers[case.id])[request.round]
         return make_launch(case, request.round, step_s=step_s)
 
-    return run_suite(
-        SuiteRequest(
-            **{
-                "suite": "links",
-                "cases": tuple(CASES),
-                "alpha": 0.001,
-                "budget_s": 0,
-                "explain_budget_s": 60,
-                "root": directory,
-                **request,
-            }
-        ),
-        capacity=make_capacity(),
-        launcher=FakeLauncher(answer),
-        store=BaselineStore(directory / "baselines"),
-        progress=NotedProgress(),
-        on_partial=lambda result: None,
+    return measure_suite(
+        make_bench(directory, FakeLauncher(answer)),
+        **{"suite": "links", "cases": tuple(CASES), "explain_budget_s": 60, **request},
     )
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import LaunchError
-from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.system.gpu.gpus import find_gpus
 from tests.builders import (
     RUNTIME,
     FakeLauncher,
-    NotedProgress,
     make_capacity,
     make_cases,
     make_gpu_machine,
     make_launch,
 )
 from tests.recordings import RecordedReader
+from tests.suites import make_bench, measure_suite
 
 CASES = tuple(make_cases(tier="gpu", launches=3))
 ONE, TWO = CASES
@@ -37,7 +35,6 @@ def read(name, mask=None, **changes):
 @pytest.fixture
 def session(tmp_path):
     """``session(machine, …)``: one session there; its result."""
-    store = BaselineStore(tmp_path / "baselines")
 
     def run(machine, *, runtime=RUNTIME, save_mode=None):
         launcher = FakeLauncher(
@@ -46,22 +43,12 @@ def session(tmp_path):
             )
         )
         launcher.runtime = lambda case: runtime
-        result = run_suite(
-            SuiteRequest(
-                suite="quick",
-                cases=CASES,
-                alpha=0.001,
-                budget_s=0,
-                explain_budget_s=0,
-                save_mode=save_mode,
-                reason="new limits",
-                root=tmp_path,
-            ),
+        result = measure_suite(
+            make_bench(tmp_path, launcher),
             capacity=make_capacity(machine),
-            launcher=launcher,
-            store=store,
-            progress=NotedProgress(),
-            on_partial=lambda result: None,
+            cases=CASES,
+            save_mode=save_mode,
+            reason="new limits",
         )
         assert launcher.asked
         return result

@@ -12,7 +12,6 @@ from ddp_perf.session.measure.explainer import Explainer
 from ddp_perf.session.summaries import as_session, summaries_of
 from tests.builders import (
     FakeLauncher,
-    NotedProgress,
     make_baseline,
     make_case,
     make_case_baseline,
@@ -24,6 +23,7 @@ from tests.builders import (
     make_result,
     make_structure,
 )
+from tests.suites import make_bench
 
 CASE = make_case()
 JITTER = (1.0, 1.004, 0.996)
@@ -64,12 +64,8 @@ def session(tmp_path):
         asked = []
         explainer = Explainer(
             baseline=make_baseline({CASE.id: stored}),
-            launcher=FakeLauncher(answer),
-            progress=NotedProgress(),
+            bench=make_bench(tmp_path, FakeLauncher(answer)),
             budget_s=budget_s,
-            import_paths=(),
-            root=tmp_path,
-            injections=(),
         )
         return explainer.explained(make_result([measured(late_s=late_s)]), CASE.id), asked
 

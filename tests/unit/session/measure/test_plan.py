@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.session.measure.plan import estimate_s, interleave, launch_s
 from tests.builders import make_baseline, make_case, make_case_baseline, make_cases, make_session
+from tests.suites import make_bench
+
+ROOT = Path("checkout")
+BENCH = make_bench(ROOT)
 
 
-def plan_of(cases, *args, **options):
+def plan_of(cases, bench=BENCH):
     """Each case as often as its schedule says."""
-    return interleave([(case, case.schedule.launches) for case in cases], *args, **options)
+    return interleave([(case, case.schedule.launches) for case in cases], bench)
 
 
 def case_with(launches, case_id):
@@ -22,28 +28,28 @@ def case_with(launches, case_id):
 
 
 def test_cases_take_turns():
-    plan = plan_of([case_with(2, "a"), case_with(3, "b"), case_with(2, "c")], [])
+    plan = plan_of([case_with(2, "a"), case_with(3, "b"), case_with(2, "c")])
 
     order = [(request.case.id, request.round) for request in plan]
     assert order == [("a", 0), ("b", 0), ("c", 0), ("a", 1), ("b", 1), ("c", 1), ("b", 2)]
 
 
 def test_later_rounds_follow_the_first():
-    plan = interleave([(case_with(5, "a"), 1), (case_with(5, "b"), 2)], [], start=5)
+    plan = interleave([(case_with(5, "a"), 1), (case_with(5, "b"), 2)], BENCH, start=5)
 
     assert [(request.case.id, request.round) for request in plan] == [("a", 5), ("b", 5), ("b", 6)]
 
 
 def test_every_launch_knows_where_to_import_from():
-    plan = plan_of([case_with(2, "a")], ["here"])
+    plan = plan_of([case_with(2, "a")], make_bench(ROOT, import_paths=("here",)))
 
     assert [request.import_paths for request in plan] == [("here",), ("here",)]
 
 
 def test_a_case_gets_the_injections_that_it_can_have():
-    injections = [parse_injection(text) for text in ("straggler:1:5ms", "data:5ms")]
+    injections = tuple(parse_injection(text) for text in ("straggler:1:5ms", "data:5ms"))
 
-    plan = plan_of(make_cases(launches=1), [], injections)
+    plan = plan_of(make_cases(launches=1), make_bench(ROOT, injections=injections))
 
     assert [[injection.text for injection in request.injections] for request in plan] == [
         ["data:5ms"],
@@ -52,7 +58,7 @@ def test_a_case_gets_the_injections_that_it_can_have():
 
 
 def test_without_cases_there_is_no_plan():
-    assert plan_of([], []) == []
+    assert plan_of([]) == []
 
 
 def test_the_estimate_grows_with_steps_and_launches():
@@ -61,7 +67,7 @@ def test_the_estimate_grows_with_steps_and_launches():
         schedule = msgspec.structs.replace(case.schedule, steps=steps)
         case = msgspec.structs.replace(case, schedule=schedule)
         stored = make_case_baseline(case, make_session([1.0, 2.0, 99.0]))
-        return estimate_s(plan_of([case], []), make_baseline({"a": stored}))
+        return estimate_s(plan_of([case]), make_baseline({"a": stored}))
 
     assert estimate(1, 20) - estimate(1, 10) == pytest.approx(10 * 2.0)  # the median step
     assert estimate(3, 10) == pytest.approx(3 * estimate(1, 10))
@@ -94,20 +100,18 @@ def test_one_unknown_case_leaves_the_time_unknown():
     known, unknown = case_with(1, "a"), case_with(1, "b")
     baseline = make_baseline({"a": make_case_baseline(known)})
 
-    assert estimate_s(plan_of([known, unknown], []), baseline) is None
+    assert estimate_s(plan_of([known, unknown]), baseline) is None
 
 
 def test_flight_records_of_a_hang_go_under_the_root_by_case(tmp_path):
-    one, two = plan_of([case_with(1, "a"), case_with(1, "b")], [], root=tmp_path)
-    (nowhere,) = plan_of([case_with(1, "a")], [])
+    one, two = plan_of([case_with(1, "a"), case_with(1, "b")], make_bench(tmp_path))
 
     assert one.records != two.records
     assert one.records.startswith(str(tmp_path))
-    assert nowhere.records is None
 
 
 def test_a_case_stored_without_a_session_has_no_estimate():
     case = case_with(1, "a")
     published = msgspec.structs.replace(make_case_baseline(case), sessions=())
 
-    assert estimate_s(plan_of([case], []), make_baseline({"a": published})) is None
+    assert estimate_s(plan_of([case]), make_baseline({"a": published})) is None

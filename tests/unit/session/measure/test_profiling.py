@@ -12,13 +12,13 @@ from ddp_perf.session.measure.artifacts import profile_directory
 from ddp_perf.session.measure.profiling import profile_cases
 from tests.builders import (
     FakeLauncher,
-    NotedProgress,
     make_case,
     make_cases,
     make_failure,
     make_launch,
     make_result,
 )
+from tests.suites import make_bench
 from tests.unit.traces.kineto import file, gloo, operator, step
 
 ONE, TWO = make_cases()
@@ -40,15 +40,7 @@ def profile(tmp_path):
 
     def run(cases, answer):
         launcher = FakeLauncher(answer)
-        profiles = profile_cases(
-            cases,
-            3,
-            root=tmp_path,
-            import_paths=(),
-            injections=(),
-            launcher=launcher,
-            progress=NotedProgress(),
-        )
+        profiles = profile_cases(cases, 3, make_bench(tmp_path, launcher))
         return profiles, launcher.asked
 
     return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ddp_perf.session.measure.plan import interleave
@@ -15,7 +17,9 @@ from tests.builders import (
     make_measurement,
     make_result,
 )
+from tests.suites import make_bench
 
+ROOT = Path("checkout")
 A, B, C = (make_case(id=name) for name in "abc")  # three launches each
 
 
@@ -23,18 +27,17 @@ class Run:
     """run_plan with everything it told noted."""
 
     def __init__(self, cases, answer=None):
-        self.plan = interleave([(case, case.schedule.launches) for case in cases], [])
+        self.launcher, self.progress = FakeLauncher(answer), NotedProgress()
+        self.bench = make_bench(ROOT, self.launcher, progress=self.progress)
+        self.plan = interleave([(case, case.schedule.launches) for case in cases], self.bench)
         self.before = make_result([make_measurement(case, []) for case in cases]).measurements
-        self.launcher = FakeLauncher(answer)
-        self.progress = NotedProgress()
         self.rounds = []
 
     def __call__(self):
         return run_plan(
             self.plan,
-            self.launcher,
+            self.bench,
             measured=self.before,
-            progress=self.progress,
             on_round=self._note_round,
         )
 
@@ -110,7 +113,7 @@ def test_time_left_is_told_once_every_waiting_case_was_launched():
 def test_further_rounds_are_added_to_what_there_is():
     run = Run([A, B])
     run.before = run()
-    run.plan = interleave([(B, 2)], [], start=3)
+    run.plan = interleave([(B, 2)], run.bench, start=3)
 
     measured = run()
 

@@ -9,7 +9,6 @@ from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError, LaunchError
-from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from tests.builders import (
     FakeLauncher,
     NotedProgress,
@@ -18,6 +17,7 @@ from tests.builders import (
     make_failure,
     make_launch,
 )
+from tests.suites import make_bench, measure_suite
 
 CASES = tuple(make_cases(launches=3))
 ONE, TWO = CASES
@@ -47,24 +47,17 @@ class Session:
 
     def __call__(self, answer, **request):
         self.launcher = FakeLauncher(answer)
-        return run_suite(
-            SuiteRequest(
-                suite="quick",
-                **{
-                    "cases": CASES,
-                    "alpha": 0.001,
-                    "budget_s": 0,
-                    "explain_budget_s": 0,
-                    "root": self.directory,
-                    **request,
-                },
-            ),
-            capacity=make_capacity(),
-            launcher=self.launcher,
-            store=self.store,
+        bench = make_bench(
+            self.directory,
+            self.launcher,
             progress=self.progress,
+            injections=request.pop("injections", ()),
+        )
+        return measure_suite(
+            bench,
             on_partial=self.partial.append,
             on_judged=self.judged.append,
+            **{"cases": CASES, **request},
         )
 
     def stored(self, case):

@@ -10,11 +10,9 @@ from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from tests.builders import (
     RUNTIME,
     FakeLauncher,
-    NotedProgress,
     make_acknowledgement,
     make_baseline,
     make_capacity,
@@ -28,6 +26,7 @@ from tests.builders import (
     make_session,
     make_structure,
 )
+from tests.suites import make_bench, measure_suite
 
 ONE, TWO = make_cases(launches=3, price_per_gpu_hour=3.6)
 JITTER = (1.0, 1.004, 0.996)
@@ -44,25 +43,16 @@ class Suite:
         self.requests, self.partial = [], []
 
     def run(self, answer=None, **changes):
-        request = {
-            "suite": "quick",
-            "cases": (ONE, TWO),
-            "alpha": 0.001,
-            "budget_s": 0,
-            "explain_budget_s": 60,
-            "root": self.directory,
-        }
         launcher = FakeLauncher(
             lambda asked: self.requests.append(asked) or (answer or at())(asked)
         )
         launcher.runtime = lambda case=None: self.runtime
-        return run_suite(
-            SuiteRequest(**{**request, **changes}),
+        bench = make_bench(self.directory, launcher, import_paths=changes.pop("import_paths", ()))
+        return measure_suite(
+            bench,
             capacity=self.capacity,
-            launcher=launcher,
-            store=self.store,
-            progress=NotedProgress(),
             on_partial=self.partial.append,
+            **{"cases": (ONE, TWO), "explain_budget_s": 60, **changes},
         )
 
     def stored_six_times(self, **baseline):

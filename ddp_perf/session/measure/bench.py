@@ -1,0 +1,49 @@
+"""What all launches of a session have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from ddp_perf.baselines.save import SaveMode
+from ddp_perf.core.injection import Injection
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.launch.launcher import Launcher
+
+LaunchOutcome = LaunchResult | LaunchFailure
+
+
+class Progress(Protocol):
+    """An observer of a suite's progress. Seconds are None as long as no estimate exists."""
+
+    def begin(self, suite: str, launches: int, estimate_s: float | None) -> None: ...
+
+    def extend(self, launches: int, why: str) -> None: ...
+
+    def launched(
+        self, request: LaunchRequest, outcome: LaunchOutcome, left_s: float | None
+    ) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked of a session beyond its verdicts. Each field is an option of pytest."""
+
+    budget_s: float  # seconds of launches for each case, if it needs more than the suite's
+    explain_budget_s: float  # seconds of further launches for each case that became slower
+    save_mode: SaveMode | None = None  # None: nothing is stored
+    reason: str | None = None  # required by save_mode "accept"
+    profile_steps: int | None = None  # of one more launch of each case; None: no profile
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """The launcher, its observer, and what each launch of a session receives."""
+
+    launcher: Launcher
+    progress: Progress
+    root: Path  # where the measured code is checked out; its artifacts/ receive what ranks write
+    import_paths: tuple[str, ...] = ()  # where ranks import a user's workload from
+    injections: tuple[Injection, ...] = ()  # a case gets those that apply to it

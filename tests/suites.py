@@ -1,0 +1,51 @@
+"""One suite measured and judged on a launcher that starts no process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.session.measure.bench import Bench, Policy
+from ddp_perf.session.measure.suite import SuiteRequest, run_suite
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.system.capacity import Capacity
+from tests.builders import FakeLauncher, NotedProgress, make_capacity
+
+
+def make_bench(directory: Path, launcher: Any = None, **fields: Any) -> Bench:
+    """Return a bench whose launches all succeed, unless ``launcher`` decides otherwise."""
+    return Bench(
+        **{
+            "launcher": launcher or FakeLauncher(),
+            "progress": NotedProgress(),
+            "root": directory,
+            **fields,
+        }
+    )
+
+
+def measure_suite(
+    bench: Bench,
+    *,
+    capacity: Capacity | None = None,
+    on_partial: Callable[[SuiteResult], None] = lambda result: None,
+    on_judged: Callable[[SuiteResult], None] = lambda result: None,
+    **fields: Any,
+) -> SuiteResult:
+    """Run one session of the suite "quick"; ``fields`` are those of its request and its policy.
+
+    Baselines are in the root's baselines/. No further launches are made unless ``fields`` allow
+    them.
+    """
+    policy = {"budget_s": 0, "explain_budget_s": 0}
+    policy.update({name: fields.pop(name) for name in Policy.__struct_fields__ if name in fields})
+    return run_suite(
+        SuiteRequest(**{"suite": "quick", "alpha": 0.001, "policy": Policy(**policy), **fields}),
+        bench,
+        capacity=capacity or make_capacity(),
+        store=BaselineStore(bench.root / "baselines"),
+        on_partial=on_partial,
+        on_judged=on_judged,
+    )
