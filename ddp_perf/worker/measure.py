@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import re
 import resource
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.launch import LaunchRequest, Placement, RankResult
+from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.system.watch.rank_watch import RankWatch
 from ddp_perf.torch_compat import numerics
-from ddp_perf.worker.heartbeat import Heartbeats, Phase
+from ddp_perf.worker.examine import examine_training
+from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.profile import profile_steps
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.collective import CollectiveSteps
 from ddp_perf.worker.steps.graph import is_captured
-from ddp_perf.worker.steps.protocol import Steps
+from ddp_perf.worker.steps.protocol import StepFacts, Steps
+from ddp_perf.worker.steps.trainer import Trainer
 from ddp_perf.worker.timing.clock import ThreadTimer, step_clock
 from ddp_perf.worker.timing.control import control_times_s
 from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
 from ddp_perf.worker.timing.warm_up import warm_up
-from ddp_perf.worker.training import TrainingSteps
 
 
-def measure(
-    request: LaunchRequest,
-    rank: int,
-    device: torch.device,
-    placement: Placement,
-    heartbeats: Heartbeats,
-) -> RankResult:
-    """Run the case as ``rank`` of an initialised process group, and return what was seen."""
-    case = request.case
+def measure(request: LaunchRequest, context: RankContext) -> RankResult:
+    """Run the case on one rank of an initialised process group, and return all measurements."""
+    case, device, placement = request.case, context.device, context.placement
     control_s = control_times_s(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
-    injected = Injected(request.injections, rank, device)
-    steps = _steps(request, rank, device, heartbeats, injected)
+    injected = Injected(request.injections, context)
+    steps, examine = _build_steps(request, context, injected)
     on_gpu = case.tier == "gpu"
     with injected.beside():
         # What takes long comes before the warm-up: a GPU that rests after it runs faster.
@@ -61,8 +59,8 @@ def measure(
         steps.enter(Phase.AFTER)
         watched = watch.watched()
         peak_memory = _peak_memory(device)  # before anything else can raise it
-        profile_steps(steps, request.profiling, rank, device)  # the very steps that were timed
-        facts = steps.facts()
+        profile_steps(steps, request.profiling, context)  # the same steps as the timed ones
+        facts = examine()
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     step_s = timed.step_s[warmup:]
@@ -93,24 +91,22 @@ def measure(
     )
 
 
-def _steps(
-    request: LaunchRequest,
-    rank: int,
-    device: torch.device,
-    heartbeats: Heartbeats,
-    injected: Injected,
-) -> Steps:
-    """What the case repeats, ready for its first step."""
-    case = request.case
-    if case.collective is not None:
-        return CollectiveSteps(case.collective, rank, device, heartbeats)
-    training = TrainingSteps(
-        injected.case(case), rank, device, heartbeats, probe_steps=request.probe_steps
+def _build_steps(
+    request: LaunchRequest, context: RankContext, injected: Injected
+) -> tuple[Steps, Callable[[], StepFacts]]:
+    """Build the steps of the case, and the function that examines them after the timed ones."""
+    if request.case.collective is not None:
+        calls = CollectiveSteps(request.case.collective, context)
+        return calls, calls.examine
+    case = injected.case(request.case)
+    trainer = Trainer(case, context)
+    injected.into(trainer)
+    if is_captured(case, context.device):
+        trainer.capture()
+    examine = functools.partial(
+        examine_training, case, trainer, context.device, probe_steps=request.probe_steps
     )
-    injected.into(training)
-    if is_captured(case, device):
-        training.capture()
-    return training
+    return trainer, examine
 
 
 class Timed(NamedTuple):

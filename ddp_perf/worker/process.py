@@ -25,6 +25,7 @@ from ddp_perf.worker.flight_recorder import answer_questions
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
 from ddp_perf.worker.placement import place
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import graph_stream
 
 STACK_SIGNAL = signal.SIGUSR1
@@ -113,8 +114,9 @@ def _in_process_group(
         world_size=case.world_size,
         device_id=device if "nccl" in backend else None,  # so that no barrier has to guess
     )
+    context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
     with graph_stream(case, device):
-        result = measure(request, rank, device, placement, heartbeats)
+        result = measure(request, context)
     # measure's model and optimizer are gone by now: the last reference to DDP dying after
     # destroy_process_group deadlocks. No barrier after an error: the peers may be gone.
     dist.barrier()

@@ -25,8 +25,9 @@ from ddp_perf.core.injection import KINDS, Injection, Kind
 from ddp_perf.worker.counted.structure import SETTLED_AFTER
 from ddp_perf.worker.injection.hog import hogs
 from ddp_perf.worker.injection.products import products_for, times_s, undisturbed
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import is_captured
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.steps.trainer import Loss, Trainer
 from ddp_perf.workloads.workload import Batch
 
 _STEPS = SETTLED_AFTER + 10  # to calibrate by
@@ -37,10 +38,10 @@ class Effect:
 
     slowdown: float | None = None  # of the step, as measured when it was put in
 
-    def __init__(self, injection: Injection, rank: int, device: torch.device) -> None:
+    def __init__(self, injection: Injection, context: RankContext) -> None:
         self.injection = injection
-        self.rank = rank
-        self.device = device
+        self.rank = context.rank
+        self.device = context.device
 
     def case(self, case: Case) -> Case:
         """The case as it is to be built."""
@@ -57,10 +58,10 @@ class Effect:
 class Injected:
     """All injections of a launch."""
 
-    def __init__(self, injections: Sequence[Injection], rank: int, device: torch.device) -> None:
+    def __init__(self, injections: Sequence[Injection], context: RankContext) -> None:
         # In the order of KINDS: compute's share is measured before the others add to the step.
         ordered = sorted(injections, key=lambda injection: KINDS.index(injection.kind))
-        self._effects = [_EFFECTS[i.kind](i, rank, device) for i in ordered]
+        self._effects = [_EFFECTS[i.kind](i, context) for i in ordered]
 
     def case(self, case: Case) -> Case:
         for effect in self._effects:
@@ -162,7 +163,9 @@ class _Data(Effect):
 
     def into(self, trainer: Trainer) -> None:
         is_last = _last_micro_steps(trainer)
-        trainer.batches = (self._late(batch, next(is_last)) for batch in trainer.batches)
+        trainer.wrap_batches(
+            lambda batches: (self._late(batch, next(is_last)) for batch in batches)
+        )
 
     def _late(self, batch: Batch, last: bool) -> Batch:
         if last:
@@ -173,10 +176,10 @@ class _Data(Effect):
 class _Memory(Effect):
     """Held from before the model is built, so that it counts at the peak, wherever that is."""
 
-    def __init__(self, injection: Injection, rank: int, device: torch.device) -> None:
-        super().__init__(injection, rank, device)
-        # Written to: pages that nobody touched are not resident.
-        self._held = torch.ones(int(injection.amount), dtype=torch.uint8, device=device)
+    def __init__(self, injection: Injection, context: RankContext) -> None:
+        super().__init__(injection, context)
+        # Ones are written, since a page becomes resident when it is first written.
+        self._held = torch.ones(int(injection.amount), dtype=torch.uint8, device=self.device)
 
 
 class _CpuHog(Effect):
@@ -200,28 +203,34 @@ _EFFECTS: dict[Kind, type[Effect]] = {
 
 
 def _before_forward(trainer: Trainer, act: Callable[[], object]) -> None:
-    """Once a step: before that of its last micro-step."""
-    plain, is_last = trainer.loss, _last_micro_steps(trainer)
+    """Call ``act`` once a step, before the forward of its last micro-step."""
+    is_last = _last_micro_steps(trainer)
 
-    def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
-        if next(is_last):
-            act()
-        return plain(module, batch)
+    def wrap(plain: Loss) -> Loss:
+        def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
+            if next(is_last):
+                act()
+            return plain(module, batch)
 
-    trainer.loss = loss
+        return loss
+
+    trainer.wrap_loss(wrap)
 
 
 def _before_backward(trainer: Trainer, act: Callable[[torch.Tensor], object]) -> None:
-    """Once a step, in its last micro-step. ``act`` gets the loss."""
-    plain, is_last = trainer.loss, _last_micro_steps(trainer)
+    """Call ``act(loss)`` once a step, before the backward of its last micro-step."""
+    is_last = _last_micro_steps(trainer)
 
-    def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
-        value = plain(module, batch)
-        if next(is_last):
-            act(value)
-        return value
+    def wrap(plain: Loss) -> Loss:
+        def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
+            value = plain(module, batch)
+            if next(is_last):
+                act(value)
+            return value
 
-    trainer.loss = loss
+        return loss
+
+    trainer.wrap_loss(wrap)
 
 
 def _last_micro_steps(trainer: Trainer) -> Iterator[bool]:

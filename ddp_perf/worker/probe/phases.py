@@ -46,7 +46,7 @@ class PhaseClock:
             self._phases[place] = self._phases[place] or phase
         self._named = len(self._phases)
 
-    def waits_apart(self, module: nn.Module) -> AbstractContextManager[None]:
+    def separate_waits(self, module: nn.Module) -> AbstractContextManager[None]:
         """Until its end, what Python code waits for communication is a phase of its own."""
         return waits_noted(module, lambda waited: self._note(WAITING if waited else None))
 

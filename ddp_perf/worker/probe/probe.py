@@ -75,7 +75,9 @@ def _synchronised(
     exposed: list[float] = []
     with _ddp_times_each_step(trainer.module):
         rows = _rows_of_steps(
-            *(trainer, device, steps + 1),
+            trainer,
+            device,
+            steps + 1,
             synchronise=True,
             after_step=lambda: exposed.append(_exposed_s(trainer.module)),
         )
@@ -92,8 +94,10 @@ def _ddp_times_each_step(module: nn.Module) -> Iterator[None]:
         return
     set_rate = module._set_ddp_runtime_logging_sample_rate
     set_rate(1)  # type: ignore[no-untyped-call]
-    yield
-    set_rate(_DDP_RATE)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        set_rate(_DDP_RATE)  # type: ignore[no-untyped-call]
 
 
 def _unsynchronised(
@@ -147,16 +151,14 @@ def _rows_of_steps(
     after_step: Callable[[], None] = lambda: None,
 ) -> list[list[Interval]]:
     """The intervals of each step."""
-    clock, before = PhaseClock(device), trainer.phase_done
-    trainer.phase_done = clock.mark
+    clock = PhaseClock(device)
     dist.barrier()
     clock.start()
-    with clock.waits_apart(trainer.module):
+    with trainer.observe(clock.mark), clock.separate_waits(trainer.module):
         for _ in range(steps):
             trainer.step(synchronise=synchronise)
             after_step()
             clock.mark(BETWEEN)
-    trainer.phase_done = before
     rows: list[list[Interval]] = [[]]
     for interval in clock.intervals():
         if interval.phase == BETWEEN:
