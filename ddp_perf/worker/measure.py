@@ -1,4 +1,4 @@
-"""What one rank does: build, run the steps, look at what they did, and hand over all of it."""
+"""The measurement on one rank: build the steps, time them, examine them, return all figures."""
 
 from __future__ import annotations
 
@@ -38,19 +38,21 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
     case, device, placement = request.case, context.device, context.placement
     control_s = control_times_s(device)
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
+        torch.cuda.reset_peak_memory_stats(
+            device
+        )  # the case's peak does not include the control's memory
     injected = Injected(request.injections, context)
     steps, examine = _build_steps(request, context, injected)
     on_gpu = case.tier == "gpu"
     with injected.beside():
-        # What takes long comes before the warm-up: a GPU that rests after it runs faster.
+        # Slow calls come before the warm-up: a GPU that idles after the warm-up runs faster.
         gc.collect()
         watch = RankWatch(
             placement.cores,
             pinned=not on_gpu,
             gpu=placement.device_id if on_gpu else None,
         )
-        # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
+        # A CPU's step time is steady after the suite's own warm-ups. More would double a launch.
         extra_warmup = warm_up(steps, device) if on_gpu else None
         watch.begin()
         for _ in range(extra_warmup.again if extra_warmup is not None else 0):
@@ -58,7 +60,7 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         timed = timed_steps(steps, case.schedule.steps, device)
         steps.enter(Phase.AFTER)
         watched = watch.watched()
-        peak_memory = _peak_memory(device)  # before anything else can raise it
+        peak_memory = _peak_memory(device)  # read before anything else can raise it
         profile_steps(steps, request.profiling, context)  # the same steps as the timed ones
         facts = examine()
     control_s += control_times_s(device)
@@ -110,18 +112,18 @@ def _build_steps(
 
 
 class Timed(NamedTuple):
-    """Steps in seconds."""
+    """The times of the timed steps, warm-ups included, in seconds."""
 
-    step_s: list[float]  # of each, by the device's clock
-    cpu_s: list[float]  # of each: CPU time of the host's thread
-    lead_s: float  # how long the device went on after the host was done with the last one
+    step_s: list[float]  # of each step, by the device's clock
+    cpu_s: list[float]  # of each step: CPU time of the host's thread
+    lead_s: float  # how long the device ran on after the host had enqueued the last step
 
 
 def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
     """Run and time ``count`` steps.
 
-    Nothing in the loop waits for the device: that would hide the overlap of computation
-    and communication that DDP exists for.
+    Nothing in the loop waits for the device: a wait would hide the overlap of computation and
+    communication, which is what DDP is for.
     """
     clock, timer = step_clock(device, count), ThreadTimer()
     gc.disable()
@@ -142,7 +144,7 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
 
 
 def _peak_memory(device: torch.device) -> int:
-    """Bytes: what the allocator held at most, or the peak resident set on a CPU."""
+    """Return the largest allocated memory of a GPU, or the peak resident set on a CPU, in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")

@@ -14,7 +14,7 @@ from ddp_perf.worker.steps.protocol import Steps
 
 
 def profile_steps(steps: Steps, profiling: Profiling | None, context: RankContext) -> None:
-    """Export a trace of further steps, if the request has a profiling.
+    """Write a trace of further steps, if the request has a profiling.
 
     Call it after the timed steps, since the profiler slows a step down, and before a CUDA graph
     is released, since later steps differ from the timed ones. One more step comes first and takes
