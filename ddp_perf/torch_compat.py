@@ -1,4 +1,4 @@
-"""The one place that knows how torch versions differ (2.6 to 2.13 and on)."""
+"""The differences between torch versions (2.6 to 2.13 and later), handled here only."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _REDUCE_SCATTER: Any = getattr(dist, "reduce_scatter_single", None) or dist.redu
 
 
 def broadcast_buffers_argument(broadcast: bool) -> dict[str, Any]:
-    """``broadcast_buffers`` under the name that this version takes without a warning.
+    """Return DDP's argument for ``broadcast_buffers``, named as this version expects it.
 
-    2.13 deprecates it for ``forward_sync_buffers``; the default (True) needs no argument.
+    2.13 deprecates that name in favour of ``forward_sync_buffers``. The default (True) needs no
+    argument.
     """
     if broadcast:
         return {}
@@ -33,21 +34,20 @@ def broadcast_buffers_argument(broadcast: bool) -> dict[str, Any]:
 
 
 def flight_recorder_variable() -> str:
-    """Return the variable by which this version takes how many collectives it records.
+    """Return the environment variable for the number of collectives that torch records.
 
-    Before 2.8 only the older name is read, and nothing is recorded by default; later versions
-    warn of it.
+    Versions before 2.8 read the older name only, and record nothing by default. Later versions
+    warn of the older name.
     """
-    newer = torch.__version__ >= "2.8"  # of type TorchVersion, which compares as versions do
+    newer = torch.__version__ >= "2.8"  # a TorchVersion, which compares as a version
     return "TORCH_FR_BUFFER_SIZE" if newer else "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
 
 def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
-    """Collectives that this process has issued, oldest first, from any thread.
+    """Return the collectives that this process has issued in any thread, oldest first.
 
-    Empty where this version records none for ``backend``, or its
-    ``flight_recorder_variable`` is 0.
-    NCCL keeps a recorder of its own.
+    The list is empty if this version records none for ``backend``, or if the variable of
+    ``flight_recorder_variable`` is 0. NCCL has its own recorder.
     """
     name = "_dump_nccl_trace_json" if "nccl" in backend else "_dump_fr_trace_json"
     dump = getattr(torch._C._distributed_c10d, name, None)
@@ -58,21 +58,21 @@ def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
 
 
 def cudnn_version() -> str | None:
-    """Return cuDNN's version, or None where torch has none, without touching a GPU.
+    """Return the version of cuDNN, or None if torch was built without it.
 
-    ``torch.backends.cudnn.version()`` asks the GPUs whether they go with it (2.13 does), which
-    initialises CUDA in this process.
+    No GPU is used. ``torch.backends.cudnn.version()`` checks the GPUs in 2.13, which initialises
+    CUDA in this process.
     """
     cudnn: Any = getattr(torch._C, "_cudnn", None)
     return None if cudnn is None else str(cudnn.getVersionInt())
 
 
 def set_tf32(allowed: bool) -> None:
-    """Let fp32 mean TF32 or not, in matrix products, convolutions and recurrent layers alike.
+    """Set whether fp32 uses TF32 in matrix products, convolutions and recurrent layers.
 
-    These are the older switches, on purpose. From 2.9 on each sets the newer, finer ones with it,
-    while torch rejects the older ones after the newer were set: ``cudnn.allow_tf32`` can then
-    not be read, nor ``cudnn.flags()`` be entered, as transformers and Inductor do.
+    This uses the older switches on purpose. From 2.9 on each of them also sets the newer, finer
+    ones. After the newer ones were set, torch rejects the older ones: ``cudnn.allow_tf32`` can
+    then not be read, nor ``cudnn.flags()`` be entered, and Inductor and transformers do that.
     """
     torch.set_float32_matmul_precision("high" if allowed else "highest")
     torch.backends.cudnn.allow_tf32 = allowed
@@ -80,10 +80,10 @@ def set_tf32(allowed: bool) -> None:
 
 @contextlib.contextmanager
 def ieee_products(device: torch.device) -> Iterator[None]:
-    """Compute fp32 matrix products on ``device`` in IEEE's fp32; restore afterwards what was set.
+    """Compute fp32 matrix products on ``device`` in IEEE fp32 during the ``with`` block.
 
-    From 2.9 on this reads and sets the newer switch of the one backend: it can be read whichever
-    switches a workload used, where the older one raises after the newer was set.
+    From 2.9 on this uses the newer switch of the device's backend, which can always be read. The
+    older one raises if the workload has set the newer one.
     """
     backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
     products: Any = getattr(backend, "matmul", None)
@@ -100,10 +100,13 @@ def ieee_products(device: torch.device) -> Iterator[None]:
 
 
 def numerics() -> Numerics:
-    """Return what this process computes by on its GPU, whichever switches a workload used."""
+    """Return the number formats and the allocator of this process's GPU.
+
+    They are read back correctly whichever switches a workload used.
+    """
     convolution: Any = getattr(torch.backends.cudnn, "conv", None)
     if hasattr(convolution, "fp32_precision"):
-        # On a GPU "medium" is what "high" is: both mean TF32.
+        # On a GPU "medium" and "high" both mean TF32.
         products = "high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest"
         tf32 = convolution.fp32_precision == "tf32"
     else:
@@ -118,15 +121,15 @@ def numerics() -> Numerics:
 
 
 def all_gather(output: torch.Tensor, own: torch.Tensor, group: Any) -> None:
-    """``own`` of every rank of ``group``, one after the other, into ``output``."""
+    """Gather ``own`` of every rank of ``group``, in the order of ranks, into ``output``."""
     _ALL_GATHER(output, own, group=group)
 
 
 def reduce_scatter(own: torch.Tensor, values: torch.Tensor, group: Any) -> None:
-    """This rank's share of the sum of ``values`` over ``group``, into ``own``."""
+    """Sum ``values`` over ``group`` and write this rank's share of the sum to ``own``."""
     _REDUCE_SCATTER(own, values, group=group)
 
 
 def device_uuid(index: int) -> str:
-    """Return the UUID of ``cuda:index`` as CUDA writes it: without NVML's prefix."""
+    """Return the UUID of ``cuda:index`` as CUDA writes it, without the prefix of NVML."""
     return str(torch.cuda.get_device_properties(index).uuid)

@@ -1,1 +1,1 @@
-"""How a model is trained in parallel: none, DDP, FSDP2, and their options."""
+"""Strategies of parallel training: none, DDP and FSDP2, with their options."""

@@ -1,8 +1,8 @@
-"""What is done to the parts of a model, before a strategy wraps the whole.
+"""Checkpointing and compiling the parts of a model, before a strategy wraps the whole.
 
-A ``forward`` is replaced on its module, and the module is left as it is: names of parameters,
-types and the hooks of FSDP stay. (``Module.compile`` compiles nothing where the module's
-class is torch's own, an ``nn.Sequential`` for one: dynamo skips its ``_call_impl``.)
+Only the ``forward`` of a module is replaced, so names of parameters, types and FSDP's hooks are
+kept. (``Module.compile`` compiles nothing if the module's class is torch's own, such as
+``nn.Sequential``: dynamo skips its ``_call_impl``.)
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ from ddp_perf.strategies.strategy import Parts
 
 
 def units(case: Case, parts: Parts) -> Sequence[nn.Module]:
-    """What is handled at a time: the whole model, but FSDP gathers block by block."""
+    """Return the modules to compile or shard: the whole model, or its blocks with FSDP.
+
+    Raises ConfigError if FSDP wraps blocks and the workload names none.
+    """
     if case.fsdp is None or case.fsdp.wrap == "model":
         return [parts.model]
     return _blocks(parts, "fsdp.wrap: block")
 
 
 def checkpoint_blocks(parts: Parts) -> None:
-    """Keep only the input of each block, and compute the rest again in the backward."""
+    """Keep only the input of each block, and compute its activations again in the backward.
+
+    Raises ConfigError if the workload names no blocks.
+    """
     for block in _blocks(parts, "activation_checkpointing"):
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def compile_units(case: Case, parts: Parts) -> None:
-    """Compile each unit. DDP's buckets still go out during the backward: torch splits there."""
+    """Compile each unit. DDP still overlaps: torch splits the compiled graph at its buckets."""
     for unit in units(case, parts):
         unit.forward = torch.compile(unit.forward)
 

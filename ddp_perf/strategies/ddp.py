@@ -1,4 +1,4 @@
-"""``DistributedDataParallel``, with a communication hook where the case has one."""
+"""``DistributedDataParallel``, with a communication hook if the case has one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ddp_perf.torch_compat import broadcast_buffers_argument
 
 
 class Ddp(Strategy):
-    """All-reduce of gradients, bucket by bucket, during the backward."""
+    """The strategy DDP: gradients are all-reduced bucket by bucket during the backward."""
 
     def __init__(self, case: Case, parts: Parts, device: torch.device) -> None:
-        assert case.ddp is not None  # of strategy ddp
+        assert case.ddp is not None  # the strategy is ddp
         self.module: DistributedDataParallel = DistributedDataParallel(
             parts.model,
             device_ids=[device.index] if device.type == "cuda" else None,
@@ -27,12 +27,12 @@ class Ddp(Strategy):
             find_unused_parameters=case.ddp.find_unused_parameters,
             **broadcast_buffers_argument(case.ddp.broadcast_buffers),
         )
-        # A static graph is recorded in the very first backward, which must synchronise.
+        # DDP records a static graph in the first backward of all, which must synchronise.
         self._must_synchronise = case.ddp.static_graph
         self._hook = None if case.comm_hook is None else build_hook(case.comm_hook, device)
         if (hook := self._hook) is not None:
-            # A lambda: DDP compares annotations with its types, and here they are text. Nor
-            # does it know torch's bf16 hook by name, which it refuses where built without CUDA.
+            # A lambda, since DDP compares annotations with types, and here annotations are text.
+            # It also hides the name of torch's bf16 hook, which a torch without CUDA refuses.
             self.module.register_comm_hook(None, lambda state, bucket: hook.reduce(bucket))
 
     def micro_step(self, last: bool) -> AbstractContextManager[None]:

@@ -22,18 +22,18 @@ from ddp_perf.strategies.strategy import Parts, Strategy
 
 
 class Fsdp(Strategy):
-    """``fully_shard`` on each unit, then on the model for what is in none of them."""
+    """The strategy FSDP2: each unit is sharded, then the rest of the model."""
 
     def __init__(self, case: Case, parts: Parts, device: torch.device) -> None:
-        assert case.fsdp is not None  # of strategy fsdp
+        assert case.fsdp is not None  # the strategy is fsdp
         dtype = compute_dtype(case.precision)
         reduce_dtype = None if dtype is None else torch.float32
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce_dtype)
-        # What leaves the model goes into a loss that is computed outside of any policy.
+        # The loss is computed outside of any policy, so the output is in full precision.
         outer = MixedPrecisionPolicy(
             param_dtype=dtype, reduce_dtype=reduce_dtype, output_dtype=reduce_dtype
         )
-        # By itself FSDP would shard over the accelerator that torch finds, also in the cpu tier.
+        # Without a mesh FSDP would shard over any accelerator that it finds, also in the cpu tier.
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         offload = (
             CPUOffloadPolicy(pin_memory=device.type == "cuda")
@@ -49,7 +49,7 @@ class Fsdp(Strategy):
                 mp_policy=outer if unit is parts.model else policy,
                 offload_policy=offload,
             )
-        if case.fsdp.wrap == "block":  # the rest is needed last and first: torch keeps it
+        if case.fsdp.wrap == "block":  # torch keeps the rest between forward and backward
             fully_shard(parts.model, mesh=mesh, mp_policy=outer, offload_policy=offload)
         assert isinstance(parts.model, FSDPModule)
         self.module = parts.model

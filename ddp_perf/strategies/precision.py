@@ -1,4 +1,4 @@
-"""The number format of forward and backward."""
+"""The number formats of forward and backward."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ _COMPUTE_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def compute_dtype(precision: Precision) -> torch.dtype | None:
-    """The half format to compute in; None: float32, which the parameters are in."""
+    """Return the half format of the computation, or None for float32, the parameters' format."""
     return _COMPUTE_DTYPES.get(precision)
 
 
 def autocast(case: Case, device: torch.device) -> AbstractContextManager[object]:
-    """Around the forward. FSDP computes in half by its own policy, and gathers in it too."""
+    """Return the autocast context of the forward; an empty one for fp32 and for FSDP.
+
+    FSDP has its own policy of mixed precision, which also gathers in the half format.
+    """
     dtype = compute_dtype(case.precision)
     if dtype is None or case.strategy == "fsdp":
         return nullcontext()
@@ -26,5 +29,5 @@ def autocast(case: Case, device: torch.device) -> AbstractContextManager[object]
 
 
 def grad_scaler(case: Case, device: torch.device) -> torch.amp.GradScaler:
-    """For fp16, whose small gradients would vanish; for all else it passes things through."""
+    """Return the gradient scaler, which scales for fp16 only: small gradients would underflow."""
     return torch.amp.GradScaler(device.type, enabled=case.precision == "fp16")

@@ -1,4 +1,4 @@
-"""Name of a strategy → what it makes of a model."""
+"""The strategies by their names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _STRATEGIES: dict[str, type[Strategy]] = {"none": Strategy, "ddp": Ddp, "fsdp": 
 
 
 def apply_strategy(case: Case, parts: Parts, device: torch.device) -> Strategy:
-    """The model as the case trains it, changed in place.
+    """Apply the case's strategy to the model, which is changed in place, and return it.
 
-    Raises ConfigError where the case needs blocks and the workload names none.
+    Raises ConfigError if the case needs blocks and the workload names none.
     """
     if case.activation_checkpointing:
         checkpoint_blocks(parts)

@@ -1,4 +1,4 @@
-"""What a strategy is to the training iteration; by itself the plain module on one rank."""
+"""The interface of a strategy to the training iteration, and the strategy ``none``."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ddp_perf.core.case import Case
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A model, on the rank's device, and its repeated parts; none where nobody named any."""
+    """A model on the rank's device and its repeated parts, which are empty if none are named."""
 
     model: nn.Module
     blocks: Sequence[nn.Module]
 
 
 class Strategy:
-    """A module as a strategy trains it. ``none`` has nothing to synchronise."""
+    """A strategy with its module. This base class is ``none``, which synchronises nothing."""
 
     def __init__(self, case: Case, parts: Parts, device: torch.device) -> None:
         self.module = parts.model
 
     def micro_step(self, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward of a micro-step; the last one of a step synchronises."""
+        """Return the context of a micro-step's forward and backward; the last one synchronises."""
         return nullcontext()
 
     def after_step(self) -> None:
-        """After the optimizer's step."""
+        """Run after the optimizer's step."""
 
     def is_full_step(self, step: int) -> bool:
-        """Whether a step, counted from 0, does all that this strategy ever does in a step."""
+        """Return whether a step, counted from 0, does all that any step of this strategy does."""
         return True

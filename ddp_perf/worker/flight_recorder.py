@@ -1,4 +1,4 @@
-"""What a rank's collectives have come to, told while the rank itself hangs in one of them."""
+"""The states of a rank's collectives, reported also while the rank hangs in one of them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ddp_perf.torch_compat import flight_recorder_entries
 
 
 def answer_questions(supervisor: Connection) -> None:
-    """Send the flight recorder's entries whenever the supervisor asks for them.
+    """Start a thread that sends the flight recorder's entries whenever the supervisor asks.
 
-    From a thread of its own, which sleeps in a read until then: it takes nothing from the steps,
-    and a main thread that waits in a collective does not hold the GIL.
+    The thread sleeps in a read until then, so it takes no time from the steps. It can run while
+    the main thread waits in a collective, because that wait releases the GIL.
     """
     threading.Thread(target=_answer, args=(supervisor,), name="recorder", daemon=True).start()
 
@@ -26,6 +26,6 @@ def _answer(supervisor: Connection) -> None:
             supervisor.recv_bytes()
         except EOFError:
             return
-        known = dist.is_initialized()
-        entries = flight_recorder_entries(dist.get_backend()) if known else []
+        initialized = dist.is_initialized()
+        entries = flight_recorder_entries(dist.get_backend()) if initialized else []
         supervisor.send_bytes(msgspec.json.encode(entries))

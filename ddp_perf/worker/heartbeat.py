@@ -1,4 +1,7 @@
-"""Progress of every rank, in memory shared with the supervisor: a store, no system call."""
+"""The progress of every rank, in memory shared with the supervisor.
+
+A beat is a store to that memory and needs no system call.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,31 @@ import enum
 import mmap
 from typing import NamedTuple
 
-BEATS_PER_STEP = 2
+BEATS_PER_STEP = 2  # one after the forward, one at the end of the step
 
 
 class Phase(enum.IntEnum):
-    """What a rank does, in the order in which it gets there."""
+    """The phases of a rank, in their order."""
 
-    START = 0  # it is built, and settles
-    WARM_UP = 1  # a GPU's, before the timed loop
+    START = 0  # the steps are built, and run until they are settled
+    WARM_UP = 1  # of a GPU, before the timed loop
     TIMED = 2  # the timed loop; on a GPU the host queues its steps
-    FOLLOWED = 3  # the host has queued all steps, and waits for the GPU to do each
-    AFTER = 4  # whatever comes after the timed steps
+    FOLLOWED = 3  # the host has queued all steps, and follows the GPU through them
+    AFTER = 4  # everything after the timed steps
 
 
 class Progress(NamedTuple):
-    """How far a rank is."""
+    """The progress of one rank."""
 
-    beats: int  # in all
+    beats: int  # in all phases together
     phase: Phase
     phase_beats: int
 
     @property
     def step(self) -> int | None:
-        """The step of the timed loop that is being done, from 1 on; 0 where a GPU has not come to
-        the first; None in a phase whose steps nobody counts.
+        """The number of the timed step that the rank is in, from 1 on.
+
+        0 if a GPU has not reached the first timed step; None in a phase without numbered steps.
         """
         if self.phase is Phase.TIMED:
             return self.phase_beats // BEATS_PER_STEP + 1
@@ -41,16 +45,16 @@ class _Words(ctypes.Structure):
     _fields_ = (
         ("beats", ctypes.c_uint64),
         ("phase", ctypes.c_uint64),
-        ("entered", ctypes.c_uint64),  # the beats when the phase began
+        ("entered", ctypes.c_uint64),  # the value of ``beats`` when the phase began
     )
 
 
 class Heartbeats:
-    """The progress of each rank. Made before the ranks are forked, so that all share the pages.
+    """The progress of all ranks. It is created before the ranks are forked, which share its pages.
 
-    In a step a rank beats when its forward is done and when the step is done; so the rank that
-    hangs is the one that is behind, also where the others wait for it. In phase FOLLOWED it beats
-    as the GPU gets to the timed loop, and then once a step.
+    In each step a rank beats BEATS_PER_STEP times: after its forward and at the end. So the rank
+    that hangs has fewer beats than the ranks that wait for it. In phase FOLLOWED a rank beats once
+    when the GPU reaches the timed loop, and then once a step.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -61,7 +65,7 @@ class Heartbeats:
         self._ranks[rank].beats += 1
 
     def enter(self, rank: int, phase: Phase) -> None:
-        """Begin a phase: its beats are counted from here on."""
+        """Begin a phase, and count its beats from zero."""
         words = self._ranks[rank]
         words.entered = words.beats
         words.phase = phase

@@ -1,58 +1,58 @@
-"""What one rank does: build, run the steps, look at what they did, and hand over all of it."""
+"""The measurement on one rank: build the steps, time them, examine them, return all figures."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import re
 import resource
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from ddp_perf.core.launch import LaunchRequest, Placement, RankResult
+from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.system.watch.rank_watch import RankWatch
 from ddp_perf.torch_compat import numerics
-from ddp_perf.worker.heartbeat import Heartbeats, Phase
+from ddp_perf.worker.examine import examine_training
+from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.profile import profile_steps
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.collective import CollectiveSteps
 from ddp_perf.worker.steps.graph import is_captured
-from ddp_perf.worker.steps.protocol import Steps
+from ddp_perf.worker.steps.protocol import StepFacts, Steps
+from ddp_perf.worker.steps.trainer import Trainer
 from ddp_perf.worker.timing.clock import ThreadTimer, step_clock
 from ddp_perf.worker.timing.control import control_times_s
 from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
 from ddp_perf.worker.timing.warm_up import warm_up
-from ddp_perf.worker.training import TrainingSteps
 
 
-def measure(
-    request: LaunchRequest,
-    rank: int,
-    device: torch.device,
-    placement: Placement,
-    heartbeats: Heartbeats,
-) -> RankResult:
-    """Run the case as ``rank`` of an initialised process group, and return what was seen."""
-    case = request.case
+def measure(request: LaunchRequest, context: RankContext) -> RankResult:
+    """Run the case on one rank of an initialised process group, and return all measurements."""
+    case, device, placement = request.case, context.device, context.placement
     control_s = control_times_s(device)
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not the case's
-    injected = Injected(request.injections, rank, device)
-    steps = _steps(request, rank, device, heartbeats, injected)
+        torch.cuda.reset_peak_memory_stats(
+            device
+        )  # the case's peak does not include the control's memory
+    injected = Injected(request.injections, context)
+    steps, examine = _build_steps(request, context, injected)
     on_gpu = case.tier == "gpu"
     with injected.beside():
-        # What takes long comes before the warm-up: a GPU that rests after it runs faster.
+        # Slow calls come before the warm-up: a GPU that idles after the warm-up runs faster.
         gc.collect()
         watch = RankWatch(
             placement.cores,
             pinned=not on_gpu,
             gpu=placement.device_id if on_gpu else None,
         )
-        # A CPU's pace is steady after the suite's own warm-ups, and more would double its launches.
+        # A CPU's step time is steady after the suite's own warm-ups. More would double a launch.
         extra_warmup = warm_up(steps, device) if on_gpu else None
         watch.begin()
         for _ in range(extra_warmup.again if extra_warmup is not None else 0):
@@ -60,9 +60,9 @@ def measure(
         timed = timed_steps(steps, case.schedule.steps, device)
         steps.enter(Phase.AFTER)
         watched = watch.watched()
-        peak_memory = _peak_memory(device)  # before anything else can raise it
-        profile_steps(steps, request.profiling, rank, device)  # the very steps that were timed
-        facts = steps.facts()
+        peak_memory = _peak_memory(device)  # read before anything else can raise it
+        profile_steps(steps, request.profiling, context)  # the same steps as the timed ones
+        facts = examine()
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     step_s = timed.step_s[warmup:]
@@ -93,39 +93,37 @@ def measure(
     )
 
 
-def _steps(
-    request: LaunchRequest,
-    rank: int,
-    device: torch.device,
-    heartbeats: Heartbeats,
-    injected: Injected,
-) -> Steps:
-    """What the case repeats, ready for its first step."""
-    case = request.case
-    if case.collective is not None:
-        return CollectiveSteps(case.collective, rank, device, heartbeats)
-    training = TrainingSteps(
-        injected.case(case), rank, device, heartbeats, probe_steps=request.probe_steps
+def _build_steps(
+    request: LaunchRequest, context: RankContext, injected: Injected
+) -> tuple[Steps, Callable[[], StepFacts]]:
+    """Build the steps of the case, and the function that examines them after the timed ones."""
+    if request.case.collective is not None:
+        calls = CollectiveSteps(request.case.collective, context)
+        return calls, calls.examine
+    case = injected.case(request.case)
+    trainer = Trainer(case, context)
+    injected.into(trainer)
+    if is_captured(case, context.device):
+        trainer.capture()
+    examine = functools.partial(
+        examine_training, case, trainer, context.device, probe_steps=request.probe_steps
     )
-    injected.into(training)
-    if is_captured(case, device):
-        training.capture()
-    return training
+    return trainer, examine
 
 
 class Timed(NamedTuple):
-    """Steps in seconds."""
+    """The times of the timed steps, warm-ups included, in seconds."""
 
-    step_s: list[float]  # of each, by the device's clock
-    cpu_s: list[float]  # of each: CPU time of the host's thread
-    lead_s: float  # how long the device went on after the host was done with the last one
+    step_s: list[float]  # of each step, by the device's clock
+    cpu_s: list[float]  # of each step: CPU time of the host's thread
+    lead_s: float  # how long the device ran on after the host had enqueued the last step
 
 
 def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
     """Run and time ``count`` steps.
 
-    Nothing in the loop waits for the device: that would hide the overlap of computation
-    and communication that DDP exists for.
+    Nothing in the loop waits for the device: a wait would hide the overlap of computation and
+    communication, which is what DDP is for.
     """
     clock, timer = step_clock(device, count), ThreadTimer()
     gc.disable()
@@ -146,7 +144,7 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
 
 
 def _peak_memory(device: torch.device) -> int:
-    """Bytes: what the allocator held at most, or the peak resident set on a CPU."""
+    """Return the largest allocated memory of a GPU, or the peak resident set on a CPU, in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status")

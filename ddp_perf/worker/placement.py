@@ -1,4 +1,4 @@
-"""Where a rank runs: on its own GPU and the cores beside it, or on its own cores."""
+"""The placement of a rank: on its own GPU and the cores near it, or on its own cores."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from ddp_perf.torch_compat import device_uuid
 
 
 def place(case: Case, rank: int, *, shared_gpu: bool = False) -> tuple[torch.device, Placement]:
-    """Put this process where ``rank`` belongs: rank r on cuda:r, or pinned to its cores.
+    """Place this process: rank r on cuda:r, or pinned to its cores on a CPU.
 
-    Where the launch shares a GPU, every rank is put on cuda:0. On either tier it gets as many
-    threads as its case says: one, as torchrun gives it, unless the suite sets OMP_NUM_THREADS.
-    torch's own default is every core of the machine, for each rank.
+    If the launch shares a GPU, every rank is placed on cuda:0. On either tier the rank gets the
+    number of threads that its case states: one, as from torchrun, unless the suite sets
+    OMP_NUM_THREADS. torch's own default is one thread for each core of the machine, in each rank.
+    Raises LaunchError if there is no GPU for the rank.
     """
     torch.set_num_threads(case.threads_per_rank)
     if case.tier == "gpu":
@@ -29,13 +30,13 @@ def place(case: Case, rank: int, *, shared_gpu: bool = False) -> tuple[torch.dev
 
 
 def _on_gpu(rank: int, index: int) -> tuple[torch.device, Placement]:
-    keep_open()  # or each later reading would initialise NVML anew, while the GPU rests
+    keep_open()  # otherwise each later reading would initialise NVML, and the GPU would idle
     mask = os.environ.get("CUDA_VISIBLE_DEVICES")
     check_devices(index, torch.cuda.device_count(), mask)
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     uuid = nvml_uuid(device_uuid(index), mask)
-    # Before autograd and NCCL start threads of their own, which inherit it.
+    # Before autograd and NCCL start their threads, which inherit the affinity.
     os.sched_setaffinity(0, cores_beside(cores_near(uuid), allowed_cores()))
     return device, Placement(
         rank=rank,
@@ -48,18 +49,18 @@ def _on_gpu(rank: int, index: int) -> tuple[torch.device, Placement]:
 
 
 def check_devices(rank: int, count: int, mask: str | None) -> None:
-    """Raises LaunchError where the rank has no GPU of its own: it would share another's."""
+    """Check that the rank has a GPU of its own. Raises LaunchError if it would share one."""
     if rank >= count:
         sees = f"{count} GPU{'s' if count != 1 else ''}"
         why = f" under CUDA_VISIBLE_DEVICES={mask}" if mask is not None else ""
         raise LaunchError(
-            f"rank {rank} needs cuda:{rank}, and torch sees {sees}{why}; show one GPU for each"
-            " rank, or lower --ddp-world-sizes"
+            f"rank {rank} needs cuda:{rank}, but torch sees {sees}{why}; make one GPU visible for"
+            " each rank, or lower --ddp-world-sizes"
         )
 
 
 def cores_beside(near: Sequence[int], allowed: Sequence[int]) -> tuple[int, ...]:
-    """The allowed ones of the cores near a GPU; all that are allowed where none of them is."""
+    """Return the allowed cores that are near a GPU, or all allowed cores if none is near."""
     return tuple(core for core in allowed if core in near) or tuple(allowed)
 
 
@@ -78,6 +79,6 @@ def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:
 
 
 def cores_of_rank(cores: Sequence[int], rank: int, threads: int) -> tuple[int, ...]:
-    """``threads`` neighbouring cores; shared, round and round, where there are too few."""
+    """Return ``threads`` neighbouring cores; ranks share cores in turn if there are too few."""
     first = rank * threads
     return tuple(sorted({cores[(first + i) % len(cores)] for i in range(threads)}))

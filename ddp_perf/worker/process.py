@@ -1,4 +1,4 @@
-"""The process of one rank: set up, measure, tear down in the order that never deadlocks."""
+"""The process of one rank: it sets up, measures, and tears down in an order without deadlocks."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from ddp_perf.worker.flight_recorder import answer_questions
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import measure
 from ddp_perf.worker.placement import place
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import graph_stream
 
 STACK_SIGNAL = signal.SIGUSR1
@@ -32,17 +33,17 @@ _RECORDED_COLLECTIVES = "2000"
 
 
 class RankError(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
-    """What went wrong in a rank, as the rank itself saw it."""
+    """The error of a rank, as the rank itself reports it."""
 
     detail: str
     traceback: str
-    at: float  # time.monotonic(), one clock for all ranks of a machine
-    peer_lost: bool  # the symptom of another rank's death, not a cause
+    at: float  # time.monotonic(), which is one clock for all processes of a machine
+    peer_lost: bool  # the error is a symptom: another rank died
     exit_code: int | None  # of a SystemExit
 
 
 class RankDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
-    """What a rank measured."""
+    """The measurements of a rank."""
 
     result: RankResult
 
@@ -51,7 +52,7 @@ Report = RankError | RankDone
 
 
 class RankFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Files of one rank in the launch's directory."""
+    """The files of one rank in the launch's directory."""
 
     directory: Path
     rank: int
@@ -74,13 +75,14 @@ def run_rank(
     questions: Connection,
     parent: int,
 ) -> NoReturn:
-    """Entry of a freshly forked rank. Sends one Report, then exits without unwinding.
+    """Run a freshly forked rank: send one Report, then exit without unwinding.
 
-    ``os._exit``: interpreter shutdown after a process group is where torch hangs or aborts.
+    It ends by ``os._exit``, because torch may hang or abort when the interpreter shuts down after
+    a process group was used.
     """
     die_with_parent(parent)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the server ignores
-    os.setpgid(0, 0)  # so that whatever this rank starts can be killed with it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server ignores it
+    os.setpgid(0, 0)  # so that all that this rank starts can be killed with it
     files = RankFiles(directory=directory, rank=rank)
     _redirect_output(files.output)
     stacks = files.stacks.open("w", encoding="utf-8")
@@ -113,10 +115,12 @@ def _in_process_group(
         world_size=case.world_size,
         device_id=device if "nccl" in backend else None,  # so that no barrier has to guess
     )
+    context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
     with graph_stream(case, device):
-        result = measure(request, rank, device, placement, heartbeats)
-    # measure's model and optimizer are gone by now: the last reference to DDP dying after
-    # destroy_process_group deadlocks. No barrier after an error: the peers may be gone.
+        result = measure(request, context)
+    # The model and optimizer of measure() are gone by now. A last reference to DDP that dies after
+    # destroy_process_group would deadlock. There is no barrier after an error, since the other
+    # ranks may be gone.
     dist.barrier()
     dist.destroy_process_group()
     return result
@@ -127,13 +131,13 @@ def backend_of(request: LaunchRequest) -> str:
     case = request.case
     if case.tier == "cpu" or request.shared_gpu:  # NCCL refuses two ranks on one GPU
         return "gloo"
-    # Shards in the host's memory are reduced there: NCCL knows only the GPU's.
+    # Shards in the host's memory are reduced there, which NCCL cannot do.
     offloads = case.fsdp is not None and case.fsdp.cpu_offload
     return "cpu:gloo,cuda:nccl" if offloads else "nccl"
 
 
 def _redirect_output(path: Path) -> None:
-    """At the descriptor: C++ and child processes write there too."""
+    """Replace the output descriptors, to which C++ and child processes write, too."""
     output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -141,7 +145,7 @@ def _redirect_output(path: Path) -> None:
 
 
 def _set_environment(case: Case, rank: int) -> None:
-    """What torchrun would set, for the user's code; and what torch reads late."""
+    """Set the variables that torchrun would set for the user's code, and those for torch."""
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -151,8 +155,8 @@ def _set_environment(case: Case, rank: int) -> None:
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(name, "lo")  # one machine: never listen on a public address
     if case.tier == "cpu":
-        # torch's own hooks synchronise with any GPU that they see, over gloo too. CUDA is not up
-        # yet: the process is a fresh fork of one that never initialises it.
+        # torch's own hooks synchronise with any visible GPU, also over gloo. Hiding GPUs works
+        # here because CUDA is not initialised: the server never does it.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault(flight_recorder_variable(), _RECORDED_COLLECTIVES)
 
@@ -171,14 +175,14 @@ def _describe(error: BaseException) -> RankError:
 
 
 def _detail(error: BaseException) -> str:
-    """A user's mistake is told by its text; any other error by its type too."""
+    """Return the text of a user's mistake; for any other error put its type before the text."""
     if isinstance(error, DdpPerfError):
         return str(error)
     return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _is_peer_lost(error: BaseException) -> bool:
-    """Whether a collective failed because another rank went away."""
+    """Return whether a collective failed because another rank ended."""
     if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
         return True
     text = str(error)

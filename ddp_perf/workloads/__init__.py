@@ -1,1 +1,1 @@
-"""Models and data: the suite's own, and the seam for a user's."""
+"""Workloads: models with their data, and the interface for a user's own."""

@@ -1,4 +1,4 @@
-"""From samples to batches: one made before the steps, or a loader's, as the case asks."""
+"""Batches of samples: one batch for all steps, or the batches of a data loader."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SHUFFLE_SEED = 0
 
 
 class Synthetic(Dataset[Batch]):
-    """``length`` random samples; a sample is the same whenever and wherever it is made.
+    """A dataset of ``length`` random samples. A sample depends on its index only.
 
-    ``make`` gets a generator seeded by the sample's index.
+    ``make`` gets a generator that is seeded by the index.
     """
 
     def __init__(self, length: int, make: Callable[[torch.Generator], Batch]) -> None:
@@ -33,10 +33,10 @@ class Synthetic(Dataset[Batch]):
 
 
 def batches(dataset: Dataset[Batch], context: BuildContext) -> Batch | Iterator[Batch]:
-    """What ``Workload.batch`` wants, of a map-style dataset.
+    """Return the value of ``Workload.batch`` for a map-style dataset.
 
-    One batch of this rank's own samples on the device; or, where the case measures data
-    loading, those of a DataLoader without end, epoch after epoch.
+    It is one batch of this rank's own samples on the device. If the case measures data loading, it
+    is the endless iterator of a DataLoader's batches, epoch after epoch.
     """
     if context.data.num_workers is not None:
         return _loaded(dataset, context, context.data.num_workers)
@@ -46,9 +46,9 @@ def batches(dataset: Dataset[Batch], context: BuildContext) -> Batch | Iterator[
 
 
 def _loaded(dataset: Dataset[Batch], context: BuildContext, num_workers: int) -> Iterator[Batch]:
-    """Every rank its equal share of each epoch, in an order of the epoch's own.
+    """Yield the batches of this rank's equal share of each epoch, shuffled anew in each epoch.
 
-    A last batch that is not full is dropped: steps are compared, so all are alike.
+    A last batch that is not full is dropped, because all steps must be equal to be compared.
     """
     sampler: DistributedSampler[Batch] = DistributedSampler(
         dataset, context.world_size, context.rank, shuffle=True, seed=_SHUFFLE_SEED
@@ -63,7 +63,7 @@ def _loaded(dataset: Dataset[Batch], context: BuildContext, num_workers: int) ->
         pin_memory=context.device.type == "cuda",
         persistent_workers=num_workers > 0,
         worker_init_fn=lambda worker: die_with_parent(rank),
-        # Any other way would import torch anew in each worker of each launch.
+        # Any other method would import torch again in each worker of each launch.
         multiprocessing_context="fork" if num_workers else None,
     )
     for epoch in itertools.count():

@@ -1,6 +1,6 @@
-"""Texts in the formats that AG News and IMDB are published in. Read where torch is not, too.
+"""The texts of AG News and IMDB, read from their published formats, without torch.
 
-``DDP_PERF_DATA`` names the folder that the published archives were unpacked in:
+``DDP_PERF_DATA`` names the folder into which the published archives were unpacked:
 
 - ``ag_news_csv/train.csv``: no header, ``class,title,description``, classes 1 to 4;
 - ``aclImdb/train/neg/*.txt`` and ``pos/*.txt``: one review a file.
@@ -24,24 +24,27 @@ SAMPLES: dict[Dataset, int] = {"ag_news": 120_000, "imdb": 25_000}  # of the pub
 
 
 class Text(NamedTuple):
-    """One sample. Classes count from 0."""
+    """One sample. The label is the class, from 0 on."""
 
     label: int
     text: str
 
 
 def data_folder() -> Path:
-    """The folder that ``DDP_PERF_DATA`` names. Raises DataError where there is none."""
+    """Return the folder that ``DDP_PERF_DATA`` names. Raises DataError if there is none."""
     name = os.environ.get(DATA_FOLDER)
     if not name:
-        raise DataError(f"data.source is files: {DATA_FOLDER} must name the folder of the texts")
+        raise DataError(f"data.source is files, so {DATA_FOLDER} must name the folder of the texts")
     if not Path(name).is_dir():
         raise DataError(f"{DATA_FOLDER}: there is no directory {name}")
     return Path(name)
 
 
 def read_texts(dataset: Dataset) -> Iterator[Text]:
-    """The train set, in the order of its files. Raises DataError naming file and line."""
+    """Yield the train set in the order of its files.
+
+    Raises DataError with file and line if a file is broken.
+    """
     folder = data_folder()
     if dataset == "ag_news":
         return _ag_news(folder / "ag_news_csv" / "train.csv")
@@ -49,9 +52,9 @@ def read_texts(dataset: Dataset) -> Iterator[Text]:
 
 
 def check_texts(cases: Iterable[Case]) -> None:
-    """Read whatever texts these cases train on, once each.
+    """Check the texts that these cases train on, by reading each dataset once.
 
-    Raises DataError for a broken file, or for too few samples to fill a batch of every rank.
+    Raises DataError if a file is broken, or has too few samples for one step of all ranks.
     """
     counts: dict[Dataset, int] = {}
     for case in cases:
@@ -62,8 +65,8 @@ def check_texts(cases: Iterable[Case]) -> None:
             counts[dataset] = _count(dataset)
         if counts[dataset] < case.samples_per_step:
             raise DataError(
-                f"{data_folder()}: {dataset} has {counts[dataset]} samples, and one step of"
-                f" {case.id} takes {case.samples_per_step}"
+                f"{data_folder()}: {dataset} has {counts[dataset]} samples, but one step of"
+                f" {case.id} needs {case.samples_per_step}"
             )
 
 
@@ -87,7 +90,7 @@ def _ag_news(path: Path) -> Iterator[Text]:
 
 
 def _lines(path: Path, file: Iterable[bytes]) -> Iterator[str]:
-    """Decoded one by one, so that a wrong byte is told by its line."""
+    """Decode the lines one by one. Raises DataError with the line of a wrong byte."""
     for number, line in enumerate(file, start=1):
         try:
             yield line.decode()
@@ -100,7 +103,7 @@ def _news(path: Path, line: int, row: list[str]) -> Text:
         raise DataError(f"{path}:{line}: {len(row)} fields, expected 3 (class,title,description)")
     label, title, description = row
     if label not in {"1", "2", "3", "4"}:
-        raise DataError(f"{path}:{line}: class {label!r} is none of 1, 2, 3, 4")
+        raise DataError(f"{path}:{line}: class {label!r} is not one of 1, 2, 3, 4")
     return Text(int(label) - 1, f"{title} {description}")
 
 
@@ -108,7 +111,7 @@ def _imdb(folder: Path) -> Iterator[Text]:
     for label, name in enumerate(("neg", "pos")):
         files = sorted((folder / name).glob("*.txt"))
         if not files:
-            raise DataError(f"{DATA_FOLDER}: there is no review in {folder / name} (*.txt)")
+            raise DataError(f"{DATA_FOLDER}: there is no review (*.txt) in {folder / name}")
         for path in files:
             with path.open("rb") as file:
                 yield Text(label, "".join(_lines(path, file)))

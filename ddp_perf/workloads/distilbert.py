@@ -1,8 +1,8 @@
 """DistilBERT for sequence classification, as transformers builds it from its configuration.
 
 Document 002 fine-tunes it on AG News with batch 32 and a learning rate of 2e-5. It states no
-optimizer, no precision and no sequence length. AdamW, one dropout rate for all layers, and 128
-tokens, which hold nearly every AG News text, are this suite's choice.
+optimizer, no precision and no sequence length. This suite chose AdamW, one dropout rate for all
+layers, and 128 tokens, which are enough for nearly every text of AG News.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def build(
     dim_feedforward: int,
     dropout: float,
 ) -> Workload:
-    """Random initial parameters: what a step costs does not depend on them."""
+    """Build it with random initial parameters: the cost of a step does not depend on them."""
     config = DistilBertConfig(
         vocab_size=vocab_size,
         dim=d_model,

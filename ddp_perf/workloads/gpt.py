@@ -1,6 +1,6 @@
 """A decoder in the shape of GPT-2 (Radford et al. 2019): pre-norm blocks, tied embedding.
 
-Counts tokens a second. Without dropout, as models of this kind are pre-trained today.
+Its throughput is in tokens a second. It has no dropout, as is usual in pre-training today.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ddp_perf.workloads.batches import Synthetic, batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 
 _SAMPLES = 2**17
-_INITIAL_SD = 0.02  # GPT-2's
+_INITIAL_SD = 0.02  # as in GPT-2
 
 
 class Block(nn.Module):
-    """Causal self-attention, then a feed-forward part four times as wide."""
+    """A block: causal self-attention, then a feed-forward part four times as wide."""
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Tokens (batch, sequence), int64 → logits (batch, sequence, vocabulary)."""
+    """The model: tokens (batch, sequence), int64 → logits (batch, sequence, vocabulary)."""
 
     def __init__(
         self, *, max_seq_len: int, vocab_size: int, d_model: int, n_heads: int, num_layers: int
@@ -104,7 +104,7 @@ def build(
 
 
 def _loss(module: nn.Module, batch: Batch) -> torch.Tensor:
-    """Each token is told from those before it."""
+    """Return the mean cross-entropy of each token, predicted from the tokens before it."""
     (tokens,) = batch
     logits = module(tokens[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())

@@ -1,6 +1,6 @@
 """The feed-forward network of the DDP scaling experiments (document 000): Linear and ReLU in turn.
 
-The document states the widths. Loss and optimizer are this suite's choice.
+The document states the widths. This suite chose the loss and the optimizer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Name of a workload → its builder. A module is imported only by the case that uses it."""
+"""The builders of workloads by name. A module is imported only by the case that uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ddp_perf.workloads.workload import BuildContext, Builder, Workload
 
 
 def find_builder(workload: str) -> Builder:
-    """The function that builds ``workload``: the suite's own name, or ``module:function``."""
+    """Return the function that builds ``workload``.
+
+    It is the name of one of the suite's own workloads, or ``module:function``.
+    """
     target = f"ddp_perf.workloads.{workload}:build" if workload in MODELS else workload
     module, function = target.split(":")
     builder: Builder = getattr(importlib.import_module(module), function)
@@ -19,8 +22,11 @@ def find_builder(workload: str) -> Builder:
 
 
 def build_workload(workload: str, context: BuildContext, model: Mapping[str, Scalar]) -> Workload:
-    """The workload for one rank. Raises TypeError where a user's function returns another."""
+    """Build the workload of one rank.
+
+    Raises TypeError if a user's function returns anything other than a Workload.
+    """
     built = find_builder(workload)(context, **model)
     if not isinstance(built, Workload):
-        raise TypeError(f"{workload} returned {type(built).__name__}, no Workload")
+        raise TypeError(f"{workload} returned {type(built).__name__}, not a Workload")
     return built

@@ -1,7 +1,7 @@
 """ResNet-50 (v1.5), as transformers builds it from its configuration.
 
-Document 004 counts images a second and names no model; ResNet-50 is this suite's choice, with
-SGD at the usual rate of 0.1 for 256 images, scaled to the document's batch of 32.
+Document 004 reports images a second and names no model. This suite chose ResNet-50, with SGD at
+the usual rate of 0.1 for 256 images, scaled to the document's batch of 32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ddp_perf.core.launch import Unit
 from ddp_perf.workloads.batches import Synthetic, batches
 from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 
-_SAMPLES = 1_281_167  # of ImageNet's train set
+_SAMPLES = 1_281_167  # the size of ImageNet's train set
 
 
 def build(

@@ -1,4 +1,4 @@
-"""Texts as tokens, for the classifiers: of the published files, or random ones of that shape."""
+"""Tokens for the text classifiers: of the published texts, or random ones of their shape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddp_perf.workloads.corpus import CLASSES, SAMPLES, Text, read_texts
 from ddp_perf.workloads.workload import Batch, BuildContext
 
 PADDING = 0  # after the last token of a text
-_START = 1  # before its first: the token whose vector a classifier reads
+_START = 1  # before its first token; a classifier reads the vector of this one
 _FIRST_WORD = 2
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -24,10 +24,10 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 def text_batches(
     context: BuildContext, dataset: models.Dataset, *, vocab_size: int, max_seq_len: int
 ) -> Batch | Iterator[Batch]:
-    """Batches of tokens (batch, max_seq_len) and classes (batch,), both int64."""
+    """Return batches of tokens (batch, max_seq_len) and classes (batch,), both int64."""
     if context.data.source == "files":
         texts = read_texts(dataset)
-        if context.data.num_workers is None:  # one batch: no need to read on
+        if context.data.num_workers is None:  # one batch is enough
             texts = itertools.islice(texts, context.world_size * context.batch_size)
         return batches(_Tokenized(list(texts), vocab_size, max_seq_len), context)
     classes = CLASSES[dataset]
@@ -41,7 +41,7 @@ def text_batches(
 
 
 class _Tokenized(Dataset[Batch]):
-    """Texts, turned to tokens when they are asked for: what a loader's workers do."""
+    """A dataset of texts that are tokenized on access, in the workers of a data loader."""
 
     def __init__(self, texts: Sequence[Text], vocab_size: int, max_seq_len: int) -> None:
         self._texts = texts
@@ -58,10 +58,10 @@ class _Tokenized(Dataset[Batch]):
 
 
 def tokenize(text: str, *, vocab_size: int, max_seq_len: int) -> list[int]:
-    """A start token, then one for each word or sign, then padding; what is too long is cut.
+    """Return a start token, a token for each word or sign, and padding, ``max_seq_len`` in all.
 
-    A token is the CRC-32 of the lower-cased word modulo the vocabulary: no table of words
-    is needed, at the price that a few words share a token. (The published experiments use
+    Longer texts are cut. A token is the CRC-32 of the lower-cased word modulo the vocabulary. So
+    no table of words is needed, but a few words share a token. (The published experiments use
     learnt tables, which are not part of their data.)
     """
     words = _WORD.findall(text.lower())[: max_seq_len - 1]

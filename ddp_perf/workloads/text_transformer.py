@@ -1,7 +1,7 @@
 """The encoder classifier of document 003: token and position vectors, encoder, mean, Linear.
 
-The document gives the encoder's sizes. Vocabulary, learnt positions, the mean over the tokens
-and AdamW are this suite's choice.
+The document states the encoder's sizes. This suite chose the vocabulary, learnt positions, the
+mean over the tokens and AdamW.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ddp_perf.workloads.workload import Batch, BuildContext, Workload
 
 
 class TextTransformer(nn.Module):
-    """Tokens (batch, sequence), int64 → logits (batch, classes)."""
+    """The model: tokens (batch, sequence), int64 → logits (batch, classes)."""
 
     def __init__(
         self,

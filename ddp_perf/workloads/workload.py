@@ -1,4 +1,4 @@
-"""What a workload is to the harness. A user's ``module:function`` builds one too."""
+"""The interface of a workload. A user's ``module:function`` builds one, too."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ Batch = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class BuildContext:
-    """What a builder needs to know of the rank that it builds for."""
+    """The properties of the rank that a builder builds for."""
 
     device: torch.device
     batch_size: int  # samples of this rank
     rank: int
     world_size: int
-    data: DataOptions = field(default_factory=DataOptions)  # heeded by `workloads.batches`
+    data: DataOptions = field(default_factory=DataOptions)  # used by `workloads.batches`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A model and what one step of it is.
+    """A model with its batches, loss and optimizer.
 
-    ``loss`` gets the module as the strategy wrapped it and a batch, and returns the
-    scalar to call ``backward`` on. Parameters must be initialised alike on every rank
-    (the harness seeds all ranks alike before it calls the builder).
+    ``loss`` gets the module, wrapped by the strategy, and a batch. It returns the scalar to call
+    ``backward`` on. Parameters must have equal initial values on all ranks: all ranks have the
+    same random seed when the builder is called.
     """
 
     model: nn.Module
-    batch: Batch | Iterator[Batch]  # the same for every step, or the next one each time
+    batch: Batch | Iterator[Batch]  # one batch for all steps, or an iterator of one for each
     loss: Callable[[nn.Module, Batch], torch.Tensor]
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-    blocks: Sequence[nn.Module] = ()  # the model's repeated parts, the units that FSDP shards
+    blocks: Sequence[nn.Module] = ()  # the model's repeated parts, which FSDP shards one by one
     unit: Unit = field(default_factory=Unit)  # what throughput counts
 
 

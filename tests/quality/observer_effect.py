@@ -23,6 +23,7 @@ from ddp_perf.torch_compat import broadcast_buffers_argument
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.measure import timed_steps
 from ddp_perf.worker.placement import place
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.trainer import Trainer
 
 PAIRS = 10
@@ -71,22 +72,21 @@ def _run(case: Case) -> list[list[dict[str, list[float]]]]:
 
 
 def _rank(case: Case, rank: int, directory: str, heartbeats: Heartbeats, sender) -> NoReturn:
-    device, _ = place(case, rank)
+    device, placement = place(case, rank)
+    context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
     store = FileStore(f"{directory}/store", case.world_size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=case.world_size)
     # In a function of its own: a name that is left here, were it only a loop's, would keep DDP
     # alive until after destroy_process_group, which then deadlocks in 3 of 10 runs.
-    sender.send(_pairs(case, rank, device, heartbeats))
+    sender.send(_pairs(case, context))
     dist.barrier()
     dist.destroy_process_group()
     os._exit(0)  # as the harness's own ranks end
 
 
-def _pairs(
-    case: Case, rank: int, device: torch.device, heartbeats: Heartbeats
-) -> list[dict[str, list[float]]]:
-    trainer = Trainer(case, rank, device, heartbeats)
-    loops = {"harness": partial(timed_steps, trainer, STEPS, device), "bare": _BareLoop(case).run}
+def _pairs(case: Case, context: RankContext) -> list[dict[str, list[float]]]:
+    timed = partial(timed_steps, Trainer(case, context), STEPS, context.device)
+    loops = {"harness": timed, "bare": _BareLoop(case).run}
     for loop in loops.values():
         loop()  # warm up
     pairs = []

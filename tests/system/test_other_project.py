@@ -162,7 +162,7 @@ def test_a_failing_rank_fails_the_test_that_asked(project):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ('"9","Title","Text"\n', "*train.csv:1: class '9' is none of 1, 2, 3, 4*"),
+        ('"9","Title","Text"\n', "*train.csv:1: class '9' is not one of 1, 2, 3, 4*"),
         (None, "*DDP_PERF_DATA: there is no file *train.csv*"),
     ],
 )

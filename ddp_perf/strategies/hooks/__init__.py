@@ -1,1 +1,1 @@
-"""DDP's communication hooks."""
+"""Communication hooks of DDP."""

@@ -1,4 +1,4 @@
-"""PyTorch's own hooks that send fewer bytes: half formats and PowerSGD."""
+"""PyTorch's own hooks that send fewer bytes: fp16, bf16 and PowerSGD."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddp_perf.strategies.hooks.hook import Hook
 
 
 class HalfPrecision(Hook):
-    """All-reduce in a format of two bytes."""
+    """An all-reduce in fp16 or bf16."""
 
     def __init__(self, options: Fp16Hook | Bf16Hook, device: torch.device) -> None:
         self._compress = fp16_compress_hook if isinstance(options, Fp16Hook) else bf16_compress_hook
@@ -27,7 +27,7 @@ class HalfPrecision(Hook):
 
 
 class PowerSgd(Hook):
-    """A gradient matrix of n × m travels as n × rank and m × rank."""
+    """PowerSGD: a gradient matrix of n × m is sent as two of n × rank and m × rank."""
 
     def __init__(self, options: PowerSgdHook, device: torch.device) -> None:
         self._state = PowerSGDState(
@@ -39,6 +39,8 @@ class PowerSgd(Hook):
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:
         reduced = powerSGD_hook(self._state, bucket)
-        if self._blocks:  # its callbacks run on gloo's threads: two buckets' collectives cross
+        if (
+            self._blocks
+        ):  # its callbacks run on gloo's threads, where the collectives of two buckets cross
             reduced.wait()
         return reduced

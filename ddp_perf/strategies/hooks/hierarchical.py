@@ -1,4 +1,4 @@
-"""Hierarchical all-reduce: the slow link between groups carries 1/size of the bytes."""
+"""Hierarchical all-reduce: 1/size of the bytes crosses the slow link between groups."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ddp_perf.torch_compat import all_gather, reduce_scatter
 
 
 class Hierarchical(Hook):
-    """Reduce-scatter within a group, all-reduce between groups, all-gather within.
+    """A reduce-scatter within groups, an all-reduce between them, and an all-gather within them.
 
-    Exact but for the order of the sum. A bucket of n values, padded to a multiple of the
-    group's size: n values go in, n/size between the groups, and n come out.
+    The result is exact except for the order of the sum. A bucket is padded to n values, a multiple
+    of the group's size: n values are reduced within, n/size between groups, n gathered within.
     """
 
     def __init__(self, options: HierarchicalHook, device: torch.device) -> None:

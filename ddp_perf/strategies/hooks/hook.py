@@ -1,4 +1,4 @@
-"""What a communication hook is to DDP, and how one is written."""
+"""The interface of a communication hook, and functions to write one."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ Reduce = Callable[[GradBucket], Future[torch.Tensor]]
 
 
 class Hook(Protocol):
-    """Reduces the gradients of a bucket to their mean over the ranks, or to something near."""
+    """A communication hook: it reduces a bucket's gradients to their mean, or approximately."""
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:
-        """Called by DDP in its backward, bucket by bucket, in the same order on all ranks."""
+        """Reduce one bucket. DDP calls it in the backward, in the same order on all ranks."""
         ...
 
     def after_step(self, parameters: Iterable[nn.Parameter]) -> None:
-        """After the optimizer's step."""
+        """Run after the optimizer's step."""
 
     def is_full_step(self, step: int) -> bool:
-        """Whether a step, counted from 0, does all that the hook ever does in a step."""
+        """Return whether a step, counted from 0, does all that any step with this hook does."""
         return True
 
 
 def all_reduce(bucket: GradBucket) -> Future[torch.Tensor]:
-    """What DDP does without a hook."""
+    """Reduce a bucket as DDP does without a hook."""
     return allreduce_hook(dist.group.WORLD, bucket)  # type: ignore[arg-type]  # the whole group
 
 
 def beside_backward(
     device: torch.device, reduce: Callable[[torch.Tensor, int], torch.Tensor]
 ) -> Reduce:
-    """A hook of ``reduce(buffer, bucket's index)``, which may call collectives and wait for them.
+    """Make a hook of ``reduce(buffer, bucket's index)``, which may call and await collectives.
 
-    On a GPU it runs on a stream of its own, so that the backward goes on meanwhile. Over gloo
-    it blocks: callbacks would run on gloo's threads, where two buckets' collectives cross.
+    On a GPU the hook runs on its own stream, beside the backward. Over gloo it blocks: callbacks
+    would run on gloo's threads, where the collectives of two buckets cross.
     """
     stream: torch.cuda.Stream | None = None
     if device.type == "cuda":
@@ -60,7 +60,7 @@ def beside_backward(
 
 
 def from_step(start_step: int, reduce: Reduce) -> Reduce:
-    """DDP's own all-reduce in the steps before ``start_step``."""
+    """Make a hook that is DDP's own all-reduce before ``start_step`` and ``reduce`` from it on."""
     step = 0
 
     def choose(bucket: GradBucket) -> Future[torch.Tensor]:

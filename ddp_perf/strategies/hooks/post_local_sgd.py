@@ -1,4 +1,4 @@
-"""Post-local SGD: gradients are averaged within groups, parameters over all ranks now and then."""
+"""Post-local SGD: gradients are averaged within groups, parameters periodically over all ranks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ddp_perf.strategies.hooks.hook import Hook
 
 
 class PostLocalSgd(Hook):
-    """PyTorch's own. Between two averages the parameters of different groups differ.
+    """PyTorch's hook of post-local SGD. Parameters differ by group between two averages.
 
-    The averager is called by itself: within ``PostLocalSGDOptimizer`` it would be left out on
-    the ranks whose GradScaler skips the step, and the others would wait for them.
+    The averager is called directly. ``PostLocalSGDOptimizer`` would not call it on the ranks whose
+    GradScaler skips the step, and the other ranks would wait for them.
     """
 
     def __init__(self, options: PostLocalSgdHook, device: torch.device) -> None:
@@ -43,6 +43,6 @@ class PostLocalSgd(Hook):
         self._averager.average_parameters(parameters)
 
     def is_full_step(self, step: int) -> bool:
-        """A step that averages parameters."""
+        """Return whether the step averages parameters over all ranks."""
         start_step, period = self._options.start_step, self._options.period
         return step >= start_step and (step - start_step) % period == 0

@@ -1,4 +1,4 @@
-"""Options of a communication hook → the hook."""
+"""The communication hooks by the kind of their options."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ _HOOKS: dict[str, Callable[[Any, torch.device], Hook]] = {
 
 
 def build_hook(options: AnyCommHook, device: torch.device) -> Hook:
-    """The hook, fresh. Collective: every rank of the process group builds it."""
+    """Build a new hook. Collective: every rank of the process group builds it."""
     return _HOOKS[options.kind](options, device)

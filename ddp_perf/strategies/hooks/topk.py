@@ -1,4 +1,4 @@
-"""Top-K: each rank sends the largest values of a bucket, and remembers what it did not send."""
+"""Top-K: each rank sends the largest values of a bucket, and keeps the others for later."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from ddp_perf.torch_compat import all_gather
 
 
 class TopK(Hook):
-    """The mean of what the ranks sent (Lin et al. 2017), with error feedback (Stich et al. 2018,
-    arXiv:1809.07599): what is not sent is added to the next step's gradient.
+    """The mean of the values that the ranks sent (Lin et al. 2017), with error feedback.
 
-    Of a bucket of n values, k = ⌈ratio·n⌉ values and k indices of 4 bytes are sent.
+    Error feedback (Stich et al. 2018, arXiv:1809.07599) adds the values that were not sent to the
+    next step's gradient. Of a bucket of n values, each rank sends k = ⌈ratio·n⌉ values and k
+    indices of 4 bytes.
     """
 
     def __init__(self, options: TopKHook, device: torch.device) -> None:
         self._ratio = options.ratio
-        self._unsent: dict[int, torch.Tensor] = {}  # by index of the bucket
+        self._unsent: dict[int, torch.Tensor] = {}  # by the bucket's index
         self._start = from_step(options.start_step, beside_backward(device, self._mean))
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:
@@ -37,15 +38,15 @@ class TopK(Hook):
         values = unsent[indices]
         unsent[indices] = 0
         buffer.zero_()
-        # Rank by rank: every rank adds in the same order, so that all get the same bits.
-        for sent, places in zip(_gathered(values), _gathered(indices.int()), strict=True):
+        # Every rank adds in the order of ranks, so that all get the same bits.
+        for sent, places in zip(_gather(values), _gather(indices.int()), strict=True):
             buffer[places] += sent
         return buffer.div_(dist.get_world_size())
 
 
-def _gathered(own: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """What every rank sent, by rank."""
+def _gather(own: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Gather the values of all ranks, in the order of ranks. Collective."""
     world_size = dist.get_world_size()
-    everybodys = own.new_empty(world_size * own.numel())
-    all_gather(everybodys, own, dist.group.WORLD)
-    return everybodys.chunk(world_size)
+    gathered = own.new_empty(world_size * own.numel())
+    all_gather(gathered, own, dist.group.WORLD)
+    return gathered.chunk(world_size)

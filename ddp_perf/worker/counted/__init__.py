@@ -1,1 +1,1 @@
-"""What a step does, counted exactly: collectives, FLOPs, parameters."""
+"""Exact counts of a step: collectives, FLOPs, parameters."""

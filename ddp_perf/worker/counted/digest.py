@@ -1,4 +1,4 @@
-"""A checksum of a model: whether ranks that trained together hold the same."""
+"""A checksum of a model, to check that ranks that trained together have equal parameters."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch.distributed.tensor import DTensor
 
 
 def parameter_digest(module: nn.Module) -> int:
-    """A checksum of all parameters, bit by bit: equal on ranks that hold the same model.
+    """Return the CRC-32 of all parameters, which is equal on ranks with the same bits.
 
-    Collective where they are sharded: each is put together, one at a time.
+    Collective if the parameters are sharded: they are gathered one at a time.
     """
     digest = 0
     for parameter in module.parameters():

@@ -1,4 +1,4 @@
-"""Floating-point operations of a step, counted by torch's own formulas."""
+"""The floating-point operations of a step, counted by torch's own formulas."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from torch.utils.flop_counter import flop_registry
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the matrix products, convolutions and attentions that this thread dispatches, or a
-    backward of its does: a multiplication and an addition are two.
+    """A counter of the operations in matrix products, convolutions and attentions.
 
-    Elementwise operations are left out, as ``torch.utils.flop_counter.FlopCounterMode`` does,
-    which also tracks modules, for figures that nobody reads here.
+    It counts what this thread and its backward dispatch. A multiplication and an addition are two
+    operations. Elementwise operations are left out, as in
+    ``torch.utils.flop_counter.FlopCounterMode``. That class also tracks modules, which is not
+    needed here.
     """
 
     def __init__(self) -> None:

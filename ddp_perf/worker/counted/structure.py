@@ -1,4 +1,7 @@
-"""What one step does, counted: collectives, bytes, buckets. Exact, so it gates anywhere."""
+"""The structure of one step: its collectives, bytes and buckets.
+
+The counts are exact, so they can be judged on any machine.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ddp_perf.core.launch import Collective, Structure
 from ddp_perf.torch_compat import flight_recorder_entries
 
-SETTLED_AFTER = 3  # DDP rebuilds its buckets, and broadcasts them, in the first steps
+SETTLED_AFTER = 3  # steps: in the first ones DDP rebuilds its buckets, and broadcasts them
 
 _RECORDER_BYTES = {
     "Float": 4,
@@ -36,7 +39,7 @@ _RECORDER_DTYPES = {
 
 
 def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
-    """Run ``step`` once and say what it did. Call it after the first SETTLED_AFTER steps."""
+    """Run ``step`` once and return its structure. Call it after the first SETTLED_AFTER steps."""
     recorded = _last_record(_recorded())
     with _CollectiveCounter() as counter:
         step()
@@ -47,13 +50,15 @@ def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         gradient_bytes=sum(p.numel() * p.element_size() for p in trained),
         buckets=_bucket_bytes(module),
-        collectives=tuple(in_order(counter.seen, new)),
+        collectives=tuple(in_order(counter.dispatched, new)),
     )
 
 
 def _recorded() -> list[dict[str, Any]]:
-    """Of finished collectives alone: an older recorder reads events that NCCL's watchdog, which
-    retires finished work meanwhile, may already have taken back.
+    """Return the flight recorder's entries, after all collectives on the GPU are finished.
+
+    An older recorder would otherwise read events that NCCL's watchdog may already have destroyed:
+    the watchdog retires finished work at the same time.
     """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
@@ -61,9 +66,9 @@ def _recorded() -> list[dict[str, Any]]:
 
 
 def ddp_logging(module: nn.Module) -> dict[str, int | float | str]:
-    """DDP's own record of its settings and averages; its times are in nanoseconds.
+    """Return DDP's own record of its settings and averages; its times are in nanoseconds.
 
-    Without what JSON cannot hold.
+    Values that JSON cannot represent are left out. The record of any other module is empty.
     """
     if not isinstance(module, DistributedDataParallel):
         return {}
@@ -81,19 +86,19 @@ def _bucket_bytes(module: nn.Module) -> tuple[int, ...]:
     return tuple(int(size) for size in re.findall(r"\d+", sizes))
 
 
-class Seen(NamedTuple):
-    """A collective as it was dispatched, and the bytes of each tensor of it."""
+class Dispatched(NamedTuple):
+    """A collective as it was dispatched, with the sizes of its tensors in bytes."""
 
     collective: Collective
     tensor_bytes: set[int]
 
 
 class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every c10d operator that this thread, or a backward of its, dispatches."""
+    """A recorder of the c10d operators that this thread and its backward dispatch."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[Seen] = []
+        self.dispatched: list[Dispatched] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -105,7 +110,7 @@ class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 dtype=str(largest.dtype).removeprefix("torch."),
                 bytes=max(largest.nbytes, *map(_whole_bytes, args)),
             )
-            self.seen.append(Seen(collective, {tensor.nbytes for tensor in tensors}))
+            self.dispatched.append(Dispatched(collective, {tensor.nbytes for tensor in tensors}))
         return func(*args, **(kwargs or {}))
 
 
@@ -118,7 +123,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _whole_bytes(value: Any) -> int:
-    """Of the ranks' tensors, where they are given one by one: a list for each device."""
+    """Return the bytes of all ranks' tensors if ``value`` lists them for each device, else 0."""
     if not isinstance(value, list | tuple):
         return 0
     lists = [item for item in value if isinstance(item, list | tuple)]
@@ -126,29 +131,29 @@ def _whole_bytes(value: Any) -> int:
 
 
 def _kind(operator: str) -> str:
-    """``_allgather_base_`` → ``all_gather``: one name for the variants of a collective."""
+    """Return one name for the variants of a collective: ``_allgather_base_`` → ``all_gather``."""
     name = operator.strip("_").removesuffix("_coalesced").removesuffix("_base")
     return re.sub(r"^all_?(reduce|gather|to_?all)", r"all_\1", name).replace("toall", "to_all")
 
 
-def in_order(seen: list[Seen], entries: list[dict[str, Any]]) -> Iterator[Collective]:
-    """All collectives in the recorder's order: it also knows a hook's, of another thread.
+def in_order(dispatched: list[Dispatched], entries: list[dict[str, Any]]) -> Iterator[Collective]:
+    """Yield all collectives in the order of the flight recorder's entries.
 
-    Those that were seen keep the kind they were seen as: over gloo the recorder calls a
-    reduce-scatter an all-reduce.
+    The recorder also has the collectives that a hook issues in another thread. A dispatched
+    collective keeps its kind: over gloo the recorder calls a reduce-scatter an all-reduce.
     """
-    left = list(seen)
+    left = list(dispatched)
     for recorded in map(_from_recorder, entries):
         match = next((one for one in left if recorded.bytes in one.tensor_bytes), None)
         if match is not None:
             left.remove(match)
         yield recorded if match is None else match.collective
-    for one in left:  # this version records none
+    for one in left:  # the recorder of this version of torch has no entry for it
         yield one.collective
 
 
 def _last_record(entries: list[dict[str, Any]]) -> int:
-    """The recorder is a ring: its length says nothing once it is full."""
+    """Return the newest record id, or -1. The recorder is a ring, so its length is no counter."""
     return max((entry["record_id"] for entry in entries), default=-1)
 
 

@@ -1,7 +1,7 @@
-"""Injections as a rank applies them: each is an effect at some points of the rank's life.
+"""The effects of injections on a rank.
 
-An effect changes what the timed loop calls, never the loop: with no injection, the rank
-runs the very code that it runs without this module.
+An effect changes what the timed loop calls, never the loop itself. Without an injection the rank
+runs exactly the code that it would run without this module.
 """
 
 from __future__ import annotations
@@ -23,44 +23,45 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import KINDS, Injection, Kind
 from ddp_perf.worker.counted.structure import SETTLED_AFTER
-from ddp_perf.worker.injection.hog import hogs
-from ddp_perf.worker.injection.products import products_for, times_s, undisturbed
+from ddp_perf.worker.injection.hog import burn_cores
+from ddp_perf.worker.injection.products import lower_quartile, products_for, times_s
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import is_captured
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.steps.trainer import Loss, Trainer
 from ddp_perf.workloads.workload import Batch
 
-_STEPS = SETTLED_AFTER + 10  # to calibrate by
+_STEPS = SETTLED_AFTER + 10  # run to calibrate compute:N%
 
 
 class Effect:
-    """What one injection does on this rank; by default nothing, at every point."""
+    """The effect of one injection on this rank; the methods of this base class change nothing."""
 
-    slowdown: float | None = None  # of the step, as measured when it was put in
+    slowdown: float | None = None  # measured: seconds of the changed step ÷ the plain one, - 1
 
-    def __init__(self, injection: Injection, rank: int, device: torch.device) -> None:
+    def __init__(self, injection: Injection, context: RankContext) -> None:
         self.injection = injection
-        self.rank = rank
-        self.device = device
+        self.rank = context.rank
+        self.device = context.device
 
     def case(self, case: Case) -> Case:
-        """The case as it is to be built."""
+        """Return the case to build instead of ``case``."""
         return case
 
     def into(self, trainer: Trainer) -> None:
-        """Change the trainer that was built, before its first timed step."""
+        """Change the built trainer, before its first timed step."""
 
     def beside(self) -> AbstractContextManager[None]:
-        """What runs beside the timed steps."""
+        """Return a context manager around the timed steps, for what runs beside them."""
         return nullcontext()
 
 
 class Injected:
     """All injections of a launch."""
 
-    def __init__(self, injections: Sequence[Injection], rank: int, device: torch.device) -> None:
+    def __init__(self, injections: Sequence[Injection], context: RankContext) -> None:
         # In the order of KINDS: compute's share is measured before the others add to the step.
         ordered = sorted(injections, key=lambda injection: KINDS.index(injection.kind))
-        self._effects = [_EFFECTS[i.kind](i, rank, device) for i in ordered]
+        self._effects = [_EFFECTS[i.kind](i, context) for i in ordered]
 
     def case(self, case: Case) -> Case:
         for effect in self._effects:
@@ -73,7 +74,7 @@ class Injected:
 
     @property
     def slowdown(self) -> float | None:
-        """By which share compute:N% made the step longer; None where it is not injected."""
+        """The share by which compute:N% made the step longer, or None if it is not injected."""
         return next((e.slowdown for e in self._effects if e.slowdown is not None), None)
 
     @contextlib.contextmanager
@@ -85,7 +86,7 @@ class Injected:
 
 
 class _Compute(Effect):
-    """Matrix products before the forward, as many as take that share of the plain step."""
+    """Matrix products before the forward that take the given share of the plain step."""
 
     _is_captured = False
 
@@ -100,16 +101,16 @@ class _Compute(Effect):
         self.slowdown = self._step_s(trainer) / plain_s - 1
 
     def _step_s(self, trainer: Trainer) -> float:
-        """Return the typical seconds of the step as it is to be timed: captured, if it will be."""
+        """Return the typical seconds of a step, captured if the timed steps will be captured."""
         if self._is_captured:
             trainer.capture()
         steps_s = times_s(self.device, trainer.step, _STEPS)[SETTLED_AFTER:]
         trainer.release()
-        return undisturbed(steps_s)
+        return lower_quartile(steps_s)
 
 
 class _Straggler(Effect):
-    """One rank is late for its backward; the others wait for it in theirs."""
+    """A straggler: one rank begins its backward late, and the others wait in theirs."""
 
     def into(self, trainer: Trainer) -> None:
         if self.rank == self.injection.rank:
@@ -117,7 +118,7 @@ class _Straggler(Effect):
 
 
 class _ExtraAllReduce(Effect):
-    """One more all-reduce a step, between forward and backward: nothing hides it there."""
+    """One more all-reduce a step, between forward and backward, where no computation hides it."""
 
     def into(self, trainer: Trainer) -> None:
         count = int(self.injection.amount) // torch.float32.itemsize
@@ -126,43 +127,45 @@ class _ExtraAllReduce(Effect):
 
 
 class _SmallBuckets(Effect):
-    """DDP is built with buckets of that size; given one, it uses it for the first bucket too."""
+    """Smaller DDP buckets. DDP uses a given size for the first bucket, too."""
 
     def case(self, case: Case) -> Case:
-        assert case.ddp is not None  # it applies to no other case
+        assert case.ddp is not None  # small-buckets applies to DDP only
         ddp = msgspec.structs.replace(case.ddp, bucket_cap_mb=self.injection.amount / 2**20)
         return msgspec.structs.replace(case, ddp=ddp)
 
 
 class _NoOverlap(Effect):
-    """Every bucket is kept back until the last one is full, when no gradient is left to compute.
+    """No overlap: every bucket waits until the last one is full and the gradients are computed.
 
-    By a communication hook, since it keeps what else DDP does: the same buckets, bytes and
-    order, the same scaling before the sum, so that parameters stay equal to the last bit.
-    (One huge bucket would change structure and order of summation; ``no_sync`` with an
-    all-reduce of one's own would leave out DDP's rebuilt buckets.)
+    A communication hook does this, since it changes nothing else: buckets, bytes, order and the
+    scaling before the sum are DDP's own, so parameters stay equal to the last bit. (One huge
+    bucket would change the structure and the order of summation. ``no_sync`` with a separate
+    all-reduce would not use DDP's rebuilt buckets.)
     """
 
     def into(self, trainer: Trainer) -> None:
         assert isinstance(trainer.module, DistributedDataParallel)
-        buckets = _KeptBack(self.device)
-        # A lambda: DDP compares annotations with its types, and here they are text.
+        buckets = _DelayedBuckets(self.device)
+        # A lambda, since DDP compares annotations with types, and here annotations are text.
         trainer.module.register_comm_hook(None, lambda state, bucket: buckets.add(bucket))
 
 
 class _SyncEachStep(Effect):
-    """The mean loss of all ranks is read in every step, as for a progress bar."""
+    """A synchronisation in every step: it reads the mean loss, as for a progress bar."""
 
     def into(self, trainer: Trainer) -> None:
         _before_backward(trainer, _read_mean)
 
 
 class _Data(Effect):
-    """The batch comes late: the forward cannot start."""
+    """A slow data loader: the batch is late, and the forward cannot start."""
 
     def into(self, trainer: Trainer) -> None:
         is_last = _last_micro_steps(trainer)
-        trainer.batches = (self._late(batch, next(is_last)) for batch in trainer.batches)
+        trainer.wrap_batches(
+            lambda batches: (self._late(batch, next(is_last)) for batch in batches)
+        )
 
     def _late(self, batch: Batch, last: bool) -> Batch:
         if last:
@@ -171,19 +174,19 @@ class _Data(Effect):
 
 
 class _Memory(Effect):
-    """Held from before the model is built, so that it counts at the peak, wherever that is."""
+    """More memory, allocated before the model is built, so that it is part of any peak."""
 
-    def __init__(self, injection: Injection, rank: int, device: torch.device) -> None:
-        super().__init__(injection, rank, device)
-        # Written to: pages that nobody touched are not resident.
-        self._held = torch.ones(int(injection.amount), dtype=torch.uint8, device=device)
+    def __init__(self, injection: Injection, context: RankContext) -> None:
+        super().__init__(injection, context)
+        # Ones are written, since a page becomes resident when it is first written.
+        self._held = torch.ones(int(injection.amount), dtype=torch.uint8, device=self.device)
 
 
 class _CpuHog(Effect):
-    """That many busy processes in all, dealt out to the ranks in turn."""
+    """CPU contention: busy processes, assigned to the ranks in turn."""
 
     def beside(self) -> AbstractContextManager[None]:
-        return hogs(len(range(self.rank, int(self.injection.amount), dist.get_world_size())))
+        return burn_cores(len(range(self.rank, int(self.injection.amount), dist.get_world_size())))
 
 
 _EFFECTS: dict[Kind, type[Effect]] = {
@@ -200,38 +203,45 @@ _EFFECTS: dict[Kind, type[Effect]] = {
 
 
 def _before_forward(trainer: Trainer, act: Callable[[], object]) -> None:
-    """Once a step: before that of its last micro-step."""
-    plain, is_last = trainer.loss, _last_micro_steps(trainer)
+    """Call ``act`` once a step, before the forward of its last micro-step."""
+    is_last = _last_micro_steps(trainer)
 
-    def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
-        if next(is_last):
-            act()
-        return plain(module, batch)
+    def wrap(plain: Loss) -> Loss:
+        def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
+            if next(is_last):
+                act()
+            return plain(module, batch)
 
-    trainer.loss = loss
+        return loss
+
+    trainer.wrap_loss(wrap)
 
 
 def _before_backward(trainer: Trainer, act: Callable[[torch.Tensor], object]) -> None:
-    """Once a step, in its last micro-step. ``act`` gets the loss."""
-    plain, is_last = trainer.loss, _last_micro_steps(trainer)
+    """Call ``act(loss)`` once a step, before the backward of its last micro-step."""
+    is_last = _last_micro_steps(trainer)
 
-    def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
-        value = plain(module, batch)
-        if next(is_last):
-            act(value)
-        return value
+    def wrap(plain: Loss) -> Loss:
+        def loss(module: nn.Module, batch: Batch) -> torch.Tensor:
+            value = plain(module, batch)
+            if next(is_last):
+                act(value)
+            return value
 
-    trainer.loss = loss
+        return loss
+
+    trainer.wrap_loss(wrap)
 
 
 def _last_micro_steps(trainer: Trainer) -> Iterator[bool]:
-    """For each forward from now on, whether it is the last one of its step."""
+    """Yield for each later forward whether it is the last one of its step."""
     return itertools.cycle([False] * (trainer.micro_steps - 1) + [True])
 
 
 def _wait(seconds: float, device: torch.device) -> None:
-    """Nothing goes on for so long. A GPU is let run dry first: the host's lead, which is
-    whole steps, would hide the sleep.
+    """Wait until the device is idle, then sleep for ``seconds``.
+
+    A busy GPU would hide the sleep, since its host is ahead by whole steps.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -244,8 +254,8 @@ def _read_mean(loss: torch.Tensor) -> None:
     mean.item()  # waits for the device
 
 
-class _KeptBack:
-    """What a communication hook does that issues nothing before it has the last bucket."""
+class _DelayedBuckets:
+    """The state of a communication hook that reduces all buckets when the last one is full."""
 
     def __init__(self, device: torch.device) -> None:
         self._devices: list[int | str | torch.device] = [device] if device.type == "cuda" else []
@@ -259,7 +269,9 @@ class _KeptBack:
         return reduced
 
     def _reduce(self) -> None:
-        scale = 1 / dist.get_world_size()  # a product, as DDP's own; a quotient rounds otherwise
+        scale = (
+            1 / dist.get_world_size()
+        )  # a product, as in DDP; a quotient would round differently
         works = [dist.all_reduce(buffer.mul_(scale), async_op=True) for buffer, _ in self._waiting]
         for work, (buffer, reduced) in zip(works, self._waiting, strict=True):
             work.wait()

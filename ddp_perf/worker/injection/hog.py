@@ -1,8 +1,8 @@
-"""A busy neighbour: ``python -m ddp_perf.worker.injection.hog PARENT`` burns one core until killed.
+"""A CPU burner: ``python -m ddp_perf.worker.injection.hog PARENT`` keeps one core busy.
 
-A process of its own, so that it competes with the rank for its cores as a stranger would,
-and without torch, so that it starts at once. It dies with the rank that started it, yet bears
-a name by which it passes for none of the rank's own.
+It is a separate process, so it competes with the rank for its cores as any other program does. It
+does not import torch, so it starts quickly. It dies with the rank that started it, but its process
+name does not count as one of the rank's own processes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from ddp_perf.system.host.processes import STRANGER
 
 
 @contextlib.contextmanager
-def hogs(count: int) -> Iterator[None]:
-    """``count`` of them on the cores of this process, busy from the first line of the block."""
+def burn_cores(count: int) -> Iterator[None]:
+    """Run ``count`` busy processes on the cores of this process during the ``with`` block.
+
+    All are busy when the block begins. Raises RuntimeError if one does not start.
+    """
     command = [sys.executable, "-m", "ddp_perf.worker.injection.hog", str(os.getpid())]
     with contextlib.ExitStack() as stack:
         for process in [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]:
@@ -28,7 +31,7 @@ def hogs(count: int) -> Iterator[None]:
             stack.callback(process.kill)
             assert process.stdout is not None
             if not process.stdout.readline():
-                raise RuntimeError("a busy process of cpu-hog did not start")
+                raise RuntimeError("cpu-hog: a busy process did not start")
         yield
 
 

@@ -1,4 +1,4 @@
-"""Matrix products that take a given time: what compute:N% puts into a step."""
+"""Matrix products that take a given time, for the injection compute:N%."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from ddp_perf.worker.timing.clock import step_clock
 
 _CPU_SIZES = (64,)
-# The host takes about as long to launch a small product as a GPU to compute it: where the step
-# is long, fewer and larger ones leave the host its lead.
+# A host needs about as long to launch a small product as a GPU to compute it. In a long step,
+# fewer and larger products let the host keep its lead.
 _CUDA_SIZES = (1024, 512, 256)
-_LEAST = 20  # products, so that a whole number of them is off by 2.5 % at most
+_LEAST = 20  # products: with this many, rounding to a whole number is an error of 2.5 % at most
 _ROUNDS = 10
-_A_ROUND = 20  # products: one alone is shorter than the clocks resolve
-_BUSY_CYCLES = 20_000_000  # 10 ms at 2 GHz: the host launches all rounds in less
+_A_ROUND = 20  # products: a single one is too short for the clocks
+_BUSY_CYCLES = 20_000_000  # 10 ms at 2 GHz: longer than the host needs to launch all rounds
 
 
 class Products:
-    """So many square matrix products of one size."""
+    """A number of square matrix products of one size."""
 
     def __init__(self, device: torch.device, size: int) -> None:
         self._device = device
@@ -33,18 +33,18 @@ class Products:
             torch.mm(*self._factors, out=self._product)
 
     def fill(self, seconds: float) -> None:
-        """Make them as many as take so long, and one at least."""
+        """Set the count to what takes ``seconds``, and to 1 at least."""
         self.count = _A_ROUND
         if self._device.type == "cuda":
-            # In a step that the GPU sets the pace of, products follow each other without a gap.
-            # On an idle GPU each would wait for the host to launch it.
+            # In a device-bound step the products follow each other without a gap. On an idle GPU
+            # each would wait until the host launches it.
             torch.cuda._sleep(_BUSY_CYCLES)  # type: ignore[no-untyped-call]
-        one_s = undisturbed(times_s(self._device, self.run, _ROUNDS)) / _A_ROUND
+        one_s = lower_quartile(times_s(self._device, self.run, _ROUNDS)) / _A_ROUND
         self.count = max(1, round(seconds / one_s))
 
 
 def products_for(seconds: float, device: torch.device) -> Products:
-    """Return the largest products that can fill the time finely enough."""
+    """Return the largest products of which at least _LEAST fill the time; else the smallest."""
     for size in _CUDA_SIZES if device.type == "cuda" else _CPU_SIZES:
         products = Products(device, size)
         products.fill(seconds)
@@ -53,10 +53,8 @@ def products_for(seconds: float, device: torch.device) -> Products:
     return products
 
 
-def undisturbed(times_s: list[float]) -> float:
-    """Return the lower quartile: near the typical time, without what a neighbour took of the
-    core.
-    """
+def lower_quartile(times_s: list[float]) -> float:
+    """Return the lower quartile: a typical time with little CPU contention in it."""
     return statistics.quantiles(times_s, n=4)[0]
 
 

@@ -1,1 +1,1 @@
-"""Where the time of a step goes, measured on steps after the timed ones."""
+"""The probe: it measures the terms of a step on further steps, after the timed ones."""

@@ -1,4 +1,4 @@
-"""The collectives of a step, one after the other and with nothing beside them."""
+"""The collectives of a step without its computation, one after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddp_perf.worker.probe.preconditions import all_agree, has_room
 from ddp_perf.worker.steps.collective import CALLS
 from ddp_perf.worker.timing.clock import step_clock
 
-_ALIGNMENT = 16  # bytes: of the widest element there is
+_ALIGNMENT = 16  # bytes: the size of the widest element
 
 
 def communication_s(
@@ -26,10 +26,10 @@ def communication_s(
     device: torch.device,
     rounds: int,
 ) -> tuple[float, ...]:
-    """Seconds of each round of them.
+    """Repeat the collectives of a step and return the seconds of each of ``rounds`` repetitions.
 
-    Empty where they are not those of all ranks on this device, where the ranks do not all have
-    the same, or where there is no memory for them.
+    Return an empty tuple if a collective is not of all ranks on this device, if the ranks have
+    different collectives, or if there is not enough memory. Collective.
     """
     most = _ALIGNMENT * math.ceil(max((c.bytes for c in collectives), default=0) / _ALIGNMENT)
     can = _can_repeat(case, collectives) and has_room(2 * most, device)
@@ -59,7 +59,7 @@ def _can_repeat(case: Case, collectives: Sequence[Collective]) -> bool:
 
 
 def _calls(collectives: Sequence[Collective], memory: torch.Tensor) -> list[Callable[[], object]]:
-    """On the same memory, all of them: a sharded model may leave room for no more."""
+    """Return the calls. All use the same memory: a sharded model may leave no room for more."""
     calls: list[Callable[[], object]] = []
     for collective in collectives:
         dtype: torch.dtype = getattr(torch, collective.dtype)

@@ -1,4 +1,4 @@
-"""Values of a device that its host waits for: each ends the host's lead."""
+"""Reads of device values by the host. The host waits for each, and its lead ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from ddp_perf.worker.steps.trainer import Trainer
 
 
 def count_host_reads(trainer: Trainer, device: torch.device) -> int:
-    """Of one step, as by ``.item()``; without the optimizer's, which reads its own step count."""
-    counter, before = _ReadCounter(device), trainer.phase_done
-    trainer.phase_done = counter.end
-    with counter:
+    """Count the values of the device that one step reads on the host, as ``.item()`` does.
+
+    The optimizer's reads are left out: it reads its own step count.
+    """
+    counter = _ReadCounter(device)
+    with trainer.observe(counter.end_phase), counter:
         trainer.step()
-    trainer.phase_done = before
     return counter.count
 
 
@@ -27,8 +28,8 @@ class _ReadCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._device = device
         self._in_phase = 0
 
-    def end(self, phase: str) -> None:
-        """A phase is over: keep what it read."""
+    def end_phase(self, phase: str) -> None:
+        """Add the reads of the phase that ended, unless it is the optimizer's."""
         if phase != "optimizer":
             self.count += self._in_phase
         self._in_phase = 0

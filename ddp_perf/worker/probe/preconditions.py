@@ -1,4 +1,4 @@
-"""What all ranks must decide alike, or some would wait for others for ever."""
+"""The conditions of the probe that all ranks must decide alike, or some would hang."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import torch.distributed as dist
 
 
 def all_agree(yes: bool, device: torch.device, *, key: int = 0) -> bool:
-    """Whether every rank says yes, and has the same key (of 62 bits at most). Collective."""
-    said = torch.tensor([int(yes), key, -key], dtype=torch.int64, device=device)
-    dist.all_reduce(said, dist.ReduceOp.MIN)
-    all_say_yes, least, most = said.tolist()
-    return bool(all_say_yes) and least == -most
+    """Return whether ``yes`` is true and ``key`` is equal on all ranks. Collective.
+
+    The key has 62 bits at most.
+    """
+    votes = torch.tensor([int(yes), key, -key], dtype=torch.int64, device=device)
+    dist.all_reduce(votes, dist.ReduceOp.MIN)
+    all_yes, least_key, negative_largest_key = votes.tolist()
+    return bool(all_yes) and least_key == -negative_largest_key
 
 
-_SPARE = 0.1  # of the device's memory: what an allocator cannot hand out in one piece
+_SPARE = 0.1  # of the device's memory: fragmentation may make it unusable
 
 
 def has_room(wanted: int, device: torch.device) -> bool:
-    """Whether so many bytes can be had without taking what training needs. A CPU's can."""
+    """Return whether the device has ``wanted`` bytes beside training. A CPU always has them."""
     if device.type != "cuda":
         return True
     free, total = torch.cuda.mem_get_info(device)
@@ -27,7 +30,7 @@ def has_room(wanted: int, device: torch.device) -> bool:
 
 
 def allocator_retries(device: torch.device) -> int:
-    """How often so far the memory was full, and the allocator gave its cache back to find some."""
+    """Return how often so far the allocator had to free its cache because memory was full."""
     if device.type != "cuda":
         return 0
     return int(torch.cuda.memory_stats(device)["num_alloc_retries"])

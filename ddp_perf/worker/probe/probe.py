@@ -1,7 +1,7 @@
-"""Where the time of a step goes: some more steps, run after all that is timed, and looked at.
+"""The probe: further steps after the timed ones, to measure the terms of a step.
 
-Three runs that differ in one thing: the step as it is; the step without synchronising gradients;
-the collectives without the step.
+It has three runs: the step as it is; the step without synchronising gradients; the collectives
+without the step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ddp_perf.worker.probe.preconditions import all_agree, allocator_retries, ha
 from ddp_perf.worker.steps.trainer import Trainer
 
 _PREFETCHED = 3  # batches that a worker of a DataLoader may have ready: 2, and one half done
-_DDP_RATE = 100  # of steps: DDP's own default
+_DDP_RATE = 100  # steps: DDP times one in this many by default
 _PHASES = ("data", "forward", "backward", "optimizer")
 
 
@@ -36,7 +36,10 @@ def probe(
     device: torch.device,
     steps: int,
 ) -> RankProbe:
-    """Look at ``steps`` steps of each run. Afterwards the ranks hold different parameters."""
+    """Measure ``steps`` steps in each of the three runs.
+
+    Afterwards the parameters differ by rank. Collective.
+    """
     _drain_loaders(case, trainer)
     before = allocator_retries(device)
     rows, exposed = _synchronised(trainer, device, steps)
@@ -44,23 +47,24 @@ def probe(
     host_reads = count_host_reads(trainer, device)
     alone_s = communication_s(case, structure.collectives, trainer.beat, device, steps)
     alone = _unsynchronised(case, trainer, structure, device, steps)
-    # Of a GPU's phases the host's threads tell nothing, and of two threads not which one rested.
-    tells_idle = case.tier == "cpu" and case.threads_per_rank == 1
-    rests = [_idle_s(row, "backward") if tells_idle else 0.0 for row in alone]
+    # The CPU time of the host says nothing about the phases of a GPU. With several threads it does
+    # not show which of them was idle.
+    measures_idle = case.tier == "cpu" and case.threads_per_rank == 1
+    idle = [_idle_s(row, "backward") if measures_idle else 0.0 for row in alone]
     return RankProbe(
-        phases=_as_phases(rows, exposed, tells_idle=tells_idle),
-        backward_cpu=_of_phase(rows, "backward", "process_s") if tells_idle else (),
-        unsynchronised_backward=_minus(_of_phase(alone, "backward"), rests),
-        unsynchronised_idle=tuple(rests),
+        phases=_as_phases(rows, exposed, measures_idle=measures_idle),
+        backward_cpu=_of_phase(rows, "backward", "process_s") if measures_idle else (),
+        unsynchronised_backward=_minus(_of_phase(alone, "backward"), idle),
+        unsynchronised_idle=tuple(idle),
         communication=alone_s,
         host_reads=host_reads,
-        allocator_retries=retries / (steps + 1),  # one more was run, see _synchronised
+        allocator_retries=retries / (steps + 1),  # _synchronised runs one more
         sees_communication=case.strategy != "fsdp" or device.type == "cpu",
     )
 
 
 def _drain_loaders(case: Case, trainer: Trainer) -> None:
-    """Loaders went on while nobody trained: take what they have ready."""
+    """Run steps on the batches that the loaders prepared while no step was running."""
     for _ in range(_PREFETCHED * (case.data.num_workers or 0)):
         trainer.step()
 
@@ -68,14 +72,16 @@ def _drain_loaders(case: Case, trainer: Trainer) -> None:
 def _synchronised(
     trainer: Trainer, device: torch.device, steps: int
 ) -> tuple[list[list[Interval]], list[float]]:
-    """The intervals of each step, and what is exposed in it.
+    """Return the intervals of each step, and the seconds of its exposed communication.
 
-    DDP tells of a step's communication when the next one begins: one more step is run.
+    DDP reports a step's communication when the next step begins, so one more step is run.
     """
     exposed: list[float] = []
     with _ddp_times_each_step(trainer.module):
         rows = _rows_of_steps(
-            *(trainer, device, steps + 1),
+            trainer,
+            device,
+            steps + 1,
             synchronise=True,
             after_step=lambda: exposed.append(_exposed_s(trainer.module)),
         )
@@ -84,23 +90,29 @@ def _synchronised(
 
 @contextlib.contextmanager
 def _ddp_times_each_step(module: nn.Module) -> Iterator[None]:
-    """By itself it times each hundredth. On a GPU that makes the host wait for the step before:
-    what the host does beside the GPU shows more in these steps than in the timed ones.
+    """Let DDP time its communication in each step of the ``with`` block, not in one of a hundred.
+
+    On a GPU this makes the host wait for the step before, so the host's own work takes a larger
+    share of these steps than of the timed ones.
     """
     if not isinstance(module, DistributedDataParallel):
         yield
         return
     set_rate = module._set_ddp_runtime_logging_sample_rate
     set_rate(1)  # type: ignore[no-untyped-call]
-    yield
-    set_rate(_DDP_RATE)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        set_rate(_DDP_RATE)  # type: ignore[no-untyped-call]
 
 
 def _unsynchronised(
     case: Case, trainer: Trainer, structure: Structure, device: torch.device, steps: int
 ) -> list[list[Interval]]:
-    """The intervals of DDP's steps when gradients stay where they are. FSDP's would not be those
-    of the same step: whole gradients need memory that the sharded model may not leave.
+    """Return the intervals of each step without synchronised gradients; empty if it cannot run.
+
+    It runs for DDP only. In FSDP the step would not be the same one: whole gradients need memory
+    that a sharded model may not leave free.
     """
     if case.strategy != "ddp" or not all_agree(has_room(structure.gradient_bytes, device), device):
         return []
@@ -108,21 +120,21 @@ def _unsynchronised(
 
 
 def _as_phases(
-    rows: Sequence[Sequence[Interval]], exposed: Sequence[float], *, tells_idle: bool
+    rows: Sequence[Sequence[Interval]], exposed: Sequence[float], *, measures_idle: bool
 ) -> RankPhases:
     walls = {phase: _of_phase(rows, phase) for phase in (*_PHASES, WAITING)}
     walls["backward"] = _minus(walls["backward"], exposed)
     idle = [0.0] * len(rows)
-    if tells_idle:
+    if measures_idle:
         for phase in ("forward", "optimizer"):
-            rests = [_idle_s(row, phase) for row in rows]
-            walls[phase] = _minus(walls[phase], rests)
-            idle = [a + b for a, b in zip(idle, rests, strict=True)]
+            idle_in_phase = [_idle_s(row, phase) for row in rows]
+            walls[phase] = _minus(walls[phase], idle_in_phase)
+            idle = [a + b for a, b in zip(idle, idle_in_phase, strict=True)]
     return RankPhases(**walls, exposed=tuple(exposed), idle=tuple(idle))
 
 
 def _idle_s(row: Iterable[Interval], phase: str) -> float:
-    """Of a phase in which a CPU has no reason to rest."""
+    """Return the seconds in which the CPU was idle in a phase that gives it no reason to be."""
     of_phase = [interval for interval in row if interval.phase == phase]
     return max(0.0, sum(interval.wall_s - interval.thread_s for interval in of_phase))
 
@@ -130,7 +142,7 @@ def _idle_s(row: Iterable[Interval], phase: str) -> float:
 def _of_phase(
     rows: Iterable[Iterable[Interval]], phase: str, figure: str = "wall_s"
 ) -> tuple[float, ...]:
-    """Seconds of each step in it."""
+    """Return the seconds of each step in the phase, by wall clock or another ``figure``."""
     return tuple(sum(getattr(i, figure) for i in row if i.phase == phase) for row in rows)
 
 
@@ -146,17 +158,15 @@ def _rows_of_steps(
     synchronise: bool,
     after_step: Callable[[], None] = lambda: None,
 ) -> list[list[Interval]]:
-    """The intervals of each step."""
-    clock, before = PhaseClock(device), trainer.phase_done
-    trainer.phase_done = clock.mark
+    """Run steps, each followed by ``after_step``, and return the intervals of each."""
+    clock = PhaseClock(device)
     dist.barrier()
     clock.start()
-    with clock.waits_apart(trainer.module):
+    with trainer.observe(clock.mark), clock.separate_waits(trainer.module):
         for _ in range(steps):
             trainer.step(synchronise=synchronise)
             after_step()
             clock.mark(BETWEEN)
-    trainer.phase_done = before
     rows: list[list[Interval]] = [[]]
     for interval in clock.intervals():
         if interval.phase == BETWEEN:
@@ -167,8 +177,10 @@ def _rows_of_steps(
 
 
 def _exposed_s(module: nn.Module) -> float:
-    """From the last gradient of the newest step that DDP tells of to its last reduced bucket.
-    Where it tells of none, as with FSDP, that time is in the backward.
+    """Return the exposed communication of the newest step that DDP has timed, in seconds.
+
+    It lasts from the last gradient to the last reduced bucket. It is 0 if DDP times no step, as
+    with FSDP: the backward then includes that time.
     """
     times = ddp_logging(module)
     communication = int(times.get("backward_comm_time", 0))

@@ -1,8 +1,9 @@
-"""Places where Python code waits for communication, each call of them bracketed.
+"""Observation of the calls in which Python code waits for communication.
 
-Work and futures have ``wait``. From torch 2.8 on NCCL returns no work for a call that is not
-asynchronous: the call itself waits then. DDP broadcasts its buffers, and waits for them in C++,
-within one Python method; for its gradient buckets it waits in C++ alone, which is not seen here.
+Work and futures have ``wait``. From torch 2.8 on NCCL returns no work for a synchronous call: the
+call itself waits then. DDP broadcasts its buffers and waits for them in C++, within one Python
+method, which is observed. DDP waits for its gradient buckets in C++ only: those waits are not
+observed.
 """
 
 from __future__ import annotations
@@ -17,34 +18,48 @@ from torch import nn
 from torch._C._distributed_c10d import ProcessGroup, Work
 from torch.nn.parallel import DistributedDataParallel
 
-Note = Callable[[bool], None]  # whether what came before was a wait
+Note = Callable[[bool], None]  # its argument: whether the time before the call was a wait
 
 _ISSUING = (
-    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "barrier"),
-    *("allgather", "_allgather_base", "allgather_into_tensor_coalesced", "gather"),
-    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced", "scatter"),
-    *("alltoall", "alltoall_base"),
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "reduce",
+    "barrier",
+    "allgather",
+    "_allgather_base",
+    "allgather_into_tensor_coalesced",
+    "gather",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced",
+    "scatter",
+    "alltoall",
+    "alltoall_base",
 )
 
 
 @contextlib.contextmanager
-def waits_noted(module: nn.Module, note: Note) -> Iterator[None]:
-    """``note(False)`` before each wait, ``note(True)`` after it, until the end."""
+def note_waits(module: nn.Module, note: Note) -> Iterator[None]:
+    """Call ``note(False)`` before each wait and ``note(True)`` after it, in the ``with`` block.
+
+    A call that turns out not to have waited ends with ``note(False)``.
+    """
     with contextlib.ExitStack() as stack:
         for owner in (Work, torch.futures.Future):
-            stack.enter_context(_bracketed(owner, "wait", note, lambda done: True))
+            stack.enter_context(_patched(owner, "wait", note, lambda done: True))
         for name in _ISSUING:
             if hasattr(ProcessGroup, name):
-                stack.enter_context(_bracketed(ProcessGroup, name, note, lambda work: work is None))
+                stack.enter_context(_patched(ProcessGroup, name, note, lambda work: work is None))
         if isinstance(module, DistributedDataParallel):
-            stack.enter_context(_bracketed(module, "_sync_buffers", note, lambda done: True))
+            stack.enter_context(_patched(module, "_sync_buffers", note, lambda done: True))
         yield
 
 
 @contextlib.contextmanager
-def _bracketed(owner: Any, name: str, note: Note, waited: Callable[[Any], bool]) -> Iterator[None]:
-    """``waited`` tells by what the call returned whether it was a wait."""
-    own = vars(owner).get(name)  # as it lies there: taken through the class, it is bound to none
+def _patched(owner: Any, name: str, note: Note, waited: Callable[[Any], bool]) -> Iterator[None]:
+    """Patch one method. ``waited(returned value)`` decides whether a call was a wait."""
+    own = vars(owner).get(name)  # getattr of a pybind11 class gives a method that binds no instance
     call = getattr(owner, name)
 
     @functools.wraps(call)

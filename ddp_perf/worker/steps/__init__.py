@@ -1,1 +1,1 @@
-"""What a case repeats: a training step or a collective."""
+"""The steps of a case: training iterations, or calls of a collective."""

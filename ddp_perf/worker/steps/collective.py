@@ -1,7 +1,7 @@
-"""Steps that are calls of one collective: the link by itself, without a model.
+"""Steps that are calls of one collective: they measure the link without a model.
 
-Every result is checked against arithmetic, before the timed calls and after them. In between
-the values are zeros: a sum in place, over and over, of anything else would overflow.
+The result is checked against arithmetic before the timed calls and after them. The timed calls
+use zeros: repeated sums in place of any other values would overflow.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ from ddp_perf.core.collective import FLOAT32, CollectiveStep, size_text
 from ddp_perf.core.launch import Unit
 from ddp_perf.errors import CollectiveError
 from ddp_perf.torch_compat import all_gather, reduce_scatter
-from ddp_perf.worker.heartbeat import Heartbeats, Phase
+from ddp_perf.worker.heartbeat import Phase
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.protocol import StepFacts
 
-_PERIOD = 1021  # prime: no chunk of an algorithm is as long, so that none passes for another
+_PERIOD = 1021  # a prime: no algorithm has chunks of this length, so exchanged chunks are noticed
 
 
 class CollectiveSteps:
     """The calls of a collective on one rank.
 
-    Raises CollectiveError for a wrong result.
+    Building and examining them raises CollectiveError if a result is wrong.
     """
 
-    def __init__(
-        self, step: CollectiveStep, rank: int, device: torch.device, heartbeats: Heartbeats
-    ) -> None:
+    def __init__(self, step: CollectiveStep, context: RankContext) -> None:
         self._step = step
-        self._rank = rank
-        self._heartbeats = heartbeats
+        self._rank = context.rank
+        self._heartbeats = context.heartbeats
         self._world_size = dist.get_world_size()
-        # The payload, and what this rank has or gets of it.
-        self._whole = torch.zeros(step.payload // FLOAT32, device=device)
+        # The payload, and the share of it that this rank sends or receives.
+        self._whole = torch.zeros(step.payload // FLOAT32, device=context.device)
         self._shares = self._whole.chunk(self._world_size)  # views: one for each rank
-        self._own = torch.zeros_like(self._shares[rank])
+        self._own = torch.zeros_like(self._shares[self._rank])
         self._call = functools.partial(CALLS[step.kind], self._whole, self._own)
         self._check()
 
@@ -54,13 +53,20 @@ class CollectiveSteps:
     def enter(self, phase: Phase) -> None:
         self._heartbeats.enter(self._rank, phase)
 
-    def facts(self) -> StepFacts:
-        """The unit makes algorithm bandwidth (nccl-tests: algbw) of the throughput."""
+    def examine(self) -> StepFacts:
+        """Check the result once more, and return the unit of the throughput.
+
+        In that unit, throughput is the algorithm bandwidth (algbw of nccl-tests) in bytes a second.
+        Raises CollectiveError if the result is wrong.
+        """
         self._check()
         return StepFacts(unit=Unit(name="bytes", per_sample=self._step.payload))
 
     def _check(self) -> None:
-        """One call on values that tell ranks and places apart; zeros are left behind."""
+        """Run one call on values that differ by rank and place; afterwards all values are zero.
+
+        Raises CollectiveError if the result is not the expected one.
+        """
         self._whole.copy_(self._values(self._rank))
         self._own.copy_(self._shares[self._rank])
         if self._step.kind == "all_gather":
@@ -72,13 +78,13 @@ class CollectiveSteps:
         self._own.zero_()
 
     def _values(self, rank: int) -> torch.Tensor:
-        """What a rank puts in: whole numbers, small enough that float32 sums are exact."""
+        """Return a rank's input: whole numbers, small enough that float32 sums are exact."""
         count = self._whole.numel()
         pattern = torch.arange(_PERIOD, dtype=torch.float32, device=self._whole.device) + rank + 1
         return pattern.repeat(count // _PERIOD + 1)[:count]
 
     def _expected(self) -> torch.Tensor:
-        """What arithmetic makes of every rank's values."""
+        """Compute the right result by arithmetic, from the inputs of all ranks."""
         ranks = range(self._world_size)
         if self._step.kind == "broadcast":
             return self._values(ROOT)

@@ -1,8 +1,8 @@
-"""A step's forward and backward as one CUDA graph: launched as a whole, without the host.
+"""The forward and backward of a step as one CUDA graph, which the host launches as a whole.
 
-After torch's notes "CUDA Graphs", "Usage with DistributedDataParallel": DDP is built, warmed up
-and captured on one stream, which is not the default one. The optimizer's step stays outside, as
-those notes advise for GradScaler; so no optimizer has to be capturable.
+This follows torch's notes "CUDA Graphs", section "Usage with DistributedDataParallel": DDP is
+built, warmed up and captured on one stream that is not the default stream. The optimizer's step is
+not captured, as those notes advise for GradScaler, so any optimizer can be used.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 
 from ddp_perf.core.case import Case
 
-WARM_UPS = 11  # DDP times its first ten steps by events, which cannot be captured
+WARM_UPS = 11  # steps: DDP times its first ten by events, which cannot be captured
 
 
 def graph_stream(case: Case, device: torch.device) -> AbstractContextManager[object]:
-    """What a case that is captured must be built and trained under; nothing for any other."""
+    """Return the context for building and training a captured case; an empty one for any other."""
     if not is_captured(case, device):
         return nullcontext()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -27,17 +27,18 @@ def graph_stream(case: Case, device: torch.device) -> AbstractContextManager[obj
 
 
 def is_captured(case: Case, device: torch.device) -> bool:
-    """Also where a case of the gpu tier is run on a CPU, to count what its step does."""
+    """Return whether the step is captured. A gpu case that is counted on a CPU is not."""
     return case.cuda_graphs and device.type == "cuda"
 
 
 def captured(gradients: Callable[[], None]) -> Callable[[], None]:
-    """``gradients``, captured on the current stream; calling the result replays it.
+    """Capture ``gradients`` on the current stream, and return a function that replays it.
 
-    No gradient may be there before, so that the graph makes them, and writes them anew each time.
+    No gradient may exist before the capture: the graph must allocate the gradients, and then
+    overwrites them in each replay.
     """
     graph = torch.cuda.CUDAGraph()
-    # thread_local: NCCL's watchdog asks for events of its own meanwhile.
+    # thread_local, since NCCL's watchdog queries its own events at the same time.
     with torch.cuda.graph(
         graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"
     ):

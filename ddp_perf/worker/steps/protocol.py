@@ -1,4 +1,4 @@
-"""What a case repeats, as the timed loop sees it: training iterations, or calls of a collective."""
+"""The interface of steps to the timed loop: training iterations, or calls of a collective."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddp_perf.worker.heartbeat import Phase
 
 
 class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What steps did, beside the time they took; fields as in ``RankResult``."""
+    """The facts about steps beside their time; the fields are those of ``RankResult``."""
 
     digest: int | None = None
     structure: Structure | None = None
@@ -23,23 +23,16 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Steps(Protocol):
-    """Built by every rank of a case, and run in step with the others'."""
+    """The steps of a case on one rank. All ranks build them and run equally many."""
 
     def step(self) -> None:
-        """One step; two beats."""
+        """Run one step, and beat BEATS_PER_STEP times."""
         ...
 
     def beat(self) -> None:
-        """Tell the supervisor that this rank gets on."""
+        """Report to the supervisor that this rank makes progress."""
         ...
 
     def enter(self, phase: Phase) -> None:
-        """Tell the supervisor what comes next."""
-        ...
-
-    def facts(self) -> StepFacts:
-        """Count, or check, what a step does, after the timed ones; may run more of them.
-
-        Raises DdpPerfError where they went wrong.
-        """
+        """Report to the supervisor that a phase begins."""
         ...

@@ -1,11 +1,13 @@
-"""The training iteration of a case, as one rank runs it."""
+"""The training iteration of a case on one rank."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import nn
 
 from ddp_perf.core.case import Case
 from ddp_perf.errors import LaunchError
@@ -13,53 +15,57 @@ from ddp_perf.strategies.precision import autocast, grad_scaler
 from ddp_perf.strategies.registry import apply_strategy
 from ddp_perf.strategies.strategy import Parts
 from ddp_perf.torch_compat import set_tf32
-from ddp_perf.worker.heartbeat import Heartbeats, Phase
+from ddp_perf.worker.heartbeat import Phase
+from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import WARM_UPS, captured
 from ddp_perf.workloads.registry import build_workload
-from ddp_perf.workloads.workload import BuildContext
+from ddp_perf.workloads.workload import Batch, BuildContext
+
+Loss = Callable[[nn.Module, Batch], torch.Tensor]
 
 _SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
 
 
 class Trainer:
-    """The training iteration of a case on one rank."""
+    """The training iteration of a case on one rank: what the timed loop calls."""
 
-    def __init__(self, case: Case, rank: int, device: torch.device, heartbeats: Heartbeats) -> None:
+    def __init__(self, case: Case, context: RankContext) -> None:
+        device = context.device
         torch.manual_seed(_SEED)
         set_tf32(case.precision == "tf32")
-        assert case.batch_size is not None  # it trains
+        assert case.batch_size is not None  # the case trains
         torch.backends.cudnn.benchmark = case.cudnn_benchmark
-        context = BuildContext(
+        build_context = BuildContext(
             device=device,
             batch_size=case.batch_size,
-            rank=rank,
+            rank=context.rank,
             world_size=case.world_size,
             data=case.data,
         )
-        workload = build_workload(case.workload, context, case.model)
+        workload = build_workload(case.workload, build_context, case.model)
         self._strategy = apply_strategy(
             case, Parts(model=workload.model, blocks=workload.blocks), device
         )
         self.module = self._strategy.module
         batch = workload.batch
-        self.batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
+        self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
         self.unit = workload.unit
-        self.loss = workload.loss
+        self._loss: Loss = workload.loss
         self._optimizer = workload.optimizer(self.module.parameters())
         self._autocast = autocast(case, device)
         self._scaler = grad_scaler(case, device)
         self.micro_steps = case.gradient_accumulation
-        self._replay: Callable[[], None] | None = None  # of a CUDA graph
-        self.phase_done: Callable[[str], None] = _nobody_asks
-        self._heartbeats = heartbeats
-        self._rank = rank
+        self._replay: Callable[[], None] | None = None  # the replay of a CUDA graph; None: eager
+        self._on_phase: Callable[[str], None] = _ignore
+        self._heartbeats = context.heartbeats
+        self._rank = context.rank
         self._steps = 0
 
     def step(self, *, synchronise: bool = True) -> None:
-        """One update of the parameters; two beats, however many micro-steps.
+        """Update the parameters once, and beat BEATS_PER_STEP times for any number of micro-steps.
 
-        ``synchronise=False`` leaves each rank with its own gradients, and so, from then on,
-        with its own parameters; it is nothing that a graph replays.
+        With ``synchronise=False`` each rank uses its own gradients; the parameters differ by rank
+        from then on. A captured step ignores it.
         """
         if self._replay is None:
             self._compute_gradients(synchronise)
@@ -71,59 +77,82 @@ class Trainer:
         self._strategy.after_step()
         self._steps += 1
         self.beat()
-        self.phase_done("optimizer")
+        self._on_phase("optimizer")
+
+    def wrap_loss(self, wrap: Callable[[Loss], Loss]) -> None:
+        """Replace the loss function of all later steps by ``wrap(loss function)``."""
+        self._loss = wrap(self._loss)
+
+    def wrap_batches(self, wrap: Callable[[Iterator[Batch]], Iterator[Batch]]) -> None:
+        """Replace the batches of all later steps by ``wrap(batches)``."""
+        self._batches = wrap(self._batches)
+
+    @contextlib.contextmanager
+    def observe(self, on_phase: Callable[[str], None]) -> Iterator[None]:
+        """Call ``on_phase`` at the end of each phase of the steps inside the ``with`` block.
+
+        Its argument is the phase: "optimizer" (zeroed gradients count as it, too), "data",
+        "forward" or "backward".
+        """
+        before = self._on_phase
+        self._on_phase = on_phase
+        try:
+            yield
+        finally:
+            self._on_phase = before
 
     def capture(self) -> None:
-        """Make forward and backward one CUDA graph, which each step from now on replays.
+        """Capture forward and backward as one CUDA graph, which each later step replays.
 
-        Raises LaunchError for a workload of changing batches: the graph would go on with one.
+        Raises LaunchError if the workload's batches change: the graph would replay one of them.
         """
-        if not isinstance(self.batches, itertools.repeat):
+        if not isinstance(self._batches, itertools.repeat):
             raise LaunchError(
                 "cuda_graphs: the workload's batch is an iterator, and a graph replays one batch;"
                 " give it as a tuple, or leave cuda_graphs out"
             )
-        self.settle(WARM_UPS)
-        self._optimizer.zero_grad(set_to_none=True)  # before: what frees memory is not captured
+        self.run_until_settled(WARM_UPS)
+        # Before the capture, since freed memory must not be part of it.
+        self._optimizer.zero_grad(set_to_none=True)
         self._replay = captured(self._compute_gradients)
 
     def release(self) -> None:
-        """Back to steps that the host launches, operation by operation."""
+        """Release the CUDA graph: later steps are launched by the host, operation by operation."""
         self._replay = None
 
     def _compute_gradients(self, synchronise: bool = True) -> None:
         self._optimizer.zero_grad(set_to_none=True)
-        self.phase_done("optimizer")
+        self._on_phase("optimizer")
         for micro_step in range(1, self.micro_steps + 1):
             last = micro_step == self.micro_steps
             with self._strategy.micro_step(last and synchronise):
-                batch = next(self.batches)
-                self.phase_done("data")
+                batch = next(self._batches)
+                self._on_phase("data")
                 with self._autocast:
-                    loss = self._share(self.loss(self.module, batch))
+                    loss = self._share(self._loss(self.module, batch))
                 if last:
                     self.beat()
-                self.phase_done("forward")
+                self._on_phase("forward")
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-                self.phase_done("backward")
+                self._on_phase("backward")
 
-    def settle(self, steps: int) -> None:
-        """Train on until so many steps are done, and the next one is a full one."""
+    def run_until_settled(self, steps: int) -> None:
+        """Run steps until at least ``steps`` are done in all and the next one is a full step."""
         while self._steps < steps or not self._strategy.is_full_step(self._steps):
             self.step()
 
     def beat(self) -> None:
-        """Tell the supervisor that this rank gets on."""
+        """Report to the supervisor that this rank makes progress."""
         self._heartbeats.beat(self._rank)
 
     def enter(self, phase: Phase) -> None:
-        """Tell the supervisor what comes next."""
+        """Report to the supervisor that a phase begins."""
         self._heartbeats.enter(self._rank, phase)
 
     def _share(self, loss: torch.Tensor) -> torch.Tensor:
-        """So that micro-steps add up to the mean loss of the whole batch."""
+        """Scale a micro-step's loss: the micro-steps add up to the mean loss of the whole batch."""
         return loss / self.micro_steps if self.micro_steps > 1 else loss
 
 
-def _nobody_asks(phase: str) -> None:
-    """Of the timed steps: what looks at phases looks at later ones."""
+def _ignore(phase: str) -> None:
+    """Ignore a phase: only steps after the timed ones are observed."""

@@ -1,4 +1,4 @@
-"""Step boundaries by the device's own clock, without a synchronise in the timed loop."""
+"""Clocks of step boundaries, which do not synchronise in the timed loop."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import torch
 
 
 class StepClock(Protocol):
-    """``mark`` at every step boundary; ``intervals_s`` once, after the last."""
+    """A clock: call ``mark`` at every step boundary, and ``intervals_s`` once, at the end."""
 
     def mark(self) -> None: ...
 
     def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
-        """Seconds between the marks. ``on_step`` is told as each step is seen to be done."""
+        """Return the seconds between the marks, and call ``on_step`` at each mark of a GPU."""
         ...
 
 
 class HostClock:
-    """``perf_counter_ns``: on a CPU a step is done when its call returns."""
+    """A clock by ``perf_counter_ns``: on a CPU a step is done when its call returns."""
 
     def __init__(self) -> None:
         self._marks: list[int] = []
@@ -34,10 +34,10 @@ class HostClock:
 
 
 class CudaClock:
-    """One CUDA event a boundary, on the stream that the steps run on.
+    """A clock by CUDA events, one for each boundary, on the stream that the steps run on.
 
-    ``marks`` of them are made beforehand. CUDA makes an event when it is first recorded, so each
-    is recorded once here, and not for the first time in the timed loop.
+    ``marks`` events are created in advance. CUDA creates an event when it is first recorded, so
+    each is recorded once here, and not for the first time in the timed loop.
     """
 
     def __init__(self, marks: int) -> None:
@@ -53,7 +53,7 @@ class CudaClock:
         self._marks.append(event)
 
     def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
-        for event in self._marks:  # the host ran ahead: follow the GPU to the end of the queue
+        for event in self._marks:  # the host is ahead: follow the GPU to the end of its queue
             event.synchronize()
             on_step()
         return [start.elapsed_time(end) / 1e3 for start, end in itertools.pairwise(self._marks)]
@@ -64,12 +64,12 @@ def _event() -> torch.cuda.Event:
 
 
 def step_clock(device: torch.device, steps: int) -> StepClock:
-    """The clock for ``steps`` steps on ``device``."""
+    """Return the clock for ``steps`` steps on ``device``."""
     return CudaClock(steps + 1) if device.type == "cuda" else HostClock()
 
 
 class ThreadTimer:
-    """CPU time of the calling thread between marks: blind to waiting and to neighbours."""
+    """A clock of the calling thread's CPU time: waits and CPU contention are not part of it."""
 
     def __init__(self) -> None:
         self._marks: list[int] = []

@@ -1,4 +1,4 @@
-"""The control: a frozen reference operation, to tell a machine that moved from code that moved.
+"""The control: a fixed reference operation. It shows whether the machine changed, or the code.
 
 Its sizes are part of every stored baseline. They must never change.
 """
@@ -13,17 +13,17 @@ import torch
 from ddp_perf.torch_compat import ieee_products
 from ddp_perf.worker.timing.clock import step_clock
 
-REPEATS = 4  # before the steps, and again after them
+REPEATS = 4  # before the steps, and as many after them
 _CPU_SIZE = 512
 _CUDA_SIZE = 4096
-_WARM_S = 0.2  # a GPU that rested has slow clocks: half of the control would be of those
+_WARM_S = 0.2  # an idle GPU has slow clocks, which would affect half of the control
 
 
 def control_times_s(device: torch.device) -> list[float]:
     """Return the seconds of each of REPEATS square FP32 matrix products.
 
-    At least one that is not counted comes before them; on a GPU as many as warm it. Holds no
-    memory afterwards, and leaves the precision that the workload chose.
+    At least one uncounted product comes first; on a GPU, as many as warm it. Afterwards no memory
+    is in use, and the precision is what the workload chose.
     """
     size = _CUDA_SIZE if device.type == "cuda" else _CPU_SIZE
     one, other = torch.full((2, size, size), 0.5, device=device).unbind()

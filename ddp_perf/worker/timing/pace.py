@@ -1,20 +1,20 @@
-"""Whether a step goes at the pace of the host or of its GPU."""
+"""The pace of a step: host-bound, or bound by the GPU."""
 
 from __future__ import annotations
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 
-_LEAST_LEAD = 0.5  # of a step: what the GPU may still have to do when the host is done
+_LEAST_LEAD = 0.5  # of a step: the GPU's remaining work when a host with a lead is done
 
 
 def is_host_bound(lead_s: float, step_s: float, *, waits: bool) -> bool | None:
     """Return whether the GPU waited for the host, or None if these figures do not show it.
 
-    ``lead_s``: seconds for which the GPU went on after the host had enqueued the last timed step.
-    A host that is faster than its GPU gains on it in every step, until it is whole steps ahead;
-    one that is slower is never ahead by more than the end of one. ``waits``: whether the host
-    reads a value of the GPU in each step, after which it is not ahead either.
+    ``lead_s`` is how long the GPU ran on after the host had enqueued the last timed step, in
+    seconds. A host that is faster than its GPU increases its lead in every step, up to whole
+    steps. A slower host is ahead by the end of one step at most. ``waits`` states whether the host
+    reads a value of the GPU in each step: then it has no lead, however fast it is.
     """
     if lead_s >= _LEAST_LEAD * step_s:
         return False
@@ -22,7 +22,8 @@ def is_host_bound(lead_s: float, step_s: float, *, waits: bool) -> bool | None:
 
 
 def waits_for_gpu(case: Case, probe: RankProbe | None) -> bool:
-    """Return whether each step reads a value of the GPU: the scaler of fp16 reads whether any
-    gradient was infinite.
+    """Return whether the host reads a value of the GPU in each step.
+
+    The GradScaler of fp16 does: it reads whether any gradient was infinite.
     """
     return case.precision == "fp16" or (probe is not None and probe.host_reads > 0)

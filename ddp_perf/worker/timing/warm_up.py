@@ -1,7 +1,8 @@
-"""More warm-ups than the suite asks for, until the step time stands still: clocks have risen,
-kernels are chosen and caches are filled. And some once more, after what is read in between.
+"""Extra warm-ups of a GPU: steps until the step time is steady.
 
-Before the timed loop, which keeps its own warm-ups: a decision in it would let the GPU run dry.
+Then clocks have risen, kernels are chosen and caches are filled. A few more steps follow after the
+readings that come next. All this is before the timed loop, which has its own warm-ups: a decision
+inside the loop would let the GPU run idle.
 """
 
 from __future__ import annotations
@@ -19,25 +20,26 @@ from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.steps.protocol import Steps
 from ddp_perf.worker.timing.clock import step_clock
 
-_WINDOW = 10  # steps that have one median
-_ALIKE = 3  # windows in a row that must agree: two do by chance while the time still falls
-_SHARE = 0.01  # their largest median ÷ their smallest - 1: no tolerance that ships is under 2 %
+_WINDOW = 10  # steps: each window gives one median
+_ALIKE = 3  # windows in a row that must agree: two may agree by chance while the time still falls
+_SHARE = 0.01  # largest median ÷ smallest - 1. No shipped tolerance is under 2 %
 _LONGEST_S = 20.0
-_AGAIN_S = 0.2  # once more: readings take milliseconds, in which the GPU rests
+_AGAIN_S = 0.2  # of more steps, since the GPU idles for the milliseconds that readings take
 
 
 def warm_up(steps: Steps, device: torch.device) -> WarmUp:
-    """Run steps until the step time is steady, or for so many steps or seconds at most.
+    """Run steps until the step time is steady, up to limits on steps and on seconds.
 
-    Collective: what is decided by is the same on every rank, so all take as many steps.
+    Collective. All ranks decide by the same figures, so all run the same number of steps.
     """
     steps.enter(Phase.WARM_UP)
     return until_steady(lambda: slowest(_window_s(steps, device), device))
 
 
 def until_steady(window: Callable[[], tuple[float, float]]) -> WarmUp:
-    """Run windows until three in a row agree. ``window`` runs one, and returns its median step
-    and how long it took, in seconds.
+    """Run windows until three in a row agree.
+
+    ``window`` runs one, and returns its median step and its duration, in seconds.
     """
     medians: list[float] = []
     elapsed_s = 0.0
@@ -62,7 +64,7 @@ def _window_s(steps: Steps, device: torch.device) -> list[float]:
 
 
 def slowest(step_s: list[float], device: torch.device) -> tuple[float, float]:
-    """Median and sum, of the rank where each is largest: the same figures on all."""
+    """Return the median and the sum of the steps, each of the slowest rank. Collective."""
     figures = torch.tensor([statistics.median(step_s), sum(step_s)], device=device)
     dist.all_reduce(figures, dist.ReduceOp.MAX)
     median_s, window_s = figures.tolist()

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from ddp_perf.worker.injection.hog import hogs
+from ddp_perf.worker.injection.hog import burn_cores
 from ddp_perf.workloads import mlp
 
 _neighbours = []  # busy until the rank ends
@@ -21,7 +21,7 @@ def build(context, *, switch, hidden_dim=512):
     change = Path(switch).read_text(encoding="utf-8").strip()
     if change == "neighbours":
         # Three: a rank that often waits for the other rank has little to fear from one.
-        _neighbours.append(hogs(3))
+        _neighbours.append(burn_cores(3))
         _neighbours[0].__enter__()
 
     def loss(module, batch):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.launch import LaunchRequest, Numerics, Unit, WarmUp
 from ddp_perf.system.watch.rank_watch import Watched
 from ddp_perf.worker import measure
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.steps.protocol import StepFacts
-from tests.builders import make_case, make_placement
-
-CPU = torch.device("cpu")
+from tests.builders import make_case
+from tests.unit.worker.contexts import make_context
 
 
 @pytest.fixture
@@ -31,9 +28,9 @@ def order(monkeypatch):
         def enter(self, phase):
             pass
 
-        def facts(self):
-            done.append("look")  # a captured step is let go for it
-            return StepFacts(unit=Unit())
+    def examine():
+        done.append("examine")  # a captured step is released for it
+        return StepFacts(unit=Unit())
 
     class Watch:
         def __init__(self, cores, **options):
@@ -57,7 +54,7 @@ def order(monkeypatch):
     )
     timed = measure.Timed([0.1] * 12, [0.1] * 12, 0.2)
     for name, stand_in in (
-        ("_steps", lambda *arguments: Steps()),
+        ("_build_steps", lambda *arguments: (Steps(), examine)),
         ("RankWatch", Watch),
         ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2))),
         ("timed_steps", noted("time", timed)),
@@ -69,7 +66,7 @@ def order(monkeypatch):
 
     def measured(tier):
         request = LaunchRequest(case=make_case(tier=tier), round=0)
-        result = measure.measure(request, 0, CPU, make_placement(), Heartbeats(1))
+        result = measure.measure(request, make_context())
         return done, result
 
     return measured
@@ -87,11 +84,11 @@ def test_what_is_profiled_is_what_was_timed_and_not_what_is_looked_at_afterwards
     """Of a case with CUDA graphs the step that is looked at is another, launched by the host."""
     done, _ = order("gpu")
 
-    assert done[done.index("end") :] == ["end", "profile", "look", "control"]
+    assert done[done.index("end") :] == ["end", "profile", "examine", "control"]
 
 
 def test_a_cpu_is_not_warmed_up_and_its_host_is_ahead_of_nothing(order):
     done, result = order("cpu")
 
-    assert done == ["control", "read", "begin", "time", "end", "profile", "look", "control"]
+    assert done == ["control", "read", "begin", "time", "end", "profile", "examine", "control"]
     assert result.host_bound is None

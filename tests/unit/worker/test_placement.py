@@ -68,9 +68,9 @@ def test_a_rank_stays_within_what_it_may_use(near, allowed, cores):
 @pytest.mark.parametrize(
     ("rank", "count", "mask", "said"),
     [
-        (1, 1, "0", "rank 1 needs cuda:1, and torch sees 1 GPU under CUDA_VISIBLE_DEVICES=0;"),
-        (0, 0, None, "rank 0 needs cuda:0, and torch sees 0 GPUs; show one GPU for each"),
-        (8, 2, "", "and torch sees 2 GPUs under CUDA_VISIBLE_DEVICES=;"),
+        (1, 1, "0", "rank 1 needs cuda:1, but torch sees 1 GPU under CUDA_VISIBLE_DEVICES=0;"),
+        (0, 0, None, "rank 0 needs cuda:0, but torch sees 0 GPUs; make one GPU visible for each"),
+        (8, 2, "", "but torch sees 2 GPUs under CUDA_VISIBLE_DEVICES=;"),
     ],
 )
 def test_a_rank_without_a_gpu_of_its_own_is_an_error_with_the_remedy(rank, count, mask, said):

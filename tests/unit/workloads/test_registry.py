@@ -30,5 +30,5 @@ def test_a_function_that_returns_no_workload_is_named(tmp_path, monkeypatch):
     (tmp_path / "returns_none.py").write_text("def build(context): ...")
     context = BuildContext(device=torch.device("cpu"), batch_size=1, rank=0, world_size=1)
 
-    with pytest.raises(TypeError, match="returns_none:build returned NoneType, no Workload"):
+    with pytest.raises(TypeError, match="returns_none:build returned NoneType, not a Workload"):
         build_workload("returns_none:build", context, {})

@@ -1,4 +1,4 @@
-"""Two witnesses of a step: what was dispatched knows the kinds, the recorder the order."""
+"""A step's collectives: their kinds from the dispatcher, their order from the recorder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from ddp_perf.core.launch import Collective
 from ddp_perf.worker.counted import structure
-from ddp_perf.worker.counted.structure import Seen, in_order
+from ddp_perf.worker.counted.structure import Dispatched, in_order
 
 FOUR_FLOATS = Collective(kind="reduce_scatter", dtype="float32", bytes=16)
 TWO_FLOATS = Collective(kind="all_gather", dtype="float32", bytes=16)
@@ -17,39 +17,39 @@ def recorded(name, *shape, dtype="Float"):
     return {"profiling_name": f"gloo:{name}", "input_sizes": [shape], "input_dtypes": [dtype]}
 
 
-def test_what_nobody_saw_stands_where_it_was_issued():
-    """A hook's collectives, from a thread of gloo's."""
+def test_in_order_places_undispatched_collectives_where_they_were_issued():
+    """A hook issues such collectives from a thread of gloo."""
     entries = [recorded("all_reduce", 8), recorded("all_reduce", 4), recorded("all_reduce", 2)]
-    seen = [Seen(FOUR_FLOATS, {16, 8})]
+    dispatched = [Dispatched(FOUR_FLOATS, {16, 8})]
 
-    assert list(in_order(seen, entries)) == [
+    assert list(in_order(dispatched, entries)) == [
         Collective(kind="all_reduce", dtype="float32", bytes=32),
         FOUR_FLOATS,
         Collective(kind="all_reduce", dtype="float32", bytes=8),
     ]
 
 
-def test_what_was_seen_keeps_its_kind_and_its_largest_tensor():
-    """Over gloo the recorder calls a reduce-scatter an all-reduce, and knows inputs alone."""
+def test_in_order_keeps_the_kind_and_the_largest_tensor_of_a_dispatched_collective():
+    """Over gloo the recorder calls a reduce-scatter an all-reduce, and has the inputs only."""
     entries = [recorded("all_reduce", 4), recorded("_all_gather_base", 2)]
-    seen = [Seen(FOUR_FLOATS, {16, 8}), Seen(TWO_FLOATS, {16, 8})]
+    dispatched = [Dispatched(FOUR_FLOATS, {16, 8}), Dispatched(TWO_FLOATS, {16, 8})]
 
-    assert list(in_order(seen, entries)) == [FOUR_FLOATS, TWO_FLOATS]
-
-
-def test_without_a_recorder_what_was_seen_is_all():
-    seen = [Seen(FOUR_FLOATS, {16}), Seen(TWO_FLOATS, {16})]
-
-    assert list(in_order(seen, [])) == [FOUR_FLOATS, TWO_FLOATS]
+    assert list(in_order(dispatched, entries)) == [FOUR_FLOATS, TWO_FLOATS]
 
 
-def test_both_call_a_collective_by_one_name():
+def test_in_order_returns_the_dispatched_collectives_without_a_recorder():
+    dispatched = [Dispatched(FOUR_FLOATS, {16}), Dispatched(TWO_FLOATS, {16})]
+
+    assert list(in_order(dispatched, [])) == [FOUR_FLOATS, TWO_FLOATS]
+
+
+def test_in_order_gives_the_variants_of_a_collective_one_name():
     (collective,) = in_order([], [recorded("_all_gather_base", 2, dtype="BFloat16")])
 
     assert collective == Collective(kind="all_gather", dtype="bfloat16", bytes=4)
 
 
-def test_a_gpus_recorder_is_read_when_its_collectives_are_done(monkeypatch):
+def test_count_structure_reads_the_recorder_of_a_gpu_after_its_collectives_are_done(monkeypatch):
     done = []
     for owner, name, stand_in in (
         (torch.cuda, "is_initialized", lambda: True),

@@ -5,14 +5,12 @@ from __future__ import annotations
 import statistics
 
 import pytest
-import torch
 
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.injection.products import products_for, times_s
 from tests.builders import make_case
-
-CUDA = torch.device("cuda", 0)
+from tests.unit.worker.contexts import CPU, CUDA, make_context
 
 
 class SimulatedTrainer:
@@ -23,12 +21,16 @@ class SimulatedTrainer:
     def __init__(self, gpu, *, device_s, host_s):
         self._gpu, self._device_s, self._host_s = gpu, device_s, host_s
         self.is_captured = False
+        self._loss = self._kernel
 
-    def loss(self, module, batch):
+    def _kernel(self, module, batch):
         self._gpu.work(self._device_s, 0.0 if self.is_captured else self._host_s)
 
+    def wrap_loss(self, wrap):
+        self._loss = wrap(self._loss)
+
     def step(self):
-        self.loss(None, None)
+        self._loss(None, None)
 
     def capture(self):
         self.is_captured = True
@@ -40,7 +42,7 @@ class SimulatedTrainer:
 def slowed(gpu, share, *, cuda_graphs=False, **step):
     """A step that compute:N% was put into, measured ÷ before, and what the injection reports."""
     trainer = SimulatedTrainer(gpu, **step)
-    injected = Injected([parse_injection(f"compute:{share:.0%}")], 0, CUDA)
+    injected = Injected([parse_injection(f"compute:{share:.0%}")], make_context(CUDA))
     injected.case(make_case(tier="gpu", cuda_graphs=cuda_graphs))
     gpu.synchronize()
     injected.into(trainer)
@@ -82,7 +84,7 @@ def test_the_longer_the_time_the_larger_the_products(gpu, seconds, size):
 
 
 def test_a_cpu_has_small_products_alone():
-    products = products_for(0.001, torch.device("cpu"))
+    products = products_for(0.001, CPU)
 
     assert products.count >= 1
     products.run()

@@ -49,7 +49,7 @@ def test_computation_takes_processor_time(clock):
 
 def test_a_wait_splits_the_phase_that_it_is_in(clock):
     clock.mark("data")
-    with clock.waits_apart(MODULE):
+    with clock.separate_waits(MODULE):
         Work.wait(Done())
         clock.mark("forward")
     assert phases_of(clock) == ["data", "forward", WAITING, "forward"]
@@ -59,7 +59,7 @@ def test_waits_are_themselves_again_afterwards_even_after_an_error(clock):
     before = vars(Work)["wait"]
 
     def fail():
-        with clock.waits_apart(MODULE):
+        with clock.separate_waits(MODULE):
             assert vars(Work)["wait"] is not before
             raise ZeroDivisionError
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch._C._distributed_c10d import ProcessGroup, Work
 
-from ddp_perf.worker.probe.waits import waits_noted
+from ddp_perf.worker.probe.waits import note_waits
 
 MODULE = nn.Linear(1, 1)
 
@@ -21,7 +21,7 @@ def noted():
 def test_a_future_is_waited_for(noted):
     future = torch.futures.Future()
     future.set_result(1)
-    with waits_noted(MODULE, noted.append):
+    with note_waits(MODULE, noted.append):
         assert future.wait() == 1
     assert noted == [False, True]
 
@@ -30,7 +30,7 @@ def test_a_future_is_waited_for(noted):
 def test_a_call_that_returns_no_work_has_waited(monkeypatch, noted, work, waited):
     """As NCCL's do from torch 2.8 on."""
     monkeypatch.setattr(ProcessGroup, "allreduce", lambda group, tensors: work)
-    with waits_noted(MODULE, noted.append):
+    with note_waits(MODULE, noted.append):
         assert ProcessGroup.allreduce(object(), []) == work
     assert noted == [False, waited]
 
@@ -39,6 +39,6 @@ def test_everything_is_itself_again(noted):
     """As it lies in its class: what getattr gives of a pybind11 method binds no instance."""
     owners = {ProcessGroup: "allreduce", Work: "wait", torch.futures.Future: "wait"}
     before = {owner: vars(owner)[name] for owner, name in owners.items()}
-    with waits_noted(MODULE, noted.append):
+    with note_waits(MODULE, noted.append):
         assert all(vars(owner)[name] is not before[owner] for owner, name in owners.items())
     assert all(vars(owner)[name] is before[owner] for owner, name in owners.items())

@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from ddp_perf.errors import LaunchError
-from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.steps.graph import WARM_UPS, graph_stream, is_captured
 from ddp_perf.worker.steps.trainer import Trainer
 from tests.builders import make_cases
+from tests.unit.worker.contexts import CPU, CUDA, make_context
 
-CPU = torch.device("cpu")
 ONE, _ = make_cases(tier="gpu", cuda_graphs=True)
 
 
@@ -48,14 +47,12 @@ def captures(monkeypatch):
 @pytest.fixture
 def counted():
     """A trainer on a CPU, and how often its loss was computed."""
-    trainer, calls = Trainer(ONE, 0, CPU, Heartbeats(1)), []
-    plain = trainer.loss
+    trainer, calls = Trainer(ONE, make_context()), []
 
-    def loss(module, batch):
-        calls.append(batch)
-        return plain(module, batch)
+    def wrap(plain):
+        return lambda module, batch: calls.append(batch) or plain(module, batch)
 
-    trainer.loss = loss
+    trainer.wrap_loss(wrap)
     return trainer, calls
 
 
@@ -94,7 +91,7 @@ def test_released_it_is_launched_by_the_host_again(captures, counted):
 
 def test_a_captured_trainer_dies_with_its_last_name(captures):
     """A cycle would keep DDP alive until after destroy_process_group, which then hangs."""
-    trainer = Trainer(ONE, 0, CPU, Heartbeats(1))
+    trainer = Trainer(ONE, make_context())
     trainer.capture()
     dead = weakref.ref(trainer)
     gc.disable()
@@ -106,8 +103,8 @@ def test_a_captured_trainer_dies_with_its_last_name(captures):
 
 
 def test_batches_that_change_are_refused_with_the_remedy(captures):
-    trainer = Trainer(ONE, 0, CPU, Heartbeats(1))
-    trainer.batches = iter(())  # as a workload's own iterator
+    trainer = Trainer(ONE, make_context())
+    trainer.wrap_batches(lambda batches: (batch for batch in batches))  # as a workload's iterator
 
     with pytest.raises(LaunchError, match="a graph replays one batch; give it as a tuple"):
         trainer.capture()
@@ -115,8 +112,8 @@ def test_batches_that_change_are_refused_with_the_remedy(captures):
 
 
 def test_a_case_of_gpus_that_runs_on_a_cpu_is_not_captured():
-    assert is_captured(ONE, torch.device("cuda", 0))
+    assert is_captured(ONE, CUDA)
     assert not is_captured(ONE, CPU)
     with graph_stream(ONE, CPU):
         pass
-    assert not is_captured(make_cases(tier="gpu")[0], torch.device("cuda", 0))
+    assert not is_captured(make_cases(tier="gpu")[0], CUDA)

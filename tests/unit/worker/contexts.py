@@ -1,0 +1,17 @@
+"""Contexts of a rank that runs alone, in the test's own process."""
+
+from __future__ import annotations
+
+import torch
+
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.rank_context import RankContext
+from tests.builders import make_placement
+
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda", 0)
+
+
+def make_context(device=CPU):
+    """Return the context of rank 0 of 1 on ``device``."""
+    return RankContext(rank=0, device=device, placement=make_placement(), heartbeats=Heartbeats(1))
