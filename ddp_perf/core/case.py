@@ -87,6 +87,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     epoch_samples: int | None = None
 
     @property
+    def key(self) -> tuple[str, str]:
+        """The name of the suite and the id: unique in a pytest session, where the id is not."""
+        return self.suite, self.id
+
+    @property
     def trains(self) -> bool:
         """Whether there is a model: its structure, its scaling, samples."""
         return self.collective is None

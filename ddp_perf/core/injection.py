@@ -6,7 +6,6 @@ judged against the baseline of the case as it was.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
@@ -15,7 +14,7 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB
-from ddp_perf.errors import ConfigError
+from ddp_perf.errors import ConfigError, did_you_mean
 
 Kind = Literal[
     "compute",
@@ -97,8 +96,7 @@ def parse_injection(text: str) -> Injection:
     name = text.partition(":")[0]
     kind = next((kind for kind in KINDS if kind == name), None)
     if kind is None:
-        near = difflib.get_close_matches(name.lower(), KINDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name.lower(), KINDS)
         raise ConfigError(f"unknown kind {name!r} (one of {', '.join(KINDS)}){hint}")
     form = _FORMS[kind]
     match = re.fullmatch(form.pattern, text[len(kind) :])

@@ -98,6 +98,11 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     wall_s: float  # from request to answer
 
     @property
+    def step_s(self) -> list[float]:
+        """Seconds of each measured step of the group, which takes as long as its slowest rank."""
+        return [max(steps) for steps in zip(*(rank.step_s for rank in self.ranks), strict=True)]
+
+    @property
     def host_bound(self) -> bool | None:
         """Whether a GPU waited for its host: the others' then wait for that GPU. None: not known,
         and on the CPU tier.
@@ -155,8 +160,3 @@ class Profiling(msgspec.Struct, frozen=True, kw_only=True):
 
     def file(self, rank: int) -> str:
         return f"{self.directory}/rank{rank}.json.gz"
-
-
-def group_steps(launch: LaunchResult) -> list[float]:
-    """Seconds of each measured step: the slowest rank decides, step by step."""
-    return [max(steps) for steps in zip(*(rank.step_s for rank in launch.ranks), strict=True)]

@@ -33,7 +33,7 @@ def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[
         case = callspec.params.get("ddp_case") if callspec else None
         if isinstance(case, Case):
             marker = item.get_closest_marker("ddp_metric")
-            if (case.suite, case.id) not in chosen or (marker and marker.args == (STEP_TIME.name,)):
+            if case.key not in chosen or (marker and marker.args == (STEP_TIME.name,)):
                 chosen[case.suite, case.id] = item.nodeid
     arguments = _work_arguments(config)
     data = {DATA_FOLDER: os.environ[DATA_FOLDER]} if os.environ.get(DATA_FOLDER) else {}
