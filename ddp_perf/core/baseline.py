@@ -24,9 +24,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     environment: Environment
     launches: tuple[dict[str, float], ...]
     terms: tuple[dict[str, float], ...] = ()  # of each launch: the terms of its step, s
-    overhead_s: float | None = (
-        None  # of a launch, outside its timed steps; None: an older session
-    )
+    overhead_s: float | None = None  # of a launch, outside its timed steps; None: an older session
 
     def values(self, metric: str) -> list[float]:
         """Return the figures of `metric`, one for each launch that has it."""

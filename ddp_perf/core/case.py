@@ -14,9 +14,7 @@ from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precisi
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
-MOST_EXTRA_WARMUPS = (
-    200  # steps on a GPU before the suite's own, until its pace is steady
-)
+MOST_EXTRA_WARMUPS = 200  # steps on a GPU before the suite's own, until its pace is steady
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):

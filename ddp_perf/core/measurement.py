@@ -23,9 +23,7 @@ class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
     p95_step_s: float
     throughput: float  # units of the workload per second, over all ranks and measured steps
     decomposition: Decomposition | None = None  # None: a file that is older than probes
-    overhead_s: float | None = (
-        None  # of the launch, outside its timed steps; None: an older file
-    )
+    overhead_s: float | None = None  # of the launch, outside its timed steps; None: an older file
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):

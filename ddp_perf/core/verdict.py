@@ -18,9 +18,7 @@ class Outcome(str, enum.Enum):
     NO_BASELINE = "NO_BASELINE"
     INCOMPARABLE = "INCOMPARABLE"
     INVALID = "INVALID"
-    MEETS_PUBLISHED = (
-        "MEETS PUBLISHED"  # of a figure without a spread, instead of PASS
-    )
+    MEETS_PUBLISHED = "MEETS PUBLISHED"  # of a figure without a spread, instead of PASS
     BELOW_PUBLISHED = "BELOW PUBLISHED"
 
 
