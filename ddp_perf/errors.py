@@ -1,4 +1,4 @@
-"""Errors that a user can mend: each says what, where and the remedy in one or two lines."""
+"""Errors that a user can fix: each text states what, where and the remedy in one or two lines."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ class DdpPerfError(Exception):
 
 
 class ConfigError(DdpPerfError):
-    """A suite file, or an option that overrides it, that cannot be run as written."""
+    """A suite file, or an option that overrides it, cannot be run as written."""
 
 
 class DataError(DdpPerfError):
-    """A file of training data that cannot be read as what it should be."""
+    """A file of training data does not have the expected format."""
 
 
 class BaselineError(DdpPerfError):
-    """A baseline file that cannot be read, or a baseline that must not be saved."""
+    """A baseline file cannot be read, or a baseline must not be saved."""
 
 
 class ResultsError(DdpPerfError):
-    """A results file that cannot be read, or not be compared with another."""
+    """A results file cannot be read, or cannot be compared with another one."""
 
 
 class HistoryError(DdpPerfError):
-    """A history that cannot be opened, read or written, or that lacks what was asked of it."""
+    """A history cannot be opened, read or written, or does not contain what was asked for."""
 
 
 class CollectiveError(DdpPerfError):
-    """A collective that gave another result than arithmetic does."""
+    """A collective gave a result that differs from the arithmetic one."""
 
 
 class TraceError(DdpPerfError):
-    """A profiler's trace that cannot be read, or holds nothing that can be analysed."""
+    """A profiler's trace cannot be read, or contains nothing that can be analysed."""
 
 
 class LaunchError(DdpPerfError):
-    """The machinery that starts ranks failed, before any rank of the case ran."""
+    """The machinery that starts ranks failed before any rank of the case ran."""
 
 
 class LeaseError(DdpPerfError):
-    """The machine is being measured by somebody else."""
+    """The machine, or a GPU of it, is in use by somebody else."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the nearest known name, or nothing."""
+    """Return ``; did you mean 'x'?`` with the nearest known name, or "" if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -60,6 +61,17 @@ def make_cases(**changes: Any) -> list[Case]:
 def make_case(**changes: Any) -> Case:
     """Two ranks of DDP over gloo."""
     return msgspec.structs.replace(make_cases()[1], **changes)
+
+
+def make_request(workload: str, directory: Path | None = None, **suite: Any) -> LaunchRequest:
+    """Return a launch of a small case of ``workload``, which is imported from ``directory``.
+
+    By default the case has two ranks and no arguments of its model; ``suite`` changes that.
+    """
+    small = {"workload": workload, "model": {}, "world_sizes": [2], "batch_sizes": [4]}
+    (case,) = make_cases(**{**small, **suite})
+    paths = () if directory is None else (str(directory),)
+    return LaunchRequest(case=case, round=0, import_paths=paths)
 
 
 COLLECTIVES = {

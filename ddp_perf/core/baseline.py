@@ -1,4 +1,4 @@
-"""What a case must reach on one accelerator type, and where that figure comes from."""
+"""The stored baseline of a case on one accelerator type: its sessions and their figures."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ddp_perf.core.launch import Structure
 from ddp_perf.core.published import PublishedTable
 
 SCHEMA_VERSION = 1
-REFERENCE_SESSIONS = 5  # set the level, then it is frozen: a rolling level would absorb drift
-LEAST_SESSIONS = 3  # with fewer, how sessions differ is not known but assumed
+REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level would absorb drift
+LEAST_SESSIONS = 3  # with fewer, the between-session variance is assumed, not estimated
 CONTROL = "control"  # the control's name among a launch's figures
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One session: a figure per launch and metric, by name, the control's among them."""
+    """One session: for each launch one figure of each metric and of the control, by name."""
 
     date: str  # ISO 8601, UTC
     environment: Environment
     launches: tuple[dict[str, float], ...]
-    terms: tuple[dict[str, float], ...] = ()  # of each launch, where the time of a step went
-    overhead_s: float | None = None  # of a launch beyond its timed steps; None: an older session
+    terms: tuple[dict[str, float], ...] = ()  # of each launch: the terms of its step, s
+    overhead_s: float | None = None  # of a launch, outside its timed steps; None: an older session
 
     def values(self, metric: str) -> list[float]:
-        """The metric of each launch that has it."""
+        """Return the figures of `metric`, one for each launch that has it."""
         return [launch[metric] for launch in self.launches if metric in launch]
 
 
 class Rebaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An accepted change of level: when, why, and by how much (new ÷ old step time)."""
+    """An accepted change of the reference level: date, reason, and new ÷ old step time."""
 
     date: str
     commit: str | None
@@ -41,20 +41,20 @@ class Rebaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is stored of one case."""
+    """Everything that is stored for one case."""
 
     work: dict[str, Scalar]  # the fingerprint: another value is another case, not a slower one
     source: Literal["measured", "published", "modelled"] = "measured"
-    document: str | None = None  # of a published or modelled figure
+    document: str | None = None  # source of a published or modelled figure
     structure: Structure | None = None
-    flops: int | None = None  # of a rank's step, counted
+    flops: int | None = None  # of one step of a rank, counted
     sessions: tuple[Session, ...]
-    first: dict[str, float]  # medians of the first session ever saved: what drift is told from
+    first: dict[str, float]  # medians of the first session ever saved: drift is relative to them
     log: tuple[Rebaseline, ...] = ()
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A regression that is known: reported with its reason, and not failed, until a date."""
+    """An acknowledged regression: until a date it is reported with its reason and does not fail."""
 
     case: str
     metric: str
@@ -63,12 +63,12 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     date: str  # when it was given, ISO 8601, UTC
 
     def holds(self, date: str) -> bool:
-        """On that day; a session's is UTC."""
+        """Return whether it applies on the day of `date`, a session's date in UTC."""
         return date[: len(self.until)] <= self.until
 
 
 class CaseStructure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a step of one case does, on any machine."""
+    """The structure of one case, which is the same on every machine."""
 
     work: dict[str, Scalar]  # the fingerprint
     structure: Structure
@@ -93,7 +93,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     acknowledged: tuple[Acknowledgement, ...] = ()
 
     def acknowledgement(self, case_id: str, metric: str) -> Acknowledgement | None:
-        """There is at most one of each."""
+        """Return the acknowledgement of this case and metric, or None. There is at most one."""
         for found in self.acknowledged:
             if (found.case, found.metric) == (case_id, metric):
                 return found

@@ -1,4 +1,4 @@
-"""What is run: one case, everything about its work resolved."""
+"""A case: one configuration of training, or of a collective, with all its options resolved."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precisi
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
-MOST_EXTRA_WARMUPS = 200  # steps of a GPU, beyond the suite's warm-ups, until its pace is steady
+MOST_EXTRA_WARMUPS = 200  # steps on a GPU before the suite's own, until its pace is steady
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how patiently a case is measured; never part of what it is."""
+    """Numbers of launches and steps, and deadlines. They are not part of the case's fingerprint."""
 
-    steps: int  # in all, warm-ups included, as in "55 of 60 measured"
+    steps: int  # total, with the warm-ups: "55 of 60 measured"
     warmup: int
     launches: int
     start_deadline_s: float
@@ -32,7 +32,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much worse a metric may get before it matters, as fractions; null: not gated."""
+    """The largest acceptable worsening of each metric, as a fraction. null: not gated."""
 
     step_time: Annotated[Fraction, Meta(description="Typical step time: median of a launch.")] = (
         0.05
@@ -54,10 +54,10 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """Workload × strategy × precision × (world size, batch size per rank) × options.
+    """A case: workload × strategy × precision × (world size, batch size per rank) × options.
 
-    Or a collective by itself: its workload then bears the collective's name, its strategy is
-    none, and it has no samples.
+    A case may also be a collective by itself. Then `workload` is the name of the collective,
+    `strategy` is "none", and there are no samples.
     """
 
     id: str
@@ -78,40 +78,47 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cuda_graphs: bool = False
     cudnn_benchmark: bool = False
     world_size: int
-    batch_size: int | None  # per rank and micro-step; None: of a collective
+    batch_size: int | None  # per rank and micro-step; None: a collective
     env: dict[str, str]
     schedule: Schedule
     tolerances: Tolerances
-    single: str | None  # id of the one-rank case that scaling is measured against
-    price_per_gpu_hour: float | None = None  # what is not stated is not counted
+    single: str | None  # id of the single-rank case that is the denominator of scaling
+    price_per_gpu_hour: float | None = None  # None: not stated, so no cost is shown
     epoch_samples: int | None = None
 
     @property
+    def key(self) -> tuple[str, str]:
+        """The name of the suite and the id: unique in a pytest session, where the id is not."""
+        return self.suite, self.id
+
+    @property
     def trains(self) -> bool:
-        """Whether there is a model: its structure, its scaling, samples."""
+        """True if the case trains a model, so that it has a structure, scaling and samples."""
         return self.collective is None
 
     @property
     def threads_per_rank(self) -> int:
-        """One, unless OMP_NUM_THREADS says: two threads on one core are three times slower. On
-        GPUs likewise, as torchrun does: one rank alone must not have more than one of eight.
+        """Threads of a rank: OMP_NUM_THREADS of the suite, else one.
+
+        Two threads on one core are three times slower than one. A rank on a GPU has one thread
+        too, as with torchrun: a single rank must not have more threads than one of eight.
         """
         return int(self.env.get("OMP_NUM_THREADS", "1"))
 
     @property
     def samples_per_step(self) -> int:
-        """Over all ranks. A call of a collective is what a sample is to training."""
+        """Samples of all ranks in one step. For a collective: its calls in one step."""
         if self.collective is not None:
             return self.collective.calls
         assert self.batch_size is not None  # it trains
         return self.world_size * self.batch_size * self.gradient_accumulation
 
     def work(self) -> dict[str, Scalar]:
-        """Everything that changes the work of a step, flat, by dotted name: the fingerprint.
+        """Return the fingerprint: everything that changes the work of a step, by dotted name.
 
-        Steps, warm-ups and launches are left out: they change how well a case is
-        measured, not what it is. An option that was added later is named only where it is
-        used, so that older fingerprints stay as they are.
+        Steps, warm-ups and launches are not in it: they change the precision of a measurement,
+        not the work. An option that was added later is in it only if the case uses it, so that
+        older fingerprints stay valid.
         """
         work: dict[str, Scalar] = {"tier": self.tier, "world_size": self.world_size}
         if self.collective is not None:
@@ -150,6 +157,6 @@ _ADDED_OPTIONS = {
 
 
 def _flat(name: str, options: msgspec.Struct) -> dict[str, Scalar]:
-    """A hook says its kind, too."""
+    """Return the fields of `options` by dotted name, with the kind of a hook."""
     fields: dict[str, Scalar] = msgspec.to_builtins(options)
     return {f"{name}.{field}": value for field, value in fields.items() if value is not None}

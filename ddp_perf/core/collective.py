@@ -1,4 +1,4 @@
-"""A collective measured by itself: which one, over how many bytes, how often in a step."""
+"""A collective that is measured by itself: its kind, its size, and its calls in a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES_PER_STEP = 4 * 2**20
 
 
 class CollectiveStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that is nothing but calls of one collective, on float32 values."""
+    """A step that consists of calls of one collective on float32 values."""
 
     kind: CollectiveKind
     payload: int  # bytes, as nccl-tests counts them: see `ddp_perf.stats.link.model`
@@ -23,19 +23,23 @@ class CollectiveStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def calls_of(payload: int) -> int:
-    """Calls that make a step long enough for its clock: as many as move 4 MiB, 20 at most.
+    """Return the number of calls in a step: as many as move 4 MiB, at least 1 and at most 20.
 
-    A CUDA event resolves 0.5 µs and costs a few to record: of one call of 10 µs, too much.
+    A step must be long for its clock. A CUDA event resolves 0.5 µs and takes a few µs to record,
+    which is too much beside one call of 10 µs.
     """
     return max(1, min(_MOST_CALLS, _BYTES_PER_STEP // payload))
 
 
 def parse_size(text: str) -> int:
-    """``64KiB`` → 65536."""
+    """Return the bytes of a text such as ``64KiB`` (65536)."""
     return int(text[:-3]) * _UNITS[text[-3:]]
 
 
 def size_text(size: int) -> str:
-    """65536 → ``64KiB``: whole KiB, in the largest unit that leaves a whole number."""
+    """Return a size in bytes as text, in the largest unit that gives a whole number: ``64KiB``.
+
+    `size` is a multiple of 1 KiB.
+    """
     unit = max((unit for unit in _UNITS if size % _UNITS[unit] == 0), key=_UNITS.__getitem__)
     return f"{size // _UNITS[unit]}{unit}"

@@ -1,4 +1,4 @@
-"""Where a case's batches come from."""
+"""The source of a case's batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Source = Literal["synthetic", "files"]
 
 
 class DataOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """By default one batch of random samples, made on the device before the first step."""
+    """Options of the data. Default: one batch of random samples, made on the device beforehand."""
 
     num_workers: Annotated[
         Annotated[int, Meta(ge=0)] | None,
@@ -33,11 +33,11 @@ class DataOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = "synthetic"
 
     def chosen(self) -> dict[str, int | str]:
-        """What differs from the default."""
+        """Return the options that differ from their default, by name."""
         default, given = msgspec.structs.asdict(DataOptions()), msgspec.structs.asdict(self)
         return {name: value for name, value in given.items() if value != default[name]}
 
 
 def has_texts(workload: str) -> bool:
-    """Whether the workload is one of the suite's own that trains on texts."""
+    """Return whether the workload is one of the package's own and trains on texts."""
     return workload in MODELS and "dataset" in MODELS[workload].__struct_fields__

@@ -1,100 +1,102 @@
-"""Where the time of a step goes: as each rank saw it, and put together for a launch.
+"""The decomposition of a step into terms: the readings of each rank, and their sum for a launch.
 
-All of it is measured on steps that run after the timed ones, so that looking costs them nothing.
+All readings are from steps that run after the timed ones, so the timed steps are not disturbed.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-PerStep = tuple[float, ...]  # seconds, one figure for each step looked at
+PerStep = tuple[float, ...]  # seconds, one figure for each probed step
 
-# A step is the sum of these, in the order in which it goes through them.
+# The step time is the sum of these terms, in the order of a step.
 TERMS = (
-    "data",  # waiting for the batch
+    "data",  # wait for the batch
     "forward",  # with the loss
-    "backward",  # of DDP: as long as it takes where nothing is communicated beside it
-    "interference",  # of DDP: how much longer it takes with communication beside it
+    "backward",  # of DDP: without communication at the same time
+    "interference",  # of DDP: overlap slow-down, the extra backward time beside communication
     "optimizer",
-    "idle",  # the rank had no core, or slept, in forward, backward or optimizer; on the CPU tier
-    "imbalance",  # how much longer than a typical rank's a step's slowest rank's own work takes
-    "exposed",  # communication that even the rank that arrives last waits for
+    "idle",  # the rank had no core, or slept, in forward, backward or optimizer; CPU tier only
+    "imbalance",  # own work of the slowest rank of each step − own work of a typical rank
+    "exposed",  # exposed communication: the part that even the last rank to arrive waits for
 )
-# Figures that stand beside the terms, and are none.
-COMMUNICATION = "communication"  # all of it, nothing beside it: much of it is hidden
-LAG = "lag"  # how much longer the mean work of one rank takes than a typical rank's
+# Figures beside the terms; they are not part of the sum.
+COMMUNICATION = "communication"  # all collectives of a step, run without computation
+LAG = "lag"  # straggler delay: mean own work of the slowest rank − that of a typical rank
 
 
 class RankPhases(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's way through its steps. The phases do not overlap: their sum is the step."""
+    """The phases of one rank's steps. They do not overlap: their sum is the step time."""
 
     data: PerStep
     forward: PerStep
     backward: PerStep
     optimizer: PerStep
-    idle: PerStep  # in forward and optimizer, and not part of them; on the CPU tier
-    waiting: PerStep  # for collectives that the training code itself waited for
-    exposed: PerStep  # for DDP's last buckets, after the last gradient; DDP's own figure
+    idle: PerStep  # in forward and optimizer, but not counted there; CPU tier only
+    waiting: PerStep  # blocked in collectives of the training code itself
+    exposed: PerStep  # blocked in DDP's last buckets, after the last gradient; DDP reports it
 
 
 class RankProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank saw of itself, once the timed steps were over."""
+    """The probe of one rank: its readings of the steps after the timed ones."""
 
     phases: RankPhases
-    # CPU time of the process in the backward, communication threads included; empty: not known.
+    # CPU time of the process in the backward, with its communication threads; empty: unknown.
     backward_cpu: PerStep = ()
-    unsynchronised_backward: PerStep = ()  # of DDP's steps when gradients stay where they are
-    unsynchronised_idle: PerStep = ()  # in those backwards, and not part of them; on the CPU tier
-    communication: PerStep = ()  # the collectives of a step, alone; empty: cannot be repeated
-    host_reads: int = 0  # values of a step that the host waited for, as by .item()
-    allocator_retries: float = 0.0  # a step: a GPU's memory was full, its cache was given back
-    sees_communication: bool = True  # False: its wait is hidden in the phases (FSDP on a GPU)
+    unsynchronised_backward: PerStep = ()  # of DDP without its all-reduce
+    unsynchronised_idle: PerStep = ()  # in these backwards, but not counted there; CPU tier only
+    communication: PerStep = ()  # collectives of a step without computation; empty: not repeatable
+    host_reads: int = 0  # GPU values in a step that the host waited for, as in .item()
+    allocator_retries: float = 0.0  # per step: GPU memory was full, so the cache was freed
+    sees_communication: bool = True  # False: its wait is part of other phases (FSDP on a GPU)
 
 
 class RankShare(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's part in a step. Before the collective ranks differ; after it all look alike."""
+    """One rank's part of a step. Ranks differ before a collective, and end it together."""
 
-    own_s: float  # its work, from the batch to the optimizer
-    waits_s: float  # for communication, and for the ranks that come later
-    last_share: float  # of the steps: how often its work took longest
+    own_s: float  # its own work, from the batch to the optimizer
+    waits_s: float  # blocked by communication, and by ranks that arrive later
+    last_share: float  # share of the steps in which its own work took longest
 
 
 class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
-    """A launch's typical step. Seconds."""
+    """The typical step of a launch, by terms. Seconds."""
 
     terms: dict[str, float]  # by the names of TERMS
-    step_s: float  # of the steps looked at: what the terms must add up to
-    communication_s: float | None  # all collectives of a step, nothing beside them
-    host_reads: int  # values of a step that a host waited for
-    allocator_retries: float  # a step
-    sees_communication: bool  # False: what is exposed is within forward and backward
+    step_s: float  # of the probed steps: the terms must add up to it
+    communication_s: float | None  # all collectives of a step, without computation
+    host_reads: int  # GPU values in a step that a host waited for
+    allocator_retries: float  # per step
+    sees_communication: bool  # False: exposed communication is within forward and backward
     ranks: tuple[RankShare, ...]
 
     @property
     def slowest_rank(self) -> int:
-        """The one whose own work takes longest."""
+        """The rank whose own work takes longest."""
         return max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].own_s)
 
     @property
     def slowest_share(self) -> float:
-        """Of the steps: how often that rank comes last."""
+        """Straggler frequency: the share of the steps in which the slowest rank arrives last."""
         return self.ranks[self.slowest_rank].last_share
 
     @property
     def lag_s(self) -> float:
-        """How much longer its work takes than a typical rank's (the median one's, the lower of
-        two). The term ``imbalance`` is this, and what ranks that come late in turn add to it.
+        """Straggler delay: own work of the slowest rank − own work of a typical rank, in seconds.
+
+        The typical rank is the median one (the lower one of two). The term ``imbalance`` is this
+        delay and, added to it, the delays of other ranks in the steps in which they arrive last.
         """
         return max(self._behind_s())
 
     @property
     def lagging_ranks(self) -> tuple[int, ...]:
-        """The slowest rank, and those that lag by half as much at least."""
+        """The slowest rank, and the ranks with at least half of its delay."""
         least = self.lag_s / 2
         return tuple(rank for rank, behind in enumerate(self._behind_s()) if behind >= least > 0)
 
     def _behind_s(self) -> list[float]:
-        """Of each rank: behind the typical one."""
+        """Return the delay of each rank behind the typical one, in seconds."""
         own = [rank.own_s for rank in self.ranks]
         typical = sorted(own)[(len(own) - 1) // 2]
         return [one - typical for one in own]
@@ -104,7 +106,7 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.terms.values())
 
     def figures(self) -> dict[str, float]:
-        """As a baseline stores them: by the names of TERMS and of what stands beside them."""
+        """Return the terms and the figures beside them by name, as a baseline stores them."""
         beside: dict[str, float] = {
             LAG: self.lag_s,
             "host_reads": self.host_reads,
@@ -116,8 +118,10 @@ class Decomposition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hidden_share(self) -> float | None:
-        """Of all communication, how much costs the step nothing: it went on beside computation.
-        Below 0 where it costs more than it takes alone. None: not known, or nothing to hide.
+        """Overlap ratio: the share of all communication that does not lengthen the step.
+
+        It is below 0 if communication costs more beside computation than alone. None: unknown, or
+        there is no communication.
         """
         if not self.communication_s or not self.sees_communication:
             return None

@@ -1,4 +1,4 @@
-"""Why a case takes longer than its baseline: causes with their share and their evidence."""
+"""The explanation of a slower case: causes, each with its share and its evidence."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CauseKind = Literal[
 
 
 class TermChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One term of the step, or a group of them, against the baseline. Seconds."""
+    """The change of a term of the step, or of a group of terms, since the baseline. Seconds."""
 
     name: str
     before_s: float
     after_s: float
-    # So much chance brings about: beyond it lies, in one of twenty cases, any group of terms.
-    uncertainty_s: float = 0.0  # 0: of a results file from before it was kept
+    # Half width of the range of chance: in one of twenty cases any group of terms exceeds it.
+    uncertainty_s: float = 0.0  # 0: unknown, in an older results file
 
     @property
     def change_s(self) -> float:
@@ -42,21 +42,21 @@ class TermChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """What made the step longer, or shorter, by how much, and what shows it."""
+    """One cause of a longer or shorter step, with its size and its evidence."""
 
     kind: CauseKind
     change_s: float
-    share: float  # of the step's change
+    share: float  # share of the step's change
     evidence: tuple[str, ...]
-    rank: int | None = None  # of a straggler
-    likely: bool = False  # the largest of what changed, yet no more than chance might do
+    rank: int | None = None  # the straggler
+    likely: bool = False  # the largest change, but chance may explain it
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one case that got slower."""
+    """The explanation of one case that became slower."""
 
     case_id: str
     step_change_s: float
     causes: tuple[Cause, ...]  # the largest first
     terms: tuple[TermChange, ...]
-    launches: int  # of this session that it rests on
+    launches: int  # launches of this session that it uses

@@ -1,4 +1,4 @@
-"""GPUs as they were read: plain values. None: the card, driver or container does not say."""
+"""Readings of GPUs, as plain values. None: the card, driver or container does not report it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal
 
 import msgspec
 
-# As ``nvidia-smi topo`` names them, the nearest first: the same board; one PCIe switch; several;
-# a host bridge; bridges of one NUMA node; between NUMA nodes.
+# The names of ``nvidia-smi topo``, the nearest first: the same board; one PCIe switch; several
+# switches; a host bridge; bridges of one NUMA node; between NUMA nodes.
 PcieLevel = Literal["INT", "PIX", "PXB", "PHB", "NODE", "SYS"]
 _LEVELS: tuple[PcieLevel, ...] = ("INT", "PIX", "PXB", "PHB", "NODE", "SYS")
 UNKNOWN_LINK = "unknown"
 
-# What may hold a GPU's clocks down, as NVML reports it at a moment.
+# Reasons for reduced clocks of a GPU, as NVML reports them at one moment.
 Throttle = Literal[
     "application clocks",
     "power cap",
@@ -24,7 +24,7 @@ Throttle = Literal[
     "power brake",
     "display clocks",
 ]
-# These halve the clocks at least (nvml.h), where a power cap or software's heat shaves some off.
+# These at least halve the clocks (nvml.h); a power cap or software heat reduces them by less.
 HARDWARE_SLOWDOWNS: frozenset[Throttle] = frozenset(
     {"hardware slowdown", "heat (hardware)", "power brake"}
 )
@@ -32,19 +32,19 @@ SOFTWARE_HEAT: Throttle = "heat (software)"
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU, or one MIG slice of it: what stays as it is unless somebody changes it."""
+    """One GPU, or one MIG slice of it: properties that change only if somebody changes them."""
 
-    index: int  # NVML's; of a slice: that of its GPU
+    index: int  # NVML's index; a slice has the index of its GPU
     uuid: str
     name: str
     compute_capability: tuple[int, int]
-    mig: bool = False  # a slice
+    mig: bool = False  # True: a slice
     memory: int | None = None  # bytes
     numa_node: int | None = None
-    cores: tuple[int, ...] = ()  # near it; empty: not known
+    cores: tuple[int, ...] = ()  # near it; empty: unknown
     power_limit_w: float | None = None
     power_default_w: float | None = None
-    sm_clock_mhz: int | None = None  # that applications are given
+    sm_clock_mhz: int | None = None  # the application clock
     sm_clock_default_mhz: int | None = None
     sm_clock_max_mhz: int | None = None
     pcie_generation_max: int | None = None  # of the card and its slot together
@@ -54,42 +54,42 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuLink(msgspec.Struct, frozen=True, kw_only=True):
-    """What connects two GPUs, by their indices."""
+    """The link between two GPUs, given by their indices."""
 
     first: int
     second: int
-    nvlinks: int = 0  # between them, directly or through switches
-    pcie: PcieLevel | None = None  # the way without NVLink
+    nvlinks: int = 0  # number of NVLinks, directly or through switches
+    pcie: PcieLevel | None = None  # the path without NVLink
 
     @property
     def name(self) -> str:
-        """As ``nvidia-smi topo -m`` writes it: ``NV12``, ``PHB``."""
+        """The name in ``nvidia-smi topo -m``: ``NV12``, ``PHB``."""
         return f"NV{self.nvlinks}" if self.nvlinks else self.pcie or UNKNOWN_LINK
 
     @property
     def slowness(self) -> tuple[int, int]:
-        """Sorts links from fast to slow. One that is not known may be the slowest."""
+        """A key that sorts links from fast to slow. An unknown link counts as the slowest."""
         if self.nvlinks:
             return 0, -self.nvlinks
         return 1, _LEVELS.index(self.pcie) if self.pcie else len(_LEVELS)
 
 
 class GpuMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """GPUs in the order in which ranks take them, what links them, and the driver."""
+    """GPUs in the order of the ranks, their links, and the driver."""
 
     gpus: tuple[Gpu, ...]
     links: tuple[GpuLink, ...] = ()
     driver: str | None = None
     cuda_driver: str | None = None  # the newest CUDA that the driver can run
-    problem: str | None = None  # what NVML said where it could not tell
+    problem: str | None = None  # NVML's error; None: every GPU was read
 
     @property
     def name(self) -> str:
-        """The model; every model, where they differ."""
+        """The model of the GPUs, or all models if they differ."""
         return " + ".join(sorted({gpu.name for gpu in self.gpus}))
 
     def link(self, first: Gpu, second: Gpu) -> GpuLink:
-        """What connects two of the GPUs."""
+        """Return the link between two of the GPUs; its name is "unknown" if it was not read."""
         ends = {first.index, second.index}
         for link in self.links:
             if {link.first, link.second} == ends:
@@ -108,26 +108,24 @@ class GpuMachine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def interconnect(self) -> str | None:
-        """The slowest link of all: what a collective over all GPUs waits for. None: one GPU."""
+        """The slowest link, which limits a collective over all GPUs. None: fewer than two GPUs."""
         links = self.slowest_links
         return links[-1] if links else None
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """Computes on a GPU. ``pid`` is the host's, also where a container counts its own."""
+    """A process that computes on a GPU. ``pid`` is the host's, even inside a container."""
 
     pid: int
     memory: int | None  # bytes
 
 
 class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU at one moment. Counters run since the driver was loaded."""
+    """The state of one GPU at one moment. Counters start when the driver is loaded."""
 
     uuid: str
-    throttle: tuple[Throttle, ...] | None = (
-        None  # what holds its clocks down; idling is no such thing
-    )
-    heat_s: float | None = None  # that heat held its clocks down: a counter
+    throttle: tuple[Throttle, ...] | None = None  # reasons for reduced clocks, without idling
+    heat_s: float | None = None  # time in which heat reduced its clocks: a counter
     temperature_c: int | None = None
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
@@ -135,7 +133,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True):
     energy_j: float | None = None  # a counter
     ecc_corrected: int | None = None  # a counter
     ecc_uncorrected: int | None = None  # a counter
-    pcie_generation: int | None = None  # falls while the GPU idles
+    pcie_generation: int | None = None  # lower while the GPU is idle
     pcie_width: int | None = None
     memory_used: int | None = None  # bytes
     processes: tuple[GpuProcess, ...] | None = None

@@ -1,12 +1,11 @@
-"""A slow-down injected on purpose (``--ddp-inject KIND:ARG``): it shows that the gate works.
+"""Injected slow-downs (``--ddp-inject KIND:ARG``), which show that the gate works.
 
-It travels beside the case, never in it: the case keeps its id and its fingerprint, and is
-judged against the baseline of the case as it was.
+An injection is passed beside the case and is never part of it: the case keeps its id and its
+fingerprint, and is judged against its ordinary baseline.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
@@ -15,7 +14,7 @@ import msgspec
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB
-from ddp_perf.errors import ConfigError
+from ddp_perf.errors import ConfigError, did_you_mean
 
 Kind = Literal[
     "compute",
@@ -31,8 +30,8 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap")
-_BESIDE_STEPS: tuple[Kind, ...] = ("memory", "cpu-hog")  # the others change a training step
-# What the host does in the midst of a step; a CUDA graph is replayed without it.
+_BESIDE_STEPS: tuple[Kind, ...] = ("memory", "cpu-hog")  # all other kinds change a training step
+# Actions of the host within a step; the replay of a CUDA graph skips them.
 _OF_THE_HOST: tuple[Kind, ...] = ("straggler", "no-overlap", "sync-each-step", "data")
 _FLOAT32 = 4
 
@@ -45,7 +44,7 @@ _FACTORS |= {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30}  # as DDP's bucket_c
 
 
 class _Form(msgspec.Struct, frozen=True, kw_only=True):
-    """How the argument of a kind is written."""
+    """The syntax of a kind's argument: as shown to the user, and as a regular expression."""
 
     shown: str
     pattern: str
@@ -70,15 +69,15 @@ _FORMS: dict[Kind, _Form] = {
 
 
 class Injection(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that makes the ranks slower, or makes them do or hold more."""
+    """One injected effect that makes ranks slower, or adds work or memory to them."""
 
-    text: str  # as it was given: what results are marked with
+    text: str  # as the user wrote it; results are marked with it
     kind: Kind
-    amount: float = 0  # of the step (0.05: 5 %), seconds, bytes or processes, as the kind has it
-    rank: int | None = None  # the only rank concerned; None: all
+    amount: float = 0  # share of a step (0.05: 5 %), seconds, bytes or processes, by kind
+    rank: int | None = None  # the only affected rank; None: all
 
     def applies_to(self, case: Case) -> bool:
-        """Whether the case has what this injection changes."""
+        """Return whether the case has the property that this injection changes."""
         if not case.trains and self.kind not in _BESIDE_STEPS:
             return False
         if case.cuda_graphs and self.kind in _OF_THE_HOST:
@@ -86,19 +85,21 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
         if self.rank is not None:
             return self.rank < case.world_size
         if self.kind == "no-overlap" and case.comm_hook is not None:
-            return False  # it is a communication hook itself, and DDP takes one
+            return False  # the injection is a communication hook, and DDP accepts one
         if self.kind == "small-buckets" and case.compile:
             return case.ddp is not None and self.amount >= LEAST_COMPILED_BUCKET_MB * 2**20
         return case.ddp is not None or self.kind not in _NEEDS_DDP
 
 
 def parse_injection(text: str) -> Injection:
-    """``KIND:ARG`` as a value. Raises ConfigError with the form expected, in one line."""
+    """Parse ``KIND:ARG``.
+
+    Raises ConfigError, with the expected form in one line, if the text has another form.
+    """
     name = text.partition(":")[0]
     kind = next((kind for kind in KINDS if kind == name), None)
     if kind is None:
-        near = difflib.get_close_matches(name.lower(), KINDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name.lower(), KINDS)
         raise ConfigError(f"unknown kind {name!r} (one of {', '.join(KINDS)}){hint}")
     form = _FORMS[kind]
     match = re.fullmatch(form.pattern, text[len(kind) :])
@@ -115,7 +116,7 @@ def parse_injection(text: str) -> Injection:
 
 
 def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> None:
-    """Raise ConfigError for one that is given twice, or that changes nothing in any case."""
+    """Raise ConfigError if an injection is given twice, or changes nothing in all cases."""
     cases = list(cases)
     targets = [(injection.kind, injection.rank) for injection in injections]
     for injection, target in zip(injections, targets, strict=True):

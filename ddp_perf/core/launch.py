@@ -1,4 +1,4 @@
-"""What one launch gave: a result of every rank, or a failure that names the rank."""
+"""A launch: its request, and its outcome – a result of every rank, or a failure with its rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddp_perf.core.injection import Injection
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One collective call of a step, as rank 0 issued it."""
+    """One call of a collective in a step, as rank 0 issued it."""
 
     kind: str  # "all_reduce", "broadcast", …
     dtype: str
@@ -21,7 +21,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class Structure(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step does, exactly: the same on every machine, or something was changed."""
+    """The exact structure of a step. It is the same on every machine unless the work changed."""
 
     parameters: int
     gradient_bytes: int
@@ -30,7 +30,10 @@ class Structure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a rank runs. ``device_id`` is unique on the machine: a GPU's UUID, or the cores."""
+    """The device and the cores of a rank.
+
+    ``device_id`` is unique on the machine: the UUID of a GPU, or the cores.
+    """
 
     rank: int
     device: str  # "cuda:0" or "cpu"
@@ -41,73 +44,79 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What throughput counts, and how many of them are in a sample."""
+    """The unit of throughput, and the number of units in a sample."""
 
     name: str = "samples"  # "images", "tokens", …
     per_sample: int = 1
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
-    """What a GPU's step time took to stand still, before the suite's own warm-ups."""
+    """The warm-up of a GPU until its step time is steady, before the suite's own warm-ups."""
 
     steps: int
-    steady: bool  # False: it still moved when so many steps, or their seconds, were spent
-    again: int = 0  # steps once more, after the last reading, straight before the timed loop
+    steady: bool  # False: the step time still changed when the limit of steps or time was reached
+    again: int = 0  # further steps after the last reading, just before the timed loop
 
 
 class Numerics(msgspec.Struct, frozen=True, kw_only=True):
-    """What torch computed by on a GPU, read back from it: a workload may have changed it."""
+    """Numeric settings of torch on a GPU, read after the steps: a workload may change them."""
 
-    matmul_precision: str  # of fp32: "highest" is IEEE's, "high" and "medium" may be TF32
+    matmul_precision: str  # of fp32: "highest" is IEEE 754; "high" and "medium" allow TF32
     convolution_tf32: bool
     cudnn_benchmark: bool
     allocator: str  # "native" or "cudaMallocAsync"
 
 
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one rank measured. Times in seconds."""
+    """Everything that one rank measured. Times are in seconds."""
 
     placement: Placement
     warmup_s: tuple[float, ...]
     step_s: tuple[float, ...]
     cpu_s: tuple[float, ...]  # CPU time of the main thread, per measured step
-    control_s: tuple[float, ...]  # the frozen reference operation, before and after the steps
+    control_s: tuple[float, ...]  # times of the control, before and after the steps
     peak_memory: int  # bytes: allocator's peak on a GPU, peak resident set on a CPU
     digest: int | None  # of the parameters after the last step: equal on all ranks
-    structure: Structure | None  # as the digest, of training alone
-    ddp_logging: dict[str, int | float | str]  # DDP's own, empty for a plain module
+    structure: Structure | None  # None: a collective, which has no digest either
+    ddp_logging: dict[str, int | float | str]  # DDP's own logging data; empty for a plain module
     flops: int | None = None  # of one step: matrix products, convolutions, attention
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
     extra_warmup: WarmUp | None = None  # None: on the CPU tier
     numerics: Numerics | None = None  # None: on the CPU tier
-    host_bound: bool | None = None  # whether its GPU waited for the host; None: not known, or none
-    slowdown: float | None = None  # of its step by compute:N%, measured as it was put in
-    energy_j: float | None = None  # of its GPU, over warm-ups and measured steps; None: not known
-    sm_clock_mhz: int | None = None  # of its GPU after the last step; None: not known, or no GPU
-    probe: RankProbe | None = None  # None: an older file, or a step replayed by a CUDA graph
+    host_bound: bool | None = None  # its GPU waited for the host; None: unknown, or no GPU
+    slowdown: float | None = None  # share that compute:N% added to its step, as measured
+    energy_j: float | None = None  # of its GPU, in warm-ups and measured steps; None: unknown
+    sm_clock_mhz: int | None = None  # of its GPU after the last step; None: unknown, or no GPU
+    probe: RankProbe | None = None  # None: an older file, or a step that a CUDA graph replays
 
 
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
-    """A launch in which every rank delivered and exited with 0."""
+    """A launch in which every rank delivered a result and exited with code 0."""
 
     case_id: str
     round: int
     ranks: tuple[RankResult, ...]  # by rank
     started: str  # ISO 8601, UTC
-    wall_s: float  # from request to answer
+    wall_s: float  # from the request to the outcome
+
+    @property
+    def step_s(self) -> list[float]:
+        """Seconds of each measured step of the group, which takes as long as its slowest rank."""
+        return [max(steps) for steps in zip(*(rank.step_s for rank in self.ranks), strict=True)]
 
     @property
     def host_bound(self) -> bool | None:
-        """Whether a GPU waited for its host: the others' then wait for that GPU. None: not known,
-        and on the CPU tier.
+        """True if a GPU waited for its host, so that the other GPUs waited for that GPU.
+
+        None: unknown, or the CPU tier.
         """
         each = [rank.host_bound for rank in self.ranks]
         return True if True in each else None if None in each else False
 
     @property
     def unit(self) -> Unit:
-        """What the workload counts, alike on all ranks."""
+        """The unit of the workload, which is the same on all ranks."""
         return self.ranks[0].unit
 
 
@@ -115,17 +124,17 @@ FailureKind = Literal["exception", "exit", "signal", "hang", "disagreement", "se
 
 
 class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
-    """A launch that ended early: which rank, why, and what it said last."""
+    """A launch that failed: the rank, the cause, and the last output of the rank."""
 
     case_id: str
     round: int
     kind: FailureKind
-    rank: int | None  # None: not one rank's doing
+    rank: int | None  # None: no single rank is the cause
     detail: str
     traceback: str = ""
-    output: str = ""  # the rank's last lines on stdout and stderr
+    output: str = ""  # the last lines of the rank on stdout and stderr
     stacks: dict[str, str] = {}  # "rank 0": faulthandler's dump, or the state of the process
-    collectives: dict[str, str] = {}  # "rank 0": the last ones it began, of a launch that hung
+    collectives: dict[str, str] = {}  # "rank 0": the last ones that it began, if the launch hung
 
     def __str__(self) -> str:
         who = "launch" if self.rank is None else f"rank {self.rank}"
@@ -133,30 +142,25 @@ class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
 
 
 class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch: a case, and the session's round that it belongs to."""
+    """A request for one launch: a case, and the round of the session."""
 
     case: Case
     round: int
-    import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
-    injections: tuple[Injection, ...] = ()  # those that apply to the case
-    probe_steps: int = 8  # looked at in each run of the probe, after the timed ones
+    import_paths: tuple[str, ...] = ()  # directories from which a user's workload is imported
+    injections: tuple[Injection, ...] = ()  # only those that apply to the case
+    probe_steps: int = 8  # steps of each run of the probe, after the timed steps
     profiling: Profiling | None = None
-    records: str | None = None  # directory for the ranks' flight records, should they hang
-    # All ranks run on cuda:0, over gloo: that proves DDP's CUDA path where there is one GPU. Their
-    # times are those of a crowd, so no such launch is ever judged or stored.
+    records: str | None = None  # directory for the flight records of ranks that hang
+    # All ranks run on cuda:0, over gloo, to test DDP's CUDA path on a machine with one GPU. Their
+    # times mean nothing, so such a launch is never judged or stored.
     shared_gpu: bool = False
 
 
 class Profiling(msgspec.Struct, frozen=True, kw_only=True):
-    """Trace some steps of every rank, after those that are timed."""
+    """A request to trace some steps of every rank, after the timed steps."""
 
     steps: int
-    directory: str  # gets a file of each rank
+    directory: str  # receives one file of each rank
 
     def file(self, rank: int) -> str:
         return f"{self.directory}/rank{rank}.json.gz"
-
-
-def group_steps(launch: LaunchResult) -> list[float]:
-    """Seconds of each measured step: the slowest rank decides, step by step."""
-    return [max(steps) for steps in zip(*(rank.step_s for rank in launch.ranks), strict=True)]

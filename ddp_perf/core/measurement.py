@@ -1,4 +1,4 @@
-"""What a session measured of one case, and what was concluded from it."""
+"""The measurement of one case in a session, and the findings about it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ddp_perf.core.verdict import Verdict
 
 
 class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch in figures. ``values`` holds one figure for each gated metric, by name."""
+    """The figures of one launch. ``values`` contains one figure for each gated metric, by name."""
 
     round: int
     values: dict[str, float]
     control_s: float  # median of the control, slowest rank
     mean_step_s: float
     p95_step_s: float
-    throughput: float  # of the workload's unit, per second, over all ranks and measured steps
-    decomposition: Decomposition | None = None  # None: of a file that is older than probes
-    overhead_s: float | None = None  # of the launch beyond its timed steps; None: an older file
+    throughput: float  # units of the workload per second, over all ranks and measured steps
+    decomposition: Decomposition | None = None  # None: a file that is older than probes
+    overhead_s: float | None = None  # of the launch, outside its timed steps; None: an older file
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,33 +35,33 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What was concluded before more launches were taken."""
+    """An interim look: the verdict before more launches were added."""
 
     launches: int
     verdict: Verdict
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody said of a regression beforehand, and how that stands in this session."""
+    """The acknowledgement of a regression, and its state in this session."""
 
     acknowledgement: Acknowledgement
     state: Literal["expected", "expired", "over"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on one metric of one case, with the figures it compared."""
+    """The verdict on one metric of one case, with the compared figures."""
 
     case_id: str
     metric: str
     verdict: Verdict
-    launches: int = 0  # of this session, that the verdict rests on
-    sessions: int = 0  # of the baseline, that it was judged against
-    earlier: tuple[Look, ...] = ()  # looks after fewer launches, each undecided
+    launches: int = 0  # launches of this session that the verdict uses
+    sessions: int = 0  # sessions of the baseline that the verdict uses
+    earlier: tuple[Look, ...] = ()  # interim looks after fewer launches, all undecided
     value: float | None = None  # median over the launches of this session
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None
-    changed: tuple[str, ...] = ()  # of machine and software since then, each with both values
-    published: str | None = None  # how a published figure of the same compares, in one line
-    disturbance: str | None = None  # what made its launches worth nothing: it is INVALID then
-    known: Known | None = None  # None: nobody acknowledged it
+    changed: tuple[str, ...] = ()  # machine and software: each change since then, with both values
+    published: str | None = None  # comparison with a published figure of the same work, in one line
+    disturbance: str | None = None  # reason why its launches are worthless: then it is INVALID
+    known: Known | None = None  # None: not acknowledged
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines

@@ -1,4 +1,4 @@
-"""The gated metrics of a case. All are lower-is-better."""
+"""The gated metrics of a case. For all of them lower is better."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import msgspec
 
 from ddp_perf.core.case import Case
 
-# NVML's energy counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter): in less
-# time, what it has not counted yet would be more than some per cent.
+# NVML's energy counter is updated every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter). In
+# a shorter time the energy that is not counted yet would be several per cent of the total.
 SHORTEST_ENERGY_S = 2.5
 
 
 class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure a launch; the tolerance that goes with it is the case's own."""
+    """A metric: one figure for each launch. Its tolerance is part of the case."""
 
     name: str
     title: str
     unit: str
-    follows_machine: bool = False  # whether a slower machine shows in it: what the control tells
-    timed: bool = True  # whether what disturbs a launch shows in it
-    missing: str | None = None  # why a launch may have none, and the remedy; None: each has one
+    follows_machine: bool = False  # a slower machine changes it, as it changes the control
+    timed: bool = True  # a disturbance of a launch changes it
+    missing: str | None = None  # why a launch may lack it, and the remedy; None: no launch lacks it
 
 
 STEP_TIME = MetricSpec(name="step_time", title="step time", unit="s", follows_machine=True)
@@ -33,8 +33,8 @@ ENERGY = MetricSpec(
     title="energy per sample",
     unit="J",
     missing=(
-        "it takes GPUs with NVML's energy counter (from Volta on, no MIG slices), and launches of"
-        f" {SHORTEST_ENERGY_S:g} s and more; raise steps, or set tolerances.energy: null"
+        "it needs GPUs with NVML's energy counter (Volta or newer, no MIG slices), and launches of"
+        f" at least {SHORTEST_ENERGY_S:g} s; raise steps, or set tolerances.energy: null"
     ),
 )
 
@@ -46,22 +46,22 @@ _TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
 
 
 def is_controlled(metric: str) -> bool:
-    """Whether the control may explain a part of this metric."""
+    """Return whether the control may explain a part of this metric."""
     return metric in _CONTROLLED
 
 
 def is_timed(metric: str) -> bool:
-    """Whether the metric is worth nothing where the launches were disturbed."""
+    """Return whether the metric is worthless if the launches were disturbed."""
     return metric in _TIMED
 
 
 def is_explained(metric: str) -> bool:
-    """Whether the terms of a step say why it got worse."""
+    """Return whether the terms of a step explain a change of this metric."""
     return metric in (STEP_TIME.name, EFFICIENCY.name)
 
 
 def gated_metrics(case: Case) -> list[str]:
-    """The metrics of a case that its tolerances gate by statistics."""
+    """Return the names of the metrics that the case's tolerances gate by statistics."""
     return [
         metric.name
         for metric in METRICS

@@ -1,6 +1,6 @@
-"""The suite's own workloads as a suite file sees them, without the models: torch is not there.
+"""The arguments of the package's own workloads, as a suite file states them, without torch.
 
-Each struct holds the arguments of the builder of that name in ``ddp_perf.workloads``.
+Each struct contains the arguments of the builder of that name in ``ddp_perf.workloads``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Dataset = Literal["ag_news", "imdb"]
 
 
 class MlpModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A feed-forward network: Linear and ReLU in turn, Linear last."""
+    """A feed-forward network: Linear and ReLU alternate, and the last layer is Linear."""
 
     input_dim: Annotated[Size, Meta(description="Features of a sample.")] = 4096
     hidden_dim: Annotated[Size, Meta(description="Width of the hidden layers.")] = 4096
@@ -23,7 +23,7 @@ class MlpModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     num_layers: Annotated[Size, Meta(description="Linear layers, the last one included.")] = 2
 
 
-# What transformers have in common, by the names of document 003's files.
+# The common arguments of transformers, with the names of document 003's files.
 _VocabSize = Annotated[int, Meta(ge=3, description="Rows of the table of token vectors.")]
 _Width = Annotated[Size, Meta(description="Width of a token's vector; a multiple of n_heads.")]
 _Heads = Annotated[Size, Meta(description="Attention heads of a layer.")]

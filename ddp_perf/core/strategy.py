@@ -1,4 +1,4 @@
-"""How a case trains: the options of DDP, of FSDP2 and of a communication hook."""
+"""The strategy of a case: options of DDP, of FSDP2 and of communication hooks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec import Meta
 Strategy = Literal["none", "ddp", "fsdp"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 Ratio = Annotated[float, Meta(gt=0, le=1)]
-# torch._dynamo's DDPOptimizer: its first bucket, and the least of all.
+# The size of the first bucket of torch._dynamo's DDPOptimizer, and its smallest size.
 LEAST_COMPILED_BUCKET_MB = 1
 
 _GroupSize = Annotated[
     int, Meta(ge=2, description="Neighbouring ranks that form a group: the GPUs of a node.")
 ]
-# DDP builds its buckets anew after the first step; what a hook remembers of them must be younger.
+# DDP rebuilds its buckets after the first step, so a hook may keep state of them only from then on.
 _StartStep = Annotated[
-    int, Meta(ge=2, description="Steps with a plain all-reduce first; warm-ups, all of them.")
+    int, Meta(ge=2, description="First steps, with a plain all-reduce; all are warm-ups.")
 ]
 
 
@@ -35,10 +35,10 @@ class DdpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         bool, Meta(description="Let gradients be views into the buckets: saves one copy.")
     ] = False
     static_graph: Annotated[
-        bool, Meta(description="Promise that the graph is the same in every step.")
+        bool, Meta(description="State that the graph is the same in every step.")
     ] = False
     find_unused_parameters: Annotated[
-        bool, Meta(description="Search the graph for parameters without gradient.")
+        bool, Meta(description="Search the graph for parameters without a gradient.")
     ] = False
 
 
@@ -48,8 +48,8 @@ class FsdpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     wrap: Annotated[
         Literal["block", "model"],
         Meta(
-            description="What is gathered at a time: each block that the workload names, and the"
-            " rest together; or the whole model."
+            description="The parameters that are gathered together: each block that the workload"
+            " names, and the rest; or the whole model."
         ),
     ] = "block"
     reshard_after_forward: Annotated[
@@ -65,7 +65,7 @@ class FsdpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class CommHook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What DDP does with a full bucket of gradients, instead of its all-reduce."""
+    """A communication hook, which replaces DDP's all-reduce of a full bucket of gradients."""
 
     @property
     def kind(self) -> str:
@@ -88,7 +88,7 @@ class PowerSgdHook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class TopKHook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="topk"):
-    """The largest values of a bucket; the others wait (Lin et al. 2017, arXiv:1712.01887)."""
+    """Top-K: only the largest values of a bucket are sent (Lin et al. 2017, arXiv:1712.01887)."""
 
     ratio: Annotated[Ratio, Meta(description="Share of the values of a bucket that are sent.")] = (
         0.01
@@ -107,8 +107,10 @@ class HierarchicalHook(
 class PostLocalSgdHook(
     CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="post_local_sgd"
 ):
-    """Gradients within a group, parameters between now and then (Lin et al. 2018,
-    arXiv:1808.07217)."""
+    """Post-local SGD: gradients are averaged within a group, parameters over all ranks at times.
+
+    Source: Lin et al. 2018, arXiv:1808.07217.
+    """
 
     group_size: _GroupSize
     period: Annotated[int, Meta(ge=2, description="Steps between two averages of all ranks.")] = 4
@@ -119,7 +121,7 @@ AnyCommHook = Fp16Hook | Bf16Hook | PowerSgdHook | TopKHook | HierarchicalHook |
 
 
 def changed_options(options: msgspec.Struct) -> dict[str, bool | int | float | str]:
-    """The fields that differ from their default, or that have none."""
+    """Return the fields that differ from their default or have none, by name."""
     return {
         field.name: getattr(options, field.name)
         for field in msgspec.structs.fields(type(options))

@@ -1,4 +1,4 @@
-"""What the judge says of one metric of one case."""
+"""The verdict of the judge on one metric of one case."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Outcome(str, enum.Enum):
-    """The closed list of answers; only PASS and IMPROVEMENT are good news."""
+    """The possible outcomes. Only PASS and IMPROVEMENT are good."""
 
     PASS = "PASS"
     IMPROVEMENT = "IMPROVEMENT"
@@ -18,22 +18,23 @@ class Outcome(str, enum.Enum):
     NO_BASELINE = "NO_BASELINE"
     INCOMPARABLE = "INCOMPARABLE"
     INVALID = "INVALID"
-    MEETS_PUBLISHED = "MEETS PUBLISHED"  # of a figure without a spread: no PASS, no REGRESSION
+    MEETS_PUBLISHED = "MEETS PUBLISHED"  # of a figure without a spread, instead of PASS
     BELOW_PUBLISHED = "BELOW PUBLISHED"
 
 
-# What more launches of the same session may still decide.
+# Outcomes that more launches of the same session may still change.
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.SUSPECT, Outcome.INVALID)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One judgement: what was concluded, how sure, and why.
+    """A verdict: the outcome, its reason, and the figures behind it.
 
-    ``ratio`` is current ÷ baseline of a lower-is-better metric (1.05: 5 % slower) and
-    ``interval`` its confidence interval. ``minimum_detectable`` is the smallest slow-down,
-    as a fraction (0.04: 4 %), that this comparison finds with 90 % power. Each is None
-    where the data do not give it. ``more_launches``: about how many more of this session's would
-    decide it, the ratio staying as it is; None where it is decided, or none would.
+    ``ratio`` is current ÷ baseline of a lower-is-better metric (1.05: 5 % slower), and
+    ``interval`` is its confidence interval. ``minimum_detectable`` is the minimum detectable
+    effect: the smallest slow-down, as a fraction (0.04: 4 %), that this comparison finds with
+    90 % power. Each is None if the data do not give it. ``more_launches`` is about the number of
+    further launches of this session that would decide the verdict if the ratio stays the same;
+    None if it is decided, or if no number would decide it.
     """
 
     outcome: Outcome
@@ -45,10 +46,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPrior(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine's other cases say of the session-to-session spread.
+    """The prior of the between-session spread, from the other cases of the machine.
 
-    ``sd`` is on the log scale (0.01: sessions differ by about 1 %); ``degrees_of_freedom``
-    is how many sessions' worth of evidence it counts for (Smyth 2004: s0 and d0).
+    ``sd`` is on the log scale (0.01: sessions differ by about 1 %). ``degrees_of_freedom`` is its
+    weight, as a number of sessions (Smyth 2004: s0 and d0).
     """
 
     sd: float

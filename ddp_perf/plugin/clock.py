@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddp_perf.core.launch import LaunchResult, group_steps
+from ddp_perf.core.launch import LaunchResult
 
 
 class WorkerClock:
@@ -15,7 +15,7 @@ class WorkerClock:
     """
 
     def __init__(self, launches: Sequence[LaunchResult]) -> None:
-        self._steps = [seconds for launch in launches for seconds in group_steps(launch)]
+        self._steps = [seconds for launch in launches for seconds in launch.step_s]
         self._next = 0
         self._now = 0.0
 

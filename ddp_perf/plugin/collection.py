@@ -83,7 +83,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return  # nothing will be measured: see `_refuse_xdist`
     ddp = session.config.stash[SESSION]
     try:
-        by_id = {(case.suite, case.id): case for case in ddp.cases}
+        by_id = {case.key: case for case in ddp.cases}
         ddp.plan(
             [case for item in session.items for case in _needed(item, by_id)],
             and_any=any("ddp_measure" in _fixtures(item) for item in session.items),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, group_steps
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.render.units import describe_duration
 from ddp_perf.session.measure.bench import LaunchOutcome
 
@@ -97,4 +97,4 @@ class TerminalProgress:
 def _result(outcome: LaunchOutcome) -> str:
     if isinstance(outcome, LaunchFailure):
         return f"FAILED: {outcome.detail}"
-    return f"{statistics.median(group_steps(outcome)) * 1e3:.2f} ms a step"
+    return f"{statistics.median(outcome.step_s) * 1e3:.2f} ms a step"

@@ -33,8 +33,8 @@ def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[
         case = case_of(item)
         if case is None:
             continue
-        if (case.suite, case.id) not in chosen or asserted_metric(item) == STEP_TIME.name:
-            chosen[case.suite, case.id] = item.nodeid
+        if case.key not in chosen or asserted_metric(item) == STEP_TIME.name:
+            chosen[case.key] = item.nodeid
     arguments = _work_arguments(config)
     data = {DATA_FOLDER: os.environ[DATA_FOLDER]} if os.environ.get(DATA_FOLDER) else {}
     before = "".join(f"{name}={shlex.quote(value)} " for name, value in data.items())

@@ -65,14 +65,14 @@ class DdpSession:
         if wanted or and_any:
             check_can_launch()
         check_applicable(self.options.injections, self.cases if and_any else wanted)
-        ids = {(case.suite, case.id) for case in wanted}
+        ids = {case.key for case in wanted}
         possible = []
         for case in self.cases:
             if self.capacity.obstacle(case) is not None:
                 continue
-            if (case.suite, case.id) in ids:
+            if case.key in ids:
                 self._planned.setdefault(case.suite, []).append(case)
-            if (case.suite, case.id) in ids or and_any:
+            if case.key in ids or and_any:
                 possible.append(case)
         self._gated = sum(len(gated_metrics(case)) for case in possible)
         check_texts(possible)
@@ -132,7 +132,7 @@ class DdpSession:
         self._resources.close()
         self._bench = None
         if self.results or (self.report.is_wanted and began):
-            planned = {(case.suite, case.id) for row in self._planned.values() for case in row}
+            planned = {case.key for row in self._planned.values() for case in row}
             complete = self._judged == planned
             self._write(complete=complete)
             self.report.write(list(self.results.values()), complete=complete)
@@ -198,7 +198,7 @@ class DdpSession:
 
     def _note_judged(self, cases: Sequence[Case], result: SuiteResult) -> None:
         """Mark the cases as measured, whatever fails from here on."""
-        self._judged |= {(result.suite, case.id) for case in cases}
+        self._judged |= {case.key for case in cases}
         self._note_partial(result)
         self.history.append(result)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from ddp_perf.core.launch import LaunchResult, group_steps
+from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
 from ddp_perf.stats.step.decomposition import decompose
@@ -20,7 +20,7 @@ def summarise(
     to the last, of the rank that took longest; it holds every stall, which the median step
     leaves out.
     """
-    steps = group_steps(launch)
+    steps = launch.step_s
     median, mean = statistics.median(steps), statistics.fmean(steps)
     values = {
         STEP_TIME.name: median,
@@ -28,7 +28,7 @@ def summarise(
         PEAK_MEMORY.name: float(max(rank.peak_memory for rank in launch.ranks)),
     }
     if single is not None:
-        values[EFFICIENCY.name] = median / statistics.median(group_steps(single))
+        values[EFFICIENCY.name] = median / statistics.median(single.step_s)
     if (energy_j := _energy_j(launch)) is not None:
         values[ENERGY.name] = energy_j / (samples_per_step * _steps_watched(launch))
     wall = max(sum(rank.step_s) for rank in launch.ranks)

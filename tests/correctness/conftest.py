@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.system.capacity import find_capacity
+from tests.builders import make_request
 from tests.correctness import training
-from tests.correctness.training import STEPS, Trained, make_case, train
+from tests.correctness.training import STEPS, Trained, make_training_case, train
 
 WORKLOADS = Path(__file__).parent / "workloads"
 # What of a test's fields goes to the recorded workload; the others go to the suite.
 MODEL_ARGUMENTS = {"dtype", "seed_by_rank", "first_step", "save_to", "load_from"}
-
-
-@pytest.fixture(scope="session")
-def launcher():
-    with contextlib.closing(ForkserverLauncher()) as launcher:
-        yield launcher
 
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -40,7 +31,7 @@ def case_of(tier) -> Callable[..., Case]:
     capacity = find_capacity()
 
     def make(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> Case:
-        case = make_case(workload=workload, world_size=world_size, model=model, tier=tier, **suite)
+        case = make_training_case(workload, world_size, model, tier=tier, **suite)
         if tier == "gpu" and (obstacle := capacity.obstacle(case)):
             pytest.skip(obstacle)  # four ranks may share two cores: nothing is timed here
         return case
@@ -90,20 +81,9 @@ def failure(launcher, case_of) -> Callable[..., LaunchFailure]:
 def launch(launcher):
     """``launch("probe:build", world_size, **changes of the suite)``: a launch that went well."""
 
-    def run(workload, world_size, **changes):
-        suite = {
-            "suite": "correctness",
-            "tier": "cpu",
-            "workload": workload,
-            "world_sizes": [world_size],
-            "batch_sizes": [4],
-            "steps": 8,
-            "warmup": 1,
-        }
-        suite = msgspec.convert({**suite, **changes}, Suite)
-        (case,) = cases_of(Variant(suite=suite))
-        request = LaunchRequest(case=case, round=0, import_paths=(str(WORKLOADS),))
-        outcome = launcher.launch(request)
+    def run(workload, world_size, **suite):
+        few_steps = {"world_sizes": [world_size], "steps": 8, "warmup": 1}
+        outcome = launcher.launch(make_request(workload, WORKLOADS, **few_steps, **suite))
         assert isinstance(outcome, LaunchResult), f"{outcome}\n{getattr(outcome, 'traceback', '')}"
         return outcome
 

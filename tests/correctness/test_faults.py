@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.launch import LaunchFailure, LaunchResult
 from ddp_perf.system.gpu.gpus import find_gpus
+from tests.builders import make_request
 
 WORKLOADS = Path(__file__).parents[1] / "system" / "workloads"
 DEADLINE_S = {"cpu": 1, "gpu": 5}
@@ -46,19 +46,15 @@ def request_of(tier, world_size):
     """A launch of a workload that misbehaves as it is asked to."""
 
     def make(workload, model, *, steps=12):
-        suite = Suite(
-            suite="faults",
-            tier=tier,
-            workload=workload,
+        return make_request(
+            workload,
+            WORKLOADS,
             model=model,
+            tier=tier,
             world_sizes=[world_size],
-            batch_sizes=[4],
             steps=steps,
-            warmup=2,
             step_deadline_s=DEADLINE_S[tier],
         )
-        (case,) = cases_of(Variant(suite=suite))
-        return LaunchRequest(case=case, round=0, import_paths=(str(WORKLOADS),))
 
     return make
 

@@ -25,7 +25,7 @@ from tests.correctness.training import (
     assert_equals_reference,
     assert_ranks_hold_the_same_bits,
     launch,
-    make_case,
+    make_training_case,
     reference,
     train,
 )
@@ -65,9 +65,7 @@ def trained(launcher, tmp_path):
         directory = tmp_path / tier
         directory.mkdir()
         model = {"path": str(directory), "model": "Transformer", "steps": STEPS, "dtype": dtype}
-        case = make_case(
-            workload="recorded:build", world_size=2, model=model, tier=tier, steps=STEPS, **suite
-        )
+        case = make_training_case("recorded:build", 2, model, tier=tier, **suite)
         return train(launcher, case, directory, shared_gpu=tier == "gpu")
 
     return run

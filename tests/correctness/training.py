@@ -11,12 +11,12 @@ import msgspec
 import torch
 
 from ddp_perf.config.constraints import check_constraints
-from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Structure
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.lease import gpu_lease
+from tests.builders import make_cases, make_suite
 from tests.correctness.workloads.models import (
     GLOBAL_BATCH,
     build_model,
@@ -72,23 +72,21 @@ class Trained:
         return [(c.kind, c.dtype, c.bytes) for c in self.structure.collectives]
 
 
-def make_case(*, world_size: int, workload: str, model: dict[str, Any], **suite: Any) -> Case:
-    """A case of the options in ``suite``, that collection would not refuse."""
+def make_training_case(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> Case:
+    """Return a case with the options in ``suite``, which collection accepts."""
     fields = {
         "suite": "correctness",
-        "tier": "cpu",
         "workload": f"tests.correctness.workloads.{workload}",
         "model": model,
         "world_sizes": [world_size],
         "batch_sizes": [GLOBAL_BATCH // world_size],
         "denominator": "ddp-1",
         "steps": STEPS,
-        "warmup": 2,
         "start_deadline_s": 300,  # torch.compile on a busy core
+        **suite,
     }
-    made = msgspec.convert({**fields, **suite}, Suite)
-    check_constraints(made)
-    (case,) = cases_of(Variant(suite=made))
+    check_constraints(make_suite(**fields))
+    (case,) = make_cases(**fields)
     return case
 
 

@@ -17,7 +17,7 @@ import msgspec
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
-from ddp_perf.core.launch import LaunchRequest, LaunchResult, group_steps
+from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.stats.step.decomposition import decompose
 from ddp_perf.system.lease import machine_lease
@@ -66,7 +66,7 @@ def _ratio(launcher: ForkserverLauncher, case: Case, round_: int) -> float:
         raise SystemExit(str(outcome))
     found = decompose(outcome)
     assert found is not None  # every case here trains
-    return found.explained_s / statistics.median(group_steps(outcome))
+    return found.explained_s / statistics.median(outcome.step_s)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.core.launch import Collective, LaunchRequest, LaunchResult, group_steps
+from ddp_perf.core.launch import Collective, LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.files import replace_file
@@ -105,7 +105,7 @@ def _launches(
 
 
 def _typical_s(launch: LaunchResult) -> float:
-    return statistics.median(group_steps(launch))
+    return statistics.median(launch.step_s)
 
 
 def _ratios(slowed: Sequence[LaunchResult], plain: Sequence[LaunchResult]) -> list[float]:

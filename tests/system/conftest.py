@@ -1,45 +1,25 @@
-"""One forkserver for the tests of a worker process: it takes seconds to start, once."""
+"""Launches of this directory's workloads."""
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
 
-# pytester forgets what a run in this process imported, and numpy refuses to come twice.
+# Imported here once: pytester removes what a run in this process imported from sys.modules, and
+# numpy cannot be imported a second time.
 import ddp_perf.session.measure.suite  # noqa: F401
-from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.launch.forkserver import ForkserverLauncher
+from tests.builders import make_request
 
 WORKLOADS = Path(__file__).parent / "workloads"
 
 
-@pytest.fixture(scope="session")
-def launcher():
-    with contextlib.closing(ForkserverLauncher()) as launcher:
-        yield launcher
-
-
 @pytest.fixture
 def request_of():
-    """A launch of two ranks of a workload in workloads/, with changes to its suite."""
+    """A function that builds a launch of two ranks of a workload in workloads/."""
 
-    def make(workload, model, **changes):
-        suite = {
-            "suite": "system",
-            "tier": "cpu",
-            "world_sizes": [2],
-            "batch_sizes": [4],
-            "steps": 12,
-            "warmup": 2,
-            "start_deadline_s": 60,
-            "step_deadline_s": 30,
-        }
-        suite = Suite(workload=workload, model=model, **{**suite, **changes})
-        return LaunchRequest(
-            case=cases_of(Variant(suite=suite))[0], round=0, import_paths=(str(WORKLOADS),)
-        )
+    def make(workload, model, **suite):
+        patience = {"start_deadline_s": 60, "step_deadline_s": 30}
+        return make_request(workload, WORKLOADS, model=model, **{**patience, **suite})
 
     return make

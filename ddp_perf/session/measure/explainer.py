@@ -7,7 +7,7 @@ import statistics
 import msgspec
 
 from ddp_perf.core.baseline import Baseline
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, group_steps
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.session.gate.explanation import explain_case, has_terms
 from ddp_perf.session.measure.bench import Bench
@@ -68,7 +68,7 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
 
 def _longer_s(launch: LaunchResult) -> float:
     """What such a launch takes at most when it looks longer."""
-    return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * statistics.median(group_steps(launch))
+    return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * statistics.median(launch.step_s)
 
 
 def _looking_longer(request: LaunchRequest) -> LaunchRequest:

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 from markupsafe import Markup
 
-from ddp_perf.core.launch import group_steps
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.report.html.scale import Scale, coordinate
 from ddp_perf.report.html.svg import Frame, path, picture, text
@@ -26,9 +25,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
 def launch_boxes(measurement: Measurement) -> list[Box]:
     """Of each launch, the slowest rank's steps: those that are judged."""
-    return [
-        _box(f"launch {launch.round + 1}", group_steps(launch)) for launch in measurement.launches
-    ]
+    return [_box(f"launch {launch.round + 1}", launch.step_s) for launch in measurement.launches]
 
 
 def rank_boxes(measurement: Measurement) -> list[Box]:

@@ -395,7 +395,7 @@ def test_a_gated_energy_that_was_not_read_is_invalid_with_the_remedy(stored_j):
     verdict = energy_findings(stored_j=stored_j, joules=None).verdict
 
     assert verdict.outcome is Outcome.INVALID
-    assert "no launch has a reading: it takes GPUs with NVML's energy counter" in verdict.reason
+    assert "no launch has a reading: it needs GPUs with NVML's energy counter" in verdict.reason
     assert "raise steps, or set tolerances.energy: null" in verdict.reason
 
 
