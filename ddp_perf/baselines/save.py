@@ -13,8 +13,8 @@ from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Reba
 from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.stats.robust import robust_sd
 
-_SD_PER_MAD = 1.4826  # of a normal law: the standard deviation ÷ the median absolute deviation
 SaveMode = Literal["missing", "append", "accept"]
 
 
@@ -34,8 +34,7 @@ def refusal(new: NewSession) -> str | None:
         return "one launch says nothing of the spread; measure at least 2 (--ddp-launches)"
     # A level that is not known to within the tolerance can gate nothing. One launch far off
     # does no harm: the judge tells such launches from the others.
-    level = statistics.median(steps)
-    spread = _SD_PER_MAD * statistics.median(abs(step - level) for step in steps) / level
+    spread = robust_sd(steps) / statistics.median(steps)
     error = spread / math.sqrt(len(steps))
     tolerance = new.case.tolerances.step_time
     if error > tolerance:

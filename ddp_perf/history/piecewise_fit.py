@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from scipy import special
 
-from ddp_perf.stats.rule.modes import Floats
+from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.session_variance import session_correlation
 
 SMALLEST_SD = 1e-7  # figures are kept to 7 digits

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy import special
 
 from ddp_perf.history.piecewise_fit import SMALLEST_SD, Move, PiecewiseFit, fit
-from ddp_perf.stats.rule.modes import Floats
+from ddp_perf.stats.robust import Floats
 
 FALSE_ALARMS = 0.01  # chance that a quiet series of normal sessions shows any move
 CONFIRMING = 2  # sessions that must agree before a level is believed

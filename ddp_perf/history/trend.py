@@ -11,9 +11,9 @@ import numpy as np
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.history.piecewise_fit import PiecewiseFit
 from ddp_perf.history.segmentation import CONFIRMING, find_moves, robust_sd
+from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
 from ddp_perf.stats.rule.judge import SUSPECT_LEVEL
-from ddp_perf.stats.rule.modes import Floats
 from ddp_perf.stats.rule.session_variance import session_correlation
 
 

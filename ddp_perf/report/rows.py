@@ -58,7 +58,7 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     unit: str | None
     speedup: float | None
     efficiency: float | None  # a fraction
-    exposed_s: float | None  # step of N ranks − step of one
+    scaling_overhead_s: float | None  # step of N ranks − step of one
     epoch_s: float | None  # computed: samples of an epoch ÷ throughput
     cost_per_million: float | None  # of ``unit``, in the currency of the suite's price
     peak_memory: float | None  # bytes, of a rank
@@ -186,7 +186,7 @@ def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
         "unit": figures and figures.unit,
         "speedup": scaling and scaling.speedup,
         "efficiency": scaling and scaling.efficiency,
-        "exposed_s": scaling and scaling.exposed_s,
+        "scaling_overhead_s": scaling and scaling.overhead_s,
         "epoch_s": _epoch_s(case, figures, launches[0].unit) if launches else None,
         "cost_per_million": figures and figures.cost and figures.cost.per_million,
         "peak_memory": _peak_memory(rows),

@@ -21,17 +21,17 @@ class Exposure(msgspec.Struct, frozen=True, kw_only=True):
     """What showed of the communication of one batch, in seconds."""
 
     label: str
-    exposed_s: float  # step time(N) − step time(1); negative where N took less
+    overhead_s: float  # step time(N) − step time(1); negative where N took less
     slack_s: float  # how far both step times let it be off
     hideable_s: float  # at most so much more was hidden
 
     @property
     def least_s(self) -> float:
-        return max(0.0, self.exposed_s - self.slack_s)
+        return max(0.0, self.overhead_s - self.slack_s)
 
     @property
     def most_s(self) -> float:
-        return max(0.0, self.exposed_s + self.slack_s) + self.hideable_s
+        return max(0.0, self.overhead_s + self.slack_s) + self.hideable_s
 
 
 def contradiction(exposures: Sequence[Exposure]) -> tuple[Exposure, Exposure] | None:
@@ -77,7 +77,7 @@ def _exposure(series: ScalingCurve, ranks: int) -> Exposure | None:
     slack_s = _SLACK * (single.step_s * single.uncertainty + several.step_s * several.uncertainty)
     return Exposure(
         label=series.label,
-        exposed_s=several.step_s - single.step_s,
+        overhead_s=several.step_s - single.step_s,
         slack_s=slack_s,
         hideable_s=series.work.shape.hideable_s(single.step_s),
     )
@@ -98,10 +98,9 @@ def _why(shape: StepShape, ranks: int, longer: Exposure, shorter: Exposure) -> s
 
 
 def _shown(exposure: Exposure, shape: StepShape, ranks: int) -> str:
-    text = (
-        f"{exposure.exposed_s * 1e3:.1f} ± {exposure.slack_s * 1e3:.1f} ms show at {exposure.label}"
-    )
-    if not shape.payload_known or exposure.exposed_s <= 0:
+    overhead_ms, slack_ms = exposure.overhead_s * 1e3, exposure.slack_s * 1e3
+    text = f"{overhead_ms:.1f} ± {slack_ms:.1f} ms show at {exposure.label}"
+    if not shape.payload_known or exposure.overhead_s <= 0:
         return text
     sent = sum(e.payload * bus_factor(e.kind, ranks) for e in shape.exchanges)
-    return f"{text} ({sent / exposure.exposed_s / 1e9:.1f} GB/s of bus bandwidth)"
+    return f"{text} ({sent / exposure.overhead_s / 1e9:.1f} GB/s of bus bandwidth)"

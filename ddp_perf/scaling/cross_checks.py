@@ -9,7 +9,6 @@ import numpy as np
 
 from ddp_perf.scaling.fit import Band, fit_laws
 from ddp_perf.scaling.laws import (
-    Floats,
     Law,
     amdahl,
     amdahl_limit,
@@ -18,6 +17,7 @@ from ddp_perf.scaling.laws import (
     universal_peak,
 )
 from ddp_perf.scaling.points import ScalingPoint
+from ddp_perf.stats.robust import Floats
 
 
 class CrossCheck(msgspec.Struct, frozen=True, kw_only=True):

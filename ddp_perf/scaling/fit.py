@@ -18,8 +18,9 @@ import msgspec
 import numpy as np
 from scipy import special
 
-from ddp_perf.scaling.laws import Floats, Law
+from ddp_perf.scaling.laws import Law
 from ddp_perf.scaling.points import ERROR_FREEDOM, ScalingPoint, first_invalid_point
+from ddp_perf.stats.robust import Floats
 
 CONFIDENCE = 0.9
 _GRIDS = (101, 101, 101, 101, 51)  # nodes along each axis: close in, then weigh

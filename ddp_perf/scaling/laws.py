@@ -20,12 +20,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from ddp_perf.scaling.shape import StepShape
 from ddp_perf.stats.link.model import Algorithm, Link, Topology, collective_s
+from ddp_perf.stats.robust import Floats
 
-Floats = NDArray[np.float64]
 _SIGNS = (1, 1, -1)  # of f, s and h in what shows
 OVERLAPS = (0.0, 0.5, 1.0)  # of what could be hidden, is hidden; tried where it is not known
 

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
+
+from ddp_perf.stats.robust import robust_sd
 
 # Nobody publishes a spread. Authors round by a per cent without saying so (`stats.audit`): that
 # is taken for two standard deviations. Nor is any law of a step true to less than that.
@@ -15,7 +16,6 @@ UNTOLD_ERROR = 0.005
 # The error is believed as a single observation of it would be: a law may be wrong by more, and
 # then the points show it.
 ERROR_FREEDOM = 1
-_SD_PER_MAD = 1.4826  # of a normal law
 
 
 class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,10 +37,9 @@ def point_of(world_size: int, steps: Sequence[float]) -> ScalingPoint:
     Its error is that of a median of normal logs; their sd is their median absolute deviation ×
     1.4826, which launches in a slow mode do not widen. 0, not known, with fewer than three.
     """
-    logs = np.log(steps)
     error = 0.0
     if len(steps) > 2:
-        spread = _SD_PER_MAD * float(np.median(np.abs(logs - np.median(logs))))
+        spread = robust_sd([math.log(step) for step in steps])
         error = math.sqrt(math.pi / 2 / len(steps)) * spread
     return ScalingPoint(world_size=world_size, step_s=statistics.median(steps), error=error)
 

@@ -12,11 +12,12 @@ from ddp_perf.scaling.consistency import link_clashes
 from ddp_perf.scaling.cross_checks import CrossCheck, cross_checks, serial_fractions
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.fit import Band, ScalingFit, fit_laws
-from ddp_perf.scaling.laws import Floats, Law, alpha_beta_laws
+from ddp_perf.scaling.laws import Law, alpha_beta_laws
 from ddp_perf.scaling.points import ScalingPoint, ranks_text
 from ddp_perf.scaling.what_if import Gain, WhatIf, default_changes, gain, obstacle
 from ddp_perf.stats.cost import Configuration, Cost, best_within, cost_of, training
 from ddp_perf.stats.link.model import Topology
+from ddp_perf.stats.robust import Floats
 
 _EVER = 2**40  # ranks: where a speedup that has a limit has reached it
 _NO_LIMIT = 2**20  # a speedup over this is none that a law sets

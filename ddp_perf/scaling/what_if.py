@@ -11,7 +11,7 @@ import numpy as np
 
 from ddp_perf.errors import ConfigError
 from ddp_perf.scaling.fit import Band, ScalingFit
-from ddp_perf.scaling.laws import Floats, Law, alpha_beta_laws
+from ddp_perf.scaling.laws import Law, alpha_beta_laws
 from ddp_perf.scaling.shape import (
     MIB,
     StepShape,
@@ -22,6 +22,7 @@ from ddp_perf.scaling.shape import (
     unknown_shape,
 )
 from ddp_perf.stats.link.model import Topology
+from ddp_perf.stats.robust import Floats
 
 ChangeKind = Literal["batch", "accumulate", "bucket", "fp16", "fsdp", "bandwidth", "latency"]
 Exchanging = Literal["ddp", "fsdp"]

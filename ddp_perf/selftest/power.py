@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -11,12 +12,12 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.stats.robust import Floats, robust_sd
 from ddp_perf.stats.rule.comparison import POWER, Comparison
-from ddp_perf.stats.rule.inputs import Launches, levels_of
-from ddp_perf.stats.rule.modes import Floats, without_slow_sessions
+from ddp_perf.stats.rule.inputs import Figures, levels_of
+from ddp_perf.stats.rule.modes import without_slow_sessions
 
 CONFIDENCE = 0.95
-_SD_PER_MAD = 1.4826  # of a normal law
 _QUANTILES = 400  # of the estimated error; the power is then exact to 0.1 %
 _SMALLEST_ERROR = 1e-9  # of levels that do not differ at all
 _MOST_PERMILLE = 1000  # a gate that does not find twice as slow is none
@@ -66,13 +67,9 @@ def slow_down_of(slowed: Sequence[float], unslowed: Sequence[float]) -> SlowDown
     """
     if min(len(slowed), len(unslowed)) < 2:
         return None
-    sides = [np.log(slowed), np.log(unslowed)]
-    middles = [float(np.median(side)) for side in sides]
-    variances = [
-        math.pi / 2 * (_SD_PER_MAD * float(np.median(np.abs(side - middle)))) ** 2 / len(side)
-        for side, middle in zip(sides, middles, strict=True)
-    ]
-    ratio = middles[0] - middles[1]
+    sides = [[math.log(step) for step in side] for side in (slowed, unslowed)]
+    variances = [math.pi / 2 * robust_sd(side) ** 2 / len(side) for side in sides]
+    ratio = statistics.median(sides[0]) - statistics.median(sides[1])
     margin = float(special.ndtri((1 + CONFIDENCE) / 2)) * math.sqrt(sum(variances))
     return SlowDown(
         value=math.expm1(ratio), interval=(math.expm1(ratio - margin), math.expm1(ratio + margin))
@@ -150,8 +147,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def spread_of(sessions: Sequence[Launches], tolerance: float) -> Spread:
-    """Of sessions × launches × values, two sessions at least; slow launches are left out.
+def spread_of(sessions: Sequence[Figures], tolerance: float) -> Spread:
+    """Of sessions × launches, two sessions at least; slow launches are left out.
 
     Analysis of variance in one way: what sessions differ by, less the launches' part of it.
     """

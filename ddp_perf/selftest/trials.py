@@ -200,10 +200,10 @@ def _missing(request: SelftestRequest, points: Sequence[Point], launches: int) -
     return max(needed - launches, request.launches)
 
 
-def _step_times(sessions: Sequence[Session]) -> list[list[list[float]]]:
-    """Sessions × launches × one value."""
+def _step_times(sessions: Sequence[Session]) -> list[list[float]]:
+    """Return the step times in seconds, sessions × launches, of the sessions that have any."""
     values = [session.values(STEP_TIME.name) for session in sessions]
-    return [[[value] for value in session] for session in values if session]
+    return [session for session in values if session]
 
 
 def _smallest_seen(points: Sequence[Point]) -> Point | None:

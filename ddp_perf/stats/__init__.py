@@ -1,1 +1,22 @@
-"""Pure functions on numbers."""
+"""Pure functions on numbers. The two public names are imported only when they are first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddp_perf.core.verdict import Verdict
+
+if TYPE_CHECKING:
+    from ddp_perf.stats.rule.judge import judge_launches
+else:
+
+    def __getattr__(name: str) -> object:
+        if name != "judge_launches":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # It imports numpy and scipy: 0.2 s that the collection of cases must not take.
+        from ddp_perf.stats.rule.judge import judge_launches
+
+        return judge_launches
+
+
+__all__ = ["Verdict", "judge_launches"]

@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ddp_perf.stats.robust import Floats
 from ddp_perf.traces.chrome import ChromeTrace, TraceEvent, decode_args
-from ddp_perf.traces.intervals import Floats, Intervals
+from ddp_perf.traces.intervals import Intervals
 from ddp_perf.traces.kinds import (
     WAITS,
     Kind,

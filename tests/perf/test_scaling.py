@@ -20,7 +20,7 @@ def test_communication_overhead(ddp_measured, assert_verdict):
     """The scaling overhead, step(N) − step(1), shares the verdict of the efficiency."""
     if (scaling := ddp_measured.figures.scaling) is not None:
         ddp_measured.record(
-            exposed_communication_ms=scaling.exposed_s * 1e3,
-            exposed_communication_fraction=scaling.exposed_fraction,
+            scaling_overhead_ms=scaling.overhead_s * 1e3,
+            scaling_overhead_fraction=scaling.overhead_fraction,
         )
     assert_verdict()

@@ -6,6 +6,7 @@ import numpy as np
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
+from ddp_perf.stats.rule.inputs import typical_values
 from ddp_perf.stats.rule.judge import judge_launches
 from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
 from tests.quality.families import LAUNCHES, Floats
@@ -31,7 +32,10 @@ def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
     for _ in range(machines):
         sds = 0.005 * np.sqrt(10 / random.chisquare(10, CASES))
         cases = [_medians(random, random.normal(0, sd, FEW + 1), 0.005) for sd in sds]
-        sessions = [CaseSessions(sessions=case[:-1], tolerance=TOLERANCE) for case in cases]
+        sessions = [
+            CaseSessions(sessions=[typical_values(one) for one in case[:-1]], tolerance=TOLERANCE)
+            for case in cases
+        ]
         priors: dict[str, SessionPrior | None] = {"before": None, "after": machine_prior(sessions)}
         for when, prior in priors.items():
             for case in cases:

@@ -23,6 +23,7 @@ import numpy as np
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
+from ddp_perf.stats.rule.inputs import typical_values
 from ddp_perf.stats.rule.judge import judge_launches
 from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
 from tests.quality.families import FAMILIES, Family, Trial
@@ -76,8 +77,10 @@ def prior_of(family: Family, random: np.random.Generator) -> SessionPrior | None
     return machine_prior(
         [
             CaseSessions(
-                sessions=trial.sessions[:-1].tolist(),
-                control=None if trial.control is None else trial.control[:-1].tolist(),
+                sessions=[typical_values(one) for one in trial.sessions[:-1].tolist()],
+                control=None
+                if trial.control is None
+                else [typical_values(one) for one in trial.control[:-1].tolist()],
                 tolerance=TOLERANCE,
             )
             for trial in trials

@@ -172,7 +172,7 @@ def test_everything_measured_is_in_the_results_and_in_junit(project):
     ]
     assert [len(launch) for launch in steps] == [6, 6]
     text = junit.read_text()
-    for name in ("throughput_samples_per_s", "speedup", "exposed_communication_ms", "p95_step_ms"):
+    for name in ("throughput_samples_per_s", "speedup", "scaling_overhead_ms", "p95_step_ms"):
         assert f'name="{name}"' in text
     cost = suite["costs"]["mlp-ddp-fp32-ws2-b16"]
     assert f'name="cost_per_million_samples" value="{cost["per_million"]}"' in text

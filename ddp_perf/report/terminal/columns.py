@@ -16,7 +16,7 @@ def figure_headings(result: SuiteResult) -> list[str]:
     device = "GPU" if result.tier == "gpu" else "rank"
     rates = [f"{_unit(result)}\n/s", f"a {device}\n/s"]
     energy = ["J a\nsample"] if _has_energy(result) else []
-    return ["step\nms", *rates, "speed\nup", "effi-\ncy", "exp.\ncomm", *energy]
+    return ["step\nms", *rates, "speed\nup", "effi-\ncy", "scal.\noverh.", *energy]
 
 
 def figure_cells(result: SuiteResult, case: Case) -> list[str]:
@@ -37,7 +37,7 @@ def _of_training(figures: CaseFigures, case: Case) -> list[str]:
         f"{figures.throughput / case.world_size:,.0f}",
         f"{scaling.speedup:.2f}" if scaling else "–",
         f"{scaling.efficiency:.0%}" if scaling else "–",
-        f"{scaling.exposed_fraction:.0%}" if scaling else "–",
+        f"{scaling.overhead_fraction:.0%}" if scaling else "–",
     ]
 
 

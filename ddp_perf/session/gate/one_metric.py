@@ -17,7 +17,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import is_controlled
 from ddp_perf.core.verdict import SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import same_software
-from ddp_perf.stats.rule.judge import judge_launches
+from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
 
 
@@ -33,12 +33,12 @@ def judge_session(
 ) -> Verdict:
     """``before``: the stored sessions that have this metric, oldest first."""
     control = _controls(before, metric, session.environment)
-    return judge_launches(
-        _one_value_each(session.values(metric)),
-        [_one_value_each(session.values(metric)) for session in before],
+    return judge_figures(
+        session.values(metric),
+        [session.values(metric) for session in before],
         tolerance=tolerance,
         alpha=alpha,
-        control=_one_value_each(session.values(CONTROL)) if control else None,
+        control=session.values(CONTROL) if control else None,
         baseline_control=control,
         reference=REFERENCE_SESSIONS,
         prior=prior,
@@ -66,7 +66,7 @@ def prior_of(
     return machine_prior(
         [
             CaseSessions(
-                sessions=[_one_value_each(session.values(metric)) for session in sessions],
+                sessions=[session.values(metric) for session in sessions],
                 control=_controls(sessions, metric, now),
                 tolerance=tolerance,
             )
@@ -81,7 +81,7 @@ def _is_measured(case: CaseBaseline) -> bool:
 
 def _controls(
     sessions: Sequence[Session], metric: str, now: Environment
-) -> list[list[list[float]]] | None:
+) -> list[list[float]] | None:
     """The control of each session; None where it may not speak for the machine. Nor before there
     are sessions enough to show whether the case follows it: until then it would add noise alone.
     """
@@ -89,8 +89,4 @@ def _controls(
         return None
     if not all(same_software(session.environment, now) for session in sessions):
         return None
-    return [_one_value_each(session.values(CONTROL)) for session in sessions]
-
-
-def _one_value_each(values: Sequence[float]) -> list[list[float]]:
-    return [[value] for value in values]
+    return [session.values(CONTROL) for session in sessions]

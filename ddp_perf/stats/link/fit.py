@@ -11,19 +11,17 @@ import statistics
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.stats.link.model import Link, ring_s
 from ddp_perf.stats.link.values import LinkFit, LinkPoint, LinkShift, Shift
+from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import upper_t
 
 CONFIDENCE = 0.95
 _LEAST_SIZES = 3  # two figures are fitted, and one residual must be left to tell how well
 _NOISELESS = 1e-9  # relative error of figures that were no measurement
-
-Floats = npt.NDArray[np.float64]
 
 
 def fit_link(points: Sequence[LinkPoint], *, kind: CollectiveKind, ranks: int) -> LinkFit | None:

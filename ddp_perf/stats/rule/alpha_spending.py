@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from ddp_perf.stats.rule.modes import Floats
+from ddp_perf.stats.robust import Floats
 
 _REACH = 8.0  # integrate down to − 8 sd: what lies below is less than 1e-15
 _GRID = 401

@@ -12,8 +12,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import upper_t
-from ddp_perf.stats.rule.modes import Floats
 
 _SLOPES = np.linspace(0.0, 1.0, 41)
 _PRIOR = np.full(41, 0.25 / 39)

@@ -1,17 +1,17 @@
-"""Is it slower? The rule, on plain numbers.
+"""Judge whether a session is slower than the baseline: the rule, on plain numbers.
 
-The sample is the launch: steps of one launch share its placement, its memory layout and its
-caches, and launches of one session share the session, so steps are no independent evidence of what
-the next launch brings, nor launches of the next session (Kalibera & Jones, "Rigorous benchmarking
-in reasonable time", ISMM 2013, on levels of repetition). With y the level of a session (mean log
-of its launch medians) and k launches::
+The sample is the launch. The steps of one launch share its placement, its memory layout and its
+caches, and the launches of one session share the session. So steps are no independent evidence
+of what the next launch brings, nor are launches of the next session (Kalibera & Jones, "Rigorous
+benchmarking in reasonable time", ISMM 2013, on levels of repetition). With y the level of a
+session (the mean log of its launch medians) and k launches::
 
     D      = y_current − ȳ_reference
     Var(D) = σ²_session + σ²_launch/k + Var(ȳ_reference)
 
-is referred to Student's t on the degrees of freedom of the sessions, which the machine's other
-cases may enlarge (`session_variance`). Launches in a slow mode are judged by their share
-(`levels`, `slow_mode`); what the control explains is taken off (`control`).
+D ÷ √Var(D) is referred to Student's t on the degrees of freedom of the sessions, which the
+machine's other cases may enlarge (`session_variance`). Launches in a slow mode are judged by
+their share (`modes`). What the control explains is subtracted (`control`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -26,19 +27,23 @@ from ddp_perf.core.verdict import UNDECIDED, Outcome, SessionPrior, Verdict
 from ddp_perf.stats.rule.alpha_spending import look_levels
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, SignificanceLevels
 from ddp_perf.stats.rule.inputs import (
+    Figures,
     Launches,
     check_arguments,
-    first_invalid_launch,
-    first_problem_of_sessions,
+    first_empty_launch,
+    first_invalid_figure,
     levels_of,
+    typical_values,
 )
 from ddp_perf.stats.rule.reason import reason_of
-from ddp_perf.stats.rule.statistic import JudgedDifference, weigh
+from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
 from ddp_perf.stats.rule.variance_components import launches_to_decide
 
 SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a second session
 _AT_LEAST_SUSPECT = (Outcome.SUSPECT, Outcome.REGRESSION)
 _UNREMARKABLE = 0.05  # a share of slow launches rarer than this never passes
+_NO_BASELINE = Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline contains no session")
+Values = TypeVar("Values")  # the launches of one session, or their figures
 
 
 def judge_launches(
@@ -53,71 +58,123 @@ def judge_launches(
     prior: SessionPrior | None = None,
     looks: Sequence[int] = (),
 ) -> Verdict:
-    """Judge one metric of one case; lower is better.
+    """Judge one metric of one case by the values of every launch; lower is better.
 
-    ``current`` holds launches × values and ``baseline`` sessions × launches × values, oldest
-    first; a launch may hold one value, its median. ``control`` and ``baseline_control`` hold
-    the frozen reference operation's likewise; a session without any leaves the control unused.
-    The oldest ``reference`` sessions (default: all) set the level; all inform the variance.
-    ``prior`` is what the machine's other cases say of its sessions. ``looks``: how many launches
-    there are at each planned look, rising, where a case that is undecided takes more of them;
-    all looks together then keep ``alpha``, and the level of PASS.
+    ``current`` has launches × values, and ``baseline`` has sessions × launches × values, the
+    oldest session first; ``control`` and ``baseline_control`` likewise. The figure of a launch
+    is the median of its values. `judge_figures` describes the other parameters and the outcomes.
 
-    - REGRESSION: slower at level ``alpha``, one-sided, and by ``tolerance`` at least; where a
-      slow mode is known, level and share of slow launches get half of ``alpha`` each.
-    - SUSPECT: the same at level 0.01 only.
-    - IMPROVEMENT: the mirror image of a regression of the level.
-    - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``.
-    - INCONCLUSIVE: else. NO_BASELINE: no session. INVALID: a value that no measurement gives,
-      or a machine that moved further than the baseline sessions can account for.
-
-    Raises ValueError where an option is out of its range.
+    Raises ValueError if an option is out of its range.
     """
     check_arguments(tolerance, alpha, reference, prior, looks)
     if len(baseline) == 0:
-        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no session")
-    problem = first_invalid_launch(current, "this session") or first_problem_of_sessions(
-        baseline, "baseline session"
+        return _NO_BASELINE
+    if problem := first_empty_launch(_named_sessions(current, baseline)):
+        return Verdict(outcome=Outcome.INVALID, reason=problem)
+    return judge_figures(
+        typical_values(current),
+        [typical_values(session) for session in baseline],
+        tolerance=tolerance,
+        alpha=alpha,
+        control=None if control is None else _control_figures(control),
+        baseline_control=None
+        if baseline_control is None
+        else [_control_figures(session) for session in baseline_control],
+        reference=reference,
+        prior=prior,
+        looks=looks,
+    )
+
+
+def judge_figures(
+    current: Figures,
+    baseline: Sequence[Figures],
+    *,
+    tolerance: float,
+    alpha: float,
+    control: Figures | None = None,
+    baseline_control: Sequence[Figures] | None = None,
+    reference: int | None = None,
+    prior: SessionPrior | None = None,
+    looks: Sequence[int] = (),
+) -> Verdict:
+    """Judge one metric of one case by one figure for each launch; lower is better.
+
+    ``current`` has the figure of every launch, and ``baseline`` has sessions × launches, the
+    oldest session first. ``control`` and ``baseline_control`` have the figures of the frozen
+    reference operation likewise; if a session has none, the control is not used. The oldest
+    ``reference`` sessions (default: all) set the level, and all sessions inform the variance.
+    ``prior`` is the spread of the machine's sessions, estimated from its other cases. ``looks``
+    are the planned numbers of launches, rising, at which an undecided case is judged again; all
+    looks together then keep ``alpha``, and the level of PASS.
+
+    - REGRESSION: slower at level ``alpha``, one-sided, and by at least ``tolerance``; if there
+      is a slow mode, level and share of slow launches get half of ``alpha`` each.
+    - SUSPECT: the same, but at level 0.01 only.
+    - IMPROVEMENT: the mirror image of a regression of the level.
+    - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``.
+    - INCONCLUSIVE: none of these. NO_BASELINE: there is no session. INVALID: there is a value
+      that no measurement gives, or the machine moved by more than the baseline sessions account
+      for.
+
+    Raises ValueError if an option is out of its range.
+    """
+    check_arguments(tolerance, alpha, reference, prior, looks)
+    if len(baseline) == 0:
+        return _NO_BASELINE
+    controls = _paired_controls(control, baseline_control, len(baseline))
+    problem = first_invalid_figure(
+        [
+            *_named_sessions(current, baseline),
+            *((f"the control in session {i}", one) for i, one in enumerate(controls, start=1)),
+        ]
     )
     if problem:
         return Verdict(outcome=Outcome.INVALID, reason=problem)
-    controls = _paired_controls(control, baseline_control, len(baseline))
-    problem = first_problem_of_sessions(controls, "the control in session")
-    if problem:
-        return Verdict(outcome=Outcome.INVALID, reason=problem)
-    evidence = weigh(
+    judged = judged_difference(
         levels_of([*baseline, current], tolerance),
         levels_of(controls, tolerance).fast if controls else None,
         tolerance=tolerance,
         reference=min(reference or len(baseline), len(baseline)),
         prior=prior,
     )
-    return _conclude(evidence, _risks(evidence, alpha, looks, len(current)))
+    return _conclude(judged, _significance_levels(judged, alpha, looks, len(current)))
+
+
+def _named_sessions(current: Values, baseline: Sequence[Values]) -> list[tuple[str, Values]]:
+    before = [(f"baseline session {i}", session) for i, session in enumerate(baseline, start=1)]
+    return [("this session", current), *before]
+
+
+def _control_figures(session: Launches) -> list[float]:
+    """Return the figures of a session's control; none if one of its launches has no value."""
+    return typical_values(session) if all(map(len, session)) else []
 
 
 def _paired_controls(
-    control: Launches | None, baseline_control: Sequence[Launches] | None, sessions: int
-) -> list[Launches]:
-    """The control of every session, the current one last; empty where any session has none."""
+    control: Figures | None, baseline_control: Sequence[Figures] | None, sessions: int
+) -> list[Figures]:
+    """Return the control of every session, the current one last; none if one session has none."""
     if control is None or baseline_control is None:
         return []
     if len(baseline_control) != sessions:
         raise ValueError(
-            f"baseline_control holds {len(baseline_control)} sessions, the baseline {sessions}"
+            f"baseline_control must have the {sessions} sessions of the baseline,"
+            f" not {len(baseline_control)}"
         )
     controls = [*baseline_control, control]
-    complete = all(len(session) and all(map(len, session)) for session in controls)
+    complete = all(map(len, controls))
     return controls if complete else []
 
 
-def _risks(
-    evidence: JudgedDifference, alpha: float, looks: Sequence[int], launches: int
+def _significance_levels(
+    judged: JudgedDifference, alpha: float, looks: Sequence[int], launches: int
 ) -> SignificanceLevels:
-    """Those of this look: the first one planned with as many launches as there are."""
-    level = alpha / 2 if evidence.share.any_slow else alpha
+    """Return the levels of this look: the first one planned with at least ``launches``."""
+    level = alpha / 2 if judged.share.any_slow else alpha
     if len(looks) < 2:
         return SignificanceLevels(regression=level)
-    information = evidence.errors.information(looks)
+    information = judged.errors.information(looks)
     look = min(bisect.bisect_left(looks, launches), len(looks) - 1)
     return SignificanceLevels(
         regression=look_levels(level, information)[look],
@@ -125,48 +182,48 @@ def _risks(
     )
 
 
-def _conclude(evidence: JudgedDifference, risks: SignificanceLevels) -> Verdict:
-    comparison = evidence.comparison
-    outcome, by_share = _outcome(evidence, risks)
+def _conclude(judged: JudgedDifference, levels: SignificanceLevels) -> Verdict:
+    comparison = judged.comparison
+    outcome, by_share = _outcome(judged, levels)
     more = None
     if outcome in UNDECIDED:
-        more = launches_to_decide(evidence.errors, comparison, risks)
+        more = launches_to_decide(judged.errors, comparison, levels)
     return Verdict(
         outcome=outcome,
-        reason=reason_of(outcome, evidence, risks, more_launches=more, by_share=by_share),
-        ratio=math.exp(evidence.overall) if by_share else comparison.ratio,
+        reason=reason_of(outcome, judged, levels, more_launches=more, by_share=by_share),
+        ratio=math.exp(judged.overall) if by_share else comparison.ratio,
         interval=None if by_share else comparison.interval,
-        minimum_detectable=comparison.minimum_detectable(risks.regression),
+        minimum_detectable=comparison.minimum_detectable(levels.regression),
         more_launches=more,
     )
 
 
-def _outcome(evidence: JudgedDifference, risks: SignificanceLevels) -> tuple[Outcome, bool]:
-    """The outcome, and whether the share of slow launches decided it, not the level."""
-    comparison, level = evidence.comparison, risks.regression
+def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outcome, bool]:
+    """Return the outcome, and whether the share of slow launches decided it, not the level."""
+    comparison, level = judged.comparison, levels.regression
     for outcome, at in (
         (Outcome.REGRESSION, level),
         (Outcome.SUSPECT, max(SUSPECT_LEVEL, level)),
     ):
-        if comparison.slower(at) and evidence.chance_all_slow < at:
+        if comparison.slower(at) and judged.chance_all_slow < at:
             return outcome, False
-        if evidence.share_grown(at):
+        if judged.share_grown(at):
             return outcome, True
-    if evidence.share.p_value > _UNREMARKABLE:
+    if judged.share.p_value > _UNREMARKABLE:
         if comparison.faster(level):
             return Outcome.IMPROVEMENT, False
-        if comparison.passes(risks.passing):
+        if comparison.passes(levels.passing):
             return Outcome.PASS, False
-    if evidence.control is not None and evidence.control.beyond:
+    if judged.control is not None and judged.control.beyond:
         return Outcome.INVALID, False
     return Outcome.INCONCLUSIVE, False
 
 
 def confirm(current: Verdict, previous: Outcome | None) -> Verdict:
-    """The second of two consecutive sessions that are SUSPECT, or worse, is a REGRESSION.
+    """Turn the second of two consecutive sessions that are at least SUSPECT into a REGRESSION.
 
-    ``previous``: what the session before this one concluded of the same metric, if anything.
-    The two sessions are nearly independent, the baseline is the same: a false alarm at 1 %
+    ``previous`` is the outcome of the same metric in the session before this one, if any.
+    The two sessions are nearly independent, and the baseline is the same: a false alarm at 1 %
     repeats with probability 0.06, so that confirmation adds less than 0.1 % of false alarms.
     """
     if current.outcome is not Outcome.SUSPECT or previous not in _AT_LEAST_SUSPECT:

@@ -1,4 +1,4 @@
-"""What all cases of a machine say together of its sessions: the prior for each of them."""
+"""The prior of a machine: the spread of its sessions, estimated from all of its cases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.control import fit_slope
-from ddp_perf.stats.rule.inputs import Launches, levels_of
+from ddp_perf.stats.rule.inputs import Figures, levels_of
 from ddp_perf.stats.rule.modes import without_slow_sessions
 from ddp_perf.stats.rule.session_variance import (
     detrend,
@@ -20,19 +20,19 @@ from ddp_perf.stats.rule.session_variance import (
 
 
 class CaseSessions(msgspec.Struct, frozen=True, kw_only=True):
-    """A case's stored sessions (sessions × launches × values) and its control's, if any."""
+    """A case's stored sessions (sessions × launches) and those of its control, if any."""
 
-    sessions: Sequence[Launches]
-    control: Sequence[Launches] | None = None
+    sessions: Sequence[Figures]
+    control: Sequence[Figures] | None = None
     tolerance: float
 
 
 def machine_prior(cases: Sequence[CaseSessions]) -> SessionPrior | None:
-    """The prior of `judge_launches`, from baselines alone; None where no case has two sessions.
+    """Return the prior of `judge_figures` from baselines, or None if no case has two sessions.
 
-    Squeezed are the variances of the sessions' levels as the judge sees them: without slow
-    launches, trend and what the control explains. They hold the noise of the launches, which
-    the judge adds by itself, so its mean over the cases is taken off the result.
+    The variances of the sessions' levels are squeezed as the judge uses them: without slow
+    launches, without a trend, and without what the control explains. They contain the noise of
+    the launches, which the judge adds itself, so its mean over the cases is subtracted.
     """
     variances, dfs, noises = [], [], []
     for case in cases:
@@ -49,7 +49,7 @@ def machine_prior(cases: Sequence[CaseSessions]) -> SessionPrior | None:
 
 
 def _session_variance(case: CaseSessions) -> tuple[float, float, float]:
-    """Variance of a session's level, its degrees of freedom, and the launches' part of it."""
+    """Return the variance of a session's level, its degrees of freedom, and the launches' part."""
     levels = levels_of(case.sessions, case.tolerance)
     kept = without_slow_sessions(levels, len(case.sessions))
     residual = levels.fast[kept] - levels.fast[kept].mean()

@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from ddp_perf.stats.robust import Floats
+
 Mask = npt.NDArray[np.bool_]
 
 # The distance of two modes, in root mean squares of the fast one's excess over the fastest

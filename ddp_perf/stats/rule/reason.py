@@ -1,4 +1,7 @@
-"""The verdict in one or two sentences for the engineer whose build went red."""
+"""The reason of a verdict, in one to three sentences for the engineer whose build failed.
+
+This module is the only one of `stats` that makes sentences of its values.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +10,50 @@ import math
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.comparison import SignificanceLevels
 from ddp_perf.stats.rule.control import ControlMove
+from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 from ddp_perf.stats.rule.statistic import JudgedDifference
-from ddp_perf.stats.rule.variance_components import sessions_to_decide
+from ddp_perf.stats.rule.variance_components import VarianceComponents, sessions_to_decide
 
 _SLOPE_WORTH_A_WORD = 0.1
 
 
 def reason_of(
     outcome: Outcome,
-    evidence: JudgedDifference,
-    risks: SignificanceLevels,
+    judged: JudgedDifference,
+    levels: SignificanceLevels,
     *,
     more_launches: int | None,
     by_share: bool,
 ) -> str:
-    """Figures first, then what follows from them, then what else should be known."""
+    """Write the reason: the figures, what follows from them, then slow launches and control."""
     if by_share:
         meaning = "more launches than before fall into the slow mode"
     else:
-        meaning = _meaning(outcome, evidence, risks, more_launches)
-    clauses = [f"{_figures(evidence)}; {meaning}"]
-    if evidence.share.any_slow:
-        clauses.append(_slow_launches(evidence))
-    if evidence.control is not None:
-        clauses.append(_control(evidence.control))
-    return ". ".join(clauses)
+        meaning = _meaning(outcome, judged, levels, more_launches)
+    sentences = [f"{_figures(judged)}; {meaning}"]
+    if judged.share.any_slow:
+        sentences.append(_slow_launches(judged))
+    if judged.control is not None:
+        sentences.append(_control(judged.control))
+    return ". ".join(sentences)
 
 
-def _figures(evidence: JudgedDifference) -> str:
-    low, high = evidence.comparison.interval
-    sessions = evidence.errors.reference_sessions
+def _figures(judged: JudgedDifference) -> str:
+    low, high = judged.comparison.interval
+    sessions = _counted(judged.errors.reference_sessions, "session")
     return (
-        f"{_change(evidence.comparison.ratio)} against {sessions}"
-        f" session{'s' if sessions > 1 else ''}"
+        f"{_change(judged.comparison.ratio)} against {sessions}"
         f" (99 % interval {_change(low)} to {_change(high)})"
     )
 
 
 def _meaning(
     outcome: Outcome,
-    evidence: JudgedDifference,
-    risks: SignificanceLevels,
+    judged: JudgedDifference,
+    levels: SignificanceLevels,
     more_launches: int | None,
 ) -> str:
-    comparison, level = evidence.comparison, risks.regression
+    comparison, level = judged.comparison, levels.regression
     tolerance = 100 * comparison.tolerance
     detectable = 100 * comparison.minimum_detectable(level)
     found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
@@ -64,24 +67,46 @@ def _meaning(
             f"{tolerance:.3g} % at least"
         )
     if outcome is Outcome.SUSPECT:
-        return "suspect, not proven: a second session in a row that says so fails"
+        return "suspect, not proven: if the next session is suspect too, that is a REGRESSION"
     if outcome is Outcome.INVALID:
-        return "the machine itself moved, further than its baseline sessions account for"
+        return "the machine itself changed by more than its baseline sessions account for"
     if more_launches:
-        some = f"{more_launches} more launch{'es' if more_launches > 1 else ''}"
-        return f"undecided, for only {found}; about {some} would decide it"
-    return f"undecided, for only {found}; {sessions_to_decide(evidence.errors, comparison, risks)}"
+        launches = _counted(more_launches, "more launch", "more launches")
+        return f"undecided: only {found}; about {launches} would decide it"
+    more_sessions = sessions_to_decide(judged.errors, comparison, levels)
+    return f"undecided: only {found}; {missing_sessions_text(judged.errors, more_sessions)}"
 
 
-def _slow_launches(evidence: JudgedDifference) -> str:
-    share = evidence.share
+def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:
+    """Explain that launches cannot decide, and that ``more`` baseline sessions would, if any."""
+    sessions = _counted(more, "more baseline session") if more else ""
+    if errors.spread.assumed:
+        return (
+            "there are too few sessions to estimate how they differ"
+            f" ({100 * WIDE_DEFAULT.sd:.0f} % is assumed); {sessions} would be enough"
+        )
+    differ = f"sessions differ by {100 * math.sqrt(errors.session_variance):.1f} %"
+    if sessions:
+        return (
+            f"{differ}, so no more launches of this session can decide it,"
+            f" but about {sessions} would"
+        )
+    return (
+        f"{differ}, which is too much for this tolerance: raise the tolerance,"
+        " or use a quieter machine"
+    )
+
+
+def _slow_launches(judged: JudgedDifference) -> str:
+    share = judged.share
     counts = (
         f"{share.current} of {share.current_launches} launches were in a slow mode, "
         f"{share.baseline} of {share.baseline_launches} in the baseline"
     )
-    if evidence.chance_all_slow:
+    if judged.chance_all_slow:
         return (
-            f"{counts}; all of this session's may be, by a chance of {evidence.chance_all_slow:.2g}"
+            f"{counts}; possibly all launches of this session are"
+            f" (probability {judged.chance_all_slow:.2g})"
         )
     return f"{counts} (p = {share.p_value:.2g})"
 
@@ -89,12 +114,16 @@ def _slow_launches(evidence: JudgedDifference) -> str:
 def _control(control: ControlMove) -> str:
     moved = f"The control moved {_change(math.exp(control.shift))}"
     if control.beyond:
-        return f"{moved}, further than on any session before; how the case follows is not known"
+        return f"{moved}, further than in any session before; how the case follows it is unknown"
     if abs(control.explained) < _SLOPE_WORTH_A_WORD * abs(control.shift):
-        return f"{moved} and is left out: the case does not follow it"
-    return f"{moved}; {_change(math.exp(control.explained))} was taken off: the case follows it"
+        return f"{moved} and is not used: the case does not follow it"
+    return f"{moved}; {_change(math.exp(control.explained))} was subtracted: the case follows it"
+
+
+def _counted(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _change(ratio: float) -> str:
-    """1.05 → +5.0 %; a ratio of three and more as a factor."""
+    """Format a ratio: 1.05 as +5.0 %, and three or more as a factor."""
     return f"{100 * (ratio - 1):+.1f} %" if ratio < 3 else f"× {ratio:.3g}"

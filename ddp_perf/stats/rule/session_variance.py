@@ -17,7 +17,7 @@ import numpy as np
 from scipy import special
 
 from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.stats.rule.modes import Floats
+from ddp_perf.stats.robust import Floats
 
 # Assumed while one or two sessions are all there is, and no other case says more: sessions that
 # differ by 3 %, as on a shared machine, worth four degrees of freedom.

@@ -1,4 +1,4 @@
-"""Everything the rule weighs, worked out from the levels of the sessions."""
+"""The difference that is judged, with its error, computed from the levels of the sessions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 
 from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import Comparison
 from ddp_perf.stats.rule.control import ControlMove, currents_move, fit_slope
 from ddp_perf.stats.rule.modes import (
-    Floats,
     Levels,
     Mask,
     SlowShare,
@@ -23,22 +23,22 @@ from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 
 class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The level's comparison, the slow launches, and what stands behind the figures."""
+    """The comparison of the levels, its variance components, the slow launches and the control."""
 
     comparison: Comparison
     errors: VarianceComponents
     share: SlowShare
     overall: float  # log ratio of the means over all launches, slow ones included
-    chance_all_slow: float  # that this session's launches are all in the known slow mode; 0: not so
+    chance_all_slow: float  # that all launches of this session are in the slow mode
     control: ControlMove | None
 
     def share_grown(self, level: float) -> bool:
-        """More launches are slow, significantly, and that costs the tolerance at least."""
+        """Return whether significantly more launches are slow, at the cost of the tolerance."""
         enough = self.overall >= math.log1p(self.comparison.tolerance)
         return self.share.any_slow and enough and self.share.p_value <= level
 
 
-def weigh(
+def judged_difference(
     levels: Levels,
     control: Floats | None,
     *,
@@ -46,16 +46,17 @@ def weigh(
     reference: int,
     prior: SessionPrior | None,
 ) -> JudgedDifference:
-    """``levels`` and ``control`` by session, the current one last."""
+    """Compare the current session with the first ``reference`` sessions of the baseline.
+
+    ``levels`` and ``control`` (mean logs) have one entry for each session, the current one last.
+    """
     kept = without_slow_sessions(levels, len(levels.fast) - 1)
     if not kept[:reference].any():
         kept[:] = True
     in_reference = int(kept[:reference].sum())
     sessions, current = levels.fast[:-1][kept], float(levels.fast[-1])
-    residual, difference = (
-        sessions - sessions.mean(),
-        current - float(sessions[:in_reference].mean()),
-    )
+    residual = sessions - sessions.mean()
+    difference = current - float(sessions[:in_reference].mean())
     move = None
     if control is not None:
         moves = control[:-1][kept] - control[:-1][kept].mean()
@@ -114,10 +115,12 @@ def _errors(
 
 
 def _chance_all_slow(levels: Levels, share: SlowShare, comparison: Comparison) -> float:
-    """A session one mode higher than the baseline, none of its launches apart from the others.
+    """Return the probability that every launch of the current session is in the slow mode.
 
-    It may be code that is slower, or the known slow mode in every launch; the baseline's share
-    of slow launches says how often the latter happens.
+    A session may be one mode higher than the baseline while its launches do not differ. Then
+    either the code is slower, or every launch is in the slow mode that the baseline has shown;
+    the baseline's share of slow launches gives the probability of the latter. It is 0 if the
+    session is not one mode higher.
     """
     distance = abs(comparison.difference - levels.slow_gap)
     near = comparison.margin + math.log1p(comparison.tolerance)

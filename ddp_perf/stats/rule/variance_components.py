@@ -1,4 +1,4 @@
-"""Where the error of a comparison comes from, and what would make it smaller."""
+"""Variance components of a comparison, and what would make its error smaller."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ import msgspec
 
 from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT, SessionSpread
+from ddp_perf.stats.rule.session_variance import SessionSpread
 
-_MOST_MORE = 100  # launches or sessions; more than that is no advice
+_MOST_MORE = 100  # launches or sessions: nobody follows advice to take more
 
 
 class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
-    """Variances on the log scale, and the counts that divide them."""
+    """The variance components of a difference (log scale), and the counts that divide them."""
 
-    spread: SessionSpread  # of a baseline session's level: its session and its launches
+    spread: SessionSpread  # of a baseline session's level: from the session and its launches
     baseline_launch_noise: float  # the part of it that comes from the launches
     launch_variance: float
     launch_df: int
     launches: int  # of the current session, in the fast mode
     sessions: int
     reference_sessions: int
-    control: float  # from not knowing how far the case follows the control
+    control: float  # because the slope on the control is uncertain
 
     @property
     def session_variance(self) -> float:
+        """The between-session variance: what the launches do not explain."""
         return max(0.0, self.spread.variance - self.baseline_launch_noise)
 
     def variance(self, launches: int, reference_sessions: int) -> float:
-        """Of the difference: this session, its launches, the reference, the control."""
+        """Return the variance of the difference after so many launches and reference sessions."""
         return (
             self.session_variance
             + self.launch_variance / launches
@@ -41,7 +42,7 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reference_variance(self, sessions: int) -> float:
-        """Of the mean of so many baseline sessions."""
+        """Return the variance of the mean of so many baseline sessions."""
         return self.spread.variance / self.spread.independent_sessions(sessions)
 
     @property
@@ -50,11 +51,11 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         return math.sqrt(variance)
 
     def information(self, looks: Sequence[int]) -> list[float]:
-        """What each look knows, after so many launches, as a share of what the last one knows:
-        for the split of the false-alarm rate over the looks.
+        """Return the information at each look, as a share of the information at the last one.
 
-        What sessions add, and no launch takes away, is halved: it is known from few sessions, and
-        looks that are thought to hang together more than they do would alarm too often.
+        ``looks`` are numbers of launches. The alpha spending over the looks needs the shares.
+        The part of the variance that no launch reduces is halved: it is estimated from few
+        sessions, and looks that are taken for more correlated than they are alarm too often.
         """
         shared = (
             self.session_variance + self.reference_variance(self.reference_sessions) + self.control
@@ -64,7 +65,7 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Of the sessions; of sessions and launches where this session has few."""
+        """Those of the sessions; of sessions and launches together if this session has few."""
         excess = self.launch_variance / self.launches - self.baseline_launch_noise
         sessions = self.spread.degrees_of_freedom
         if excess <= 0 or self.launch_df == 0:
@@ -74,68 +75,65 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def launches_to_decide(
-    errors: VarianceComponents, now: Comparison, risks: SignificanceLevels
+    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels
 ) -> int | None:
-    """How many more of this session would decide a comparison, should its ratio stay as it is.
+    """Return how many more launches of this session would decide a comparison.
 
-    None where sessions, not launches, are what is missing.
+    The ratio is assumed to stay as it is. None: no number of launches would, because sessions
+    are missing.
     """
     if errors.spread.assumed:
         return None
 
     def decided(launches: int) -> bool:
         variance = errors.variance(launches, errors.reference_sessions)
-        return _decides(now, variance, now.degrees_of_freedom, risks)
+        return _decides(now, variance, now.degrees_of_freedom, levels)
 
     return _fewest_more(errors.launches, decided)
 
 
 def sessions_to_decide(
-    errors: VarianceComponents, now: Comparison, risks: SignificanceLevels
-) -> str:
-    """What else would decide it, where no more launches this session do, in words."""
+    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels
+) -> int | None:
+    """Return how many more baseline sessions would decide a comparison that launches cannot.
+
+    The ratio is assumed to stay as it is. If the spread of the sessions is only assumed, it is
+    the number of sessions that lack for an estimate. None: not even 100 more would decide it.
+    """
+    if errors.spread.assumed:
+        return LEAST_SESSIONS - errors.sessions
 
     def decided(sessions: int) -> bool:
         frozen = errors.reference_sessions < errors.sessions
         variance = errors.variance(
             errors.launches, errors.reference_sessions if frozen else sessions
         )
-        return _decides(now, variance, now.degrees_of_freedom + sessions - errors.sessions, risks)
+        return _decides(now, variance, now.degrees_of_freedom + sessions - errors.sessions, levels)
 
-    if errors.spread.assumed:
-        missing = LEAST_SESSIONS - errors.sessions
-        return (
-            f"too few sessions to know how they differ ({100 * WIDE_DEFAULT.sd:.0f} % is assumed);"
-            f" {missing} more baseline session{'s' if missing > 1 else ''} would tell"
-        )
-    differ = f"sessions differ by {100 * math.sqrt(errors.session_variance):.1f} %"
-    if more := _fewest_more(errors.sessions, decided):
-        return (
-            f"{differ}, so no more launches of this session can decide it, but about {more} more"
-            " baseline "
-            f"session{'s' if more > 1 else ''} would"
-        )
-    return f"{differ}: too much for this tolerance; raise it, or quieten the machine"
+    return _fewest_more(errors.sessions, decided)
 
 
 def _fewest_more(now: int, decided: Callable[[int], bool]) -> int | None:
-    """By bisection, for more never decides less."""
+    """Find the smallest number by bisection: a larger one never decides less."""
     counts = range(now + 1, now + _MOST_MORE + 1)
     found = bisect.bisect_left(counts, True, key=decided)
     return found + 1 if found < len(counts) else None
 
 
 def _decides(
-    now: Comparison, variance: float, degrees_of_freedom: float, risks: SignificanceLevels
+    now: Comparison, variance: float, degrees_of_freedom: float, levels: SignificanceLevels
 ) -> bool:
     then = msgspec.structs.replace(
         now, standard_error=math.sqrt(variance), degrees_of_freedom=degrees_of_freedom
     )
-    return then.passes(risks.passing) or then.slower(risks.regression)
+    return then.passes(levels.passing) or then.slower(levels.regression)
 
 
 def satterthwaite(*parts: tuple[float, float]) -> float:
-    """Degrees of freedom of a sum of variances, each given with its own; 1 where all are 0."""
+    """Return the degrees of freedom of a sum of variances (Satterthwaite 1946).
+
+    ``parts`` are pairs of a variance and its degrees of freedom; 1 if all variances are 0.
+    """
     total = sum(variance for variance, _ in parts)
     spent = sum(variance**2 / df for variance, df in parts)
     return total**2 / spent if spent else 1.0

@@ -16,7 +16,7 @@ from ddp_perf.core.decomposition import (
     RankShare,
 )
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.stats.rule.modes import Floats
+from ddp_perf.stats.robust import Floats
 
 Indices = npt.NDArray[np.intp]
 _OWN = ("data", "forward", "backward", "optimizer", "idle")  # phases that no other rank enters

@@ -20,6 +20,7 @@ from scipy import special
 
 from ddp_perf.core.explanation import TermChange
 from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.stats.robust import sd_of_deviations
 from ddp_perf.stats.rule.session_variance import (
     WIDE_DEFAULT,
     SessionSpread,
@@ -31,7 +32,6 @@ from ddp_perf.stats.rule.variance_components import satterthwaite
 
 Row = Mapping[str, float]  # one launch: seconds by term
 
-_SD_PER_MAD = 1.4826
 _EFFICIENCY_OF_MAD = 0.37  # of a standard deviation's degrees of freedom, of a normal law
 _VARIANCE_OF_MEDIAN = math.pi / 2  # ÷ that of the mean, of a normal law
 
@@ -94,8 +94,8 @@ def _launch_variance(sides: Sequence[Sequence[float]]) -> float:
     deviations = list(itertools.chain.from_iterable(_deviations(side)[1:] for side in sides))
     if not deviations:
         return 0.0
-    robust = _SD_PER_MAD * statistics.median(deviations)
-    return robust**2 or statistics.fmean(deviation**2 for deviation in deviations)
+    robust = sd_of_deviations(deviations) ** 2
+    return robust or statistics.fmean(deviation**2 for deviation in deviations)
 
 
 def _deviations(side: Sequence[float]) -> list[float]:

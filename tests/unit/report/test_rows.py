@@ -54,7 +54,7 @@ def test_a_row_holds_the_figures_of_its_case(summary):
 def test_what_has_no_single_rank_leg_has_no_scaling():
     (row,) = report_summary([make_result([make_measurement(TWO, [0.01])])], complete=True).rows
 
-    assert (row.speedup, row.efficiency, row.exposed_s) == (None, None, None)
+    assert (row.speedup, row.efficiency, row.scaling_overhead_s) == (None, None, None)
     assert (row.verdict, row.standing) == (NOT_JUDGED, Standing.UNDECIDED)
 
 

@@ -10,8 +10,8 @@ from ddp_perf.scaling.consistency import Exposure, contradiction
 SECONDS = st.floats(0, 1)
 
 
-def exposure(label, exposed_s, slack_s=0.0, hideable_s=0.0):
-    return Exposure(label=label, exposed_s=exposed_s, slack_s=slack_s, hideable_s=hideable_s)
+def exposure(label, overhead_s, slack_s=0.0, hideable_s=0.0):
+    return Exposure(label=label, overhead_s=overhead_s, slack_s=slack_s, hideable_s=hideable_s)
 
 
 def labels(found):

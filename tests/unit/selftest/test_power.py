@@ -14,6 +14,7 @@ from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.selftest.power import PowerModel, Spread, share_found, spread_of
 from ddp_perf.stats.rule.comparison import Comparison
+from ddp_perf.stats.rule.inputs import typical_values
 from ddp_perf.stats.rule.judge import judge_launches
 from tests.unit.stats.rule.machine import simulated_sessions
 
@@ -161,16 +162,18 @@ def test_more_launches_help_until_the_sessions_are_the_floor():
 
 
 def test_the_spread_of_a_simulated_machine_is_found():
-    spread = spread_of(simulated_sessions(400, seed=5, session=0.02, launch=0.01), TOLERANCE)
+    drawn = simulated_sessions(400, seed=5, session=0.02, launch=0.01)
+    spread = spread_of([typical_values(session) for session in drawn], TOLERANCE)
     assert spread.launch == pytest.approx(0.01, rel=0.1)
     assert spread.session == pytest.approx(0.02, rel=0.1)
 
 
 def test_slow_launches_are_no_spread():
     drawn = simulated_sessions(60, seed=5, session=0.002, launch=0.005, slow_share=0.2)
-    assert spread_of(drawn, TOLERANCE).launch == pytest.approx(0.005, rel=0.2)
+    figures = [typical_values(session) for session in drawn]
+    assert spread_of(figures, TOLERANCE).launch == pytest.approx(0.005, rel=0.2)
 
 
 def test_sessions_that_differ_by_their_launches_alone_have_no_spread_of_their_own():
-    drawn = [[[1.0], [1.1]], [[1.1], [1.0]], [[1.0], [1.1]]]
+    drawn = [[1.0, 1.1], [1.1, 1.0], [1.0, 1.1]]
     assert spread_of(drawn, TOLERANCE).session == 0.0

@@ -36,7 +36,7 @@ def test_two_ranks_are_compared_with_one():
 
     assert scaling.speedup == pytest.approx(1.6)
     assert scaling.efficiency == pytest.approx(0.8)
-    assert scaling.exposed_s == pytest.approx(0.0025)
+    assert scaling.overhead_s == pytest.approx(0.0025)
 
 
 @pytest.mark.parametrize("others", [[], [make_measurement(ONE, [])]], ids=["absent", "failed"])

@@ -83,7 +83,7 @@ def test_a_machine_that_moved_is_told_from_code_that_did_by_the_control():
     verdict = findings(sessions(FOLLOWED, controls=FOLLOWED), step=1.09, control=1.09)["step_time"]
 
     assert verdict.outcome is Outcome.PASS
-    assert "was taken off" in verdict.reason
+    assert "was subtracted" in verdict.reason
 
 
 def test_what_the_control_explains_of_other_cases_is_no_spread_of_theirs():

@@ -17,7 +17,7 @@ def test_values_must_be_finite_and_positive(value):
     bad = [[1.0, value, 1.0], *CURRENT[1:]]
     verdict = judge_launches(bad, BASELINE, **RULE)
     assert verdict.outcome is Outcome.INVALID
-    assert f"launch 1 of this session holds {value}" in verdict.reason
+    assert f"launch 1 of this session has the value {value};" in verdict.reason
     assert verdict.ratio is None
     verdict = judge_launches(CURRENT, [*BASELINE[:2], bad], **RULE)
     assert verdict.outcome is Outcome.INVALID
@@ -50,7 +50,7 @@ def test_one_session_never_passes_and_says_why():
     for session in (BASELINE[0], [[1.0]] * 5):
         verdict = judge_launches(session, [session], **RULE)
         assert verdict.outcome is Outcome.INCONCLUSIVE
-        assert "too few sessions to know how they differ" in verdict.reason
+        assert "too few sessions to estimate how they differ" in verdict.reason
         assert "3 % is assumed" in verdict.reason
 
 
@@ -135,7 +135,7 @@ def test_prior_of_no_spread_that_knows_everything():
     ],
 )
 def test_options_out_of_range_are_errors(option):
-    with pytest.raises(ValueError, match=r"must|holds"):
+    with pytest.raises(ValueError, match="must"):
         judge_launches(CURRENT, BASELINE, **{**RULE, **option})
 
 

@@ -3,13 +3,20 @@
 import numpy as np
 import pytest
 
+from ddp_perf.stats.rule.inputs import typical_values
 from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
-from tests.unit.stats.rule.machine import scaled, simulated_sessions
+from tests.unit.stats.rule.machine import simulated_sessions
 
 
 def cases(count, sessions, **machine):
     return [
-        CaseSessions(sessions=simulated_sessions(sessions, seed=seed, **machine), tolerance=0.02)
+        CaseSessions(
+            sessions=[
+                typical_values(session)
+                for session in simulated_sessions(sessions, seed=seed, **machine)
+            ],
+            tolerance=0.02,
+        )
         for seed in range(count)
     ]
 
@@ -37,11 +44,12 @@ def test_one_case_says_nothing_of_the_others():
 
 def test_what_the_control_explains_is_no_spread():
     moves = np.exp(np.random.default_rng(0).normal(0, 0.05, 6)).tolist()
-    control = [[[move]] * 5 for move in moves]
+    control = [[move] * 5 for move in moves]
     follows = [
         CaseSessions(
             sessions=[
-                scaled(session, by) for session, by in zip(case.sessions, moves, strict=True)
+                [figure * by for figure in session]
+                for session, by in zip(case.sessions, moves, strict=True)
             ],
             control=control,
             tolerance=0.02,

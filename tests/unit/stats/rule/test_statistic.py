@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ddp_perf.stats.rule.inputs import levels_of
-from ddp_perf.stats.rule.statistic import weigh
+from ddp_perf.stats.rule.statistic import judged_difference
 
 
 def evidence(sessions, *, reference):
-    levels = levels_of([[[value] for value in launches] for launches in sessions], 0.02)
-    return weigh(levels, None, tolerance=0.02, reference=reference, prior=None)
+    levels = levels_of(sessions, 0.02)
+    return judged_difference(levels, None, tolerance=0.02, reference=reference, prior=None)
 
 
 # Sessions of two, four and one launch, and the current one of two.

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
+from ddp_perf.stats.rule.reason import missing_sessions_text
 from ddp_perf.stats.rule.session_variance import SessionSpread
 from ddp_perf.stats.rule.variance_components import (
     VarianceComponents,
@@ -15,7 +16,7 @@ from ddp_perf.stats.rule.variance_components import (
     sessions_to_decide,
 )
 
-RISKS = SignificanceLevels(regression=0.001)
+LEVELS = SignificanceLevels(regression=0.001)
 
 
 def errors(*, variance=4e-4, df=7.0, assumed=False, **changes):
@@ -83,12 +84,12 @@ def test_launches_are_asked_for_only_where_they_can_decide():
     noisy = errors(variance=2e-4, launch_variance=4e-2, launches=5, control=0.0, launch_df=400)
     now = compared(noisy, 0.0)
 
-    more = launches_to_decide(noisy, now, RISKS)
+    more = launches_to_decide(noisy, now, LEVELS)
 
     def passes(launches):
         variance = noisy.variance(launches, noisy.reference_sessions)
         then = msgspec.structs.replace(now, standard_error=math.sqrt(variance))
-        return then.passes(RISKS.passing)
+        return then.passes(LEVELS.passing)
 
     assert more > 1
     assert passes(5 + more)
@@ -104,31 +105,33 @@ def test_launches_are_asked_for_only_where_they_can_decide():
     ids=["how sessions differ is assumed", "sessions differ too much"],
 )
 def test_no_launches_are_asked_for_where_sessions_are_what_is_missing(sources):
-    assert launches_to_decide(sources, compared(sources, 0.0), RISKS) is None
+    assert launches_to_decide(sources, compared(sources, 0.0), LEVELS) is None
 
 
 @pytest.mark.parametrize(
-    ("sessions", "said"), [(1, "2 more baseline sessions"), (2, "1 more baseline")]
+    ("sessions", "missing"), [(1, "2 more baseline sessions"), (2, "1 more baseline session")]
 )
-def test_with_fewer_than_three_sessions_their_spread_is_assumed_and_the_missing_are_counted(
-    sessions, said
+def test_the_session_spread_is_assumed_below_three_sessions_and_the_missing_ones_are_counted(
+    sessions, missing
 ):
     few = errors(assumed=True, sessions=sessions, reference_sessions=sessions)
 
-    advice = sessions_to_decide(few, compared(few, 0.0), RISKS)
+    more = sessions_to_decide(few, compared(few, 0.0), LEVELS)
 
-    assert advice.startswith("too few sessions to know how they differ (3 % is assumed); ")
-    assert said in advice
-    assert advice.endswith("sessions would tell" if sessions == 1 else "session would tell")
+    assert more == 3 - sessions
+    assert missing_sessions_text(few, more) == (
+        "there are too few sessions to estimate how they differ (3 % is assumed);"
+        f" {missing} would be enough"
+    )
 
 
 @pytest.mark.parametrize("variance", [5e-4, 1.4e-3])
-def test_as_many_sessions_are_asked_for_as_would_decide(variance):
-    """A few set the level as yet: each more makes it, and its spread, better known."""
+def test_the_sessions_asked_for_are_the_fewest_that_would_decide(variance):
+    """Few sessions set the level so far: each further one improves it and its variance."""
     growing = errors(variance=variance, df=3.0, control=0.0, sessions=4, reference_sessions=4)
     now = compared(growing, 0.0)
 
-    advice = sessions_to_decide(growing, now, RISKS)
+    asked = sessions_to_decide(growing, now, LEVELS)
 
     def passes(sessions):
         then = msgspec.structs.replace(
@@ -136,25 +139,30 @@ def test_as_many_sessions_are_asked_for_as_would_decide(variance):
             standard_error=math.sqrt(growing.variance(growing.launches, sessions)),
             degrees_of_freedom=now.degrees_of_freedom + sessions - 4,
         )
-        return then.passes(RISKS.passing)
+        return then.passes(LEVELS.passing)
 
     more = next(count for count in range(1, 101) if passes(4 + count))
     assert (more > 1) is (variance > 5e-4)
-    assert advice.endswith(f"but about {more} more baseline session{'s' if more > 1 else ''} would")
-    assert advice.startswith(f"sessions differ by {100 * math.sqrt(variance - 1e-4):.1f} %, so no")
+    assert asked == more
+    text = missing_sessions_text(growing, asked)
+    assert text.endswith(f"but about {more} more baseline session{'s' if more > 1 else ''} would")
+    assert text.startswith(f"sessions differ by {100 * math.sqrt(variance - 1e-4):.1f} %, so no")
 
 
-def test_where_the_level_is_frozen_more_sessions_only_tell_their_spread():
+def test_more_sessions_improve_a_frozen_level_less_than_a_growing_one():
     frozen = errors(variance=3e-3, df=4.0, control=0.0, sessions=8, reference_sessions=2)
     growing = msgspec.structs.replace(frozen, reference_sessions=8)
 
-    def asked(sources):
-        return sessions_to_decide(sources, compared(frozen, 0.0), RISKS)
+    def asked(components):
+        return sessions_to_decide(components, compared(frozen, 0.0), LEVELS)
 
     assert asked(frozen) != asked(growing)
 
 
-def test_sessions_that_differ_too_much_for_the_tolerance_are_no_matter_of_more_of_them():
+def test_no_number_of_sessions_decides_where_they_differ_too_much_for_the_tolerance():
     wild = errors(variance=1e-1)
 
-    assert "too much for this tolerance" in sessions_to_decide(wild, compared(wild, 0.0), RISKS)
+    more = sessions_to_decide(wild, compared(wild, 0.0), LEVELS)
+
+    assert more is None
+    assert "too much for this tolerance" in missing_sessions_text(wild, more)

@@ -1,0 +1,31 @@
+"""Robust spread: a standard deviation that a few values far off do not widen."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+# A string, so that a module that needs no array can import this one without numpy.
+Floats: TypeAlias = "npt.NDArray[np.float64]"
+
+# Standard deviation ÷ median absolute deviation (MAD) of a normal law: 1 ÷ Φ⁻¹(3/4).
+_SD_PER_MAD = 1.4826
+
+
+def robust_sd(values: Sequence[float]) -> float:
+    """Return 1.4826 × the median absolute deviation: the sd of normal values, robustly.
+
+    Raises StatisticsError where there is no value.
+    """
+    centre = statistics.median(values)
+    return sd_of_deviations(abs(value - centre) for value in values)
+
+
+def sd_of_deviations(deviations: Iterable[float]) -> float:
+    """Return the sd of normal values from the absolute deviations from their centre."""
+    return _SD_PER_MAD * statistics.median(deviations)

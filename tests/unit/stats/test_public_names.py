@@ -1,0 +1,28 @@
+"""The two names of `ddp_perf.stats` that other code relies on."""
+
+import subprocess
+import sys
+
+import pytest
+
+import ddp_perf.stats
+from ddp_perf.core import verdict
+from ddp_perf.stats.rule import judge
+
+
+def test_stats_exports_judge_launches_and_verdict():
+    assert ddp_perf.stats.judge_launches is judge.judge_launches
+    assert ddp_perf.stats.Verdict is verdict.Verdict
+
+
+def test_stats_has_no_other_lazy_name():
+    with pytest.raises(AttributeError, match="has no attribute 'judge_launch'"):
+        _ = ddp_perf.stats.judge_launch
+
+
+def test_importing_stats_imports_neither_torch_nor_numpy():
+    modules = "ddp_perf.stats, ddp_perf.stats.robust, ddp_perf.stats.cost, ddp_perf.stats.mfu"
+    script = (
+        f"import sys, {modules}; sys.exit(sorted({{'torch', 'numpy'}} & {{*sys.modules}}) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
