@@ -18,6 +18,19 @@ from ddp_perf.stats.robust import robust_sd
 SaveMode = Literal["missing", "append", "accept"]
 
 
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of a case that was stored: where, and how."""
+
+    path: str  # of the baseline file
+    mode: SaveMode
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of a case that was not stored, though storing was requested."""
+
+    reason: str  # without a full stop; most reasons end with a remedy
+
+
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """A case as this session measured it, ready to be stored."""
 

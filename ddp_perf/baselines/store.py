@@ -6,11 +6,10 @@ suite do on any machine.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import filelock
 import msgspec
@@ -27,11 +26,24 @@ from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.errors import BaselineError
 from ddp_perf.system.files import replace_file
+from ddp_perf.system.versioned_json import VersionedJson
 
-_DECODER = msgspec.json.Decoder(Baseline)
-_STRUCTURES = msgspec.json.Decoder(StructureBaseline)
+_REMEDY = "restore it from version control"
+_BASELINES = VersionedJson(
+    contents=Baseline,
+    version=SCHEMA_VERSION,
+    kind="a baseline file",
+    error=BaselineError,
+    remedy=_REMEDY,
+)
+_STRUCTURES = VersionedJson(
+    contents=StructureBaseline,
+    version=SCHEMA_VERSION,
+    kind="a file of structures",
+    error=BaselineError,
+    remedy=_REMEDY,
+)
 _LOCK_PATIENCE_S = 30
-T = TypeVar("T")
 
 
 class BaselineStore:
@@ -52,9 +64,8 @@ class BaselineStore:
 
     def load_structures(self, suite: str) -> dict[str, CaseStructure]:
         """By case id; empty where there is no file. Raises BaselineError for a broken one."""
-        path = self.structure_path(suite)
-        raw = _read(path)
-        return _decoded(path, raw, _STRUCTURES).cases if raw is not None else {}
+        stored = _STRUCTURES.read_if_present(self.structure_path(suite))
+        return {} if stored is None else stored.cases
 
     def structures_by_case(self) -> dict[str, Structure]:
         """Of every suite's cases. Raises BaselineError for a broken file."""
@@ -65,11 +76,10 @@ class BaselineStore:
     def load(self, accelerator: str) -> Baseline:
         """The stored baseline, or an empty one. Raises BaselineError for a broken file."""
         path = self.path(accelerator)
-        raw = _read(path)
-        if raw is None:
+        baseline = _BASELINES.read_if_present(path)
+        if baseline is None:
             units = {metric.name: metric.unit for metric in METRICS} | {CONTROL: "s"}
             return Baseline(accelerator=accelerator, units=units)
-        baseline = _decoded(path, raw, _DECODER)
         _check(path, baseline, accelerator)
         return baseline
 
@@ -111,10 +121,7 @@ class BaselineStore:
 
 def read_baseline(path: Path) -> Baseline:
     """A file by its path, whatever its name. Raises BaselineError where it is missing or broken."""
-    raw = _read(path)
-    if raw is None:
-        raise BaselineError(f"{path}: no such file")
-    baseline = _decoded(path, raw, _DECODER)
+    baseline = _BASELINES.read(path)
     _check(path, baseline, baseline.accelerator)
     return baseline
 
@@ -122,34 +129,6 @@ def read_baseline(path: Path) -> Baseline:
 def _shared(one: str, other: str) -> int:
     """How many parts of the names are the same."""
     return len(set(one.split("-")) & set(other.split("-")))
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise BaselineError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _decoded(path: Path, raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    try:
-        version = json.loads(raw)["schema_version"]
-    except (ValueError, TypeError, KeyError) as error:
-        reason = "no schema_version" if isinstance(error, TypeError | KeyError) else error
-        raise BaselineError(
-            f"{path}: not a baseline file ({reason}); restore it from version control"
-        ) from None
-    if version != SCHEMA_VERSION:
-        raise BaselineError(
-            f"{path}: schema_version is {version!r}, this ddp-perf reads {SCHEMA_VERSION};"
-            " the file is left untouched"
-        )
-    try:
-        return decoder.decode(raw)
-    except msgspec.DecodeError as error:
-        raise BaselineError(f"{path}: {error}; restore it from version control") from None
 
 
 def _check(path: Path, baseline: Baseline, accelerator: str) -> None:

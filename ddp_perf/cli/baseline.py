@@ -19,6 +19,7 @@ from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import BaselineError, did_you_mean
 from ddp_perf.render.tables import wrapped
+from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.baseline import (
     describe_acknowledgement,
     diff_text,
@@ -136,11 +137,7 @@ def promote(
     promoted = [
         promote_suite(suite, store, mode=_mode(mode), reason=reason) for suite in file.suites
     ]
-    notes = {
-        case_id: note
-        for suite in promoted
-        for case_id, note in {**suite.saved, **suite.not_saved}.items()
-    }
+    notes = {case_id: note for suite in promoted for case_id, note in saving_notes(suite).items()}
     lines = [f"{case_id}: {note}" for case_id, note in notes.items()] or ["nothing was measured"]
     _print(notes, as_json, lambda width: "\n".join(wrapped(lines, width)))
     whole = notes and not any(suite.not_saved for suite in promoted)

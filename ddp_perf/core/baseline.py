@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -51,6 +53,30 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sessions: tuple[Session, ...]
     first: dict[str, float]  # medians of the first session ever saved: drift is relative to them
     log: tuple[Rebaseline, ...] = ()
+
+    def sessions_with(self, metric: str) -> tuple[Session, ...]:
+        """Return the stored sessions that have the metric, oldest first."""
+        return tuple(session for session in self.sessions if session.values(metric))
+
+    def reference(self, metric: str) -> tuple[Session, ...]:
+        """Return the sessions that set the level: the first `REFERENCE_SESSIONS` with the metric.
+
+        A metric that was added later has later reference sessions.
+        """
+        return first_sessions(self.sessions_with(metric))
+
+    def level(self, metric: str) -> float | None:
+        """Return the median over the reference sessions of each session's median.
+
+        None if no session has the metric.
+        """
+        medians = [statistics.median(session.values(metric)) for session in self.reference(metric)]
+        return statistics.median(medians) if medians else None
+
+
+def first_sessions(sessions: Sequence[Session]) -> tuple[Session, ...]:
+    """Return the sessions that set a level, of ``sessions`` oldest first."""
+    return tuple(sessions[:REFERENCE_SESSIONS])
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from ddp_perf.core.case import Case
@@ -19,12 +21,34 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     follows_machine: bool = False  # a slower machine changes it, as it changes the control
     timed: bool = True  # a disturbance of a launch changes it
+    explained: bool = False  # the terms of a step explain why it got worse
+    # It compares with the one-rank launches of the same rounds.
+    needs_single_rank: bool = False
+    # For a ratio to the one-rank step: the metric above the line. The ratio is a regression only
+    # if that metric got worse too.
+    numerator: str | None = None
+    published_as: Literal["step", "scaling"] | None = None  # the published figure of the same
     missing: str | None = None  # why a launch may lack it, and the remedy; None: no launch lacks it
 
 
-STEP_TIME = MetricSpec(name="step_time", title="step time", unit="s", follows_machine=True)
+STEP_TIME = MetricSpec(
+    name="step_time",
+    title="step time",
+    unit="s",
+    follows_machine=True,
+    explained=True,
+    published_as="step",
+)
 TAIL = MetricSpec(name="tail", title="tail (mean ÷ median step)", unit="ratio")
-EFFICIENCY = MetricSpec(name="efficiency", title="scaling cost (step N ÷ step 1)", unit="ratio")
+EFFICIENCY = MetricSpec(
+    name="efficiency",
+    title="scaling cost (step N ÷ step 1)",
+    unit="ratio",
+    explained=True,
+    needs_single_rank=True,
+    numerator=STEP_TIME.name,
+    published_as="scaling",
+)
 PEAK_MEMORY = MetricSpec(
     name="peak_memory", title="peak memory of a rank", unit="bytes", timed=False
 )
@@ -41,37 +65,43 @@ ENERGY = MetricSpec(
 METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, PEAK_MEMORY, ENERGY)
 STRUCTURE = "structure"
 MISSING_READINGS = {metric.name: metric.missing for metric in METRICS if metric.missing}
-_CONTROLLED = frozenset(metric.name for metric in METRICS if metric.follows_machine)
-_TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
+_SPECS = {metric.name: metric for metric in METRICS}
+
+
+def metric_spec(metric: str) -> MetricSpec:
+    """Return the specification of a metric by its name; a bare one for `STRUCTURE`."""
+    return _SPECS.get(metric) or MetricSpec(name=metric, title=metric, unit="", timed=False)
 
 
 def is_controlled(metric: str) -> bool:
     """Return whether the control may explain a part of this metric."""
-    return metric in _CONTROLLED
+    return metric_spec(metric).follows_machine
 
 
 def is_timed(metric: str) -> bool:
-    """Return whether the metric is worthless if the launches were disturbed."""
-    return metric in _TIMED
+    """Return whether a disturbed launch makes the metric invalid."""
+    return metric_spec(metric).timed
 
 
 def is_explained(metric: str) -> bool:
-    """Return whether the terms of a step explain a change of this metric."""
-    return metric in (STEP_TIME.name, EFFICIENCY.name)
+    """Return whether the terms of a step explain why the metric got worse."""
+    return metric_spec(metric).explained
+
+
+def needs_single_rank(metric: str) -> bool:
+    """Return whether the metric compares with the one-rank launches of the same rounds."""
+    return metric_spec(metric).needs_single_rank
 
 
 def gated_metrics(case: Case) -> list[str]:
-    """Return the names of the metrics that the case's tolerances gate by statistics."""
+    """Return the names of the metrics that the tolerances of a case gate by statistics."""
     return [
         metric.name
         for metric in METRICS
         if case.tolerances.of(metric.name) is not None
-        and (metric is not EFFICIENCY or case.single is not None)
+        and (not metric.needs_single_rank or case.single is not None)
     ]
 
 
-_TITLES = {metric.name: metric.title for metric in METRICS}
-
-
 def metric_title(metric: str) -> str:
-    return _TITLES.get(metric, metric)
+    return metric_spec(metric).title

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddp_perf.core.baseline import CONTROL, Session
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import EFFICIENCY, METRICS, STRUCTURE, is_timed
+from ddp_perf.core.metric import METRICS, STRUCTURE, is_timed, needs_single_rank
 from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, SessionRecord
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
@@ -52,7 +52,7 @@ def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
     """Found anew: a finding tells it only where there was a baseline to compare with."""
     if not is_timed(metric):
         return None
-    with_single = metric == EFFICIENCY.name
+    with_single = needs_single_rank(metric)
     return prevailing_disturbance(case_id, result.measurements, with_single=with_single)
 
 

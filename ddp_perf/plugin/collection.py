@@ -9,7 +9,7 @@ import pytest
 
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.core.case import Case
-from ddp_perf.core.metric import EFFICIENCY, STRUCTURE
+from ddp_perf.core.metric import STRUCTURE, needs_single_rank
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
 from ddp_perf.plugin.options import read_options
@@ -117,6 +117,6 @@ def _asserts_something(case: Case, metric: str) -> bool:
     """
     if metric == STRUCTURE:
         return case.trains
-    if metric == EFFICIENCY.name and case.world_size == 1:
+    if needs_single_rank(metric) and case.world_size == 1:
         return False
     return case.tolerances.of(metric) is not None

@@ -9,11 +9,12 @@ import pytest
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import EFFICIENCY, is_explained
+from ddp_perf.core.metric import is_explained, needs_single_rank
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
+from ddp_perf.report.saved import refused_text, saved_text
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
     describe_finding,
@@ -66,7 +67,7 @@ class MeasuredCase:
 
     def assert_verdict(self, metric: str) -> None:
         """Fail, skip or pass the test, by the verdict on that metric."""
-        if metric == EFFICIENCY.name and self.case.single is None:
+        if needs_single_rank(metric) and self.case.single is None:
             pytest.skip("there is no single-rank case to compare with; add 1 to world_sizes")
         finding = self.finding(metric)
         if finding is None:
@@ -78,9 +79,9 @@ class MeasuredCase:
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
             text = "\n".join([text, *explanation_lines(why)])
         if self.result.is_settled(finding):
-            pytest.skip(f"{text}\n{self.result.saved[self.case.id]}")
+            pytest.skip(f"{text}\n{saved_text(self.result.saved[self.case.id])}")
         if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):
-            text = f"{text}\n{self.result.not_saved[self.case.id]}"
+            text = f"{text}\n{refused_text(self.result.not_saved[self.case.id])}"
             self._fail_if_strict(text)
             pytest.skip(text)
         if finding.known is not None and finding.known.state == "expected":

@@ -14,6 +14,7 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
+from ddp_perf.report.saved import saved_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.verdicts import Standing, is_expected, standing_of, worst
@@ -147,7 +148,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         verdict, standing = finding.verdict.outcome.value, standing_of(result, finding)
         reason = finding.disturbance or finding.verdict.reason
         if result.is_settled(finding):
-            reason = f"{reason}; {result.saved[case_id]}"
+            reason = f"{reason}; {saved_text(result.saved[case_id])}"
         if is_expected(finding):
             verdict += " (known)"
         if finding.known is not None:

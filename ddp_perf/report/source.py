@@ -9,12 +9,11 @@ from pathlib import Path
 import msgspec
 
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.errors import ResultsError
 from ddp_perf.history.analysis import newest_work
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.history.store import HistoryStore
 from ddp_perf.selftest.curve import PowerCurve
-from ddp_perf.selftest.text import SelftestFile
+from ddp_perf.selftest.result_file import read_power_curve
 from ddp_perf.session.result import SuiteResult
 
 SELFTEST = Path("artifacts/selftest/selftest.json")  # where `ddp-perf selftest` leaves it
@@ -57,15 +56,8 @@ def curve_for(suites: Sequence[SuiteResult], path: Path) -> PowerCurve | None:
 
     Raises ResultsError where the file is there and cannot be read.
     """
-    if not path.exists():
+    curve = read_power_curve(path)
+    if curve is None:
         return None
-    try:
-        curve = msgspec.json.decode(path.read_bytes(), type=SelftestFile).curve
-    except OSError as error:
-        raise ResultsError(f"{path}: cannot be read: {error.strerror}") from None
-    except msgspec.MsgspecError as error:
-        raise ResultsError(
-            f"{path}: is no self-test's result ({error}); remove it, or run ddp-perf selftest"
-        ) from None
     keys = {suite.environment.accelerator_key for suite in suites}
     return curve if curve.environment.accelerator_key in keys else None

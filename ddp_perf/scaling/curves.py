@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.launch import Structure, Unit
@@ -91,8 +91,8 @@ def stored_series(baseline: Baseline) -> list[ScalingCurve]:
     """Of a baseline's measured cases: the sessions that set the level, or one's launches."""
     members = []
     for case_id, stored in baseline.cases.items():
-        sessions = [s.values(STEP_TIME.name) for s in stored.sessions[:REFERENCE_SESSIONS]]
-        steps = sessions[0] if len(sessions) == 1 else [statistics.median(s) for s in sessions if s]
+        sessions = [s.values(STEP_TIME.name) for s in stored.reference(STEP_TIME.name)]
+        steps = sessions[0] if len(sessions) == 1 else [statistics.median(s) for s in sessions]
         if stored.source == "measured" and steps:
             members.append(
                 _Member(

@@ -11,6 +11,7 @@ from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.errors import ResultsError
+from ddp_perf.system.versioned_json import VersionedJson
 
 SCHEMA_VERSION = 1
 _REMEDY = "give another --output, or delete the file"
@@ -33,7 +34,13 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     conditions: Conditions
 
 
-_HEADER = msgspec.json.Decoder(_Header)
+_HEADER = VersionedJson(
+    contents=_Header,
+    version=SCHEMA_VERSION,
+    kind="a self-test's log",
+    error=ResultsError,
+    remedy=_REMEDY,
+)
 _LAUNCH = msgspec.json.Decoder(TimedLaunch)
 
 
@@ -96,16 +103,7 @@ class SelftestLog:
         self._file.truncate(len(data) - len(torn))
 
     def _check(self, line: bytes, conditions: Conditions) -> None:
-        try:
-            there = _HEADER.decode(line)
-        except msgspec.DecodeError as error:
-            raise ResultsError(f"{self.path}: line 1: {error}; {_REMEDY}") from None
-        if there.schema_version != SCHEMA_VERSION:
-            raise ResultsError(
-                f"{self.path}: schema_version is {there.schema_version}, this ddp-perf goes on"
-                f" with {SCHEMA_VERSION}; {_REMEDY}"
-            )
-        before = there.conditions
+        before = _HEADER.decode(line, f"{self.path}: line 1").conditions
         changed = [
             f"{name} {before.get(name)} → {conditions.get(name)}"
             for name in before | conditions

@@ -18,7 +18,7 @@ from ddp_perf.selftest.curve import (
 )
 from ddp_perf.selftest.power import Share
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _NARROWEST = 80
 # What came of the trials that found nothing, in the columns of the table.
 _OTHERS = (

@@ -15,7 +15,7 @@ import msgspec
 
 from ddp_perf.core.baseline import CaseBaseline, Session
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, gated_metrics
+from ddp_perf.core.metric import STEP_TIME, gated_metrics, needs_single_rank
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.selftest.curve import (
     LEAST_SESSIONS,
@@ -147,7 +147,7 @@ def _slow_down(launches: Sequence[TimedLaunch], percent: int) -> SlowDown | None
 
 def _false_alarms(request: SelftestRequest, trials: Sequence[_Trial]) -> FalseAlarms:
     # Efficiency is told from launches of one rank, which are not part of this.
-    metrics = [name for name in gated_metrics(request.case) if name != EFFICIENCY.name]
+    metrics = [name for name in gated_metrics(request.case) if not needs_single_rank(name)]
     alarms = [
         [name for name in metrics if _outcome(request, name, trial) is Outcome.REGRESSION]
         for trial in trials

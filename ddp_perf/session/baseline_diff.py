@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
@@ -10,13 +9,7 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.baselines.save import field_differences
-from ddp_perf.core.baseline import (
-    REFERENCE_SESSIONS,
-    Acknowledgement,
-    Baseline,
-    CaseBaseline,
-    Rebaseline,
-)
+from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
@@ -89,13 +82,6 @@ def diff_baselines(old: Baseline, new: Baseline) -> BaselineDiff:
     )
 
 
-def level_of(case: CaseBaseline, metric: str) -> float | None:
-    """Median of what the reference sessions hold; None where they lack the metric."""
-    sessions = [session.values(metric) for session in case.sessions[:REFERENCE_SESSIONS]]
-    medians = [statistics.median(values) for values in sessions if values]
-    return statistics.median(medians) if medians else None
-
-
 def _cases(old: Baseline, new: Baseline) -> Iterator[CaseDiff]:
     for case_id in sorted(old.cases.keys() | new.cases.keys()):
         before, after = old.cases.get(case_id), new.cases.get(case_id)
@@ -132,7 +118,7 @@ def _fields(case: CaseBaseline) -> dict[str, Scalar]:
 
 def _levels(before: CaseBaseline, after: CaseBaseline) -> Iterator[LevelChange]:
     for metric in METRICS:
-        old, new = level_of(before, metric.name), level_of(after, metric.name)
+        old, new = before.level(metric.name), after.level(metric.name)
         if old is not None and new is not None and old != new:
             yield LevelChange(metric=metric.name, old=old, new=new)
 

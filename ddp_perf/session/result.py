@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ddp_perf.baselines.save import SaveMode
+from ddp_perf.baselines.save import Refused, Saved, SaveMode
 from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.collective import CollectiveKind
@@ -64,8 +64,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     profiles: dict[str, CaseProfile] = {}  # by case id
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
     save_mode: SaveMode | None = None  # of --save-baseline; None: nothing was to be stored
-    saved: dict[str, str] = {}  # case id → where and how it was stored
-    not_saved: dict[str, str] = {}  # case id → why it was not, though it was asked for
+    saved: dict[str, Saved] = {}  # by case id
+    not_saved: dict[str, Refused] = {}  # by case id: asked for, and not stored
 
     @property
     def trains(self) -> bool:

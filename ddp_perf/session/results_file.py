@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,10 +12,12 @@ import msgspec
 
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ResultsError
+from ddp_perf.session.migrations import from_version_1
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.files import replace_file
+from ddp_perf.system.versioned_json import VersionedJson
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _REMEDY = "write it anew with pytest --ddp-json"
 
 
@@ -29,13 +29,14 @@ class ResultsFile(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[SuiteResult, ...]
 
 
-class _Version(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of any file before all else."""
-
-    schema_version: int
-
-
-_RESULTS, _VERSION = msgspec.json.Decoder(ResultsFile), msgspec.json.Decoder(_Version)
+_FORMAT = VersionedJson(
+    contents=ResultsFile,
+    version=SCHEMA_VERSION,
+    kind="a results file",
+    error=ResultsError,
+    remedy=_REMEDY,
+    migrations={1: from_version_1},
+)
 
 
 def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) -> None:
@@ -45,56 +46,15 @@ def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) 
 
 
 def read_results(path: Path) -> ResultsFile:
-    """What ``write_results`` wrote. Raises ResultsError naming the file, the field, the remedy."""
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be read: {error.strerror}; pytest --ddp-json writes such a file"
-        ) from None
-    results = None
-    with contextlib.suppress(msgspec.DecodeError):
-        if _VERSION.decode(raw).schema_version == SCHEMA_VERSION:
-            results = _RESULTS.decode(raw)
-    if results is None:
-        results = _explained(path, raw)
+    """Read what `write_results` wrote, in this version or an older one.
+
+    Raises ResultsError, which names the file, the field and the remedy.
+    """
+    results = _FORMAT.read(path)
     for number, suite in enumerate(results.suites):
         for problem in _problems(suite):
             raise ResultsError(f"{path}: suites[{number}].{problem}; {_REMEDY}")
     return results
-
-
-def _explained(path: Path, raw: bytes) -> ResultsFile:
-    """The slow way, which tells a version from a broken file, and names the field."""
-    try:
-        # NaN is no JSON, and 1e999 no number. Left as text where a number belongs, each is
-        # refused by its field.
-        data = json.loads(raw, parse_constant=str, parse_float=_finite)
-    except ValueError as error:
-        raise ResultsError(f"{path}: cut short, or no JSON ({error}); {_REMEDY}") from None
-    _check_version(path, data)
-    try:
-        return msgspec.convert(data, ResultsFile)
-    except msgspec.ValidationError as error:
-        message, _, where = str(error).partition(" - at ")
-        field = where.strip("`").removeprefix("$.") or "the file"
-        raise ResultsError(f"{path}: {field}: {message}; {_REMEDY}") from None
-
-
-def _finite(text: str) -> float | str:
-    value = float(text)
-    return value if math.isfinite(value) else text
-
-
-def _check_version(path: Path, data: object) -> None:
-    """Before all else: with another version, any other message would mislead."""
-    if not isinstance(data, dict) or "schema_version" not in data:
-        raise ResultsError(f"{path}: schema_version: missing, so no results file; {_REMEDY}")
-    if data["schema_version"] != SCHEMA_VERSION:
-        raise ResultsError(
-            f"{path}: schema_version: is {data['schema_version']!r}, this ddp-perf reads"
-            f" {SCHEMA_VERSION}; use the ddp-perf that wrote the file, or {_REMEDY}"
-        )
 
 
 def _problems(suite: SuiteResult) -> Iterator[str]:

@@ -6,9 +6,19 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable, is_stored, merge, refusal
+from ddp_perf.baselines.save import (
+    NewSession,
+    Refused,
+    Saved,
+    SaveMode,
+    is_comparable,
+    is_stored,
+    merge,
+    refusal,
+)
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline, Session
+from ddp_perf.core.metric import STRUCTURE
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
@@ -31,8 +41,8 @@ def save(
 
     ``baseline``: what there was before. Raises BaselineError where it cannot be written.
     """
-    saved: dict[str, str] = {}
-    not_saved: dict[str, str] = {}
+    saved: dict[str, Saved] = {}
+    not_saved: dict[str, Refused] = {}
     sessions: list[NewSession] = []
     for new in new_sessions(result):
         if new.case.id not in case_ids:
@@ -46,9 +56,9 @@ def save(
         )
         if why_not is None:
             sessions.append(new)
-            saved[new.case.id] = f"stored ({mode}) in {result.baseline_path}"
+            saved[new.case.id] = Saved(path=result.baseline_path, mode=mode)
         else:
-            not_saved[new.case.id] = f"not stored: {why_not}"
+            not_saved[new.case.id] = Refused(reason=why_not)
     if sessions:
         store.update(
             baseline.accelerator,
@@ -98,16 +108,22 @@ def _not_fit(
     new: NewSession, result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode
 ) -> str | None:
     """A session that its own verdicts speak against, where it would move the level."""
-    outcomes = {f.verdict.outcome for f in result.findings if f.case_id == new.case.id}
-    if Outcome.INVALID in outcomes:
+    findings = [finding for finding in result.findings if finding.case_id == new.case.id]
+    if any(finding.verdict.outcome is Outcome.INVALID for finding in findings):
         return "the measurement is INVALID"
-    sets_level = stored is not None and len(stored.sessions) < REFERENCE_SESSIONS
-    if mode == "append" and sets_level and Outcome.REGRESSION in outcomes:
+    worse = [f.metric for f in findings if f.verdict.outcome is Outcome.REGRESSION]
+    if mode == "append" and stored and any(_sets_level(stored, metric) for metric in worse):
         return (
             f"a REGRESSION, and the first {REFERENCE_SESSIONS} sessions set the level"
             " (accept it with a reason, if it is meant)"
         )
     return None
+
+
+def _sets_level(stored: CaseBaseline, metric: str) -> bool:
+    """Return whether the next session is a reference session of the metric."""
+    sessions = stored.sessions if metric == STRUCTURE else stored.sessions_with(metric)
+    return len(sessions) < REFERENCE_SESSIONS
 
 
 def promote(
@@ -125,7 +141,7 @@ def promote(
     key = result.environment.accelerator_key
     baseline = store.load(key)
     too_late = {
-        new.case.id: f"not stored: {why}"
+        new.case.id: Refused(reason=why)
         for new in new_sessions(result)
         if (why := _too_late(new.session, baseline.cases.get(new.case.id), mode))
     }

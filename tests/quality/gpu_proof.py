@@ -68,7 +68,9 @@ def read_suite(out: Path) -> Reading:
     figures, verdicts, problems = [], Counter[str](), []
     for suite in file.suites:
         verdicts.update(finding.verdict.outcome.value for finding in suite.findings)
-        problems += [f"{case_id} is not stored: {why}" for case_id, why in suite.not_saved.items()]
+        problems += [
+            f"{case_id} is not stored: {why.reason}" for case_id, why in suite.not_saved.items()
+        ]
         for case_id, measurement in suite.measurements.items():
             problems += [f"{case_id}: {failure.detail}" for failure in measurement.failures]
             values = [row.values["step_time"] for row in suite.summaries.get(case_id, ())]

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ddp_perf.baselines.save import Refused
 from ddp_perf.session.results_file import write_results
 from tests.builders import (
     make_case,
@@ -260,7 +261,7 @@ def test_a_suite_is_proof_where_every_launch_ended_well_and_is_stored(tmp_path):
         return read_suite(tmp_path)
 
     assert read(make_result([measurement])) == Reading(ok=True, figure=f"{case.id} 11.00 ms")
-    refused = read(make_result([measurement], not_saved={case.id: "too noisy"}))
+    refused = read(make_result([measurement], not_saved={case.id: Refused(reason="too noisy")}))
     assert (refused.ok, "is not stored: too noisy" in refused.figure) == (False, True)
     assert not read(make_result([failed])).ok
     assert not read(make_result([measurement]), complete=False).ok

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff, level_of
+from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff
 
 
 def list_text(baselines: Sequence[Baseline], width: int) -> str:
@@ -36,7 +36,7 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
     for heading in ("sessions", "newest", "step ms", "since the\nfirst"):
         table.add_column(heading, justify="right", no_wrap=True)
     for case_id, case in cases.items():
-        level, first = level_of(case, STEP_TIME.name), case.first.get(STEP_TIME.name)
+        level, first = case.level(STEP_TIME.name), case.first.get(STEP_TIME.name)
         table.add_row(
             case_id,
             str(len(case.sessions)),

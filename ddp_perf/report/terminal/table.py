@@ -10,6 +10,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
@@ -83,7 +84,7 @@ def _notes(result: SuiteResult) -> list[str]:
         notes.append(f"{len(unknown)} {noun} without a baseline in {result.baseline_path}")
     if result.costs:
         notes.append(_costs(result))
-    saving = {**result.saved, **result.not_saved}
+    saving = saving_notes(result)
     for note in dict.fromkeys(saving.values()):
         cases = [case_id for case_id in saving if saving[case_id] == note]
         notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")

@@ -9,7 +9,7 @@ import msgspec
 
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import EFFICIENCY, is_timed
+from ddp_perf.core.metric import is_timed, needs_single_rank
 from ddp_perf.core.verdict import Outcome
 
 _NOT_COMPARED = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
@@ -133,7 +133,7 @@ def qualified(
     """
     if not is_timed(finding.metric) or finding.verdict.outcome in _NOT_COMPARED:
         return finding
-    with_single = finding.metric == EFFICIENCY.name
+    with_single = needs_single_rank(finding.metric)
     disturbance = find_disturbance(finding.case_id, measurements, with_single=with_single)
     if disturbance is None:
         return finding

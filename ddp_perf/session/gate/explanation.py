@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_perf.core.baseline import CONTROL, REFERENCE_SESSIONS, CaseBaseline, Session
+from ddp_perf.core.baseline import CONTROL, CaseBaseline, Session, first_sessions
 from ddp_perf.core.decomposition import COMMUNICATION, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
@@ -85,11 +85,12 @@ def has_terms(stored: CaseBaseline) -> bool:
     return bool(_reference(stored))
 
 
-def _reference(stored: CaseBaseline) -> list[Session]:
-    """The sessions that set the level, as for the verdict; the first that have terms, where the
-    level is older than terms are.
+def _reference(stored: CaseBaseline) -> tuple[Session, ...]:
+    """Return the reference sessions of the terms, by the rule of `CaseBaseline.reference`.
+
+    They are those of the verdict, or later ones if the terms were added later.
     """
-    return [session for session in stored.sessions if _rows(session)][:REFERENCE_SESSIONS]
+    return first_sessions([session for session in stored.sessions if _rows(session)])
 
 
 def _rows(session: Session) -> list[Row]:

@@ -8,21 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_perf.baselines.save import work_differences
-from ddp_perf.core.baseline import (
-    REFERENCE_SESSIONS,
-    Baseline,
-    CaseBaseline,
-    CaseStructure,
-    Session,
-)
+from ddp_perf.core.baseline import Baseline, CaseBaseline, CaseStructure, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import EFFICIENCY, MISSING_READINGS, STEP_TIME, STRUCTURE, gated_metrics
+from ddp_perf.core.metric import MISSING_READINGS, STRUCTURE, gated_metrics, metric_spec
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import qualified
-from ddp_perf.session.gate.one_metric import judge_session, prior_of, sessions_with, tolerance_of
+from ddp_perf.session.gate.one_metric import judge_session, prior_of, tolerance_of
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure
 from ddp_perf.session.gate.utilisation import utilisation_of
@@ -106,10 +100,12 @@ def confirm_suspects(
         verdict = finding.verdict
         if verdict.outcome is Outcome.SUSPECT:
             case, metric = cases[finding.case_id], finding.metric
-            sessions = sessions_with(bar.baseline.cases[case.id], metric)
+            sessions = bar.baseline.cases[case.id].sessions_with(metric)
             if len(sessions) > 1:
                 last = judge_session(
-                    *(metric, sessions[-1], sessions[:-1]),
+                    metric,
+                    sessions[-1],
+                    sessions[:-1],
                     tolerance=tolerance_of(case, metric),
                     alpha=bar.alpha,
                     prior=bar.prior(case, metric),
@@ -134,7 +130,7 @@ def _unknown(
         outcome = Outcome.NO_BASELINE
         what = f"{bar.baseline_path} has no such case"
     published = published_of(bar.baseline, case)
-    step_time: Finding | None = None
+    findings = []
     for finding in _refused(measurement, outcome, f"{what}; {bar.remedies.no_such_case}", bar):
         verdict = judge_published(published, finding.metric, case, summaries)
         if verdict is not None:
@@ -142,11 +138,8 @@ def _unknown(
         else:
             beside = describe_published(published, finding.metric, case, summaries)
             finding = msgspec.structs.replace(finding, published=beside)
-        if finding.metric == STEP_TIME.name:
-            step_time = finding
-        elif finding.metric == EFFICIENCY.name and step_time is not None:
-            finding = _only_if_slower_itself(finding, step_time)
-        yield finding
+        findings.append(finding)
+    return _with_ratios_checked(findings)
 
 
 def _refused(
@@ -173,20 +166,19 @@ def _judge_case(
     case = measurement.case
     session = as_session(summaries, bar.environment, date="")
     published = published_of(bar.baseline, case)
-    step_time: Finding | None = None
+    findings = []
     for metric in gated_metrics(case):
         finding = _judge_metric(case, metric, session, stored, bar, priors[metric])
         beside = describe_published(published, metric, case, summaries)
-        finding = msgspec.structs.replace(finding, published=beside)
-        if metric == STEP_TIME.name:
-            step_time = finding
-        elif metric == EFFICIENCY.name and step_time is not None:
-            finding = _only_if_slower_itself(finding, step_time)
-        yield finding
+        findings.append(msgspec.structs.replace(finding, published=beside))
+    findings = _with_ratios_checked(findings)
     if case.trains:
         verdict = judge_structure(case, measurement.launches, stored.structure, bar.structures)
         launches = len(measurement.launches)
-        yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
+        findings.append(
+            Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
+        )
+    return findings
 
 
 def _judge_metric(
@@ -197,12 +189,14 @@ def _judge_metric(
     bar: Bar,
     prior: SessionPrior | None,
 ) -> Finding:
-    sessions, current = sessions_with(stored, metric), session.values(metric)
+    sessions, current = stored.sessions_with(metric), session.values(metric)
     if not current and (missing := MISSING_READINGS.get(metric)) is not None:
         verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
     elif sessions:
         verdict = judge_session(
-            *(metric, session, sessions),
+            metric,
+            session,
+            sessions,
             tolerance=tolerance_of(case, metric),
             alpha=bar.alpha,
             prior=prior,
@@ -211,9 +205,6 @@ def _judge_metric(
     else:
         reason = f"the baseline of this case holds no {metric}; --save-baseline=append adds it"
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
-    levels = [
-        statistics.median(session.values(metric)) for session in sessions[:REFERENCE_SESSIONS]
-    ]
     return Finding(
         case_id=case.id,
         metric=metric,
@@ -221,7 +212,7 @@ def _judge_metric(
         launches=len(current),
         sessions=len(sessions),
         value=statistics.median(current) if current else None,
-        baseline=statistics.median(levels) if levels else None,
+        baseline=stored.level(metric),
         baseline_date=sessions[0].date if sessions else None,
         changed=tuple(changes(sessions[0].environment, bar.environment)) if sessions else (),
         drift=_drift(stored, metric, current),
@@ -234,6 +225,16 @@ def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float
     if not stored.log or first is None or not current:
         return None
     return statistics.median(current) / first
+
+
+def _with_ratios_checked(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings; a ratio is worse only if its numerator is worse too."""
+    by_metric = {finding.metric: finding for finding in findings}
+    checked = []
+    for finding in findings:
+        numerator = by_metric.get(metric_spec(finding.metric).numerator or "")
+        checked.append(_only_if_slower_itself(finding, numerator) if numerator else finding)
+    return checked
 
 
 def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:

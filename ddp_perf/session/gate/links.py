@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from ddp_perf.baselines.save import is_comparable
-from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
@@ -18,7 +18,6 @@ from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
-from ddp_perf.session.gate.one_metric import sessions_with
 from ddp_perf.session.result import LinkFinding
 from ddp_perf.stats.link.fit import compare_links, fit_link
 from ddp_perf.stats.link.values import LinkFit, LinkPoint
@@ -90,7 +89,7 @@ def _stored(
             continue
         if other_machine(stored, environment, world_size=case.world_size):
             continue
-        for session in sessions_with(stored, STEP_TIME.name)[:REFERENCE_SESSIONS]:
+        for session in stored.reference(STEP_TIME.name):
             dates.append(session.date)
             points += _points(case, session.values(STEP_TIME.name))
     return points, min(dates, default=None)

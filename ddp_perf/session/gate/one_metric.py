@@ -9,7 +9,6 @@ from ddp_perf.core.baseline import (
     LEAST_SESSIONS,
     REFERENCE_SESSIONS,
     Baseline,
-    CaseBaseline,
     Session,
 )
 from ddp_perf.core.case import Case
@@ -46,11 +45,6 @@ def judge_session(
     )
 
 
-def sessions_with(stored: CaseBaseline, metric: str) -> list[Session]:
-    """The stored sessions that have this metric."""
-    return [session for session in stored.sessions if session.values(metric)]
-
-
 def tolerance_of(case: Case, metric: str) -> float:
     """Of a gated metric."""
     tolerance = case.tolerances.of(metric)
@@ -62,7 +56,9 @@ def prior_of(
     baseline: Baseline, metric: str, *, now: Environment, tolerance: float
 ) -> SessionPrior | None:
     """What all stored cases of this machine say of how its sessions differ."""
-    stored = [sessions_with(case, metric) for case in baseline.cases.values() if _is_measured(case)]
+    stored = [
+        case.sessions_with(metric) for case in baseline.cases.values() if case.source == "measured"
+    ]
     return machine_prior(
         [
             CaseSessions(
@@ -73,10 +69,6 @@ def prior_of(
             for sessions in stored
         ]
     )
-
-
-def _is_measured(case: CaseBaseline) -> bool:
-    return case.source == "measured"
 
 
 def _controls(

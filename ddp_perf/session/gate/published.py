@@ -12,13 +12,11 @@ import msgspec
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary
-from ddp_perf.core.metric import EFFICIENCY, METRICS, STEP_TIME
+from ddp_perf.core.metric import EFFICIENCY, metric_spec, metric_title
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.stats.audit.published import audit_table
 from ddp_perf.stats.link.model import bus_factor
-
-_TITLES = {metric.name: metric.title for metric in METRICS}
 
 
 class PublishedComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +39,10 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         self, metric: str, case: Case, summaries: Sequence[LaunchSummary]
     ) -> PublishedComparison | None:
         """Return the comparison of a metric, or None where the row does not state it."""
-        if metric == STEP_TIME.name:
+        published_as = metric_spec(metric).published_as
+        if published_as == "step":
             found = self._of_step(case, summaries)
-        elif metric == EFFICIENCY.name:
+        elif published_as == "scaling":
             found = self._of_scaling(case, summaries)
         else:
             found = None
@@ -148,7 +147,7 @@ def judge_published(
             outcome=Outcome.BELOW_PUBLISHED if below else Outcome.MEETS_PUBLISHED,
             ratio=found.ratio,
             reason=(
-                f"{found.ratio:.3f} × the {_TITLES[metric]} of the published {found.figure}"
+                f"{found.ratio:.3f} × the {metric_title(metric)} of the published {found.figure}"
                 f" ({found.source}), whose spread is unknown (tolerance {found.tolerance:.0%});"
                 " --save-baseline records this machine's own"
             ),
@@ -169,7 +168,7 @@ def describe_published(
         return None
     note = f"; it does not gate: {'; '.join(found.obstacles)}" if found.obstacles else ""
     return (
-        f"published: {found.figure}; measured: {found.ratio:.3f} × that {_TITLES[metric]}"
+        f"published: {found.figure}; measured: {found.ratio:.3f} × that {metric_title(metric)}"
         f" ({found.source}){note}"
     )
 

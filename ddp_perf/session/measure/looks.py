@@ -14,7 +14,7 @@ import msgspec
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Look, Measurement
-from ddp_perf.core.metric import EFFICIENCY, STRUCTURE
+from ddp_perf.core.metric import STRUCTURE, needs_single_rank
 from ddp_perf.core.verdict import UNDECIDED
 from ddp_perf.session.measure.plan import launch_s
 from ddp_perf.stats.rule.looks import next_look, plan_looks
@@ -50,7 +50,7 @@ def launches_before_next_look(
         if measurement.failures or look is None or _too_long(measurement, look, budget_s):
             continue
         legs = [case.id]
-        if finding.metric == EFFICIENCY.name and case.single is not None:
+        if needs_single_rank(finding.metric) and case.single is not None:
             legs.append(case.single)  # scaling is told within a round
         for leg in legs:
             more[leg] = max(more.get(leg, 0), look - have)

@@ -193,7 +193,10 @@ def test_what_was_acknowledged_until_a_past_day_is_named(stored):
             ["ack", CASE.id, "--metric", "speed"],
             "'speed' is not one of step_time, tail, efficiency, peak_memory, energy, structure",
         ),
-        (["ack", CASE.id, "--accelerator", "t4"], "baselines/t4.json: no such file"),
+        (
+            ["ack", CASE.id, "--accelerator", "t4"],
+            "t4.json: cannot be read: No such file",
+        ),
         (["ack", CASE.id, "--until", "soon"], "'soon' is not a date, as in 2026-12-31"),
     ],
 )
@@ -223,4 +226,4 @@ def test_a_file_that_is_not_there(command):
     done = run(*command)
 
     assert done.exit_code == 4
-    assert "no such file" in done.stderr or "no baseline file here" in done.stderr
+    assert "No such file" in done.stderr or "no baseline file here" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
@@ -91,21 +92,23 @@ def test_a_case_stands_as_its_test_ends(outcome, saved, mode, standing):
     result = make_result(
         [make_measurement(TWO, [0.01])],
         findings=(make_finding(TWO, outcome),),
-        saved={TWO.id: "stored"} if saved else {},
+        saved={TWO.id: Saved(path="cpu.json", mode=mode)} if saved else {},
         save_mode=mode,
     )
 
     (row,) = report_summary([result], complete=True).rows
 
     assert row.standing is standing
-    assert row.reason == ("because; stored" if saved and mode != "append" else "because")
+    assert row.reason == (
+        f"because; stored ({mode}) in cpu.json" if saved and mode != "append" else "because"
+    )
 
 
 def test_a_case_that_was_refused_for_the_baseline_is_undecided():
     result = make_result(
         [make_measurement(TWO, [0.01])],
         findings=(make_finding(TWO, Outcome.NO_BASELINE),),
-        not_saved={TWO.id: "not stored: too noisy"},
+        not_saved={TWO.id: Refused(reason="too noisy")},
     )
 
     assert report_summary([result], complete=True).standing is Standing.UNDECIDED

@@ -128,7 +128,7 @@ def test_another_schema_version_is_refused(written):
     text = written.read_text().replace('"schema_version":1', '"schema_version":2')
     written.write_text(text)
 
-    with pytest.raises(ResultsError, match="schema_version is 2, this ddp-perf goes on with 1"):
+    with pytest.raises(ResultsError, match="schema_version: is 2, this ddp-perf reads 1"):
         read(written)
 
 

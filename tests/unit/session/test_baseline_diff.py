@@ -161,3 +161,14 @@ def test_what_a_table_says_of_itself():
 
     assert found.fields == ("tolerance unset → 0.1", "work.a 1 → 2")
     assert found.rows == ()
+
+
+def test_a_metric_that_was_added_after_the_reference_has_its_own_reference():
+    """Energy was added with the sixth session: its level is that of the sessions since then."""
+    without = [make_session([0.01], day=day) for day in range(1, 6)]
+    old = make_case_baseline(CASE, *without, make_session([0.01], day=6, energy=2.0))
+    new = make_case_baseline(CASE, *without, make_session([0.01], day=7, energy=3.0))
+    (found,) = diff(new, old)
+
+    (level,) = found.levels
+    assert (level.metric, level.old, level.new) == ("energy", 2.0, 3.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.verdict import Outcome
@@ -38,7 +39,7 @@ def stored(store):
 def test_a_case_without_a_baseline_gets_one(store):
     promoted = promote(make_result_of_session(), store, mode="missing", reason=None)
 
-    assert promoted.saved == {CASE.id: f"stored (missing) in {store.path(KEY)}"}
+    assert promoted.saved == {CASE.id: Saved(path=str(store.path(KEY)), mode="missing")}
     assert len(stored(store)[CASE.id].sessions) == 1
 
 
@@ -48,7 +49,7 @@ def test_the_same_session_is_never_stored_twice(store, mode):
     promoted = promote(make_result_of_session(), store, mode=mode, reason="again")
 
     assert promoted.saved == {}
-    assert "this very session is stored already" in promoted.not_saved[CASE.id]
+    assert "this very session is stored already" in promoted.not_saved[CASE.id].reason
     assert len(stored(store)[CASE.id].sessions) == 1
     assert stored(store)[CASE.id].log == ()
 
@@ -72,7 +73,7 @@ def test_another_session_is_appended(store):
 def test_what_save_baseline_refuses_is_refused(store, session, why):
     promoted = promote(session, store, mode="missing", reason=None)
 
-    assert why in promoted.not_saved[CASE.id]
+    assert why in promoted.not_saved[CASE.id].reason
     assert stored(store) == {}
 
 
@@ -85,7 +86,7 @@ def test_a_session_that_the_baseline_of_today_finds_invalid_is_refused(store):
     promote(first, store, mode="missing", reason=None)
     promoted = promote(second, store, mode="append", reason=None)
 
-    assert promoted.not_saved[case.id] == "not stored: the measurement is INVALID"
+    assert promoted.not_saved[case.id] == Refused(reason="the measurement is INVALID")
 
 
 def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(store):
@@ -96,7 +97,7 @@ def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(st
     slower = make_result_of_session(0.02, 0.0201, 0.02, date="2026-01-04", findings=(finding,))
     promoted = promote(slower, store, mode="append", reason=None)
 
-    assert promoted.not_saved[CASE.id].startswith("not stored: a REGRESSION, and the first 5")
+    assert promoted.not_saved[CASE.id].reason.startswith("a REGRESSION, and the first 5")
     assert len(stored(store)[CASE.id].sessions) == 3
 
 
@@ -104,8 +105,8 @@ def test_sessions_are_appended_in_the_order_of_their_dates_only(store):
     promote(make_result_of_session(date="2026-01-03"), store, mode="missing", reason=None)
     promoted = promote(make_result_of_session(date="2026-01-02"), store, mode="append", reason=None)
 
-    assert promoted.not_saved[CASE.id].startswith(
-        "not stored: of 2026-01-02, older than the newest stored session, of 2026-01-03"
+    assert promoted.not_saved[CASE.id].reason.startswith(
+        "of 2026-01-02, older than the newest stored session, of 2026-01-03"
     )
     assert [session.date for session in stored(store)[CASE.id].sessions] == ["2026-01-03"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.verdict import Outcome
 from tests.builders import (
     make_case,
@@ -49,7 +50,7 @@ def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():
 def test_a_first_session_that_was_refused_is_undecided_and_another_new_one_is_not():
     """It was to be stored, and this machine was not fit to measure it."""
     new = [make_finding(case, Outcome.NO_BASELINE) for case in (A, B)]
-    result = make_result([], findings=tuple(new), not_saved={"b": "not stored: too noisy"})
+    result = make_result([], findings=tuple(new), not_saved={"b": Refused(reason="too noisy")})
 
     assert result.undecided() == ["b"]
 
@@ -57,7 +58,12 @@ def test_a_first_session_that_was_refused_is_undecided_and_another_new_one_is_no
 def test_a_refused_case_that_passes_is_decided():
     passed = make_finding(A, Outcome.PASS)
 
-    assert make_result([], findings=(passed,), not_saved={"a": "it has one"}).undecided() == []
+    assert (
+        make_result(
+            [], findings=(passed,), not_saved={"a": Refused(reason="it has one")}
+        ).undecided()
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,8 @@ def test_a_refused_case_that_passes_is_decided():
 )
 def test_storing_a_case_settles_what_it_answers(outcome, mode, settled):
     finding = make_finding(A, outcome)
-    stored = make_result([], findings=(finding,), save_mode=mode, saved={"a": "stored"})
+    saved = {"a": Saved(path="cpu.json", mode=mode)}
+    stored = make_result([], findings=(finding,), save_mode=mode, saved=saved)
 
     assert stored.is_settled(finding) is settled
     assert not make_result([], findings=(finding,), save_mode=mode).is_settled(finding)

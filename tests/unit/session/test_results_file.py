@@ -8,6 +8,7 @@ import os
 import msgspec
 import pytest
 
+from ddp_perf.baselines.save import Saved
 from ddp_perf.core.explanation import Explanation, TermChange
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
@@ -23,7 +24,9 @@ def result():
         failures=(make_failure(case, stacks={"rank 0": "x"}),),
     )
     finding = make_finding(case, Outcome.REGRESSION, ratio=1.1, interval=(1.05, 1.15))
-    return make_result([measurement], findings=(finding,), saved={case.id: "stored"})
+    return make_result(
+        [measurement], findings=(finding,), saved={case.id: Saved(path="cpu.json", mode="append")}
+    )
 
 
 def test_everything_written_is_read_back(tmp_path, result):
@@ -31,14 +34,14 @@ def test_everything_written_is_read_back(tmp_path, result):
 
     write_results(path, [result], complete=True)
 
-    assert read_results(path) == ResultsFile(schema_version=1, complete=True, suites=(result,))
+    assert read_results(path) == ResultsFile(schema_version=2, complete=True, suites=(result,))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        pytest.param('"schema_version":1', '"version":1', "schema_version: missing", id="none"),
-        pytest.param('"schema_version":1', '"schema_version":"1"', "is '1', this", id="text"),
+        pytest.param('"schema_version":2', '"version":1', "schema_version: missing", id="none"),
+        pytest.param('"schema_version":2', '"schema_version":"2"', "is '2', this", id="text"),
         pytest.param('"suites":[', '"suits":[', "missing required field `suites`", id="field"),
         pytest.param('"complete":true', '"complete":1', "complete: Expected `bool`", id="type"),
         pytest.param(
@@ -100,7 +103,7 @@ def test_a_session_without_results_is_a_file_too(tmp_path):
     write_results(path, [], complete=True)
 
     assert msgspec.json.decode(path.read_bytes()) == {
-        "schema_version": 1,
+        "schema_version": 2,
         "complete": True,
         "suites": [],
     }

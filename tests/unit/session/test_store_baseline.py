@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.baselines.save import Refused
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
@@ -75,7 +76,7 @@ def test_an_invalid_case_costs_no_other_its_session(store):
     result, stored = saved(store, measured(make_finding(ONE, Outcome.INVALID)))
 
     assert stored.keys() == {TWO.id}
-    assert result.not_saved == {ONE.id: "not stored: the measurement is INVALID"}
+    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID")}
 
 
 def test_where_every_case_is_refused_no_file_is_written(store):
@@ -102,7 +103,7 @@ def test_a_regression_is_not_appended_while_it_would_move_the_level(
     assert (ONE.id in result.saved) is appended
     assert TWO.id in result.saved
     if not appended:
-        assert "the first 5 sessions set the level" in result.not_saved[ONE.id]
+        assert "the first 5 sessions set the level" in result.not_saved[ONE.id].reason
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUSPECT, Outcome.INCONCLUSIVE, Outcome.IMPROVEMENT])
@@ -111,3 +112,19 @@ def test_every_other_verdict_is_appended(store, outcome):
 
     assert ONE.id in result.saved
     assert len(stored[ONE.id].sessions) == 4
+
+
+@pytest.mark.parametrize(("sessions", "appended"), [(4, False), (5, True)])
+def test_a_regression_of_a_metric_is_not_appended_while_its_own_level_is_set(
+    store, sessions, appended
+):
+    """Eight sessions are stored, and the metric was added later than the first of them."""
+    slower = make_finding(ONE, Outcome.REGRESSION, metric="energy")
+    without = [make_session(STEPS, day=day) for day in range(1, 9 - sessions)]
+    later = [make_session(STEPS, day=day, energy=1.0) for day in range(9 - sessions, 9)]
+    stored = make_case_baseline(ONE, *without, *later)
+    before = make_baseline({ONE.id: stored})
+
+    result = save(measured(slower), [ONE.id], before, store, mode="append", reason=None)
+
+    assert (ONE.id in result.saved) is appended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
@@ -197,11 +198,19 @@ def test_cases_without_baseline_are_told_in_one_line(result):
 
 
 def test_what_was_stored_is_told_once_for_all_cases_alike(result):
-    saved = {ONE.id: "not stored: too noisy", TWO.id: "stored", "third": "stored"}
+    stored = Saved(path="cpu.json", mode="append")
+    result = msgspec.structs.replace(
+        result,
+        saved={TWO.id: stored, "third": stored},
+        not_saved={ONE.id: Refused(reason="too noisy")},
+    )
 
-    lines = suite_table(msgspec.structs.replace(result, saved=saved), 80).splitlines()
+    lines = suite_table(result, 80).splitlines()
 
-    assert lines[-2:] == [f"{ONE.id}: not stored: too noisy", "2 cases: stored"]
+    assert lines[-2:] == [
+        "2 cases: stored (append) in cpu.json",
+        f"{ONE.id}: not stored: too noisy",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_session_of_another_machine_is_not_appended_but_accepted(session):
     accepted = session(low, save_mode="accept")
 
     assert set(appended.not_saved) == {ONE.id, TWO.id}
-    assert "power limit 700 W, here 500 W" in appended.not_saved[ONE.id]
+    assert "power limit 700 W, here 500 W" in appended.not_saved[ONE.id].reason
     assert set(accepted.saved) == {ONE.id, TWO.id}
     assert NOT_COMPARED.isdisjoint(step_times(session(low))[0])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.baselines.save import Saved
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.injection import parse_injection
@@ -118,9 +119,9 @@ def test_missing_records_every_case_without_baseline_once(session):
     again = session(steps_of(0.020, 0.024), save_mode="missing")
 
     assert set(first.saved) == {ONE.id, TWO.id}
-    assert set(first.saved.values()) == {f"stored (missing) in {path}"}
+    assert set(first.saved.values()) == {Saved(path=str(path), mode="missing")}
     assert path.read_text() == text
-    assert {note.partition(":")[0] for note in again.not_saved.values()} == {"not stored"}
+    assert set(again.not_saved) == {ONE.id, TWO.id}
     assert outcomes(again) & {Outcome.REGRESSION, Outcome.SUSPECT, Outcome.INCONCLUSIVE}
 
 
@@ -140,7 +141,7 @@ def test_append_refuses_other_work(session):
     result = session(steps_of(0.010, 0.012), cases=tuple(wider), save_mode="append")
 
     assert outcomes(result) == {Outcome.INCOMPARABLE}
-    assert "accept replaces them" in result.not_saved[ONE.id]
+    assert "accept replaces them" in result.not_saved[ONE.id].reason
     assert len(session.stored(ONE).sessions) == 1
 
 
@@ -170,7 +171,7 @@ def busy(case):
     return answer
 
 
-DISTURBED = "not stored: 2 of 3 launches were disturbed: other processes took 50 %"
+DISTURBED = "2 of 3 launches were disturbed: other processes took 50 %"
 
 
 @pytest.mark.parametrize("mode", ["missing", "append", "accept"])
@@ -182,14 +183,14 @@ def test_a_disturbed_case_is_never_stored(session, mode, stored):
 
     result = session(busy(TWO), save_mode=mode, reason="r")
 
-    assert result.not_saved[TWO.id].startswith(DISTURBED)
+    assert result.not_saved[TWO.id].reason.startswith(DISTURBED)
     assert session.stored(TWO) == before
 
 
 def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(session):
     result = session(busy(ONE), save_mode="missing")
 
-    assert {note.partition(" (")[0] for note in result.not_saved.values()} == {
+    assert {refused.reason.partition(" (")[0] for refused in result.not_saved.values()} == {
         f"{DISTURBED} of the ranks' cores"
     }
     assert result.not_saved.keys() == {ONE.id, TWO.id}
@@ -211,7 +212,7 @@ def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(session):
 
     result = session(answer, save_mode="missing")
 
-    assert result.not_saved[TWO.id].startswith("not stored: too noisy")
+    assert result.not_saved[TWO.id].reason.startswith("too noisy")
     assert session.stored(ONE) is not None
     assert session.stored(TWO) is None
 

@@ -1,0 +1,23 @@
+"""Sentences on what ``--save-baseline`` stored, and on what it refused to store."""
+
+from __future__ import annotations
+
+from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.session.result import SuiteResult
+
+
+def saved_text(saved: Saved) -> str:
+    """Return where and how a case was stored."""
+    return f"stored ({saved.mode}) in {saved.path}"
+
+
+def refused_text(refused: Refused) -> str:
+    """Return why a case was not stored."""
+    return f"not stored: {refused.reason}"
+
+
+def saving_notes(result: SuiteResult) -> dict[str, str]:
+    """Return one sentence for each case that was to be stored, by case id."""
+    stored = {case_id: saved_text(saved) for case_id, saved in result.saved.items()}
+    refused = {case_id: refused_text(found) for case_id, found in result.not_saved.items()}
+    return {**stored, **refused}

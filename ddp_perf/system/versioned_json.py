@@ -1,0 +1,107 @@
+"""One reader for all JSON files that state a ``schema_version``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ddp_perf.errors import DdpPerfError
+
+T = TypeVar("T")
+Migration = Callable[[dict[str, Any]], None]  # changes the raw data of one version to the next
+
+
+class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One kind of file: the type of its contents and its version, its older versions, and what its errors advise."""
+
+    contents: type[T]
+    version: int
+    kind: str  # with its article: "a results file"
+    error: type[DdpPerfError]
+    remedy: str  # ends every message: "write it anew with pytest --ddp-json"
+    migrations: Mapping[int, Migration] = {}  # by the version that each one reads
+
+    def read(self, path: Path) -> T:
+        """Read a file. Raises ``error`` for a missing file, and as `decode` does."""
+        found = self.read_if_present(path)
+        if found is None:
+            raise self.error(f"{path}: cannot be read: No such file or directory; {self.remedy}")
+        return found
+
+    def read_if_present(self, path: Path) -> T | None:
+        """Read a file, or return None if there is none. Raises ``error`` as `decode` does."""
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self.error(f"{path}: cannot be read: {error.strerror}; {self.remedy}") from None
+        return self.decode(raw, str(path))
+
+    def decode(self, raw: bytes, where: str) -> T:
+        """Decode one document. ``where`` is the file, or the file and the line.
+
+        Raises ``error``, which names the file, the field and the remedy, for a document that is
+        no JSON, has another version, or has a field of another type.
+        """
+        with contextlib.suppress(msgspec.DecodeError):
+            if msgspec.json.decode(raw, type=_Version).schema_version == self.version:
+                return msgspec.json.decode(raw, type=self.contents)
+        return self._decode_slowly(raw, where)
+
+    def _decode_slowly(self, raw: bytes, where: str) -> T:
+        """Decode an older version, or find out what is wrong with the document."""
+        try:
+            # NaN is not JSON, and 1e999 is not a number. Each stays text, so that the field
+            # that needs a number refuses it.
+            data = json.loads(raw, parse_constant=str, parse_float=_finite)
+        except ValueError as error:
+            raise self.error(f"{where}: cut short, or no JSON ({error}); {self.remedy}") from None
+        self._migrate(data, where)
+        try:
+            return msgspec.convert(data, self.contents)
+        except msgspec.ValidationError as error:
+            message, _, place = str(error).partition(" - at ")
+            field = place.strip("`").removeprefix("$.") or "the file"
+            raise self.error(f"{where}: {field}: {message}; {self.remedy}") from None
+
+    def _migrate(self, data: Any, where: str) -> None:
+        """Bring the data to the newest version, or report that no step leads there."""
+        if not isinstance(data, dict) or "schema_version" not in data:
+            raise self.error(
+                f"{where}: schema_version: missing, so this is not {self.kind}; {self.remedy}"
+            )
+        found = data["schema_version"]
+        is_known = isinstance(found, int) and not isinstance(found, bool)
+        if found != self.version and not (is_known and found in self.migrations):
+            raise self.error(
+                f"{where}: schema_version: is {found!r}, this ddp-perf reads {self.version}; use"
+                f" the ddp-perf that wrote the file, or {self.remedy}"
+            )
+        while data["schema_version"] != self.version:
+            version = data["schema_version"]
+            try:
+                self.migrations[version](data)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                raise self.error(
+                    f"{where}: a field is missing or has another type than in version {version};"
+                    f" {self.remedy}"
+                ) from None
+            data["schema_version"] = version + 1
+
+
+class _Version(msgspec.Struct, frozen=True, kw_only=True):
+    """The one field that every version has."""
+
+    schema_version: int
+
+
+def _finite(text: str) -> float | str:
+    value = float(text)
+    return value if math.isfinite(value) else text

@@ -1,0 +1,82 @@
+"""Results files of older versions are read; `recorded/` contains one that version 1 wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.errors import ResultsError
+from ddp_perf.session.results_file import SCHEMA_VERSION, read_results, write_results
+
+VERSION_1 = Path(__file__).parent / "recorded" / "results_version_1.json"
+CASE = "mlp-ddp-fp32-ws2-b16"
+
+
+def test_version_1_has_its_findings_with_the_number_of_sessions():
+    refused, stored = read_results(VERSION_1).suites
+
+    for suite in (refused, stored):
+        step_time = suite.finding(CASE, "step_time")
+        assert step_time is not None
+        assert (step_time.sessions, step_time.baseline_date) == (1, "2026-11-22T01:45:46+00:00")
+
+
+def test_version_1_has_what_was_saved_and_what_was_refused():
+    refused, stored = read_results(VERSION_1).suites
+
+    assert stored.saved == {CASE: Saved(path="baselines/cpu-xeon-2c-vm.json", mode="append")}
+    assert stored.not_saved == refused.saved == {}
+    assert refused.not_saved[CASE].reason.startswith("too noisy: launches differ by 19.0%")
+
+
+def test_version_1_is_written_back_in_the_newest_version(tmp_path):
+    old, path = read_results(VERSION_1), tmp_path / "results.json"
+
+    write_results(path, old.suites, complete=True)
+
+    assert json.loads(path.read_bytes())["schema_version"] == SCHEMA_VERSION == 2
+    assert read_results(path) == old
+
+
+def edited(tmp_path, change):
+    data = json.loads(VERSION_1.read_bytes())
+    change(data)
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_a_note_of_version_1_in_other_words_is_read(tmp_path):
+    def reword(data):
+        data["suites"][0]["not_saved"] = {CASE: "other words"}
+        data["suites"][1]["saved"] = {CASE: "other words"}
+
+    refused, stored = read_results(edited(tmp_path, reword)).suites
+
+    assert refused.not_saved == {CASE: Refused(reason="other words")}
+    assert stored.saved == {CASE: Saved(path="baselines/cpu-xeon-2c-vm.json", mode="append")}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.pop("suites"), "a field is missing or has another type than in ver"),
+        (lambda data: data.update(suites=3), "a field is missing or has another type than in ver"),
+        (lambda data: data.pop("complete"), "missing required field `complete`"),
+        (lambda data: data.update(schema_version=0), "schema_version: is 0, this ddp-perf reads 2"),
+        (lambda data: data.update(schema_version=True), "schema_version: is True, this ddp-perf"),
+    ],
+    ids=["no suites", "suites of another type", "no field", "version 0", "version true"],
+)
+def test_a_broken_file_of_version_1_is_refused_with_the_remedy(tmp_path, change, message):
+    path = edited(tmp_path, change)
+
+    with pytest.raises(ResultsError) as caught:
+        read_results(path)
+
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+    assert "pytest --ddp-json" in str(caught.value)
