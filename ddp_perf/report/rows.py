@@ -14,6 +14,7 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
+from ddp_perf.render.units import counted
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.verdicts import Standing, is_expected, standing_of, worst
@@ -92,7 +93,7 @@ def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSu
     parts = [
         text
         for count, text in (
-            (red, f"{red} of {_cases(len(rows))} failed"),
+            (red, f"{red} of {counted(len(rows), 'case')} failed"),
             (undecided, f"{undecided} undecided"),
             (green, f"{green} passed"),
         )
@@ -107,10 +108,6 @@ def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSu
         counts=dict(Counter(row.verdict for row in rows).most_common()),
         rows=rows,
     )
-
-
-def _cases(count: int) -> str:
-    return "1 case" if count == 1 else f"{count} cases"
 
 
 def _row(result: SuiteResult, case_id: str) -> CaseRow:

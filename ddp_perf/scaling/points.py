@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from ddp_perf.render.units import counted
+
 # Nobody publishes a spread. Authors round by a per cent without saying so (`stats.audit`): that
 # is taken for two standard deviations. Nor is any law of a step true to less than that.
 UNTOLD_ERROR = 0.005
@@ -62,4 +64,4 @@ def first_invalid_point(points: Sequence[ScalingPoint]) -> str | None:
 
 
 def ranks_text(ranks: int) -> str:
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"
+    return counted(ranks, "rank")

@@ -11,6 +11,7 @@ from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.errors import ResultsError
+from ddp_perf.render.units import field_changes
 
 SCHEMA_VERSION = 1
 _REMEDY = "give another --output, or delete the file"
@@ -106,11 +107,7 @@ class SelftestLog:
                 f" with {SCHEMA_VERSION}; {_REMEDY}"
             )
         before = there.conditions
-        changed = [
-            f"{name} {before.get(name)} → {conditions.get(name)}"
-            for name in before | conditions
-            if before.get(name) != conditions.get(name)
-        ]
+        changed = field_changes(before, conditions, before | conditions)
         if changed:
             raise ResultsError(
                 f"{self.path}: measured under other conditions: {', '.join(changed)}; {_REMEDY}"

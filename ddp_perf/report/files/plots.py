@@ -39,7 +39,7 @@ def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
 
 def _figure(rows: Sequence[CaseRow], columns: int) -> tuple[Figure, list[Axes]]:
     """A line a case, named at the left. Margins by hand: matplotlib's layouts draw it twice."""
-    names = short_names([row.case for row in rows])
+    names = list(short_names(row.case for row in rows).values())
     height = 0.9 + 0.28 * len(rows)
     left = min(0.3 + _LETTER * max(map(len, names)), 0.6 * _WIDTH)
     margins = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ddp_perf.render.units import ABSENT, short_percent
 from ddp_perf.report.rows import CaseRow
 
 
@@ -18,7 +19,7 @@ class Column:
 
     def text(self, row: CaseRow) -> str:
         value = self.value(row)
-        return "–" if value is None else self.write(value)
+        return ABSENT if value is None else self.write(value)
 
 
 def columns_of(rows: Sequence[CaseRow]) -> list[Column]:
@@ -27,11 +28,11 @@ def columns_of(rows: Sequence[CaseRow]) -> list[Column]:
 
 
 def ratio_text(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f} ×"
+    return ABSENT if value is None else f"{value:.3f} ×"
 
 
 def percent_text(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.3g} %"
+    return ABSENT if value is None else short_percent(value)
 
 
 def _ms(seconds: float) -> str:

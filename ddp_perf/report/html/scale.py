@@ -32,11 +32,3 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 def coordinate(value: float) -> str:
     """A coordinate, to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
-
-
-def short(value: float) -> str:
-    """A figure in three digits: ``12.3k``, ``0.45``."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.scaling_key import curve_label, scaling_key
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
 from ddp_perf.report.html.columns import Column, columns_of
@@ -33,7 +34,7 @@ from ddp_perf.report.terminal.step_terms import advice_lines, rank_lines
 from ddp_perf.report.terminal.table import headline
 from ddp_perf.report.terminal.text import describe_finding, describe_launch_failure
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.step.decomposition import typical
+from ddp_perf.stats.step.decomposition import typical_step
 
 _WIDTH = 100  # columns of a table that is shown as text
 
@@ -79,7 +80,7 @@ def suite_section(
     ``rows``: one for each case of it, in order. ``sessions``: by accelerator and case.
     """
     key = result.environment.accelerator_key
-    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    names = short_names(result.measurements)
     stacks = _stacks(result, rows, names)
     return SuiteSection(
         title=headline(result),
@@ -119,14 +120,13 @@ def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
     for case_id in by_id:
         case = result.measurements[case_id].case
         if case.single is not None and case.single in by_id:
-            work = {name: value for name, value in case.work().items() if name != "world_size"}
-            grouped[case.single, repr(work)].append(case)
+            grouped[case.single, scaling_key(case.work())].append(case)
     series = []
     for (single, _), cases in grouped.items():
         members = [by_id[single], *(by_id[case.id] for case in cases)]
         series.append(
             PlotSeries(
-                name=cases[0].id.replace(f"-ws{cases[0].world_size}", ""),
+                name=curve_label(cases[0].id, cases[0].world_size),
                 rows=tuple(sorted(members, key=lambda row: row.ranks)),
                 tolerance=cases[0].tolerances.step_time,
             )
@@ -179,7 +179,7 @@ def _stacks(result: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, st
     stacks = []
     for row in rows:
         summaries = result.summaries.get(row.case, ())
-        step = typical([one.decomposition for one in summaries if one.decomposition is not None])
+        step = typical_step(summaries)
         if step is not None and row.step_s is not None:
             stacks.append(Stack(name=names[row.case], step=step, step_s=row.step_s))
     return stacks

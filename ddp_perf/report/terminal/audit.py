@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ddp_perf.render.units import counted, to_json
 from ddp_perf.stats.audit.measured import CasesAudit
 from ddp_perf.stats.audit.published import TableAudit
 
@@ -29,13 +30,13 @@ def audit_text(audit: Audit) -> str:
     """
     lines = _of_tables(audit.tables)
     for measured in audit.measured:
-        lines.append(f"{measured.file}: {_count(measured.cases, 'measured case')}")
+        lines.append(f"{measured.file}: {counted(measured.cases, 'measured case')}")
         lines += [f"  {found}" for found in measured.contradictions]
     rows = sum(len(table.table.rows) for table in audit.tables)
     cases = sum(measured.cases for measured in audit.measured)
     counts = [(len(audit.tables), "table"), (rows, "row"), (cases, "measured case")]
-    counted = ", ".join(itertools.starmap(_count, counts))
-    return "\n".join([*lines, f"{counted}: {_count(audit.contradictions, 'contradiction')}"])
+    total = ", ".join(itertools.starmap(counted, counts))
+    return "\n".join([*lines, f"{total}: {counted(audit.contradictions, 'contradiction')}"])
 
 
 def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
@@ -48,10 +49,6 @@ def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
     return lines
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
-
-
 def audit_json(audit: Audit) -> str:
     """The same, field by field."""
-    return msgspec.json.format(msgspec.json.encode(audit), indent=1).decode()
+    return to_json(audit)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.tables import plain_table, rendered, wrapped
+from ddp_perf.render.units import change_text, milliseconds, percent_change
 from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff, level_of
 
 
@@ -41,8 +42,8 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
             case_id,
             str(len(case.sessions)),
             case.sessions[-1].date[:10] if case.sessions else "–",
-            f"{1e3 * level:.2f}" if level else "–",
-            _percent(level / first) if level and first else "–",
+            milliseconds(level) if level else "–",
+            percent_change(level / first) if level and first else "–",
         )
     said = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
     return "\n".join([*rendered(table, width), *wrapped(said, width)])
@@ -58,7 +59,7 @@ def log_text(baselines: Sequence[Baseline], width: int) -> str:
     ]
     entries.sort(key=lambda found: found[0].date)
     lines = [
-        f"{entry.date[:10]} {case_id} on {accelerator}: {_percent(entry.ratio)} at commit"
+        f"{entry.date[:10]} {case_id} on {accelerator}: {percent_change(entry.ratio)} at commit"
         f" {entry.commit or 'unknown'}: {entry.reason}"
         for entry, case_id, accelerator in entries
     ]
@@ -87,18 +88,19 @@ def describe_acknowledgement(said: Acknowledgement) -> str:
 def _case(case: CaseDiff) -> Iterator[str]:
     for level in case.levels:
         title = metric_title(level.metric)
-        yield f"{title} {level.old:.6g} → {level.new:.6g} ({_percent(level.ratio)})"
+        moved = change_text(title, f"{level.old:.6g}", f"{level.new:.6g}")
+        yield f"{moved} ({percent_change(level.ratio)})"
     if case.work:
         yield f"other work: {', '.join(case.work)}"
     if case.structure:
         yield f"other structure: {', '.join(case.structure)}"
     yield from case.fields
     if case.sessions[0] != case.sessions[1]:
-        yield f"sessions {case.sessions[0]} → {case.sessions[1]}"
+        yield change_text("sessions", *case.sessions)
     if case.environment:
         yield f"newest session: {', '.join(case.environment)}"
     for entry in case.log:
-        yield f"accepted on {entry.date[:10]}, {_percent(entry.ratio)}: {entry.reason}"
+        yield f"accepted on {entry.date[:10]}, {percent_change(entry.ratio)}: {entry.reason}"
 
 
 def _table(table: TableDiff) -> Iterator[str]:
@@ -107,7 +109,3 @@ def _table(table: TableDiff) -> Iterator[str]:
 
 def _worst_first(case: CaseDiff) -> tuple[float, str]:
     return -max((level.ratio for level in case.levels), default=0.0), case.case_id
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.metric import ENERGY
+from ddp_perf.render.units import milliseconds, percent
 from ddp_perf.session.figures import CaseFigures, case_figures
 from ddp_perf.session.result import SuiteResult
 
@@ -32,12 +33,12 @@ def figure_cells(result: SuiteResult, case: Case) -> list[str]:
 def _of_training(figures: CaseFigures, case: Case) -> list[str]:
     scaling = figures.scaling
     return [
-        f"{figures.step_s * 1e3:.2f}",
+        milliseconds(figures.step_s),
         f"{figures.throughput:,.0f}",
         f"{figures.throughput / case.world_size:,.0f}",
         f"{scaling.speedup:.2f}" if scaling else "–",
-        f"{scaling.efficiency:.0%}" if scaling else "–",
-        f"{scaling.exposed_fraction:.0%}" if scaling else "–",
+        percent(scaling.efficiency, 0) if scaling else "–",
+        percent(scaling.exposed_fraction, 0) if scaling else "–",
     ]
 
 

@@ -7,6 +7,7 @@ import msgspec
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
+from ddp_perf.render.units import to_json
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.compare_sessions import ComparisonOutcome, Gap, SessionComparison, Side
 
@@ -51,7 +52,7 @@ def comparison_json(comparison: SessionComparison) -> str:
             for case_id, why in suite.explanations.items()
         },
     )
-    return msgspec.json.format(msgspec.json.encode(file), indent=1).decode()
+    return to_json(file)
 
 
 def comparison_text(comparison: SessionComparison, width: int) -> str:

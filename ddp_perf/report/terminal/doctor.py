@@ -8,6 +8,7 @@ import msgspec
 
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
 from ddp_perf.launch.launcher import Runtime
+from ddp_perf.render.units import to_json
 from ddp_perf.system.checks import Spoiler
 from ddp_perf.system.gpu.gpus import accelerator_slug
 from ddp_perf.system.gpu.torch_builds import misfit
@@ -101,7 +102,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 def diagnosis_json(diagnosis: Diagnosis) -> str:
     """The same, field by field."""
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode()
+    return to_json(diagnosis)
 
 
 def topology_rows(machine: GpuMachine) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddp_perf.core.explanation import Cause, Explanation, TermChange
+from ddp_perf.render.units import change_text, milliseconds
 
 _SHOWN = 0.1  # of the step's change: lesser terms are left out,
 _MOST = 4  # and of many the least
@@ -35,5 +36,5 @@ def _moved(explanation: Explanation) -> list[str]:
 
 
 def _term(term: TermChange) -> str:
-    by_chance = f" (by chance ± {term.uncertainty_s * 1e3:.2f})" if term.uncertainty_s else ""
-    return f"{term.name} {term.before_s * 1e3:.2f} → {term.after_s * 1e3:.2f}{by_chance}"
+    by_chance = f" (by chance ± {milliseconds(term.uncertainty_s)})" if term.uncertainty_s else ""
+    return change_text(term.name, *map(milliseconds, (term.before_s, term.after_s))) + by_chance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddp_perf.render.tables import plain_table, rendered
+from ddp_perf.render.units import short_number
 from ddp_perf.session.result import LinkFinding, SuiteResult
 from ddp_perf.stats.link.values import LinkFit
 
@@ -56,10 +57,10 @@ def _settings(link: LinkFinding) -> str:
 def _fit_cells(fit: LinkFit) -> list[str]:
     (quick, slow), (narrow, wide) = fit.latency_s, fit.bytes_per_s
     return [
-        _short(fit.link.latency_s * 1e6),
-        f"{_short(quick * 1e6)}–{_short(slow * 1e6)}",
-        _short(fit.link.bytes_per_s / 1e9),
-        f"{_short(narrow / 1e9)}–{_short(wide / 1e9)}",
+        short_number(fit.link.latency_s * 1e6),
+        f"{short_number(quick * 1e6)}–{short_number(slow * 1e6)}",
+        short_number(fit.link.bytes_per_s / 1e9),
+        f"{short_number(narrow / 1e9)}–{short_number(wide / 1e9)}",
         f"{fit.misfit:.0%}",
     ]
 
@@ -68,8 +69,3 @@ def _shift_cells(link: LinkFinding) -> list[str]:
     if link.shift is None:
         return ["–"] * 2
     return [f"{shift.ratio:.2f}" for shift in (link.shift.latency, link.shift.bandwidth)]
-
-
-def _short(number: float) -> str:
-    """Three digits, and never an exponent for a large number."""
-    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"

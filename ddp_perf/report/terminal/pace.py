@@ -13,7 +13,7 @@ def pace_notes(result: SuiteResult) -> list[str]:
     """Return a line on steps that are bound by the host, and one on what compute:N% came to;
     neither where there is nothing to say.
     """
-    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    names = short_names(result.measurements)
     bound = [names[id_] for id_, each in result.measurements.items() if _is_host_bound(each)]
     slowed = {names[id_]: _slowdown(each) for id_, each in result.measurements.items()}
     measured = [f"{name} {share:+.1%}" for name, share in slowed.items() if share is not None]

@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Sequence
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.units import percent
 from ddp_perf.session.measure.profiling import MERGED
 from ddp_perf.session.result import CaseProfile, SuiteResult
-from ddp_perf.traces.text import comparison_lines, ms, percent
+from ddp_perf.traces.text import comparison_lines, ms
 from ddp_perf.traces.values import TraceAnalysis
 
 
@@ -22,10 +23,10 @@ def profiles_text(result: SuiteResult, width: int) -> str:
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("longest kernel", "longest collective"):
         table.add_column(heading, no_wrap=True, max_width=(width - 42) // 2)
-    names = short_names(list(result.profiles))
-    for name, profile in zip(names, result.profiles.values(), strict=True):
+    names = short_names(result.profiles)
+    for case_id, profile in result.profiles.items():
         if profile.analysis is not None:
-            table.add_row(name, *_row(profile.analysis))
+            table.add_row(names[case_id], *_row(profile.analysis))
     notes = [_note(case_id, profile) for case_id, profile in result.profiles.items()]
     lines = [*rendered(table, width), "traces, for ui.perfetto.dev:"] if table.rows else []
     return "\n".join([*lines, *wrapped(notes, width)])

@@ -8,9 +8,10 @@ from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.metric import PEAK_MEMORY
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
+from ddp_perf.render.units import milliseconds, percent
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.step.decomposition import typical
+from ddp_perf.stats.step.decomposition import typical_step
 
 
 def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
@@ -28,7 +29,7 @@ def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
 def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
     """What the rules of advice look at; None where no launch looked into its steps."""
     figures, rows = case_figures(result, case_id), result.summaries.get(case_id, ())
-    step = typical([row.decomposition for row in rows if row.decomposition is not None])
+    step = typical_step(rows)
     if figures is None or step is None:
         return None
     measurement = result.measurements[case_id]
@@ -74,36 +75,36 @@ def decomposition_table(result: SuiteResult, width: int) -> str | None:
     table.add_column("ms a step", overflow="fold")
     for heading in (*_COLUMNS, "rest", "hidden"):
         table.add_column(heading, justify="right", no_wrap=True)
-    names = short_names(list(result.summaries))
-    for (case_id, rows), name in zip(result.summaries.items(), names, strict=True):
-        found = typical([row.decomposition for row in rows if row.decomposition is not None])
+    names = short_names(result.summaries)
+    for case_id, rows in result.summaries.items():
+        found = typical_step(rows)
         figures = case_figures(result, case_id)
         if found is not None and figures is not None:
-            table.add_row(name, *_row(found, figures.step_s))
+            table.add_row(names[case_id], *_row(found, figures.step_s))
     return "\n".join(rendered(table, max(width, NARROWEST))) if table.row_count else None
 
 
 def _row(found: Decomposition, step_s: float) -> list[str]:
     values = {
-        heading: f"{sum(found.terms[term] for term in terms) * 1e3:.2f}"
+        heading: milliseconds(sum(found.terms[term] for term in terms))
         for heading, terms in _COLUMNS.items()
     }
     if not found.sees_communication:
         values["comm."] = "–"
-    hidden = found.hidden_share
-    rest = f"{(step_s - found.explained_s) * 1e3:.2f}"
-    return [*values.values(), rest, "–" if hidden is None else f"{hidden:.0%}"]
+    rest = milliseconds(step_s - found.explained_s)
+    return [*values.values(), rest, percent(found.hidden_share, 0)]
 
 
 def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
     """What each rank does of a step, and how often the others wait for it; none of one rank."""
     rows = result.summaries[case_id]
-    found = typical([row.decomposition for row in rows if row.decomposition is not None])
+    found = typical_step(rows)
     if found is None or len(found.ranks) == 1:
         return []
     places = [rank.placement for rank in result.measurements[case_id].launches[-1].ranks]
     return [
-        f"rank {place.rank} ({place.device}, {place.device_id}): works {share.own_s * 1e3:.2f} ms,"
-        f" waits {share.waits_s * 1e3:.2f} ms, last in {share.last_share:.0%} of the steps"
+        f"rank {place.rank} ({place.device}, {place.device_id}): works"
+        f" {milliseconds(share.own_s)} ms, waits {milliseconds(share.waits_s)} ms,"
+        f" last in {share.last_share:.0%} of the steps"
         for place, share in zip(places, found.ranks, strict=True)
     ]

@@ -10,6 +10,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.units import counted, percent
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
@@ -38,8 +39,9 @@ def suite_table(result: SuiteResult, width: int) -> str:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", max_width=len(Outcome.INCONCLUSIVE.value))
     table.add_column("min.\ndet.", justify="right", no_wrap=True)
-    names = short_names(list(result.measurements))
-    for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
+    names = short_names(result.measurements)
+    for case_id, measurement in result.measurements.items():
+        name = names[case_id]
         if measurement.failures or not measurement.launches:
             table.add_row(name, *["–"] * len(headings), "FAILED", "–")
         else:
@@ -57,7 +59,7 @@ def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
     detectable = step.verdict.minimum_detectable if step else None
     return [
         _verdict(result, findings),
-        f"{detectable:.1%}" if detectable is not None else "–",
+        percent(detectable),
     ]
 
 
@@ -79,19 +81,19 @@ def _notes(result: SuiteResult) -> list[str]:
         notes.append(f"changed since the baseline: {', '.join(changes)}")
     unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
     if unknown:
-        noun = "case" if len(unknown) == 1 else "cases"
-        notes.append(f"{len(unknown)} {noun} without a baseline in {result.baseline_path}")
+        cases = counted(len(unknown), "case")
+        notes.append(f"{cases} without a baseline in {result.baseline_path}")
     if result.costs:
         notes.append(_costs(result))
     saving = {**result.saved, **result.not_saved}
     for note in dict.fromkeys(saving.values()):
-        cases = [case_id for case_id in saving if saving[case_id] == note]
-        notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
+        ids = [case_id for case_id in saving if saving[case_id] == note]
+        notes.append(f"{ids[0] if len(ids) == 1 else counted(len(ids), 'case')}: {note}")
     return notes
 
 
 def _costs(result: SuiteResult) -> str:
-    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    names = short_names(result.measurements)
     first = result.measurements[next(iter(result.costs))]
     price, unit = first.case.price_per_gpu_hour, first.launches[0].unit.name
     shown = []

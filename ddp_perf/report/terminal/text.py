@@ -9,6 +9,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import metric_title
+from ddp_perf.render.units import counted
 from ddp_perf.session.figures import CallFigures, CaseFigures
 from ddp_perf.session.gate.utilisation import Utilisation
 
@@ -86,7 +87,7 @@ def summary_block(
     """The block that rank 0 of a benchmark prints, over all launches of the case."""
     case, schedule = measurement.case, measurement.case.schedule
     config = ", ".join(f"{name}={value}" for name, value in case.work().items())
-    launches = f"{len(summaries)} launch" + ("es" if len(summaries) > 1 else "")
+    launches = counted(len(summaries), "launch")
     lines = [
         f"=== {'DDP Scaling' if case.trains else 'Collective'} Benchmark ===",
         f"World size       : {case.world_size}",

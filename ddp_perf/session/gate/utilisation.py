@@ -6,7 +6,6 @@ import statistics
 
 import msgspec
 
-from ddp_perf.core.launch import group_steps
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.stats.mfu import mfu, peak_flops
 
@@ -45,6 +44,6 @@ def utilisation_of(measurement: Measurement, accelerator: str) -> Utilisation | 
         accelerator=accelerator,
         precision=case.precision,
         flops=max(counted),
-        step_s=statistics.median(statistics.median(group_steps(launch)) for launch in launches),
+        step_s=statistics.median(launch.typical_step_s for launch in launches),
         peak=peak_flops(accelerator, case.precision),
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 
 import msgspec
 
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.injection import Injection
-from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, group_steps
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.session.gate.explanation import explain_case, has_terms
@@ -81,7 +80,7 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
 
 def _longer_s(launch: LaunchResult) -> float:
     """What such a launch takes at most when it looks longer."""
-    return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * statistics.median(group_steps(launch))
+    return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * launch.typical_step_s
 
 
 def _looking_longer(request: LaunchRequest) -> LaunchRequest:

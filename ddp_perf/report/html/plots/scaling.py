@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 from markupsafe import Markup
 
-from ddp_perf.report.html.scale import Scale, coordinate, short
+from ddp_perf.render.units import prefixed_number
+from ddp_perf.report.html.scale import Scale, coordinate
 from ddp_perf.report.html.svg import Frame, line, path, picture, rect, text
 from ddp_perf.report.rows import CaseRow
 
@@ -37,7 +38,7 @@ def throughput_plot(series: PlotSeries) -> Markup:
         y=Scale(low=0, high=top, start=_HEIGHT - 36, end=34),
     )
     parts = [
-        frame.left_axis([(t, short(t)) for t in frame.y.ticks()], f"{first.unit} a second"),
+        frame.left_axis(_named(frame.y.ticks()), f"{first.unit} a second"),
         frame.bottom_axis(_rank_ticks(rows, frame.x), "ranks"),
         line(frame.x(0), frame.y(0), frame.x(most), frame.y(ideal * most), "ideal"),
         text(frame.x(most) - 4, frame.y(ideal * most) - 6, "ideal", "end", "note"),
@@ -50,7 +51,7 @@ def throughput_plot(series: PlotSeries) -> Markup:
     for row, (x, y) in zip(rows, points, strict=True):
         tip = f"{row.case}: {_throughput(row):,.0f} {row.unit}/s"
         parts.append(rect(x - 3.5, y - 3.5, 7, 7, "c0", tip))
-        parts.append(text(x + 7, y + 14, short(_throughput(row)), class_="value"))
+        parts.append(text(x + 7, y + 14, prefixed_number(_throughput(row)), class_="value"))
     return picture(_WIDTH, _HEIGHT, f"Throughput against ranks: {series.name}", parts)
 
 
@@ -69,7 +70,7 @@ def _band(row: CaseRow, tolerance: float) -> tuple[float, float]:
 
 def _baseline_band(row: CaseRow, tolerance: float, frame: Frame) -> Markup:
     low, high = _band(row, tolerance)
-    tip = f"baseline ± {tolerance:.0%}: {short(low)} to {short(high)}"
+    tip = f"baseline ± {tolerance:.0%}: {prefixed_number(low)} to {prefixed_number(high)}"
     top, height = frame.y(high), frame.y(low) - frame.y(high)
     return rect(frame.x(row.ranks) - _BAND / 2, top, _BAND, height, "band", tip)
 
@@ -81,6 +82,10 @@ def _rank_ticks(rows: Sequence[CaseRow], scale: Scale) -> list[tuple[float, str]
         if not ticks or scale(ticks[-1][0]) - scale(ranks) > 18:
             ticks.append((ranks, str(ranks)))
     return ticks
+
+
+def _named(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    return [(tick, prefixed_number(tick)) for tick in ticks]
 
 
 def efficiency_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
@@ -111,9 +116,9 @@ def epoch_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
     """Computed: how long the data set takes at the measured throughput."""
     values = [row.epoch_s or 0.0 for row in rows]
     frame = _bar_frame(len(rows), max(values))
-    parts = [frame.bottom_axis([(t, short(t)) for t in frame.x.ticks()], "seconds an epoch")]
+    parts = [frame.bottom_axis(_named(frame.x.ticks()), "seconds an epoch")]
     for i, (value, name) in enumerate(zip(values, names, strict=True)):
-        parts += _bar(frame, i, name, value, f"{short(value)} s")
+        parts += _bar(frame, i, name, value, f"{prefixed_number(value)} s")
     return picture(_WIDTH, _bars_height(len(rows)), "Time of an epoch", parts)
 
 

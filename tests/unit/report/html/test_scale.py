@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.report.html.scale import Scale, coordinate, short
+from ddp_perf.report.html.scale import Scale, coordinate
 
 
 def test_the_ends_of_a_scale_are_the_ends_of_the_page():
@@ -37,21 +37,6 @@ def test_any_scale_has_a_few_ticks_within(low, span):
     assert 1 <= len(ticks) <= 6
     assert all(-0.1 <= scale(tick) <= 100.1 for tick in ticks)
     assert ticks == sorted(set(ticks))
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.4567, "0.457"),
-        (12.3, "12.3"),
-        (8765, "8,765"),
-        (12345, "12.3k"),
-        (3.2e6, "3.2M"),
-        (0, "0"),
-    ],
-)
-def test_a_figure_is_told_in_three_digits(value, text):
-    assert short(value) == text
 
 
 def test_a_coordinate_has_no_needless_digit():

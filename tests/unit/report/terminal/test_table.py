@@ -8,7 +8,6 @@ import pytest
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.tables import short_names
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.figures import costs_of
 from ddp_perf.session.summaries import summaries_of
@@ -202,23 +201,6 @@ def test_what_was_stored_is_told_once_for_all_cases_alike(result):
     lines = suite_table(msgspec.structs.replace(result, saved=saved), 80).splitlines()
 
     assert lines[-2:] == [f"{ONE.id}: not stored: too noisy", "2 cases: stored"]
-
-
-@pytest.mark.parametrize(
-    ("ids", "names"),
-    [
-        pytest.param([], [], id="none"),
-        pytest.param(["mlp-ddp-ws2"], ["mlp-ddp-ws2"], id="one"),
-        pytest.param(
-            ["mlp-none-ws1-b8", "mlp-ddp-ws2-b8"], ["none-ws1", "ddp-ws2"], id="common parts"
-        ),
-        pytest.param(
-            ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], id="ragged"
-        ),
-    ],
-)
-def test_names_leave_out_what_all_ids_share(ids, names):
-    assert short_names(ids) == names
 
 
 def test_a_session_that_finished_no_launch_can_be_shown():
