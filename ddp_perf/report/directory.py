@@ -1,4 +1,4 @@
-"""``--ddp-report DIR``: the page, and the same rows in the files that other tools read."""
+"""``--ddp-report DIR``: the page, and files for other tools with the same rows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: a results file is a
 
 
 def write_report(directory: Path, source: ReportSource) -> ReportSummary:
-    """Every file, each whole or not at all; the page comes first.
+    """Write all files of a report, the page first, and return the summary.
 
-    Raises ResultsError naming the file that could not be written.
+    Each file is replaced as a whole, or stays as it was. Raises ResultsError, which names the file,
+    if one cannot be written.
     """
     summary = report_summary(source.suites, complete=source.complete)
     path = directory

@@ -14,7 +14,7 @@ _NS = 1e9  # Bencher's own measure ``latency`` is in nanoseconds, ``throughput``
 
 
 def bencher_json(rows: Sequence[CaseRow]) -> str:
-    """By case and measure: the value, and the range of its launches where it has one."""
+    """Return each measure of each case. The latency, in ns, has the range of its launches."""
     return json.dumps(
         {f"{row.suite}/{row.case}": _measures(row) for row in rows if row.step_s is not None},
         indent=1,

@@ -1,4 +1,4 @@
-"""The columns of the tables that people read, in LaTeX and in Markdown alike."""
+"""The columns of the tables in LaTeX and in Markdown."""
 
 from __future__ import annotations
 

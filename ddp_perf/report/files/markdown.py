@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 from ddp_perf.report.files.columns import COLUMNS
 from ddp_perf.report.rows import CaseRow, ReportSummary
-from ddp_perf.report.verdicts import Standing
+from ddp_perf.report.verdicts import Status
 
-_SIGNS = {Standing.RED: "❌", Standing.UNDECIDED: "❔", Standing.GREEN: "✅"}
+_SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # what acts in the middle of a line
 _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 
 
 def summary_markdown(summary: ReportSummary) -> str:
-    """The verdict, then what is not green with its reasons, then all in a fold."""
-    lines = [f"## {_SIGNS[summary.standing]} {summary.standing.value}: {summary.headline}", ""]
-    shown = [*summary.of(Standing.RED), *summary.of(Standing.UNDECIDED)]
+    """Return the status, each case that is not green with its reason, and a fold of all cases."""
+    lines = [f"## {_SIGNS[summary.status]} {summary.status.value}: {summary.headline}", ""]
+    shown = [*summary.of(Status.RED), *summary.of(Status.UNDECIDED)]
     if shown:
         lines += [*_table(shown), ""]
         lines += [
@@ -53,5 +53,5 @@ def _told(row: CaseRow) -> str:
 
 
 def markdown_escaped(text: str) -> str:
-    """As it reads, in one line: no sign of Markdown or HTML acts."""
+    """Return the text in one line, with all characters escaped that Markdown or HTML interprets."""
     return _MARKUP.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))

@@ -20,7 +20,7 @@ _WIDTH, _LETTER = 7.0, 0.075  # inches: of a figure, and of a letter of a name
 
 
 def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
-    """File name and content, of one suite's rows; nothing where nothing was measured."""
+    """Yield name and content of each plot of one suite, or nothing if no case was measured."""
     measured = [row for row in rows if row.throughput is not None][:_MOST]
     scaled = [row for row in measured if row.efficiency is not None]
     if measured:
@@ -38,7 +38,10 @@ def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
 
 
 def _figure(rows: Sequence[CaseRow], columns: int) -> tuple[Figure, list[Axes]]:
-    """A line a case, named at the left. Margins by hand: matplotlib's layouts draw it twice."""
+    """Create a figure with one line for each case, named at the left.
+
+    The margins are set by hand, because matplotlib's automatic layouts draw every figure twice.
+    """
     names = list(short_names(row.case for row in rows).values())
     height = 0.9 + 0.28 * len(rows)
     left = min(0.3 + _LETTER * max(map(len, names)), 0.6 * _WIDTH)

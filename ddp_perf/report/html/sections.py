@@ -1,4 +1,4 @@
-"""What the page shows of each suite and each case: figures, plots and sentences, in order."""
+"""The sections of the page for each suite and each case: figures, plots and texts, in order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WIDTH = 100  # columns of a table that is shown as text
 
 
 class CaseSection(msgspec.Struct, frozen=True, kw_only=True):
-    """One case, behind its name."""
+    """One case, in a fold that shows its name."""
 
     row: CaseRow
     name: str  # without what all cases of the suite share
@@ -77,7 +77,8 @@ def suite_section(
 ) -> SuiteSection:
     """Return the section of one suite.
 
-    ``rows``: one for each case of it, in order. ``sessions``: by accelerator and case.
+    ``rows`` has one row for each case, in order. ``sessions`` has the history by accelerator and
+    case.
     """
     key = result.environment.accelerator_key
     names = short_names(result.measurements)
@@ -103,7 +104,7 @@ def suite_section(
 
 
 def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Markup, ...]:
-    """Speed-up and efficiency of what scales, and epochs where one is known."""
+    """Draw speed-up and efficiency of the cases that have them, and the known epoch times."""
     plots = []
     if scaled := [row for row in rows if row.efficiency is not None]:
         shown = [names[row.case] for row in scaled]
@@ -114,7 +115,7 @@ def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Marku
 
 
 def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
-    """Cases of the same work on more and more ranks, each with its one-rank leg before it."""
+    """Return the scaling curves whose single-rank baseline run was measured."""
     by_id = {row.case: row for row in rows if row.throughput is not None}
     grouped: dict[tuple[str, str], list[Case]] = collections.defaultdict(list)
     for case_id in by_id:
@@ -159,7 +160,7 @@ def _tables(result: SuiteResult) -> list[str]:
 
 
 def _ranks(result: SuiteResult, case_id: str) -> list[str]:
-    """None of a case of which no launch was finished."""
+    """Return the lines of the ranks, or none if the case finished no launch."""
     return rank_lines(result, case_id) if result.summaries.get(case_id) else []
 
 
@@ -186,6 +187,6 @@ def _stacks(result: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, st
 
 
 def _known(environment: Environment) -> dict[str, object]:
-    """What is known of machine and versions, by name."""
+    """Return the known fields of machine and software, by name."""
     fields = msgspec.structs.asdict(environment)
     return {name.replace("_", " "): value for name, value in fields.items() if value is not None}

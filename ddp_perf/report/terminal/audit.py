@@ -1,4 +1,4 @@
-"""What an audit of baseline files found, for a person and for a program."""
+"""The findings of an audit of baseline files, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddp_perf.stats.audit.published import TableAudit
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all files: their published tables, and their measured cases."""
+    """The findings of all files: in their published tables, and in their measured cases."""
 
     tables: tuple[TableAudit, ...]
     measured: tuple[CasesAudit, ...]
@@ -25,8 +25,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit_text(audit: Audit) -> str:
-    """Table by table: its source, then every contradiction with both figures. Then the measured
-    cases of each file.
+    """Return each table with its source and its contradictions, then the measured cases of each
+    file.
     """
     lines = _of_tables(audit.tables)
     for measured in audit.measured:
@@ -50,5 +50,5 @@ def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
 
 
 def audit_json(audit: Audit) -> str:
-    """The same, field by field."""
+    """Return the audit, field by field."""
     return to_json(audit)

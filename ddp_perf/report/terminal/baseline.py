@@ -1,4 +1,4 @@
-"""Baseline files as a person reads them: what they hold, what changed, and why."""
+"""Baseline files as text: their content, their differences, and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff, le
 
 
 def list_text(baselines: Sequence[Baseline], width: int) -> str:
-    """One row a file."""
+    """Return a table with one row for each file."""
     table = plain_table()
     table.add_column("accelerator", overflow="fold")
     for heading in ("cases", "sessions", "newest", "published\nfigures", "acknow-\nledged"):
@@ -31,7 +31,10 @@ def list_text(baselines: Sequence[Baseline], width: int) -> str:
 
 
 def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int) -> str:
-    """One row a case: its sessions, its level, and how far that is from the first one saved."""
+    """Return a table with one row for each case.
+
+    A row has the case's sessions, its baseline mean, and the change since the first session saved.
+    """
     table = plain_table()
     table.add_column("case", overflow="fold")
     for heading in ("sessions", "newest", "step ms", "since the\nfirst"):
@@ -50,7 +53,7 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
 
 
 def log_text(baselines: Sequence[Baseline], width: int) -> str:
-    """Every accepted change of level, oldest first."""
+    """Return every accepted change of a baseline, the oldest first."""
     entries = [
         (entry, case_id, baseline.accelerator)
         for baseline in baselines
@@ -63,14 +66,14 @@ def log_text(baselines: Sequence[Baseline], width: int) -> str:
         f" {entry.commit or 'unknown'}: {entry.reason}"
         for entry, case_id, accelerator in entries
     ]
-    return "\n".join(wrapped(lines or ["no level was ever replaced"], width))
+    return "\n".join(wrapped(lines or ["no baseline was ever replaced"], width))
 
 
 def diff_text(diff: BaselineDiff, width: int) -> str:
-    """Case by case, worst first where a level moved."""
+    """Return the differences case by case, the largest slow-down first."""
     lines = []
     if diff.accelerators[0] != diff.accelerators[1]:
-        lines.append(f"of two machines: {' and '.join(diff.accelerators)}")
+        lines.append(f"the files are of two machines: {' and '.join(diff.accelerators)}")
     for case in sorted(diff.cases, key=_worst_first):
         lines += [f"{case.case_id}: {case.kind}", *(f"  {line}" for line in _case(case))]
     for table in diff.published:
@@ -81,7 +84,7 @@ def diff_text(diff: BaselineDiff, width: int) -> str:
 
 
 def describe_acknowledgement(said: Acknowledgement) -> str:
-    """One line."""
+    """Return the acknowledgement in one line."""
     return f'{metric_title(said.metric)} of {said.case} until {said.until}: "{said.reason}"'
 
 

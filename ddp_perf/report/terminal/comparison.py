@@ -1,4 +1,4 @@
-"""Two results files compared: what a person reads of it, and what a program does."""
+"""The comparison of two results files, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA_VERSION = 1
 
 
 class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison without what the two files hold already."""
+    """The comparison, without the content of the two files."""
 
     schema_version: int = SCHEMA_VERSION
     conclusion: ComparisonOutcome
@@ -33,7 +33,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def comparison_json(comparison: SessionComparison) -> str:
-    """The figures of a comparison, for programs."""
+    """Return the figures of a comparison."""
     file = ComparisonFile(
         conclusion=comparison.conclusion,
         old=comparison.old.name,
@@ -56,7 +56,7 @@ def comparison_json(comparison: SessionComparison) -> str:
 
 
 def comparison_text(comparison: SessionComparison, width: int) -> str:
-    """The tables, and every reason why the conclusion is no pass."""
+    """Return the tables, and every reason why the comparison did not pass."""
     lines = [_describe(label, side) for label, side in zip("AB", _sides(comparison), strict=True)]
     lines += [
         f"{side.name} is incomplete: it was written while its session was still running"

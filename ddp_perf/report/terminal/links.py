@@ -1,4 +1,4 @@
-"""The link under a suite of collectives: latency, bandwidth, and what got slower of the two."""
+"""The link that a suite of collectives measures: latency, bandwidth, and their changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddp_perf.stats.link.values import LinkFit
 
 
 def link_lines(result: SuiteResult, width: int) -> list[str]:
-    """A table of what was fitted; empty where nothing could be."""
+    """Return a table of the fitted links, or no line if no link was fitted."""
     fitted = [(link, link.fit) for link in result.links if link.fit is not None]
     if not fitted:
         return []
@@ -27,21 +27,21 @@ def link_lines(result: SuiteResult, width: int) -> list[str]:
 
 
 def link_notes(result: SuiteResult) -> list[str]:
-    """What is slower than in the baseline, and what could not be fitted."""
+    """Return a note on each link without a fit, and on each slower latency or bandwidth."""
     unfitted = [_name(link) for link in result.links if link.fit is None]
     notes = []
     if unfitted:
         notes.append(
             f"no latency and bandwidth of {'; '.join(unfitted)}: too few sizes were measured"
-            " undisturbed, or their times do not tell both"
+            " without disturbance, or their times do not determine both"
         )
     for link in result.links:
         for part in link.slower:
             shift = getattr(link.shift, part)
             notes.append(
                 f"SLOWER LINK: {_name(link)}: {part} costs {shift.ratio:.2f} × the time of the"
-                f" baseline of {str(link.baseline_date)[:10]} (p = {shift.p_value:.2g}): what"
-                " trains over it may be slower for that alone"
+                f" baseline of {str(link.baseline_date)[:10]} (p = {shift.p_value:.2g}):"
+                " training over this link may be slower for this reason alone"
             )
     return notes
 

@@ -1,4 +1,4 @@
-"""The profiled launches of a session, in short; the traces themselves say the rest."""
+"""A summary of the profiled launches of a session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddp_perf.traces.values import TraceAnalysis
 
 
 def profiles_text(result: SuiteResult, width: int) -> str:
-    """One row a case, then where its traces are, as plain text of at most ``width``."""
+    """Return a table with one row for each case, then the paths of the traces."""
     width = max(width, NARROWEST)
     table = plain_table()
     table.add_column("profiled", overflow="fold")
@@ -33,7 +33,10 @@ def profiles_text(result: SuiteResult, width: int) -> str:
 
 
 def _row(analysis: TraceAnalysis) -> Sequence[str]:
-    """Times: the median over the steps of all ranks; overlap: the rank with the least."""
+    """Return the cells of a case.
+
+    Times are medians over the steps of all ranks. The overlap ratio is of the rank with the least.
+    """
     steps = [step for rank in analysis.ranks for step in rank.steps]
     overlaps = [rank.split.overlap for rank in analysis.ranks if rank.split.overlap is not None]
     kernel = analysis.kernels[0] if analysis.kernels else None

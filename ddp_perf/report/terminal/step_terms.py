@@ -1,4 +1,4 @@
-"""How well a case scales, in words, and what would help, in lines."""
+"""The scaling of a case in words, advice, and the terms of its step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddp_perf.stats.step.decomposition import typical_step
 
 
 def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
-    """The label, then a line for each advice; empty where nothing supports one."""
+    """Return the label and a line for each advice, or no line without probed launches."""
     measured = measured_of(result, case_id)
     if measured is None:
         return []
@@ -27,7 +27,7 @@ def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
 
 
 def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
-    """What the rules of advice look at; None where no launch looked into its steps."""
+    """Return the input of the advice rules, or None if no launch was probed."""
     figures, rows = case_figures(result, case_id), result.summaries.get(case_id, ())
     step = typical_step(rows)
     if figures is None or step is None:
@@ -67,9 +67,9 @@ _COLUMNS = {
 
 
 def decomposition_table(result: SuiteResult, width: int) -> str | None:
-    """A row for each case, in ms; None where no launch looked into its steps.
+    """Return a row for each case, in ms, or None if no launch was probed.
 
-    ``rest`` is the timed step without all the terms, which come from steps after it.
+    ``rest`` is the timed step minus all terms, which are measured on later steps.
     """
     table = plain_table()
     table.add_column("ms a step", overflow="fold")
@@ -96,7 +96,7 @@ def _row(found: Decomposition, step_s: float) -> list[str]:
 
 
 def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
-    """What each rank does of a step, and how often the others wait for it; none of one rank."""
+    """Return each rank's work, wait and straggler frequency, or no line for a single rank."""
     rows = result.summaries[case_id]
     found = typical_step(rows)
     if found is None or len(found.ranks) == 1:

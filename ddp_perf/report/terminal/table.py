@@ -1,4 +1,4 @@
-"""The terminal table of a suite: one row a case, one line for each verdict that is no PASS."""
+"""The terminal's table of a suite: a row for each case, and a line for each verdict but PASS."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to
 
 
 def headline(result: SuiteResult) -> str:
-    """What was measured where; a slow-down on purpose is said before any figure."""
+    """Return suite and accelerator. An injected slow-down is named before any figure."""
     title = f"{result.suite} on {result.environment.accelerator}"
     if result.injections:
         title += f", slowed on purpose: {', '.join(result.injections)}"
@@ -31,7 +31,7 @@ def headline(result: SuiteResult) -> str:
 
 
 def suite_table(result: SuiteResult, width: int) -> str:
-    """The table and the verdicts that need reading, as plain text of at most ``width``."""
+    """Return the table, and the verdicts that need attention, at most ``width`` columns wide."""
     table = plain_table()
     headings = figure_headings(result)
     table.add_column("case", overflow="fold")
@@ -53,7 +53,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
 
 
 def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
-    """The worst verdict, and the minimum detectable regression of the step time."""
+    """Return the worst verdict, and the minimum detectable effect on the step time."""
     findings = [finding for finding in result.findings if finding.case_id == case_id]
     step = result.finding(case_id, STEP_TIME.name)
     detectable = step.verdict.minimum_detectable if step else None
@@ -100,11 +100,11 @@ def _costs(result: SuiteResult) -> str:
     for case_id, cost in result.costs.items():
         epoch = f" (an epoch {cost.per_epoch:.4g})" if cost.per_epoch is not None else ""
         shown.append(f"{names[case_id]} {cost.per_million:.4g}{epoch}")
-    return f"cost of a million {unit} at {price:g} a GPU-hour: {', '.join(shown)}"
+    return f"cost per million {unit} at {price:g} per GPU-hour: {', '.join(shown)}"
 
 
 def _disturbances(findings: Sequence[Finding]) -> list[str]:
-    """Two lines a case, without what its figures said: they are not to be read."""
+    """Return two lines for each disturbed case, without its figures, which mean nothing."""
     disturbed: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.disturbance:
@@ -117,7 +117,7 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
 
 
 def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
-    """The worst, where it is no surprise marked as such."""
+    """Return the worst verdict, and mark one that was acknowledged."""
     if not findings:
         return "–"
     finding = worst(result, findings)

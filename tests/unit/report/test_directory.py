@@ -11,7 +11,7 @@ import pytest
 from ddp_perf.errors import ResultsError
 from ddp_perf.report.directory import PAGE, write_report
 from ddp_perf.report.source import curve_for
-from ddp_perf.report.verdicts import Standing
+from ddp_perf.report.verdicts import Status
 from ddp_perf.selftest.text import selftest_json
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
@@ -45,7 +45,7 @@ def test_every_file_is_written_with_the_same_verdict(tmp_path):
     summary = write_report(tmp_path / "new" / "report", make_source())
 
     assert names(tmp_path / "new" / "report") == TEXTS | PLOTS
-    assert summary.standing is Standing.RED
+    assert summary.status is Status.RED
     assert (tmp_path / "new" / "report" / "quick_throughput.png").read_bytes()[:4] == b"\x89PNG"
 
 

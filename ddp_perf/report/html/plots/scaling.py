@@ -20,7 +20,7 @@ _REFERENCES = ((0.8, "end"), (0.9, "start"))  # and on which side of its line ea
 
 
 class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """Cases that differ in their number of ranks alone, the one-rank leg among them."""
+    """The rows of one scaling curve, with its single-rank baseline run."""
 
     name: str
     rows: tuple[CaseRow, ...]  # by ranks; each was measured
@@ -28,7 +28,7 @@ class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def throughput_plot(series: PlotSeries) -> Markup:
-    """What each number of ranks reached; the ideal is that of the fewest, times ranks."""
+    """Draw the throughput of each number of ranks. The ideal is the first row's × ranks."""
     rows = series.rows
     first, most = rows[0], rows[-1].ranks
     ideal = _throughput(first) / first.ranks
@@ -61,7 +61,7 @@ def _throughput(row: CaseRow) -> float:
 
 
 def _band(row: CaseRow, tolerance: float) -> tuple[float, float]:
-    """Throughput at the baseline's step, slower and faster by the tolerance; else the row's own."""
+    """Return the throughput at the baseline's step ± the tolerance; without one, the row's own."""
     if row.baseline_step_s is None or row.step_s is None:
         return _throughput(row), _throughput(row)
     before = _throughput(row) * row.step_s / row.baseline_step_s
@@ -76,7 +76,7 @@ def _baseline_band(row: CaseRow, tolerance: float, frame: Frame) -> Markup:
 
 
 def _rank_ticks(rows: Sequence[CaseRow], scale: Scale) -> list[tuple[float, str]]:
-    """The numbers that were measured, without such as would run into the next."""
+    """Return the measured numbers of ranks, without those whose text would touch the next one."""
     ticks: list[tuple[float, str]] = []
     for ranks in sorted({row.ranks for row in rows}, reverse=True):
         if not ticks or scale(ticks[-1][0]) - scale(ranks) > 18:
@@ -89,7 +89,7 @@ def _named(ticks: Sequence[float]) -> list[tuple[float, str]]:
 
 
 def efficiency_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
-    """Of every case of several ranks; reference lines at 80 and 90 %."""
+    """Draw the scaling efficiency of each case, with reference lines at 80 and 90 %."""
     values = [row.efficiency or 0.0 for row in rows]
     frame = _bar_frame(len(rows), max(1.0, *values))
     parts = [frame.bottom_axis([(t, f"{t:.0%}") for t in frame.x.ticks()], "efficiency")]
@@ -100,7 +100,7 @@ def efficiency_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
 
 
 def speedup_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
-    """Against one rank; a tick on each row marks the ideal, its number of ranks."""
+    """Draw the speed-up over one rank. A tick on each row marks the ideal: its number of ranks."""
     values = [row.speedup or 0.0 for row in rows]
     frame = _bar_frame(len(rows), max(*(row.ranks for row in rows), *values))
     ticks = [(t, f"{t:g} ×") for t in frame.x.ticks()]
@@ -113,7 +113,7 @@ def speedup_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
 
 
 def epoch_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
-    """Computed: how long the data set takes at the measured throughput."""
+    """Draw the computed time of an epoch: its samples ÷ the measured throughput."""
     values = [row.epoch_s or 0.0 for row in rows]
     frame = _bar_frame(len(rows), max(values))
     parts = [frame.bottom_axis(_named(frame.x.ticks()), "seconds an epoch")]
@@ -144,6 +144,6 @@ def _bar(frame: Frame, row: int, name: str, value: float, shown: str) -> list[Ma
 
 
 def row_name(y: float, name: str) -> Markup:
-    """Left of a bar; the end of a long one tells cases apart, so its front is cut."""
+    """Draw a name left of its bar. A long one loses its front: its end is distinctive."""
     shown = name if len(name) <= _LETTERS else f"…{name[1 - _LETTERS :]}"
     return text(_NAMES - 6, y + 14, shown, "end")

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: the terms of every case, stacked."""
+"""The terms of each case's step, stacked."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
 
     def parts(self) -> dict[str, float]:
-        """Seconds by the names of SHOWN. A difference below 0 has no length, and is not drawn."""
+        """Return the seconds of each name in SHOWN, but not of a term below 0: it has no length."""
         rest = self.step_s - self.step.explained_s
         return {name: value for name, value in {**self.step.terms, REST: rest}.items() if value > 0}
 
 
 def term_plot(stacks: Sequence[Stack]) -> Markup:
-    """Each part bears its name where there is room, and tells its figure to a pointer."""
+    """Draw a stack for each case. Each part has its figure in a tip, and its name where it fits."""
     bottom = _TOP + len(stacks) * _ROW
     most = max(sum(stack.parts().values()) for stack in stacks)
     frame = Frame(

@@ -109,8 +109,8 @@ def test_a_hostile_results_file_acts_nowhere(page):
 
 
 def test_no_colour_alone_tells_a_verdict(page):
-    for sign, standing in (("✗", "RED"), ("?", "UNDECIDED"), ("✓", "GREEN")):
-        assert re.search(rf'class="text {standing}"[^>]*>{re.escape(sign)} ', page.source)
+    for sign, status in (("✗", "RED"), ("?", "UNDECIDED"), ("✓", "GREEN")):
+        assert re.search(rf'class="text {status}"[^>]*>{re.escape(sign)} ', page.source)
 
 
 def test_a_page_of_many_cases_takes_work_and_bytes_in_proportion():

@@ -84,15 +84,15 @@ def test_what_is_only_likely_says_so_and_terms_that_moved_are_told_with_what_cha
     )
     assert explanation_lines(why)[1:] == [
         "  likely data +4.00 ms (100%): late",
-        "  terms that moved, ms: data 2.00 → 6.00 (by chance ± 0.50),"
-        " exposed 2.00 → 1.00 (by chance ± 0.50), optimizer 1.00 → 1.50",
+        "  terms that moved, ms: data 2.00 → 6.00 (uncertainty ± 0.50),"
+        " exposed 2.00 → 1.00 (uncertainty ± 0.50), optimizer 1.00 → 1.50",
     ]
 
 
 def test_launches_that_were_not_slower_are_said_to_be_so():
     nothing = Explanation(case_id=TWO.id, step_change_s=-0.001, causes=(), terms=(), launches=5)
     (line,) = explanation_lines(nothing)
-    assert line == "why: not told: the 5 launches looked into were not slower (-1.00 ms a step)"
+    assert line == "why: unknown: the 5 probed launches were not slower (-1.00 ms a step)"
 
 
 def test_the_summary_says_why_below_the_verdict():

@@ -92,16 +92,16 @@ NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
 @pytest.mark.parametrize(
     ("machine", "runtime", "said"),
     [
-        (GpuMachine(gpus=()), RUNTIME, "nothing, for no GPU is visible (no driver is loaded)"),
+        (GpuMachine(gpus=()), RUNTIME, "nothing: no GPU is visible (no driver is loaded)"),
         (
             GpuMachine(gpus=(), driver="570.1"),
             RUNTIME,
-            "nothing, for no GPU is visible (CUDA_VISIBLE_DEVICES shows none)",
+            "nothing: no GPU is visible (CUDA_VISIBLE_DEVICES shows none)",
         ),
         (
             GpuMachine(gpus=(), problem="GPU 0: GPU is lost"),
             RUNTIME,
-            "nothing, for no GPU is visible (GPU 0: GPU is lost)",
+            "nothing: no GPU is visible (GPU 0: GPU is lost)",
         ),
         (T4, RUNTIME, "one rank, against baselines/t4.json"),
         (
@@ -112,14 +112,14 @@ NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
         (
             make_gpu_machine("Tesla T4"),
             CPU_TORCH,
-            "nothing, for torch 2.13.0 is built without CUDA",
+            "nothing: torch 2.13.0 is built without CUDA",
         ),
-        (make_gpu_machine("Tesla T4"), NO_NCCL, "nothing, for torch 2.13.0 is built without NCCL"),
-        (make_gpu_machine("Tesla T4"), None, "nothing, for no rank can be started"),
+        (make_gpu_machine("Tesla T4"), NO_NCCL, "nothing: torch 2.13.0 is built without NCCL"),
+        (make_gpu_machine("Tesla T4"), None, "nothing: no rank can be started"),
         (
             msgspec.structs.replace(T4, cuda_driver="12.4"),
             msgspec.structs.replace(RUNTIME, cuda="13.0"),
-            "nothing, for torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4:"
+            "nothing: torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4:"
             " install a torch built for CUDA 12 (pytorch.org/get-started), or a driver for CUDA 13;"
             " pip install torch==2.13.0+cu126 --extra-index-url"
             " https://download.pytorch.org/whl/cu126",

@@ -96,7 +96,7 @@ def test_where_a_price_was_stated_the_cost_is_told_in_a_line_below():
     shown = " ".join(suite_table(result, 80).split())
 
     assert (
-        "cost of a million samples at 3.6 a GPU-hour: none-ws1 0.1562 (an epoch 0.005),"
+        "cost per million samples at 3.6 per GPU-hour: none-ws1 0.1562 (an epoch 0.005),"
         " ddp-ws2 0.1562 (an epoch 0.005)"
     ) in shown
     assert "cost" not in suite_table(make_result(list(measurements.values())), 80)
@@ -241,7 +241,7 @@ def test_that_a_known_regression_is_over_is_said_beside_a_pass(result):
     known = Known(acknowledgement=make_acknowledgement(TWO), state="over")
     finding = make_finding(TWO, Outcome.PASS, known=known)
 
-    assert "it is over" in suite_table(with_findings(result, finding), 120)
+    assert "the regression is over" in suite_table(with_findings(result, finding), 120)
 
 
 def test_energy_has_a_column_where_any_launch_has_a_reading(result):

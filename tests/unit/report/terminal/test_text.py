@@ -196,7 +196,7 @@ def test_the_summary_block_tells_what_torch_computed_by():
 
 
 def test_the_summary_block_tells_the_energy_of_a_sample_where_it_was_read():
-    assert "Energy           : 0.013 J a sample, all GPUs" in block_of(energy_j=10.0)
+    assert "Energy           : 0.013 J per sample, all GPUs" in block_of(energy_j=10.0)
 
 
 def test_the_summary_block_has_the_gpus_clock_where_it_was_read():
@@ -220,8 +220,12 @@ def test_clocks_that_differ_are_given_as_a_range():
     ("state", "said"),
     [
         ("expected", '"new kernel, see #12"; expected until 2026-12-31'),
-        ("expired", '"new kernel, see #12"; that ended on 2026-12-31'),
-        ("over", "until 2026-12-31; it is over: ddp-perf baseline ack with a past date ends it"),
+        ("expired", '"new kernel, see #12"; the acknowledgement ended on 2026-12-31'),
+        (
+            "over",
+            "until 2026-12-31; the regression is over: ddp-perf baseline ack with a past date ends"
+            " the acknowledgement",
+        ),
     ],
 )
 def test_what_was_acknowledged_is_told_with_its_reason(state, said):
