@@ -22,7 +22,7 @@ from ddp_perf.report.source import ReportSource
 from ddp_perf.system.files import replace_file
 
 PAGE = "index.html"
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: a results file is another's text
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: the name comes from a results file
 
 
 def write_report(directory: Path, source: ReportSource) -> ReportSummary:

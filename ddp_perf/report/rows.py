@@ -21,7 +21,7 @@ from ddp_perf.report.verdicts import Status, is_expected, status_of, worst
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.result import SuiteResult
 
-FAILED = "FAILED"  # a launch of it did
+FAILED = "FAILED"  # a launch of the case failed
 NOT_JUDGED = "NOT JUDGED"
 
 
@@ -47,7 +47,7 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     status: Status = msgspec.field(name="standing")  # the name of its column in the files
     metric: str | None
     ratio: float | None  # this session ÷ the baseline; 1.05: 5 % worse
-    ratio_low: float | None  # of its 99 % interval
+    ratio_low: float | None  # the 99 % interval
     ratio_high: float | None
     minimum_detectable: float | None  # a fraction
     step_s: float | None
@@ -59,16 +59,16 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     unit: str | None
     speedup: float | None
     efficiency: float | None  # a fraction
-    exposed_s: float | None  # step of N ranks − step of one
+    exposed_s: float | None  # scaling overhead: step of N ranks − step of one
     epoch_s: float | None  # computed: samples of an epoch ÷ throughput
     cost_per_million: float | None  # of ``unit``, in the currency of the suite's price
     peak_memory: float | None  # bytes, of a rank
     energy_j: float | None  # per sample, of all GPUs
-    call_s: float | None  # of a collective, as are its two bandwidths, in bytes
+    call_s: float | None  # of a collective, as its two bandwidths
     algorithm_bytes_per_s: float | None
     bus_bytes_per_s: float | None
     reason: str
-    cause: str | None  # the largest, with its evidence, of a case that got slower
+    cause: str | None  # the largest cause, with its evidence, if the case got slower
 
 
 class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from ddp_perf.selftest.curve import PowerCurve
 from ddp_perf.selftest.text import SelftestFile
 from ddp_perf.session.result import SuiteResult
 
-SELFTEST = Path("artifacts/selftest/selftest.json")  # where `ddp-perf selftest` leaves it
+SELFTEST = Path("artifacts/selftest/selftest.json")  # the output of `ddp-perf selftest`
 
 
 class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,9 +26,8 @@ class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[SuiteResult, ...]
     complete: bool  # False: the session did not measure all requested cases
     curve: PowerCurve | None = None
-    sessions: dict[
-        tuple[str, str], list[HistoryPoint]
-    ] = {}  # of the step time, by accelerator and case id
+    # Step times, by accelerator and case id.
+    sessions: dict[tuple[str, str], list[HistoryPoint]] = {}
 
 
 def history_points_for(

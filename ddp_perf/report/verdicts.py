@@ -9,7 +9,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.result import FAILING, SuiteResult
 
-# Of verdicts that come to the same, the worst stands for the case.
+# Among verdicts with the same status, the first in this order represents the case.
 _SEVERITY = [
     Outcome.REGRESSION,
     Outcome.INCOMPARABLE,

@@ -12,7 +12,7 @@ from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.verdicts import Status
 
 _LEVELS = {Status.RED: "error", Status.UNDECIDED: "warning"}
-_MOST = 10  # GitHub shows no more of a level and step
+_MOST = 10  # GitHub shows at most ten of a level in a step
 
 
 def annotation_lines(summary: ReportSummary) -> list[str]:

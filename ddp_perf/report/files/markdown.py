@@ -11,7 +11,7 @@ from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.verdicts import Status
 
 _SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
-_MARKUP = re.compile(r"([\\`*_\[\]|~])")  # what acts in the middle of a line
+_MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters with a meaning in the middle of a line
 _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 
 
@@ -22,7 +22,7 @@ def summary_markdown(summary: ReportSummary) -> str:
     if shown:
         lines += [*_table(shown), ""]
         lines += [
-            f"- **{markdown_escaped(row.case)}**: {markdown_escaped(_told(row))}"
+            f"- **{markdown_escaped(row.case)}**: {markdown_escaped(_found(row))}"
             for row in _first(shown)
         ]
         lines.append("")
@@ -48,7 +48,7 @@ def _first(rows: Sequence[CaseRow]) -> Sequence[CaseRow]:
     return rows[:_MOST_ROWS]
 
 
-def _told(row: CaseRow) -> str:
+def _found(row: CaseRow) -> str:
     return row.reason if row.cause is None else f"{row.reason}; why: {row.cause}"
 
 

@@ -29,5 +29,5 @@ def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) ->
 def _case(suite: SuiteResult, row: CaseRow) -> list[str]:
     """Return the lines of one case, or none if it has neither an explanation nor advice."""
     why = suite.explanations.get(row.case)
-    told = [*(explanation_lines(why) if why else ()), *advice_lines(suite, row.case)]
-    return ["", row.case, *wrapped(told, NARROWEST)] if told else []
+    found = [*(explanation_lines(why) if why else ()), *advice_lines(suite, row.case)]
+    return ["", row.case, *wrapped(found, NARROWEST)] if found else []

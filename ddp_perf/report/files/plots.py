@@ -14,9 +14,9 @@ from ddp_perf.render.tables import short_names
 from ddp_perf.report.rows import CaseRow
 
 _FORMATS = ("png", "svg")
-_MOST = 40  # bars that can be told apart
+_MOST = 40  # bars that a reader can distinguish
 _BLUE = "#0072b2"
-_WIDTH, _LETTER = 7.0, 0.075  # inches: of a figure, and of a letter of a name
+_WIDTH, _LETTER = 7.0, 0.075  # inches: width of a figure, and of a letter
 
 
 def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
@@ -72,6 +72,6 @@ def _files(name: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
     for kind in _FORMATS:
         data = io.BytesIO()
         with matplotlib.rc_context({"svg.fonttype": "none"}), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in any script
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # names may be in any script
             figure.savefig(data, format=kind, dpi=120)
         yield f"{name}.{kind}", data.getvalue()

@@ -39,8 +39,8 @@ _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
 def prometheus_text(rows: Sequence[CaseRow]) -> str:
     """Return a gauge for each kind of figure, with a sample for each case that has it."""
     lines = []
-    for name, told, value_of in _GAUGES:
-        lines += [f"# HELP ddp_perf_{name} {told}", f"# TYPE ddp_perf_{name} gauge"]
+    for name, help_text, value_of in _GAUGES:
+        lines += [f"# HELP ddp_perf_{name} {help_text}", f"# TYPE ddp_perf_{name} gauge"]
         for row in rows:
             if (value := value_of(row)) is not None:
                 lines.append(f"ddp_perf_{name}{{{_labels(row)}}} {value!r}")

@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.report.rows import CaseRow
 
-# A spreadsheet runs a cell that begins so (OWASP, "CSV Injection").
+# A spreadsheet runs a cell that begins with one of these (OWASP, "CSV Injection").
 _RUN = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 

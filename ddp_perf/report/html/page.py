@@ -43,7 +43,7 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             slowed=sorted({text for suite in source.suites for text in suite.injections}),
         )
     )
-    return page.encode("utf-8", "replace")  # a lone surrogate is no character
+    return page.encode("utf-8", "replace")  # UTF-8 has no code for a lone surrogate
 
 
 def false_alarm_rate(source: ReportSource) -> float:

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-_STEPS = (1, 2, 2.5, 5, 10)  # times a power of ten: what a reader can count in
+_STEPS = (1, 2, 2.5, 5, 10)  # × a power of ten: steps that are easy to count in
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):

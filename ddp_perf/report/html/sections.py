@@ -43,9 +43,9 @@ class CaseSection(msgspec.Struct, frozen=True, kw_only=True):
     """One case, in a fold that shows its name."""
 
     row: CaseRow
-    name: str  # without what all cases of the suite share
+    name: str  # without the parts that all cases of the suite share
     findings: tuple[str, ...]  # every verdict with its reason
-    why: tuple[str, ...]  # it got slower
+    why: tuple[str, ...]  # the explanation, of a case that got slower
     advice: tuple[str, ...]
     failures: tuple[str, ...]
     plots: tuple[Markup, ...]
@@ -57,15 +57,15 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     result: SuiteResult
-    columns: list[Column]  # of its table
-    unit: str | None  # of throughput; None: nothing was measured
+    columns: list[Column]  # the columns of its table
+    unit: str | None  # what throughput counts; None: nothing was measured
     has_epochs: bool
-    tables: list[str]  # of links and profiles, where there are any, as the terminal shows them
+    tables: list[str]  # of links and profiles, as the terminal shows them
     cases: tuple[CaseSection, ...]
-    throughput: tuple[tuple[str, Markup], ...]  # each with the name of its series
+    throughput: tuple[tuple[str, Markup], ...]  # each with the name of its scaling curve
     scaling: tuple[Markup, ...]
     terms: Markup | None
-    changed: tuple[str, ...]  # of machine and software since the baseline
+    changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
     topology: list[list[str]]
 
@@ -148,9 +148,16 @@ def _case_section(
         why=tuple(explanation_lines(why)) if why else (),
         advice=(*advice_lines(result, row.case), *_ranks(result, row.case)),
         failures=tuple(map(describe_launch_failure, measurement.failures)),
-        plots=(*_step_plots(result, row), *([session_plot(sessions)] if len(sessions) > 1 else [])),
+        plots=_case_plots(result, row, sessions),
         command=result.commands.get(row.case),
     )
+
+
+def _case_plots(
+    result: SuiteResult, row: CaseRow, sessions: Sequence[HistoryPoint]
+) -> tuple[Markup, ...]:
+    plots = _step_plots(result, row)
+    return (*plots, session_plot(sessions)) if len(sessions) > 1 else plots
 
 
 def _tables(result: SuiteResult) -> list[str]:

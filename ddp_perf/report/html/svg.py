@@ -64,7 +64,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """The two scales of a plot."""
 
     x: Scale
-    y: Scale  # from its start, the bottom, to its end, the top
+    y: Scale  # starts at the bottom, ends at the top
 
     def bottom_axis(self, ticks: Iterable[tuple[float, str]], label: str) -> Markup:
         """Draw ticks with their text, and the label with its unit below them."""

@@ -48,8 +48,8 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
             milliseconds(level) if level else "–",
             percent_change(level / first) if level and first else "–",
         )
-    said = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
-    return "\n".join([*rendered(table, width), *wrapped(said, width)])
+    entries = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
+    return "\n".join([*rendered(table, width), *wrapped(entries, width)])
 
 
 def log_text(baselines: Sequence[Baseline], width: int) -> str:
@@ -83,9 +83,9 @@ def diff_text(diff: BaselineDiff, width: int) -> str:
     return "\n".join(wrapped(lines or ["no difference"], width))
 
 
-def describe_acknowledgement(said: Acknowledgement) -> str:
+def describe_acknowledgement(entry: Acknowledgement) -> str:
     """Return the acknowledgement in one line."""
-    return f'{metric_title(said.metric)} of {said.case} until {said.until}: "{said.reason}"'
+    return f'{metric_title(entry.metric)} of {entry.case} until {entry.until}: "{entry.reason}"'
 
 
 def _case(case: CaseDiff) -> Iterator[str]:

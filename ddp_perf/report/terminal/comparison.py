@@ -21,8 +21,8 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     conclusion: ComparisonOutcome
     old: str
     new: str
-    incomplete: tuple[str, ...]  # files written while their session was still running
-    injected: dict[str, list[str]]  # by file: what slowed its ranks on purpose
+    incomplete: tuple[str, ...]  # files that were written while their session was running
+    injected: dict[str, list[str]]  # by file: the injections of its session
     changed: tuple[str, ...]
     false_alarm_rate: float
     alpha: float

@@ -16,7 +16,7 @@ from ddp_perf.system.host.host_state import HostState
 
 _GIB = 2**30
 _LEGEND = (
-    "NV#: so many NVLinks; PIX, PXB: PCIe switches; PHB: a host bridge; NODE: bridges of a NUMA"
+    "NV#: number of NVLinks; PIX, PXB: PCIe switches; PHB: a host bridge; NODE: bridges of a NUMA"
     " node; SYS: between NUMA nodes"
 )
 

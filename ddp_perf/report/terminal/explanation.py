@@ -5,8 +5,8 @@ from __future__ import annotations
 from ddp_perf.core.explanation import Cause, Explanation, TermChange
 from ddp_perf.render.units import change_text, milliseconds
 
-_SHOWN = 0.1  # of the step's change: lesser terms are left out,
-_MOST = 4  # and of many the least
+_SHOWN = 0.1  # smaller terms, as a share of the step's change, are left out
+_MOST = 4  # terms shown
 
 
 def explanation_lines(explanation: Explanation) -> list[str]:

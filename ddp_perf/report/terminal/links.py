@@ -7,6 +7,17 @@ from ddp_perf.render.units import short_number
 from ddp_perf.session.result import LinkFinding, SuiteResult
 from ddp_perf.stats.link.values import LinkFit
 
+_HEADINGS = (
+    "ranks\n",
+    "latency\nµs",
+    "95 %\ninterval",
+    "GB/s\n",
+    "95 %\ninterval",
+    "mis-\nfit",
+    "lat.\n×",  # × the baseline's time, as is the next one
+    "byte\n×",
+)
+
 
 def link_lines(result: SuiteResult, width: int) -> list[str]:
     """Return a table of the fitted links, or no line if no link was fitted."""
@@ -15,10 +26,7 @@ def link_lines(result: SuiteResult, width: int) -> list[str]:
         return []
     table = plain_table()
     table.add_column("ring model\n(fitted)", overflow="fold")
-    for heading in (
-        *("ranks\n", "latency\nµs", "95 %\ninterval", "GB/s\n", "95 %\ninterval"),
-        *("mis-\nfit", "lat.\n×", "byte\n×"),  # × the baseline's time
-    ):
+    for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for link, fit in fitted:
         name, ranks = f"{link.kind}{_settings(link)}", str(link.ranks)

@@ -34,7 +34,7 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
         return None
     measurement = result.measurements[case_id]
     structure = measurement.launches[0].ranks[0].structure
-    assert structure is not None  # as all whose steps were looked into
+    assert structure is not None  # every probed launch has one
     case = measurement.case
     return Measured(
         strategy=case.strategy,
@@ -73,7 +73,7 @@ def decomposition_table(result: SuiteResult, width: int) -> str | None:
     """
     table = plain_table()
     table.add_column("ms a step", overflow="fold")
-    for heading in (*_COLUMNS, "rest", "hidden"):
+    for heading in (*_COLUMNS, "rest", "overlap"):
         table.add_column(heading, justify="right", no_wrap=True)
     names = short_names(result.summaries)
     for case_id, rows in result.summaries.items():

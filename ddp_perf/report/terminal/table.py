@@ -19,7 +19,7 @@ from ddp_perf.report.terminal.text import describe_finding
 from ddp_perf.report.verdicts import is_expected, worst
 from ddp_perf.session.result import SuiteResult
 
-_QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to say
+_QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
 
 
 def headline(result: SuiteResult) -> str:
@@ -79,9 +79,9 @@ def _notes(result: SuiteResult) -> list[str]:
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
         notes.append(f"changed since the baseline: {', '.join(changes)}")
-    unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
-    if unknown:
-        cases = counted(len(unknown), "case")
+    without = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
+    if without:
+        cases = counted(len(without), "case")
         notes.append(f"{cases} without a baseline in {result.baseline_path}")
     if result.costs:
         notes.append(_costs(result))

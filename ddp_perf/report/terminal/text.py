@@ -39,14 +39,14 @@ def describe_finding(finding: Finding) -> str:
 
 def describe_known(known: Known) -> str:
     """Return the acknowledgement of a regression, and its state in this session."""
-    said = known.acknowledgement
-    text = f'acknowledged on {said.date[:10]}: "{said.reason}"'
+    entry = known.acknowledgement
+    text = f'acknowledged on {entry.date[:10]}: "{entry.reason}"'
     if known.state == "expected":
-        return f"{text}; expected until {said.until}"
+        return f"{text}; expected until {entry.until}"
     if known.state == "expired":
-        return f"{text}; the acknowledgement ended on {said.until}"
+        return f"{text}; the acknowledgement ended on {entry.until}"
     remedy = "ddp-perf baseline ack with a past date ends the acknowledgement"
-    return f"{text} until {said.until}; the regression is over: {remedy}"
+    return f"{text} until {entry.until}; the regression is over: {remedy}"
 
 
 def _describe_look(look: Look) -> str:

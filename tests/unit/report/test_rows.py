@@ -25,7 +25,7 @@ def summary():
     return report_summary([make_suite_result()], complete=True)
 
 
-def test_the_worst_verdict_of_a_case_stands_for_it(summary):
+def test_the_worst_verdict_represents_a_case(summary):
     found = {row.case: (row.verdict, row.status) for row in summary.rows}
 
     assert found == {
@@ -38,7 +38,7 @@ def test_the_worst_verdict_of_a_case_stands_for_it(summary):
     assert summary.headline == "2 of 4 cases failed, 1 undecided, 1 passed"
 
 
-def test_a_row_holds_the_figures_of_its_case(summary):
+def test_a_row_has_the_figures_of_its_case(summary):
     row = summary.rows[1]
 
     assert (row.step_s, row.step_low_s, row.step_high_s) == (0.0150, 0.0149, 0.0151)
@@ -51,7 +51,7 @@ def test_a_row_holds_the_figures_of_its_case(summary):
     assert row.epoch_s is None
 
 
-def test_what_has_no_single_rank_leg_has_no_scaling():
+def test_a_case_without_its_single_rank_run_has_no_speedup_and_no_efficiency():
     (row,) = report_summary([make_result([make_measurement(TWO, [0.01])])], complete=True).rows
 
     assert (row.speedup, row.efficiency, row.exposed_s) == (None, None, None)
@@ -62,7 +62,7 @@ def test_what_has_no_single_rank_leg_has_no_scaling():
     ("changes", "samples"),
     [({"model": {"dataset": "imdb"}}, 25_000), ({"epoch_samples": 640}, 640)],
 )
-def test_an_epoch_is_computed_where_its_samples_are_known(changes, samples):
+def test_epoch_time_is_computed_if_its_samples_are_known(changes, samples):
     measurement = make_measurement(
         make_case(**changes), [0.01], unit=Unit(name="tokens", per_sample=512)
     )
@@ -87,7 +87,7 @@ def test_an_epoch_is_computed_where_its_samples_are_known(changes, samples):
         (Outcome.REGRESSION, True, "accept", Status.UNDECIDED),
     ],
 )
-def test_a_case_stands_as_its_test_ends(outcome, saved, mode, status):
+def test_status_of_a_case_is_that_of_its_test(outcome, saved, mode, status):
     result = make_result(
         [make_measurement(TWO, [0.01])],
         findings=(make_finding(TWO, outcome),),
@@ -101,7 +101,7 @@ def test_a_case_stands_as_its_test_ends(outcome, saved, mode, status):
     assert row.reason == ("because; stored" if saved and mode != "append" else "because")
 
 
-def test_a_case_that_was_refused_for_the_baseline_is_undecided():
+def test_a_case_that_was_not_stored_is_undecided():
     result = make_result(
         [make_measurement(TWO, [0.01])],
         findings=(make_finding(TWO, Outcome.NO_BASELINE),),
@@ -122,7 +122,7 @@ def known(state):
         ("expired", "REGRESSION", Status.RED),
     ],
 )
-def test_a_regression_that_somebody_expected_is_marked_and_not_red(state, verdict, status):
+def test_an_acknowledged_regression_is_marked_and_not_red(state, verdict, status):
     finding = make_finding(TWO, Outcome.REGRESSION, known=known(state))
     result = make_result([make_measurement(TWO, [0.01])], findings=(finding,))
 
@@ -133,7 +133,7 @@ def test_a_regression_that_somebody_expected_is_marked_and_not_red(state, verdic
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.INCOMPARABLE, Outcome.NO_BASELINE])
-def test_what_nobody_expected_stands_before_what_somebody_did(outcome):
+def test_an_unexpected_verdict_precedes_an_acknowledged_one(outcome):
     findings = (
         make_finding(TWO, Outcome.REGRESSION, known=known("expected")),
         make_finding(TWO, outcome, metric="tail"),
@@ -145,13 +145,13 @@ def test_what_nobody_expected_stands_before_what_somebody_did(outcome):
     assert (row.metric, row.status) == ("tail", Status.RED)
 
 
-def test_nothing_measured_is_no_green_session():
+def test_a_session_without_measurements_is_not_green():
     summary = report_summary([], complete=True)
 
     assert (summary.status, summary.headline) == (Status.UNDECIDED, "nothing was measured")
 
 
-def test_a_session_cut_short_is_no_green_session():
+def test_a_session_that_was_cut_short_is_not_green():
     good = make_result([make_measurement(ONE, [0.01])], findings=(make_finding(ONE, Outcome.PASS),))
 
     assert report_summary([good], complete=True).status is Status.GREEN
@@ -160,7 +160,7 @@ def test_a_session_cut_short_is_no_green_session():
     assert "did not measure all" in cut.headline
 
 
-def test_a_disturbed_case_says_what_disturbed_it():
+def test_a_disturbed_case_names_its_disturbance():
     finding = make_finding(TWO, Outcome.INVALID, reason="why", disturbance="others ran")
     result = msgspec.structs.replace(make_suite_result(), findings=(finding,))
 

@@ -21,7 +21,7 @@ def session_plot(sessions: Sequence[HistoryPoint]) -> Markup:
     """
     shown = sessions[-MOST_SESSIONS:]
     values = [1e3 * session.figure.value for session in shown if session.figure.value is not None]
-    margin = 0.1 * (max(values) - min(values)) or 0.05 * values[0]  # all alike: around them
+    margin = 0.1 * (max(values) - min(values)) or 0.05 * values[0]  # if all are equal, around them
     frame = Frame(
         x=Scale(low=0, high=len(shown) - 1, start=56, end=_WIDTH - 30),
         y=Scale(low=min(values) - margin, high=max(values) + margin, start=_HEIGHT - 36, end=40),

@@ -13,7 +13,7 @@ from ddp_perf.stats.rule.comparison import POWER
 
 _WIDTH, _HEIGHT = 400.0, 280.0
 _MOST = 0.3  # the largest slow-down drawn
-_LETTERS = "ABC"  # of the modelled lines
+_LETTERS = "ABC"  # the names of the modelled lines
 _GRID = np.linspace(0.0, _MOST, 301)
 
 

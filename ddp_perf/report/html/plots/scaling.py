@@ -13,18 +13,18 @@ from ddp_perf.report.html.svg import Frame, line, path, picture, rect, text
 from ddp_perf.report.rows import CaseRow
 
 _WIDTH, _HEIGHT = 400.0, 250.0
-_BAND = 16.0  # pixels that a baseline's band is wide
-_ROW, _TOP, _NAMES, _VALUES = 20.0, 34.0, 150.0, 60.0  # of a chart of bars
-_LETTERS = 25  # of a name that fits beside its bar
-_REFERENCES = ((0.8, "end"), (0.9, "start"))  # and on which side of its line each is named
+_BAND = 16.0  # width of a baseline's band in pixels
+_ROW, _TOP, _NAMES, _VALUES = 20.0, 34.0, 150.0, 60.0  # pixels, in a chart of bars
+_LETTERS = 25  # the longest name that fits beside its bar
+_REFERENCES = ((0.8, "end"), (0.9, "start"))  # each with the anchor of its name
 
 
 class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of one scaling curve, with its single-rank baseline run."""
 
     name: str
-    rows: tuple[CaseRow, ...]  # by ranks; each was measured
-    tolerance: float  # of the step time
+    rows: tuple[CaseRow, ...]  # sorted by ranks; each was measured
+    tolerance: float  # of the step time, a fraction
 
 
 def throughput_plot(series: PlotSeries) -> Markup:

@@ -52,7 +52,7 @@ def step_plot(boxes: Sequence[Box], title: str, baseline_ms: float | None) -> Ma
     figures = [mark for box in boxes for mark in box.marks]
     figures += [] if baseline_ms is None else [baseline_ms]
     low, high = min(figures), max(figures)
-    margin = 0.04 * (high - low) or 0.05 * high  # all alike: a little around them
+    margin = 0.04 * (high - low) or 0.05 * high  # if all are equal, a little around them
     bottom = _TOP + len(boxes) * _ROW
     frame = Frame(
         x=Scale(low=low - margin, high=high + margin, start=66, end=_WIDTH - 12),

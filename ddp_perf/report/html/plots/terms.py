@@ -13,8 +13,8 @@ from ddp_perf.report.html.scale import Scale
 from ddp_perf.report.html.svg import Frame, picture, rect, text
 
 _WIDTH, _ROW, _TOP, _NAMES, _VALUES = 400.0, 20.0, 10.0, 150.0, 60.0
-_LETTER = 6.4  # pixels of one, roughly
-REST = "rest"  # of the timed step: what the terms, of steps after it, leave over
+_LETTER = 6.4  # approximate width of a letter in pixels
+REST = "rest"  # the timed step minus the terms, which are measured on later steps
 SHOWN = (*TERMS, REST)  # the order of the stack, and of its legend
 
 
