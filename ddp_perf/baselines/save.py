@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
-from ddp_perf.core.case import Case, Scalar
+from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.render.units import field_changes
 from ddp_perf.stats.robust import robust_sd
 
 SaveMode = Literal["missing", "append", "accept"]
@@ -112,16 +113,7 @@ def is_comparable(stored: CaseBaseline, case: Case) -> bool:
 
 def work_differences(stored: CaseBaseline, case: Case) -> list[str]:
     """Each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
-    return field_differences(stored.work, case.work())
-
-
-def field_differences(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[str]:
-    """Of two mappings from a field to its value, as fingerprints are."""
-    return [
-        f"{name} {before.get(name, 'unset')} → {after.get(name, 'unset')}"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    ]
+    return field_changes(stored.work, case.work())
 
 
 def _first(new: NewSession) -> CaseBaseline:

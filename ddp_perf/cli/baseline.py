@@ -19,6 +19,7 @@ from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import BaselineError, did_you_mean
 from ddp_perf.render.tables import wrapped
+from ddp_perf.render.units import to_json
 from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.baseline import (
     describe_acknowledgement,
@@ -213,6 +214,6 @@ def _all(directory: Path) -> list[Baseline]:
 
 def _print(value: Any, as_json: bool, text: Any) -> None:
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
+        typer.echo(to_json(value))
     else:
         typer.echo(text(shutil.get_terminal_size().columns))

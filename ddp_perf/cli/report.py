@@ -44,5 +44,5 @@ def report(
         sessions=history_points_for(file.suites, history) if history is not None else {},
     )
     session = write_report(output, source)
-    typer.echo(f"{session.standing.value}: {session.headline}")
+    typer.echo(f"{session.status.value}: {session.headline}")
     typer.echo(f"report: {output / PAGE}")

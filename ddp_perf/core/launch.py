@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Literal
 
 import msgspec
@@ -113,6 +114,11 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
         """
         each = [rank.host_bound for rank in self.ranks]
         return True if True in each else None if None in each else False
+
+    @property
+    def typical_step_s(self) -> float:
+        """The median step, in seconds: the slowest rank decides, step by step."""
+        return statistics.median(self.step_s)
 
     @property
     def unit(self) -> Unit:

@@ -13,6 +13,7 @@ import msgspec
 
 from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.strategy import Strategy
+from ddp_perf.render.units import milliseconds
 
 EXCELLENT, GOOD, FAIR = 0.85, 0.70, 0.50  # scaling efficiency from which on a label holds
 _MATTERS = 0.10  # of the step: a term below it is not worth anybody's work
@@ -123,7 +124,7 @@ def _matters(name: str) -> Callable[[Measured], bool]:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms"
+    return f"{milliseconds(seconds, 1)} ms"
 
 
 _RULES = (

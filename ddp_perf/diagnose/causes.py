@@ -13,6 +13,7 @@ import msgspec
 
 from ddp_perf.core.explanation import Cause, CauseKind, Explanation, TermChange
 from ddp_perf.core.launch import Structure
+from ddp_perf.render.units import milliseconds
 from ddp_perf.stats.step.attribution import GROUPS, UNEXPLAINED, Attribution
 
 _MACHINE_MOVED = 0.02  # of the control: less is its own noise
@@ -321,4 +322,4 @@ def _more_reads(evidence: Evidence) -> float:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.2f} ms"
+    return f"{milliseconds(seconds)} ms"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from ddp_perf.core.metric import METRICS, metric_title
 from ddp_perf.history.analysis import CaseHistory, ChangeRange
 from ddp_perf.history.records import HistoryPoint, SessionInfo, TimeSeries
 from ddp_perf.history.trend import TrendChange
 from ddp_perf.render.tables import plain_table, rendered, wrapped
+from ddp_perf.render.units import counted, percent_change, to_json
 
 _UNITS = {metric.name: metric.unit for metric in METRICS}
 
@@ -77,20 +76,20 @@ def ranges_text(history: CaseHistory, width: int) -> str:
 
 def history_json(histories: Sequence[CaseHistory]) -> str:
     """Series, trend and ranges, field by field."""
-    return msgspec.json.format(msgspec.json.encode(histories), indent=1).decode()
+    return to_json(histories)
 
 
 def describe_change(change: TrendChange, dates: str) -> str:
     """One sentence: how much, how sure, when."""
     low, high = change.interval
-    sure = f"(99 % interval {_percent(low)} to {_percent(high)})"
+    sure = f"(99 % interval {percent_change(low)} to {percent_change(high)})"
     if change.is_drift:
         sessions = change.last - change.first + 1
         return (
-            f"drift of {_percent(change.ratio)} {sure} over {sessions} sessions,"
-            f" {_percent(change.per_session, 2)} a session, {dates}"
+            f"drift of {percent_change(change.ratio)} {sure} over {sessions} sessions,"
+            f" {percent_change(change.per_session, 2)} a session, {dates}"
         )
-    return f"step of {_percent(change.ratio)} {sure}, {dates}"
+    return f"step of {percent_change(change.ratio)} {sure}, {dates}"
 
 
 def unit_of(metric: str) -> tuple[str, float]:
@@ -107,8 +106,8 @@ def _overview_row(history: CaseHistory) -> list[str]:
     return [
         str(len(series.sessions)),
         _shown(series.metric, newest.figure.value, unit=True),
-        _percent(distance.ratio) if distance else "–",
-        _percent(change.ratio) if change else "–",
+        percent_change(distance.ratio) if distance else "–",
+        percent_change(change.ratio) if change else "–",
         series.sound()[change.first].session.date[:10] if change else "",
     ]
 
@@ -129,7 +128,7 @@ def _findings(history: CaseHistory) -> Iterator[str]:
 
 
 def _sessions(count: int) -> str:
-    return f"{count} session{'' if count == 1 else 's'}"
+    return counted(count, "session")
 
 
 def _since_first(history: CaseHistory) -> str:
@@ -139,9 +138,9 @@ def _since_first(history: CaseHistory) -> str:
     low, high = distance.interval
     state = "slower" if distance.slower else "faster" if distance.faster else "no different"
     return (
-        f"{history.series.case.case_id}: the newest two sessions are {_percent(distance.ratio)}"
-        f" (99 % interval {_percent(low)} to {_percent(high)}) against the first"
-        f" {distance.reference_sessions}: {state}"
+        f"{history.series.case.case_id}: the newest two sessions are"
+        f" {percent_change(distance.ratio)} (99 % interval {percent_change(low)} to"
+        f" {percent_change(high)}) against the first {distance.reference_sessions}: {state}"
     )
 
 
@@ -173,7 +172,7 @@ def _remark(session: HistoryPoint, found: ChangeRange | None) -> str:
         return f"slowed on purpose: {', '.join(session.session.injections)}"
     if found is None:
         return ""
-    return f"{'drift' if found.change.is_drift else 'step'} {_percent(found.change.ratio)}"
+    return f"{'drift' if found.change.is_drift else 'step'} {percent_change(found.change.ratio)}"
 
 
 def _shown(metric: str, value: float | None, *, unit: bool = False) -> str:
@@ -182,7 +181,3 @@ def _shown(metric: str, value: float | None, *, unit: bool = False) -> str:
     name, scale = unit_of(metric)
     text = f"{scale * value:.2f}" if name == "ms" else f"{scale * value:,.4g}"
     return f"{text} {name}" if unit else text
-
-
-def _percent(ratio: float, digits: int = 1) -> str:
-    return f"{100 * (ratio - 1):+.{digits}f} %"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
-from ddp_perf.render.units import describe_duration
+from ddp_perf.render.units import describe_duration, milliseconds
 from ddp_perf.session.measure.bench import LaunchOutcome
 
 if TYPE_CHECKING:
@@ -97,4 +96,4 @@ class TerminalProgress:
 def _result(outcome: LaunchOutcome) -> str:
     if isinstance(outcome, LaunchFailure):
         return f"FAILED: {outcome.detail}"
-    return f"{statistics.median(outcome.step_s) * 1e3:.2f} ms a step"
+    return f"{milliseconds(outcome.typical_step_s)} ms a step"

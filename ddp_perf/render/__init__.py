@@ -1,1 +1,1 @@
-"""What every text needs: tables, units and numbers."""
+"""Tables, units and numbers: the parts that every text is made of."""

@@ -1,20 +1,20 @@
-"""Plain text that fits: tables without colour or frame, short names, and paragraphs."""
+"""Plain text of a limited width: tables without colour or frame, short names, paragraphs."""
 
 from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import rich.box
 import rich.console
 import rich.table
 
-NARROWEST = 80  # columns: what every terminal has
+NARROWEST = 80  # columns: every terminal has them
 
 
 def plain_table() -> rich.table.Table:
-    """A rule under the headings, and no other line."""
+    """Return an empty table with a rule under its headings, and no other line."""
     return rich.table.Table(
         box=rich.box.SIMPLE_HEAD,
         show_edge=False,
@@ -25,7 +25,7 @@ def plain_table() -> rich.table.Table:
 
 
 def rendered(table: rich.table.Table, width: int) -> list[str]:
-    """The lines of a table, none wider than ``width``."""
+    """Return the lines of a table, none wider than ``width``."""
     file = io.StringIO()
     console = rich.console.Console(
         file=file, width=width, color_system=None, markup=False, highlight=False
@@ -35,17 +35,21 @@ def rendered(table: rich.table.Table, width: int) -> list[str]:
 
 
 def wrapped(paragraphs: Sequence[str], width: int) -> list[str]:
-    """Paths and ids stay whole, so that they can be copied."""
+    """Return the lines of the paragraphs. Paths and ids are never broken, so one can copy them."""
     wrapper = textwrap.TextWrapper(
         width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return [line for paragraph in paragraphs for line in wrapper.wrap(paragraph)]
 
 
-def short_names(ids: Sequence[str]) -> list[str]:
-    """The ids without the parts that all of them share: they must fit a narrow column."""
-    parts = [case_id.split("-") for case_id in ids]
-    if len(ids) < 2 or len({len(row) for row in parts}) > 1:
-        return list(ids)
-    kept = [i for i, column in enumerate(zip(*parts, strict=True)) if len(set(column)) > 1]
-    return ["-".join(row[i] for i in kept) for row in parts]
+def short_names(ids: Iterable[str]) -> dict[str, str]:
+    """Return, by id, a name that fits a narrow column: the id without the parts that all share.
+
+    The ids keep their full names if there is only one, or if they differ in their number of parts.
+    """
+    parts = {case_id: case_id.split("-") for case_id in ids}
+    if len(parts) < 2 or len({len(row) for row in parts.values()}) > 1:
+        return {case_id: case_id for case_id in parts}
+    columns = zip(*parts.values(), strict=True)
+    kept = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    return {case_id: "-".join(row[i] for i in kept) for case_id, row in parts.items()}

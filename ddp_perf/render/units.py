@@ -1,16 +1,26 @@
-"""Durations as people write and read them."""
+"""Durations, numbers, shares and changes as text, and values as JSON."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
 
 from ddp_perf.errors import ConfigError
 
+ABSENT = "–"  # in a table: the figure was not measured, or does not apply
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
+_PREFIXES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))  # from, unit, prefix
+_HISSING = ("s", "x", "ch", "sh")  # the plural of such a noun ends in "es"
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``90s``, ``10m`` or ``1.5h``. Raises ConfigError with the form expected."""
+    """Return the seconds of ``90s``, ``10m`` or ``1.5h``.
+
+    Raises ConfigError, with the expected form, for any other text and for a duration of 0.
+    """
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])", text)
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if seconds == 0:
@@ -19,5 +29,75 @@ def parse_duration(text: str) -> float:
 
 
 def describe_duration(seconds: float) -> str:
-    """To the precision that an estimate has: ``90 s``, ``10 min``."""
+    """Write a duration as precisely as an estimate is: ``90 s``, ``10 min``."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def milliseconds(seconds: float, digits: int = 2) -> str:
+    """Write seconds in milliseconds, without the unit: ``1,234.50``."""
+    return f"{seconds * 1e3:,.{digits}f}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Write a share with a fixed number of digits: ``4.0%``. An absent one is a dash."""
+    return ABSENT if share is None else f"{share:.{digits}%}"
+
+
+def short_percent(share: float) -> str:
+    """Write a share with at most three significant digits: ``4 %``, ``0.25 %``."""
+    return f"{100 * share:.3g} %"
+
+
+def percent_change(ratio: float, digits: int = 1) -> str:
+    """Write a ratio as a change: 1.05 is ``+5.0 %``."""
+    return f"{100 * (ratio - 1):+.{digits}f} %"
+
+
+def short_number(value: float) -> str:
+    """Write a number with three significant digits, and never as a power of ten if it is large."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def prefixed_number(value: float) -> str:
+    """Write a number with three significant digits and a prefix: ``0.45``, ``12.3k``, ``2M``."""
+    for least, unit, prefix in _PREFIXES:
+        if abs(value) >= least:
+            return f"{value / unit:.3g}{prefix}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things: ``1 case``, ``2 cases``, ``2 launches``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{_plural_ending(noun)}"
+
+
+def _plural_ending(noun: str) -> str:
+    return "es" if noun.endswith(_HISSING) else "s"
+
+
+def change_text(name: str, before: object, after: object) -> str:
+    """Write a change with both values: ``torch 2.12 → 2.13``. None is written as ``unset``."""
+    return f"{name} {_or_unset(before)} → {_or_unset(after)}"
+
+
+def field_changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], names: Iterable[str] | None = None
+) -> list[str]:
+    """Return the text of each field that differs.
+
+    ``names`` are the fields to compare, in order; by default all of both mappings, sorted.
+    """
+    return [
+        change_text(name, before.get(name), after.get(name))
+        for name in (sorted(before.keys() | after.keys()) if names is None else names)
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _or_unset(value: object) -> object:
+    return "unset" if value is None else value
+
+
+def to_json(value: object) -> str:
+    """Return a struct, or a collection of structs, as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()

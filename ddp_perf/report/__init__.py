@@ -1,1 +1,1 @@
-"""What people and other tools read of a session."""
+"""Reports of a session: text for a terminal, a page, and files for other tools."""

@@ -1,4 +1,4 @@
-"""``--ddp-report DIR``: the page, and the same rows in the files that other tools read."""
+"""``--ddp-report DIR``: the page, and files for other tools with the same rows."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from ddp_perf.report.source import ReportSource
 from ddp_perf.system.files import replace_file
 
 PAGE = "index.html"
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: a results file is another's text
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: the name comes from a results file
 
 
 def write_report(directory: Path, source: ReportSource) -> ReportSummary:
-    """Every file, each whole or not at all; the page comes first.
+    """Write all files of a report, the page first, and return the summary.
 
-    Raises ResultsError naming the file that could not be written.
+    Each file is replaced as a whole, or stays as it was. Raises ResultsError, which names the file,
+    if one cannot be written.
     """
     summary = report_summary(source.suites, complete=source.complete)
     path = directory

@@ -1,4 +1,4 @@
-"""One row a case: the only source of every file for other tools, so that they cannot disagree."""
+"""One row for each case. All files for other tools are written from these rows, so they agree."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
+from ddp_perf.render.units import counted
 from ddp_perf.report.saved import saved_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
-from ddp_perf.report.verdicts import Standing, is_expected, standing_of, worst
+from ddp_perf.report.verdicts import Status, is_expected, status_of, worst
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.result import SuiteResult
 
-FAILED = "FAILED"  # a launch of it did
+FAILED = "FAILED"  # a launch of the case failed
 NOT_JUDGED = "NOT JUDGED"
 
 
 class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians over launches, in SI units; None: not measured, or does not apply.
+    """Medians over launches, in SI units. None: it was not measured, or does not apply.
 
-    ``verdict`` is the worst of the case's metrics; the fields from ``metric`` to
-    ``minimum_detectable`` are of that one.
+    ``verdict`` is the worst of the case's metrics. The fields from ``metric`` to
+    ``minimum_detectable`` are of that metric.
     """
 
     suite: str
@@ -44,10 +45,10 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int | None  # per rank
     launches: int
     verdict: str
-    standing: Standing
+    status: Status = msgspec.field(name="standing")  # the name of its column in the files
     metric: str | None
     ratio: float | None  # this session ÷ the baseline; 1.05: 5 % worse
-    ratio_low: float | None  # of its 99 % interval
+    ratio_low: float | None  # the 99 % interval
     ratio_high: float | None
     minimum_detectable: float | None  # a fraction
     step_s: float | None
@@ -64,36 +65,39 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     cost_per_million: float | None  # of ``unit``, in the currency of the suite's price
     peak_memory: float | None  # bytes, of a rank
     energy_j: float | None  # per sample, of all GPUs
-    call_s: float | None  # of a collective, as are its two bandwidths, in bytes
+    call_s: float | None  # of a collective, as its two bandwidths
     algorithm_bytes_per_s: float | None
     bus_bytes_per_s: float | None
     reason: str
-    cause: str | None  # the largest, with its evidence, of a case that got slower
+    cause: str | None  # the largest cause, with its evidence, if the case got slower
 
 
 class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows together."""
+    """All rows, and the status of the session."""
 
-    standing: Standing
+    status: Status
     headline: str
     counts: dict[str, int]  # cases by verdict, the most frequent first
     rows: tuple[CaseRow, ...]
 
-    def of(self, standing: Standing) -> list[CaseRow]:
-        return [row for row in self.rows if row.standing is standing]
+    def of(self, status: Status) -> list[CaseRow]:
+        return [row for row in self.rows if row.status is status]
 
 
 def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSummary:
-    """What the session comes to. Nothing measured, or a session cut short, is no green one."""
+    """Return the rows and the status of a session.
+
+    A session that measured nothing, or that was cut short, is never green.
+    """
     rows = tuple(_row(suite, case_id) for suite in suites for case_id in suite.measurements)
-    red, undecided, green = (sum(row.standing is one for row in rows) for one in Standing)
-    standing = Standing.RED if red else Standing.UNDECIDED
+    red, undecided, green = (sum(row.status is one for row in rows) for one in Status)
+    status = Status.RED if red else Status.UNDECIDED
     if green == len(rows) > 0 and complete:
-        standing = Standing.GREEN
+        status = Status.GREEN
     parts = [
         text
         for count, text in (
-            (red, f"{red} of {_cases(len(rows))} failed"),
+            (red, f"{red} of {counted(len(rows), 'case')} failed"),
             (undecided, f"{undecided} undecided"),
             (green, f"{green} passed"),
         )
@@ -101,17 +105,13 @@ def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSu
     ]
     headline = ", ".join(parts) or "nothing was measured"
     if not complete:
-        headline += "; the session did not measure all that was asked of it"
+        headline += "; the session did not measure all requested cases"
     return ReportSummary(
-        standing=standing,
+        status=status,
         headline=headline,
         counts=dict(Counter(row.verdict for row in rows).most_common()),
         rows=rows,
     )
-
-
-def _cases(count: int) -> str:
-    return "1 case" if count == 1 else f"{count} cases"
 
 
 def _row(result: SuiteResult, case_id: str) -> CaseRow:
@@ -135,17 +135,21 @@ def _row(result: SuiteResult, case_id: str) -> CaseRow:
 
 
 def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
-    """A launch that failed comes before any verdict, as in the table of the terminal."""
+    """Return the verdict fields. A failed launch precedes any verdict, as in the terminal table."""
     failures = result.measurements[case_id].failures
     findings = [finding for finding in result.findings if finding.case_id == case_id]
     finding: Finding | None = None
     if failures:
-        verdict, standing, reason = FAILED, Standing.RED, str(failures[0])
+        verdict, status, reason = FAILED, Status.RED, str(failures[0])
     elif not findings:
-        verdict, standing, reason = NOT_JUDGED, Standing.UNDECIDED, "the session ended before"
+        verdict, status, reason = (
+            NOT_JUDGED,
+            Status.UNDECIDED,
+            "the session ended before this case was judged",
+        )
     else:
         finding = worst(result, findings)
-        verdict, standing = finding.verdict.outcome.value, standing_of(result, finding)
+        verdict, status = finding.verdict.outcome.value, status_of(result, finding)
         reason = finding.disturbance or finding.verdict.reason
         if result.is_settled(finding):
             reason = f"{reason}; {saved_text(result.saved[case_id])}"
@@ -157,7 +161,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
     low, high = (found and found.interval) or (None, None)
     return {
         "verdict": verdict,
-        "standing": standing,
+        "status": status,
         "reason": reason,
         "metric": finding and finding.metric,
         "ratio": found and found.ratio,

@@ -1,4 +1,4 @@
-"""What a report is written from: a session's results, and what else lies beside them."""
+"""The input of a report: a session's results, its history, and the self-test of its machine."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from ddp_perf.selftest.curve import PowerCurve
 from ddp_perf.selftest.result_file import read_power_curve
 from ddp_perf.session.result import SuiteResult
 
-SELFTEST = Path("artifacts/selftest/selftest.json")  # where `ddp-perf selftest` leaves it
+SELFTEST = Path("artifacts/selftest/selftest.json")  # the output of `ddp-perf selftest`
 
 
 class ReportSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, the self-test of the machine that measured it, and the sessions before it."""
+    """A session, the self-test of the machine that measured it, and the earlier sessions."""
 
     suites: tuple[SuiteResult, ...]
-    complete: bool  # False: the session did not measure all that was asked of it
+    complete: bool  # False: the session did not measure all requested cases
     curve: PowerCurve | None = None
-    sessions: dict[
-        tuple[str, str], list[HistoryPoint]
-    ] = {}  # of the step time, by accelerator and case id
+    # Step times, by accelerator and case id.
+    sessions: dict[tuple[str, str], list[HistoryPoint]] = {}
 
 
 def history_points_for(
     suites: Sequence[SuiteResult], url: str
 ) -> dict[tuple[str, str], list[HistoryPoint]]:
-    """The sound sessions of these cases in this history, oldest first; of their newest work.
+    """Return the sound sessions of these cases in this history, oldest first.
 
-    Raises HistoryError.
+    Only sessions with the newest fingerprint of each case are returned. Raises HistoryError.
     """
     wanted = {
         (suite.environment.accelerator_key, case_id)
@@ -52,9 +51,9 @@ def history_points_for(
 
 
 def curve_for(suites: Sequence[SuiteResult], path: Path) -> PowerCurve | None:
-    """The self-test in this file, where there is one and it is of a machine of these suites.
+    """Return the self-test in this file, or None if there is none of a machine of these suites.
 
-    Raises ResultsError where the file is there and cannot be read.
+    Raises ResultsError if the file exists and cannot be read.
     """
     curve = read_power_curve(path)
     if curve is None:

@@ -1,4 +1,4 @@
-"""Which verdict stands for a case, and what it does to the session."""
+"""The verdict that represents a case, and its effect on the session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.result import FAILING, SuiteResult
 
-# Of verdicts that come to the same, the worst stands for the case.
+# Among verdicts with the same status, the first in this order represents the case.
 _SEVERITY = [
     Outcome.REGRESSION,
     Outcome.INCOMPARABLE,
@@ -25,8 +25,8 @@ _SEVERITY = [
 _PASSING = (Outcome.MEETS_PUBLISHED, Outcome.PASS, Outcome.IMPROVEMENT)
 
 
-class Standing(str, enum.Enum):
-    """What a case, or a session, comes to; the worst comes first."""
+class Status(str, enum.Enum):
+    """The status of a case, or of a session. The worst comes first."""
 
     RED = "RED"
     UNDECIDED = "UNDECIDED"
@@ -34,28 +34,29 @@ class Standing(str, enum.Enum):
 
 
 def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
-    """The first of the worst: what fails the session stands before a worse verdict that somebody
-    expected. Raises ValueError where there is none.
+    """Return the worst finding. Raises ValueError if there is none.
+
+    A finding that fails the session precedes a worse one that was acknowledged.
     """
-    standings = list(Standing)
+    statuses = list(Status)
     return min(
         findings,
         key=lambda found: (
-            standings.index(standing_of(result, found)),
+            statuses.index(status_of(result, found)),
             _SEVERITY.index(found.verdict.outcome),
         ),
     )
 
 
 def is_expected(finding: Finding) -> bool:
-    """Whether somebody acknowledged it beforehand, until a date that is not yet over."""
+    """Return whether the regression was acknowledged until a date that is not over."""
     return finding.known is not None and finding.known.state == "expected"
 
 
-def standing_of(result: SuiteResult, finding: Finding) -> Standing:
-    """As the test of that finding ends: red, or open, or green."""
+def status_of(result: SuiteResult, finding: Finding) -> Status:
+    """Return the status that the test of this finding ends with."""
     outcome = finding.verdict.outcome
     if outcome in FAILING and not result.is_settled(finding):
         refused = outcome is Outcome.NO_BASELINE and result.is_refused(finding)
-        return Standing.UNDECIDED if refused or is_expected(finding) else Standing.RED
-    return Standing.GREEN if outcome in _PASSING else Standing.UNDECIDED
+        return Status.UNDECIDED if refused or is_expected(finding) else Status.RED
+    return Status.GREEN if outcome in _PASSING else Status.UNDECIDED

@@ -14,6 +14,7 @@ from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.launch import Structure, Unit
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
+from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, scaling_key, work_without
 from ddp_perf.scaling.points import ScalingPoint, point_of
 from ddp_perf.scaling.shape import (
     Exchange,
@@ -107,15 +108,15 @@ def _curves(members: Sequence[_Member], *, where: str) -> list[ScalingCurve]:
     groups: dict[str, list[_Member]] = {}
     for member in members:
         if member.world_size > 1:
-            groups.setdefault(_of_work(member, _SIZE), []).append(member)
+            groups.setdefault(scaling_key(member.work), []).append(member)
     return [_curve(where, group, members) for group in groups.values()]
 
 
 def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> ScalingCurve:
     first = group[0]
     alone = [m for m in members if m.world_size == 1]
-    wrapped = [m for m in alone if _of_work(m, _SIZE) == _of_work(first, _SIZE)]
-    plain = [m for m in alone if _of_work(m, _WRAPPING) == _of_work(first, _WRAPPING)]
+    wrapped = [m for m in alone if scaling_key(m.work) == scaling_key(first.work)]
+    plain = [m for m in alone if _unwrapped(m) == _unwrapped(first)]
     strategy = _exchanging(str(first.work["strategy"]))
     batch_size, micro_steps = (
         int(first.work.get(name, 1)) for name in ("batch_size", "gradient_accumulation")
@@ -123,7 +124,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
     curve = [*(wrapped or plain)[:1], *group]
     return ScalingCurve(
-        label=first.name.replace(f"-ws{first.world_size}-", "-"),
+        label=curve_label(first.name, first.world_size),
         where=where,
         source="measured",
         work=StepWork(
@@ -147,14 +148,8 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     )
 
 
-# What the work of one curve may differ in, by name or by the part before the dot.
-_SIZE = frozenset({"world_size"})
-_WRAPPING = _SIZE | {"strategy", "ddp", "fsdp", "comm_hook"}
-
-
-def _of_work(member: _Member, ignored: frozenset[str]) -> str:
-    kept = {k: v for k, v in member.work.items() if k.partition(".")[0] not in ignored}
-    return repr(sorted(kept.items()))
+def _unwrapped(member: _Member) -> dict[str, Scalar]:
+    return work_without(member.work, RANKS_AND_STRATEGY)
 
 
 def published_series(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ddp_perf.render.units import counted
 from ddp_perf.stats.robust import robust_sd
 
 # Nobody publishes a spread. Authors round by a per cent without saying so (`stats.audit`): that
@@ -61,4 +62,4 @@ def first_invalid_point(points: Sequence[ScalingPoint]) -> str | None:
 
 
 def ranks_text(ranks: int) -> str:
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"
+    return counted(ranks, "rank")

@@ -9,6 +9,7 @@ import msgspec
 import rich.table
 
 from ddp_perf.render.tables import plain_table, rendered, wrapped
+from ddp_perf.render.units import short_number, to_json
 from ddp_perf.scaling.cross_checks import CrossCheck
 from ddp_perf.scaling.fit import Band
 from ddp_perf.scaling.prediction import PredictedStep, Prediction
@@ -31,7 +32,7 @@ class PredictionFile(msgspec.Struct, frozen=True, kw_only=True):
 def prediction_json(predictions: Sequence[Prediction]) -> str:
     """Everything that the text says, and the bands that it leaves out."""
     file = PredictionFile(predictions=tuple(predictions))
-    return msgspec.json.format(msgspec.json.encode(file), indent=1).decode()
+    return to_json(file)
 
 
 def prediction_text(predictions: Sequence[Prediction], width: int) -> str:
@@ -141,10 +142,11 @@ def _cross_check_line(check: CrossCheck) -> str:
 
 def _limit_text(what: str, limit: Band) -> str:
     if math.isinf(limit.value):
-        least = "" if math.isinf(limit.low) else f" (or, at worst, {what} {_short(limit.low)})"
-        return f"none{least}"
-    high = "none" if math.isinf(limit.high) else _short(limit.high)
-    return f"{what} {_short(limit.value)} ({_short(limit.low)} to {high})"
+        if math.isinf(limit.low):
+            return "none"
+        return f"none (or, at worst, {what} {short_number(limit.low)})"
+    high = "none" if math.isinf(limit.high) else short_number(limit.high)
+    return f"{what} {short_number(limit.value)} ({short_number(limit.low)} to {high})"
 
 
 def _gains_table(prediction: Prediction) -> rich.table.Table:
@@ -189,17 +191,12 @@ def best_text(best: Configuration) -> str:
 
 
 def _band(band: Band, factor: float, unit: str) -> str:
-    value, low, high = (_short(factor * end) for end in (band.value, band.low, band.high))
+    value, low, high = (short_number(factor * end) for end in (band.value, band.low, band.high))
     return f"{value} {unit} ({low} to {high})"
 
 
 def _ms(seconds: float) -> str:
-    return _short(1e3 * seconds)
-
-
-def _short(value: float) -> str:
-    """To three digits, and never as a power of ten."""
-    return f"{value:.0f}" if 1000 <= value < math.inf else f"{value:.3g}"
+    return short_number(1e3 * seconds)
 
 
 def _sentence(note: str) -> str:

@@ -11,6 +11,7 @@ from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.errors import ResultsError
+from ddp_perf.render.units import field_changes
 from ddp_perf.system.versioned_json import VersionedJson
 
 SCHEMA_VERSION = 1
@@ -104,11 +105,7 @@ class SelftestLog:
 
     def _check(self, line: bytes, conditions: Conditions) -> None:
         before = _HEADER.decode(line, f"{self.path}: line 1").conditions
-        changed = [
-            f"{name} {before.get(name)} → {conditions.get(name)}"
-            for name in before | conditions
-            if before.get(name) != conditions.get(name)
-        ]
+        changed = field_changes(before, conditions, before | conditions)
         if changed:
             raise ResultsError(
                 f"{self.path}: measured under other conditions: {', '.join(changed)}; {_REMEDY}"

@@ -6,7 +6,7 @@ import msgspec
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.render.units import describe_duration
+from ddp_perf.render.units import counted, describe_duration, short_percent, to_json
 from ddp_perf.selftest.curve import (
     LEAST_SESSIONS,
     LEAST_TRIALS,
@@ -40,7 +40,7 @@ class SelftestFile(msgspec.Struct, frozen=True, kw_only=True):
 def selftest_json(curve: PowerCurve) -> bytes:
     """Everything that the text says, and the model behind its dashed lines."""
     file = SelftestFile(conclusion=curve.conclusion, sentence=conclusion_of(curve), curve=curve)
-    return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
+    return f"{to_json(file)}\n".encode()
 
 
 def selftest_text(curve: PowerCurve, width: int) -> str:
@@ -86,18 +86,19 @@ def interval_text(share: Share) -> str:
 
 def model_text(modelled: Modelled) -> str:
     """Which launches and sessions a dashed line stands for."""
+    launches = counted(modelled.launches, "launch")
     if modelled.stored:
-        return f"{_launches(modelled.launches)}, spread of the {modelled.sessions} stored sessions"
-    return f"{_launches(modelled.launches)}, spread of this run"
+        return f"{launches}, spread of the {modelled.sessions} stored sessions"
+    return f"{launches}, spread of this run"
 
 
 def _sees(curve: PowerCurve) -> str:
     point = curve.sees
     assert point is not None  # so says the conclusion
     assert point.slow_down is not None  # it was measured
-    found, rate = point.found, _percent(curve.false_alarm_rate)
+    found, rate = point.found, short_percent(curve.false_alarm_rate)
     return (
-        f"On this machine, with {_launches(curve.launches)}, this gate sees ≥"
+        f"On this machine, with {counted(curve.launches, 'launch')}, this gate sees ≥"
         f" {100 * point.slow_down.value:.1f} % with 90 % power at {rate} false alarms a session"
         f" ({point.percent} % injected: found {found.found} times of {found.trials}, 95 % interval"
         f" {interval_text(found)}); {_of_sessions(curve)}"
@@ -133,15 +134,16 @@ def _too_short(curve: PowerCurve) -> str:
 def _what(curve: PowerCurve) -> str:
     return (
         f"{curve.case_id} of {curve.suite} on {curve.environment.accelerator}:"
-        f" step time of {_launches(curve.measured)}, some of them slowed on purpose"
+        f" step time of {counted(curve.measured, 'launch')}, some of them slowed on purpose"
     )
 
 
 def _how(curve: PowerCurve) -> str:
     return (
-        f"A session is {_launches(curve.launches)}, judged against the {curve.sessions} unslowed"
-        f" sessions before it; tolerance {_percent(curve.tolerance)},"
-        f" {_percent(curve.false_alarm_rate)} false alarms a session,"
+        f"A session is {counted(curve.launches, 'launch')}, judged against the"
+        f" {curve.sessions} unslowed sessions before it; tolerance"
+        f" {short_percent(curve.tolerance)}, {short_percent(curve.false_alarm_rate)}"
+        " false alarms a session,"
         f" {100 * curve.alpha:.2g} % for each verdict of the suite"
     )
 
@@ -179,8 +181,8 @@ def _notes(curve: PowerCurve) -> list[str]:
     below = [p.percent for p in curve.points if 0 < p.percent / 100 < curve.tolerance]
     if below:
         notes.append(
-            f"Up to {max(below)} % is below the tolerance of {_percent(curve.tolerance)}, and not"
-            " meant to be found."
+            f"Up to {max(below)} % is below the tolerance of"
+            f" {short_percent(curve.tolerance)}, and not meant to be found."
         )
     notes.append(f"False alarms: {_alarms(curve.false_alarms)}.")
     notes += [f"Modelled: {_describe_model(modelled)}." for modelled in curve.modelled]
@@ -220,11 +222,3 @@ def _detectable(modelled: Modelled) -> str:
     if modelled.detectable is None:
         return "not even 100 % is found 9 times in 10"
     return f"{100 * modelled.detectable:.1f} % is found 9 times in 10"
-
-
-def _launches(count: int) -> str:
-    return "1 launch" if count == 1 else f"{count} launches"
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.3g} %"

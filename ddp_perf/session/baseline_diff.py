@@ -8,13 +8,14 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.baselines.save import field_differences
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.published import PublishedRow, PublishedTable
+from ddp_perf.render.units import field_changes
 from ddp_perf.session.gate.comparability import changes
+from ddp_perf.session.gate.structure import structure_changes
 
 
 class LevelChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +100,11 @@ def _changed(case_id: str, before: CaseBaseline, after: CaseBaseline) -> CaseDif
     return CaseDiff(
         case_id=case_id,
         kind="changed",
-        work=tuple(field_differences(before.work, after.work)),
+        work=tuple(field_changes(before.work, after.work)),
         sessions=(len(before.sessions), len(after.sessions)),
         levels=tuple(_levels(before, after)),
         structure=tuple(_structure(before.structure, after.structure)),
-        fields=tuple(field_differences(_fields(before), _fields(after))),
+        fields=tuple(field_changes(_fields(before), _fields(after))),
         environment=tuple(_environment(before, after)),
         log=tuple(entry for entry in after.log if entry not in before.log),
     )
@@ -128,11 +129,7 @@ def _structure(before: Structure | None, after: Structure | None) -> Iterator[st
         if before != after:
             yield "structure added" if before is None else "structure removed"
         return
-    for name in Structure.__struct_fields__:
-        old, new = getattr(before, name), getattr(after, name)
-        if old != new:
-            counted = isinstance(old, tuple) and len(old) != len(new)
-            yield f"{name} {len(old)} → {len(new)}" if counted else f"{name} {old} → {new}"
+    yield from structure_changes(before, after)
 
 
 def _environment(before: CaseBaseline, after: CaseBaseline) -> list[str]:
@@ -156,7 +153,7 @@ def _published(old: Baseline, new: Baseline) -> Iterator[TableDiff]:
                 name=name,
                 document=document,
                 kind="changed",
-                fields=tuple(field_differences(_stated(one), _stated(other))),
+                fields=tuple(field_changes(_stated(one), _stated(other))),
                 rows=tuple(_rows(one, other)),
             )
 
@@ -178,7 +175,7 @@ def _rows(before: PublishedTable, after: PublishedTable) -> Iterator[str]:
         elif key not in old:
             yield f"{configuration}: added"
         elif old[key] != new[key]:
-            changed = field_differences(*map(msgspec.to_builtins, (old[key], new[key])))
+            changed = field_changes(*map(msgspec.to_builtins, (old[key], new[key])))
             yield f"{configuration}: {', '.join(changed)}"
 
 

@@ -28,7 +28,7 @@ def summarise(
         PEAK_MEMORY.name: float(max(rank.peak_memory for rank in launch.ranks)),
     }
     if single is not None:
-        values[EFFICIENCY.name] = median / statistics.median(single.step_s)
+        values[EFFICIENCY.name] = median / single.typical_step_s
     if (energy_j := _energy_j(launch)) is not None:
         values[ENERGY.name] = energy_j / (samples_per_step * _steps_watched(launch))
     wall = max(sum(rank.step_s) for rank in launch.ranks)

@@ -9,6 +9,7 @@ import msgspec
 from ddp_perf.core.case import Case
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.models import PACKAGES
+from ddp_perf.render.units import counted
 from ddp_perf.system.gpu.gpus import accelerator_slug, find_gpus
 from ddp_perf.system.host.host import allowed_cores, cpu_name, cpu_slug
 
@@ -28,13 +29,13 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             found = f"found {len(self.machine.gpus)}"
             if self.machine.problem:
                 found += f" (NVML: {self.machine.problem})"
-            return f"needs {_count(case.world_size, 'CUDA device')}, {found}"
+            return f"needs {counted(case.world_size, 'CUDA device')}, {found}"
         if case.tier == "gpu" and case.precision in _NEEDS_AMPERE:
             return self._too_old(case)
         cores = case.world_size * case.threads_per_rank
         if case.tier == "cpu" and cores > self.cores:
             share = "one" if case.threads_per_rank == 1 else str(case.threads_per_rank)
-            return f"needs {_count(cores, 'core')}, {share} a rank, found {self.cores}"
+            return f"needs {counted(cores, 'core')}, {share} a rank, found {self.cores}"
         package = PACKAGES.get(case.workload)
         if package is not None and importlib.util.find_spec(package) is None:
             return f"{case.workload} needs {package}: pip install transformers"
@@ -66,7 +67,3 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 def find_capacity() -> Capacity:
     """Look at this machine, through NVML and the scheduler: no torch."""
     return Capacity(machine=find_gpus(), cores=len(allowed_cores()))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("s" if number > 1 else "")

@@ -18,7 +18,7 @@ Migration = Callable[[dict[str, Any]], None]  # changes the raw data of one vers
 
 
 class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One kind of file: the type of its contents and its version, its older versions, and what its errors advise."""
+    """One kind of file: the type of its contents, its versions, and what its errors advise."""
 
     contents: type[T]
     version: int

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
+from ddp_perf.render.units import milliseconds, percent, to_json
 from ddp_perf.traces.values import (
     CollectiveTotal,
     RankComparison,
@@ -37,7 +38,7 @@ def trace_text(analysis: TraceAnalysis, width: int) -> str:
 
 def trace_json(analysis: TraceAnalysis) -> str:
     """The same, field by field, with longer tables and whole names."""
-    return msgspec.json.format(msgspec.json.encode(analysis), indent=1).decode()
+    return to_json(analysis)
 
 
 def trace_schema() -> dict[str, Any]:
@@ -176,8 +177,4 @@ def _add_numbers(table: Any, *headings: str) -> None:
 
 def ms(seconds: float) -> str:
     """Microseconds are what a trace resolves."""
-    return f"{seconds * 1e3:,.3f}"
-
-
-def percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.1%}"
+    return milliseconds(seconds, 3)

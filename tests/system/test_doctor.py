@@ -23,5 +23,5 @@ def test_this_machine_is_shown_with_what_it_can_gate():
     count = len(allowed_cores())
     assert cpu.startswith("cpu: one rank" if count == 1 else f"cpu: up to {count} ranks")
     fit = bool(find_gpus().gpus) and torch.version.cuda is not None
-    assert gpu.startswith("gpu: nothing, for ") != fit
+    assert gpu.startswith("gpu: nothing: ") != fit
     assert (done.exit_code == 0) == (found["spoilers"] == [])

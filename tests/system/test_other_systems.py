@@ -101,7 +101,7 @@ def test_what_launches_is_refused_in_one_line_and_doctor_states_what_works(comma
     assert stderr.count("\n") == 1
     assert fit == 1
     assert f"\n  {refusal}\n    → launch on Linux, in WSL2 or in a Linux" in shown
-    assert "cpu: nothing, for no rank can be started" in shown
+    assert "cpu: nothing: no rank can be started" in shown
     assert "what works here" in shown
 
 

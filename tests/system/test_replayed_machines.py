@@ -116,7 +116,7 @@ def test_energy_is_gated_where_the_suite_says_so_and_shown_wherever_it_was_read(
 
     done.assert_outcomes(failed=2, deselected=10)
     done.stdout.fnmatch_lines(["*REGRESSION: energy per sample of mlp-ddp-fp32-ws2-b256: 1.6*"])
-    assert "Energy           : 0.0548 J a sample, all GPUs" in done.stdout.str()
+    assert "Energy           : 0.0548 J per sample, all GPUs" in done.stdout.str()
     assert (
         '<property name="energy_j_per_sample" value="0.054'
         in (pytester.path / "junit.xml").read_text()

@@ -9,7 +9,7 @@ from ddp_perf.report.rows import CaseRow
 
 
 def action_benchmark_json(rows: Sequence[CaseRow]) -> str:
-    """The typical step of every case that was measured."""
+    """Return the typical step of every measured case, in ms, with the range of its launches."""
     entries = [
         {
             "name": f"{row.suite}/{row.case}",

@@ -9,28 +9,28 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ddp_perf.report.rows import CaseRow, ReportSummary
-from ddp_perf.report.verdicts import Standing
+from ddp_perf.report.verdicts import Status
 
-_LEVELS = {Standing.RED: "error", Standing.UNDECIDED: "warning"}
-_MOST = 10  # GitHub shows no more of a level and step
+_LEVELS = {Status.RED: "error", Status.UNDECIDED: "warning"}
+_MOST = 10  # GitHub shows at most ten of a level in a step
 
 
 def annotation_lines(summary: ReportSummary) -> list[str]:
-    """One for each case that is red, or undecided; as many as GitHub shows."""
+    """Return a command for each red or undecided case, at most as many as GitHub shows."""
     return [
         f"::{level} title={_property(f'{row.verdict}: {row.case}')}::{_message(_text(row))}"
-        for standing, level in _LEVELS.items()
-        for row in summary.of(standing)[:_MOST]
+        for status, level in _LEVELS.items()
+        for row in summary.of(status)[:_MOST]
     ]
 
 
 def is_github(environ: Mapping[str, str]) -> bool:
-    """Whether a GitHub workflow reads the output."""
+    """Return whether a GitHub workflow reads the output."""
     return environ.get("GITHUB_ACTIONS") == "true"
 
 
 def append_step_summary(markdown: str, environ: Mapping[str, str]) -> None:
-    """To the file that ``GITHUB_STEP_SUMMARY`` names, where it does. Raises OSError."""
+    """Append to the file that ``GITHUB_STEP_SUMMARY`` names, if it is set. Raises OSError."""
     if path := environ.get("GITHUB_STEP_SUMMARY"):
         with Path(path).open("a", encoding="utf-8", errors="replace") as file:
             file.write(markdown)

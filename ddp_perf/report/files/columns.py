@@ -1,16 +1,17 @@
-"""The columns of the tables that people read, in LaTeX and in Markdown alike."""
+"""The columns of the tables in LaTeX and in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ddp_perf.render.units import ABSENT, percent
 from ddp_perf.report.rows import CaseRow
 
 Column = tuple[str, Callable[[CaseRow], str]]
 
 
 def _or_dash(value: float | None, written: str) -> str:
-    return "–" if value is None else written.format(value)
+    return ABSENT if value is None else written.format(value)
 
 
 def _interval(row: CaseRow) -> str:
@@ -25,9 +26,9 @@ COLUMNS: tuple[Column, ...] = (
     ("step ms", lambda row: _or_dash(row.step_s and row.step_s * 1e3, "{:.2f}")),
     ("throughput /s", lambda row: _or_dash(row.throughput, "{:,.0f}")),
     ("speed-up", lambda row: _or_dash(row.speedup, "{:.2f}")),
-    ("efficiency", lambda row: _or_dash(row.efficiency, "{:.0%}")),
+    ("efficiency", lambda row: percent(row.efficiency, 0)),
     ("verdict", lambda row: row.verdict),
     ("ratio", lambda row: _or_dash(row.ratio, "{:.3f}")),
     ("99 % interval", _interval),
-    ("min. det.", lambda row: _or_dash(row.minimum_detectable, "{:.1%}")),
+    ("min. det.", lambda row: percent(row.minimum_detectable)),
 )

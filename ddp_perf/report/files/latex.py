@@ -21,7 +21,7 @@ _SPECIAL = {
 
 
 def summary_tex(rows: Sequence[CaseRow]) -> str:
-    """First column to the left, the others to the right."""
+    """Return the table. The first column is aligned to the left, the others to the right."""
     lines = [
         rf"\begin{{tabular}}{{l{'r' * (len(COLUMNS) - 1)}}}",
         r"\hline",
@@ -39,7 +39,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    """As it prints. What LaTeX's own fonts lack is written as its number."""
+    """Return the text as LaTeX prints it. A character outside ASCII becomes its code point."""
     return "".join(
         _SPECIAL.get(sign) or (sign if " " <= sign < "\x7f" else _code(sign)) for sign in text
     )

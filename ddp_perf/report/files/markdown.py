@@ -8,21 +8,21 @@ from collections.abc import Sequence
 
 from ddp_perf.report.files.columns import COLUMNS
 from ddp_perf.report.rows import CaseRow, ReportSummary
-from ddp_perf.report.verdicts import Standing
+from ddp_perf.report.verdicts import Status
 
-_SIGNS = {Standing.RED: "❌", Standing.UNDECIDED: "❔", Standing.GREEN: "✅"}
-_MARKUP = re.compile(r"([\\`*_\[\]|~])")  # what acts in the middle of a line
+_SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
+_MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters with a meaning in the middle of a line
 _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 
 
 def summary_markdown(summary: ReportSummary) -> str:
-    """The verdict, then what is not green with its reasons, then all in a fold."""
-    lines = [f"## {_SIGNS[summary.standing]} {summary.standing.value}: {summary.headline}", ""]
-    shown = [*summary.of(Standing.RED), *summary.of(Standing.UNDECIDED)]
+    """Return the status, each case that is not green with its reason, and a fold of all cases."""
+    lines = [f"## {_SIGNS[summary.status]} {summary.status.value}: {summary.headline}", ""]
+    shown = [*summary.of(Status.RED), *summary.of(Status.UNDECIDED)]
     if shown:
         lines += [*_table(shown), ""]
         lines += [
-            f"- **{markdown_escaped(row.case)}**: {markdown_escaped(_told(row))}"
+            f"- **{markdown_escaped(row.case)}**: {markdown_escaped(_found(row))}"
             for row in _first(shown)
         ]
         lines.append("")
@@ -48,10 +48,10 @@ def _first(rows: Sequence[CaseRow]) -> Sequence[CaseRow]:
     return rows[:_MOST_ROWS]
 
 
-def _told(row: CaseRow) -> str:
+def _found(row: CaseRow) -> str:
     return row.reason if row.cause is None else f"{row.reason}; why: {row.cause}"
 
 
 def markdown_escaped(text: str) -> str:
-    """As it reads, in one line: no sign of Markdown or HTML acts."""
+    """Return the text in one line, with all characters escaped that Markdown or HTML interprets."""
     return _MARKUP.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))

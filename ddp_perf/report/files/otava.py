@@ -1,6 +1,6 @@
-"""``otava.csv`` and ``otava.yaml``: this session as Apache Otava imports a series.
+"""``otava.csv`` and ``otava.yaml``: this session as Apache Otava imports a time series.
 
-Otava finds changes in many sessions: append the second line of each session's file to one.
+Otava finds changes in many sessions: append the second line of each session's file to one file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ddp_perf.report.rows import CaseRow
 
 
 def otava_csv(rows: Sequence[CaseRow]) -> str:
-    """A heading and a line: when, of which commit, then the typical step of each case in ms."""
+    """Return a heading and one line: date, commit, and the typical step of each case in ms."""
     measured = _measured(rows)
     file = io.StringIO(newline="")
     writer = csv.writer(file)
@@ -27,7 +27,7 @@ def otava_csv(rows: Sequence[CaseRow]) -> str:
 
 
 def otava_yaml(rows: Sequence[CaseRow]) -> str:
-    """The configuration that goes with it: ``otava analyze ddp-perf --config-file otava.yaml``."""
+    """Return the configuration for ``otava analyze ddp-perf --config-file otava.yaml``."""
     metrics = {name: {"column": name, "direction": -1, "scale": 1.0} for name in _measured(rows)}
     test = {
         "type": "csv",
@@ -40,5 +40,5 @@ def otava_yaml(rows: Sequence[CaseRow]) -> str:
 
 
 def _measured(rows: Sequence[CaseRow]) -> dict[str, CaseRow]:
-    """By column. A case that failed has no figure, and Otava takes no empty one."""
+    """Return the rows by column name, without failed cases: Otava accepts no empty figure."""
     return {f"{row.suite}/{row.case}": row for row in rows if row.step_s is not None}

@@ -1,4 +1,4 @@
-"""``performance_report.txt``: how well each case scales, why, and what to do (document 003)."""
+"""``performance_report.txt``: how well each case scales, the causes, and advice (document 003)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ddp_perf.session.result import SuiteResult
 
 
 def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) -> str:
-    """80 columns: the tables of the terminal, then each case with its label and its advice."""
-    lines = [f"{summary.standing.value}: {summary.headline}"]
+    """Return the tables of the terminal, in 80 columns, and each case with its label and advice."""
+    lines = [f"{summary.status.value}: {summary.headline}"]
     for suite in suites:
         title = headline(suite)
         lines += ["", title, "=" * len(title), suite.date, "", suite_table(suite, NARROWEST)]
@@ -27,7 +27,7 @@ def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) ->
 
 
 def _case(suite: SuiteResult, row: CaseRow) -> list[str]:
-    """Empty where neither a slow-down nor an advice speaks of it."""
+    """Return the lines of one case, or none if it has neither an explanation nor advice."""
     why = suite.explanations.get(row.case)
-    told = [*(explanation_lines(why) if why else ()), *advice_lines(suite, row.case)]
-    return ["", row.case, *wrapped(told, NARROWEST)] if told else []
+    found = [*(explanation_lines(why) if why else ()), *advice_lines(suite, row.case)]
+    return ["", row.case, *wrapped(found, NARROWEST)] if found else []

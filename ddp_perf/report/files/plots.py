@@ -14,13 +14,13 @@ from ddp_perf.render.tables import short_names
 from ddp_perf.report.rows import CaseRow
 
 _FORMATS = ("png", "svg")
-_MOST = 40  # bars that can be told apart
+_MOST = 40  # bars that a reader can distinguish
 _BLUE = "#0072b2"
-_WIDTH, _LETTER = 7.0, 0.075  # inches: of a figure, and of a letter of a name
+_WIDTH, _LETTER = 7.0, 0.075  # inches: width of a figure, and of a letter
 
 
 def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
-    """File name and content, of one suite's rows; nothing where nothing was measured."""
+    """Yield name and content of each plot of one suite, or nothing if no case was measured."""
     measured = [row for row in rows if row.throughput is not None][:_MOST]
     scaled = [row for row in measured if row.efficiency is not None]
     if measured:
@@ -38,8 +38,11 @@ def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
 
 
 def _figure(rows: Sequence[CaseRow], columns: int) -> tuple[Figure, list[Axes]]:
-    """A line a case, named at the left. Margins by hand: matplotlib's layouts draw it twice."""
-    names = short_names([row.case for row in rows])
+    """Create a figure with one line for each case, named at the left.
+
+    The margins are set by hand, because matplotlib's automatic layouts draw every figure twice.
+    """
+    names = list(short_names(row.case for row in rows).values())
     height = 0.9 + 0.28 * len(rows)
     left = min(0.3 + _LETTER * max(map(len, names)), 0.6 * _WIDTH)
     margins = {
@@ -69,6 +72,6 @@ def _files(name: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
     for kind in _FORMATS:
         data = io.BytesIO()
         with matplotlib.rc_context({"svg.fonttype": "none"}), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in any script
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # names may be in any script
             figure.savefig(data, format=kind, dpi=120)
         yield f"{name}.{kind}", data.getvalue()

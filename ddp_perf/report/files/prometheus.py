@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Callable, Sequence
 
 from ddp_perf.report.rows import CaseRow
-from ddp_perf.report.verdicts import Standing
+from ddp_perf.report.verdicts import Status
 
 # Name without the prefix, help, and the figure of a row.
 _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
@@ -19,11 +19,15 @@ _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
         "The baseline's typical step.",
         lambda row: row.baseline_step_s,
     ),
-    ("throughput_per_second", "Over all ranks, of the unit.", lambda row: row.throughput),
+    (
+        "throughput_per_second",
+        "Throughput over all ranks, in the unit.",
+        lambda row: row.throughput,
+    ),
     ("scaling_efficiency_ratio", "Speed-up divided by ranks.", lambda row: row.efficiency),
-    ("peak_memory_bytes", "Of the rank that needs most.", lambda row: row.peak_memory),
+    ("peak_memory_bytes", "Peak memory of the rank that needs most.", lambda row: row.peak_memory),
     ("ratio", "This session divided by its baseline, of the worst metric.", lambda row: row.ratio),
-    ("red", "Whether the case failed.", lambda row: float(row.standing is Standing.RED)),
+    ("red", "Whether the case failed.", lambda row: float(row.status is Status.RED)),
     (
         "measured_timestamp_seconds",
         "When the suite began.",
@@ -33,10 +37,10 @@ _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
 
 
 def prometheus_text(rows: Sequence[CaseRow]) -> str:
-    """A gauge for each kind of figure, a sample for each case that has it."""
+    """Return a gauge for each kind of figure, with a sample for each case that has it."""
     lines = []
-    for name, told, value_of in _GAUGES:
-        lines += [f"# HELP ddp_perf_{name} {told}", f"# TYPE ddp_perf_{name} gauge"]
+    for name, help_text, value_of in _GAUGES:
+        lines += [f"# HELP ddp_perf_{name} {help_text}", f"# TYPE ddp_perf_{name} gauge"]
         for row in rows:
             if (value := value_of(row)) is not None:
                 lines.append(f"ddp_perf_{name}{{{_labels(row)}}} {value!r}")

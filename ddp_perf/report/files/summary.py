@@ -11,16 +11,17 @@ import msgspec
 
 from ddp_perf.report.rows import CaseRow
 
-# A spreadsheet runs a cell that begins so (OWASP, "CSV Injection").
+# A spreadsheet runs a cell that begins with one of these (OWASP, "CSV Injection").
 _RUN = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def summary_csv(rows: Sequence[CaseRow]) -> str:
-    """RFC 4180, a heading first. What is not known is empty; text that a spreadsheet would run has
-    an apostrophe before it.
+    """Return all rows as CSV (RFC 4180), with a heading.
+
+    An absent figure is empty. A text that a spreadsheet would run has an apostrophe before it.
     """
     file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, CaseRow.__struct_fields__)
+    writer = csv.DictWriter(file, CaseRow.__struct_encode_fields__)
     writer.writeheader()
     for row in rows:
         writer.writerow({name: _cell(cell) for name, cell in msgspec.to_builtins(row).items()})

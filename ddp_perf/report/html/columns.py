@@ -1,16 +1,17 @@
-"""The columns of a suite's table: what is written, and what it is sorted by."""
+"""The columns of a suite's table: their text, and the figure that sorts them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ddp_perf.render.units import ABSENT, short_percent
 from ddp_perf.report.rows import CaseRow
 
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of a row; None: not measured, or does not apply."""
+    """A figure of a row. None: it was not measured, or does not apply."""
 
     heading: str
     value: Callable[[CaseRow], float | None]
@@ -18,20 +19,20 @@ class Column:
 
     def text(self, row: CaseRow) -> str:
         value = self.value(row)
-        return "–" if value is None else self.write(value)
+        return ABSENT if value is None else self.write(value)
 
 
 def columns_of(rows: Sequence[CaseRow]) -> list[Column]:
-    """Those of which some row has a figure: a collective has no speed-up, training no bandwidth."""
+    """Return the columns that have a figure in any row: a collective has no speed-up."""
     return [column for column in _COLUMNS if any(column.value(row) is not None for row in rows)]
 
 
 def ratio_text(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f} ×"
+    return ABSENT if value is None else f"{value:.3f} ×"
 
 
 def percent_text(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.3g} %"
+    return ABSENT if value is None else short_percent(value)
 
 
 def _ms(seconds: float) -> str:
@@ -44,7 +45,7 @@ def _whole(value: float) -> str:
 
 _COLUMNS = (
     Column("ranks", lambda row: row.ranks, _whole),
-    Column("batch a rank", lambda row: row.batch_size, _whole),
+    Column("batch per rank", lambda row: row.batch_size, _whole),
     Column("step, ms", lambda row: row.step_s, _ms),
     Column("baseline, ms", lambda row: row.baseline_step_s, _ms),
     Column("95th pct., ms", lambda row: row.p95_step_s, _ms),
@@ -55,7 +56,7 @@ _COLUMNS = (
     Column("algbw, GB/s", lambda row: row.algorithm_bytes_per_s, lambda v: f"{v / 1e9:.3g}"),
     Column("busbw, GB/s", lambda row: row.bus_bytes_per_s, lambda value: f"{value / 1e9:.3g}"),
     Column("memory, MiB", lambda row: row.peak_memory, lambda value: _whole(value / 2**20)),
-    Column("energy, J a sample", lambda row: row.energy_j, lambda value: f"{value:.3g}"),
+    Column("energy, J per sample", lambda row: row.energy_j, lambda value: f"{value:.3g}"),
     Column("epoch, s (computed)", lambda row: row.epoch_s, _whole),
-    Column("cost a million", lambda row: row.cost_per_million, lambda value: f"{value:.3g}"),
+    Column("cost per million", lambda row: row.cost_per_million, lambda value: f"{value:.3g}"),
 )

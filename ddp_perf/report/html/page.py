@@ -1,4 +1,4 @@
-"""The report as one HTML file that asks the network for nothing, and escapes all it shows."""
+"""The report as one HTML file. It uses no network, and all texts in it are escaped."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ddp_perf.report.html.plots.terms import SHOWN
 from ddp_perf.report.html.sections import suite_section
 from ddp_perf.report.rows import ReportSummary
 from ddp_perf.report.source import ReportSource
-from ddp_perf.report.verdicts import Standing
+from ddp_perf.report.verdicts import Status
 from ddp_perf.selftest.text import conclusion_of
 
 
 def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
-    """The whole page, UTF-8. ``summary``: the rows of ``source``."""
+    """Return the whole page in UTF-8. ``summary`` has the rows of ``source``."""
     rows = iter(summary.rows)
     sections = [
         suite_section(suite, list(itertools.islice(rows, len(suite.measurements))), source.sessions)
@@ -31,7 +31,7 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
         .get_template("report.html.j2")
         .render(
             summary=summary,
-            Standing=Standing,
+            Status=Status,
             sections=sections,
             terms=SHOWN,
             curve=curve,
@@ -43,11 +43,11 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             slowed=sorted({text for suite in source.suites for text in suite.injections}),
         )
     )
-    return page.encode("utf-8", "replace")  # a lone surrogate is no character
+    return page.encode("utf-8", "replace")  # UTF-8 has no code for a lone surrogate
 
 
 def false_alarm_rate(source: ReportSource) -> float:
-    """Chance of any false REGRESSION: the sum over all statistical verdicts (Bonferroni)."""
+    """Return the probability of any false REGRESSION: the sum over all tests (Bonferroni)."""
     return sum(
         suite.alpha
         for suite in source.suites
@@ -73,5 +73,5 @@ def _environment() -> jinja2.Environment:
 
 
 def _sorts(value: object) -> Markup:
-    """What a column is sorted by; nothing known comes last."""
+    """Return the attribute that sorts a cell. A cell without a figure is sorted last."""
     return Markup("") if value is None else Markup(' data-v="{}"').format(value)

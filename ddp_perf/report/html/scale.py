@@ -1,4 +1,4 @@
-"""From figures to places on the page, and the round figures that an axis is marked with."""
+"""Positions of figures on the page, and the round figures at the ticks of an axis."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 import msgspec
 
-_STEPS = (1, 2, 2.5, 5, 10)  # times a power of ten: what a reader can count in
+_STEPS = (1, 2, 2.5, 5, 10)  # × a power of ten: steps that are easy to count in
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """Linear: ``low`` … ``high`` of a figure onto ``start`` … ``end`` of the page."""
+    """A linear map from ``low`` … ``high`` of a figure to ``start`` … ``end`` of the page."""
 
     low: float
     high: float
@@ -21,7 +21,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, most: int = 5) -> list[float]:
-        """Round figures within the scale, ``most`` at most."""
+        """Return about ``most`` round figures within the scale."""
         rough = (self.high - self.low) / most
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(step * power for step in _STEPS if step * power >= rough * (1 - 1e-9))
@@ -30,13 +30,5 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def coordinate(value: float) -> str:
-    """A coordinate, to a tenth of a pixel."""
+    """Write a coordinate with a precision of a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
-
-
-def short(value: float) -> str:
-    """A figure in three digits: ``12.3k``, ``0.45``."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

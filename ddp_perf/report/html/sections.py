@@ -1,4 +1,4 @@
-"""What the page shows of each suite and each case: figures, plots and sentences, in order."""
+"""The sections of the page for each suite and each case: figures, plots and texts, in order."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from markupsafe import Markup
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.scaling_key import curve_label, scaling_key
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
 from ddp_perf.report.html.columns import Column, columns_of
@@ -33,18 +34,18 @@ from ddp_perf.report.terminal.step_terms import advice_lines, rank_lines
 from ddp_perf.report.terminal.table import headline
 from ddp_perf.report.terminal.text import describe_finding, describe_launch_failure
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.step.decomposition import typical
+from ddp_perf.stats.step.decomposition import typical_step
 
 _WIDTH = 100  # columns of a table that is shown as text
 
 
 class CaseSection(msgspec.Struct, frozen=True, kw_only=True):
-    """One case, behind its name."""
+    """One case, in a fold that shows its name."""
 
     row: CaseRow
-    name: str  # without what all cases of the suite share
+    name: str  # without the parts that all cases of the suite share
     findings: tuple[str, ...]  # every verdict with its reason
-    why: tuple[str, ...]  # it got slower
+    why: tuple[str, ...]  # the explanation, of a case that got slower
     advice: tuple[str, ...]
     failures: tuple[str, ...]
     plots: tuple[Markup, ...]
@@ -56,15 +57,15 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     result: SuiteResult
-    columns: list[Column]  # of its table
-    unit: str | None  # of throughput; None: nothing was measured
+    columns: list[Column]  # the columns of its table
+    unit: str | None  # what throughput counts; None: nothing was measured
     has_epochs: bool
-    tables: list[str]  # of links and profiles, where there are any, as the terminal shows them
+    tables: list[str]  # of links and profiles, as the terminal shows them
     cases: tuple[CaseSection, ...]
-    throughput: tuple[tuple[str, Markup], ...]  # each with the name of its series
+    throughput: tuple[tuple[str, Markup], ...]  # each with the name of its scaling curve
     scaling: tuple[Markup, ...]
     terms: Markup | None
-    changed: tuple[str, ...]  # of machine and software since the baseline
+    changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
     topology: list[list[str]]
 
@@ -76,10 +77,11 @@ def suite_section(
 ) -> SuiteSection:
     """Return the section of one suite.
 
-    ``rows``: one for each case of it, in order. ``sessions``: by accelerator and case.
+    ``rows`` has one row for each case, in order. ``sessions`` has the history by accelerator and
+    case.
     """
     key = result.environment.accelerator_key
-    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    names = short_names(result.measurements)
     stacks = _stacks(result, rows, names)
     return SuiteSection(
         title=headline(result),
@@ -102,7 +104,7 @@ def suite_section(
 
 
 def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Markup, ...]:
-    """Speed-up and efficiency of what scales, and epochs where one is known."""
+    """Draw speed-up and efficiency of the cases that have them, and the known epoch times."""
     plots = []
     if scaled := [row for row in rows if row.efficiency is not None]:
         shown = [names[row.case] for row in scaled]
@@ -113,20 +115,19 @@ def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Marku
 
 
 def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
-    """Cases of the same work on more and more ranks, each with its one-rank leg before it."""
+    """Return the scaling curves whose single-rank baseline run was measured."""
     by_id = {row.case: row for row in rows if row.throughput is not None}
     grouped: dict[tuple[str, str], list[Case]] = collections.defaultdict(list)
     for case_id in by_id:
         case = result.measurements[case_id].case
         if case.single is not None and case.single in by_id:
-            work = {name: value for name, value in case.work().items() if name != "world_size"}
-            grouped[case.single, repr(work)].append(case)
+            grouped[case.single, scaling_key(case.work())].append(case)
     series = []
     for (single, _), cases in grouped.items():
         members = [by_id[single], *(by_id[case.id] for case in cases)]
         series.append(
             PlotSeries(
-                name=cases[0].id.replace(f"-ws{cases[0].world_size}", ""),
+                name=curve_label(cases[0].id, cases[0].world_size),
                 rows=tuple(sorted(members, key=lambda row: row.ranks)),
                 tolerance=cases[0].tolerances.step_time,
             )
@@ -147,9 +148,16 @@ def _case_section(
         why=tuple(explanation_lines(why)) if why else (),
         advice=(*advice_lines(result, row.case), *_ranks(result, row.case)),
         failures=tuple(map(describe_launch_failure, measurement.failures)),
-        plots=(*_step_plots(result, row), *([session_plot(sessions)] if len(sessions) > 1 else [])),
+        plots=_case_plots(result, row, sessions),
         command=result.commands.get(row.case),
     )
+
+
+def _case_plots(
+    result: SuiteResult, row: CaseRow, sessions: Sequence[HistoryPoint]
+) -> tuple[Markup, ...]:
+    plots = _step_plots(result, row)
+    return (*plots, session_plot(sessions)) if len(sessions) > 1 else plots
 
 
 def _tables(result: SuiteResult) -> list[str]:
@@ -159,7 +167,7 @@ def _tables(result: SuiteResult) -> list[str]:
 
 
 def _ranks(result: SuiteResult, case_id: str) -> list[str]:
-    """None of a case of which no launch was finished."""
+    """Return the lines of the ranks, or none if the case finished no launch."""
     return rank_lines(result, case_id) if result.summaries.get(case_id) else []
 
 
@@ -179,13 +187,13 @@ def _stacks(result: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, st
     stacks = []
     for row in rows:
         summaries = result.summaries.get(row.case, ())
-        step = typical([one.decomposition for one in summaries if one.decomposition is not None])
+        step = typical_step(summaries)
         if step is not None and row.step_s is not None:
             stacks.append(Stack(name=names[row.case], step=step, step_s=row.step_s))
     return stacks
 
 
 def _known(environment: Environment) -> dict[str, object]:
-    """What is known of machine and versions, by name."""
+    """Return the known fields of machine and software, by name."""
     fields = msgspec.structs.asdict(environment)
     return {name.replace("_", " "): value for name, value in fields.items() if value is not None}

@@ -1,6 +1,7 @@
-"""SVG by hand: elements whose text and attributes are escaped, and the frame of a plot.
+"""SVG elements whose text and attributes are escaped, and the frame of a plot.
 
-Hundreds of plots in a second, a few kB each, and in the page's own colours, light or dark.
+The SVG is written without a library: hundreds of plots take less than a second and a few kB each,
+and they use the page's own light or dark colours.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ _LINE = 12.0  # pixels between lines of text
 
 
 def element(name: str, *children: Markup | str, **attributes: str | float) -> Markup:
-    """``text_anchor`` is written text-anchor, ``class_`` class. What is no Markup is escaped."""
+    """Return an element. Children and attributes that are no Markup are escaped.
+
+    ``text_anchor`` is written as text-anchor, and ``class_`` as class.
+    """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"'
         for key, value in attributes.items()
@@ -35,7 +39,7 @@ def path(d: str, class_: str) -> Markup:
 def rect(
     x: float, y: float, width: float, height: float, class_: str, tip: str | None = None
 ) -> Markup:
-    """``tip`` is shown where a pointer rests."""
+    """Return a rectangle. ``tip`` is shown while a pointer rests on it."""
     tips = [] if tip is None else [element("title", tip)]
     return element("rect", *tips, x=x, y=y, width=width, height=height, class_=class_)
 
@@ -46,7 +50,7 @@ def text(x: float, y: float, content: str, anchor: str = "start", class_: str = 
 
 
 def picture(width: float, height: float, title: str, parts: Iterable[Markup]) -> Markup:
-    """As wide as its column, never wider than it was drawn for by half; told by ``title``."""
+    """Return a whole picture, as wide as its column, with ``title`` as its accessible name."""
     return element(
         "svg",
         element("title", title),
@@ -60,10 +64,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """The two scales of a plot."""
 
     x: Scale
-    y: Scale  # from its start, the bottom, to its end, the top
+    y: Scale  # starts at the bottom, ends at the top
 
     def bottom_axis(self, ticks: Iterable[tuple[float, str]], label: str) -> Markup:
-        """Ticks with their text; the label, with its unit, below."""
+        """Draw ticks with their text, and the label with its unit below them."""
         y = self.y.start
         parts = [text(self.x(at), y + _LINE, name, "middle") for at, name in ticks]
         parts.append(line(self.x.start, y, self.x.end, y, "axis"))
@@ -72,7 +76,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
         return Markup("").join(parts)
 
     def left_axis(self, ticks: Iterable[tuple[float, str]], label: str) -> Markup:
-        """Ticks with a thin line across; the label above, so that nobody turns their head."""
+        """Draw ticks with a thin line across, and the label above them, in reading direction."""
         parts = []
         for at, name in ticks:
             y = self.y(at)
@@ -82,7 +86,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
         return Markup("").join(parts)
 
     def vertical(self, at: float, class_: str, label: str = "", anchor: str = "middle") -> Markup:
-        """A reference line, named above."""
+        """Draw a reference line, with its name above it."""
         x = self.x(at)
         named = text(x, self.y.end - 4, label, anchor, "note") if label else Markup("")
         return line(x, self.y.start, x, self.y.end, class_) + named

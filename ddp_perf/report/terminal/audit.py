@@ -1,4 +1,4 @@
-"""What an audit of baseline files found, for a person and for a program."""
+"""The findings of an audit of baseline files, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ddp_perf.render.units import counted, to_json
 from ddp_perf.stats.audit.measured import CasesAudit
 from ddp_perf.stats.audit.published import TableAudit
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all files: their published tables, and their measured cases."""
+    """The findings of all files: in their published tables, and in their measured cases."""
 
     tables: tuple[TableAudit, ...]
     measured: tuple[CasesAudit, ...]
@@ -24,18 +25,18 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit_text(audit: Audit) -> str:
-    """Table by table: its source, then every contradiction with both figures. Then the measured
-    cases of each file.
+    """Return each table with its source and its contradictions, then the measured cases of each
+    file.
     """
     lines = _of_tables(audit.tables)
     for measured in audit.measured:
-        lines.append(f"{measured.file}: {_count(measured.cases, 'measured case')}")
+        lines.append(f"{measured.file}: {counted(measured.cases, 'measured case')}")
         lines += [f"  {found}" for found in measured.contradictions]
     rows = sum(len(table.table.rows) for table in audit.tables)
     cases = sum(measured.cases for measured in audit.measured)
     counts = [(len(audit.tables), "table"), (rows, "row"), (cases, "measured case")]
-    counted = ", ".join(itertools.starmap(_count, counts))
-    return "\n".join([*lines, f"{counted}: {_count(audit.contradictions, 'contradiction')}"])
+    total = ", ".join(itertools.starmap(counted, counts))
+    return "\n".join([*lines, f"{total}: {counted(audit.contradictions, 'contradiction')}"])
 
 
 def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
@@ -48,10 +49,6 @@ def _of_tables(audits: Sequence[TableAudit]) -> list[str]:
     return lines
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
-
-
 def audit_json(audit: Audit) -> str:
-    """The same, field by field."""
-    return msgspec.json.format(msgspec.json.encode(audit), indent=1).decode()
+    """Return the audit, field by field."""
+    return to_json(audit)

@@ -1,4 +1,4 @@
-"""Baseline files as a person reads them: what they hold, what changed, and why."""
+"""Baseline files as text: their content, their differences, and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.tables import plain_table, rendered, wrapped
+from ddp_perf.render.units import change_text, milliseconds, percent_change
 from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff
 
 
 def list_text(baselines: Sequence[Baseline], width: int) -> str:
-    """One row a file."""
+    """Return a table with one row for each file."""
     table = plain_table()
     table.add_column("accelerator", overflow="fold")
     for heading in ("cases", "sessions", "newest", "published\nfigures", "acknow-\nledged"):
@@ -30,7 +31,10 @@ def list_text(baselines: Sequence[Baseline], width: int) -> str:
 
 
 def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int) -> str:
-    """One row a case: its sessions, its level, and how far that is from the first one saved."""
+    """Return a table with one row for each case.
+
+    A row has the case's sessions, its baseline mean, and the change since the first session saved.
+    """
     table = plain_table()
     table.add_column("case", overflow="fold")
     for heading in ("sessions", "newest", "step ms", "since the\nfirst"):
@@ -41,15 +45,15 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
             case_id,
             str(len(case.sessions)),
             case.sessions[-1].date[:10] if case.sessions else "–",
-            f"{1e3 * level:.2f}" if level else "–",
-            _percent(level / first) if level and first else "–",
+            milliseconds(level) if level else "–",
+            percent_change(level / first) if level and first else "–",
         )
-    said = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
-    return "\n".join([*rendered(table, width), *wrapped(said, width)])
+    entries = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
+    return "\n".join([*rendered(table, width), *wrapped(entries, width)])
 
 
 def log_text(baselines: Sequence[Baseline], width: int) -> str:
-    """Every accepted change of level, oldest first."""
+    """Return every accepted change of a baseline, the oldest first."""
     entries = [
         (entry, case_id, baseline.accelerator)
         for baseline in baselines
@@ -58,18 +62,18 @@ def log_text(baselines: Sequence[Baseline], width: int) -> str:
     ]
     entries.sort(key=lambda found: found[0].date)
     lines = [
-        f"{entry.date[:10]} {case_id} on {accelerator}: {_percent(entry.ratio)} at commit"
+        f"{entry.date[:10]} {case_id} on {accelerator}: {percent_change(entry.ratio)} at commit"
         f" {entry.commit or 'unknown'}: {entry.reason}"
         for entry, case_id, accelerator in entries
     ]
-    return "\n".join(wrapped(lines or ["no level was ever replaced"], width))
+    return "\n".join(wrapped(lines or ["no baseline was ever replaced"], width))
 
 
 def diff_text(diff: BaselineDiff, width: int) -> str:
-    """Case by case, worst first where a level moved."""
+    """Return the differences case by case, the largest slow-down first."""
     lines = []
     if diff.accelerators[0] != diff.accelerators[1]:
-        lines.append(f"of two machines: {' and '.join(diff.accelerators)}")
+        lines.append(f"the files are of two machines: {' and '.join(diff.accelerators)}")
     for case in sorted(diff.cases, key=_worst_first):
         lines += [f"{case.case_id}: {case.kind}", *(f"  {line}" for line in _case(case))]
     for table in diff.published:
@@ -79,26 +83,27 @@ def diff_text(diff: BaselineDiff, width: int) -> str:
     return "\n".join(wrapped(lines or ["no difference"], width))
 
 
-def describe_acknowledgement(said: Acknowledgement) -> str:
-    """One line."""
-    return f'{metric_title(said.metric)} of {said.case} until {said.until}: "{said.reason}"'
+def describe_acknowledgement(entry: Acknowledgement) -> str:
+    """Return the acknowledgement in one line."""
+    return f'{metric_title(entry.metric)} of {entry.case} until {entry.until}: "{entry.reason}"'
 
 
 def _case(case: CaseDiff) -> Iterator[str]:
     for level in case.levels:
         title = metric_title(level.metric)
-        yield f"{title} {level.old:.6g} → {level.new:.6g} ({_percent(level.ratio)})"
+        moved = change_text(title, f"{level.old:.6g}", f"{level.new:.6g}")
+        yield f"{moved} ({percent_change(level.ratio)})"
     if case.work:
         yield f"other work: {', '.join(case.work)}"
     if case.structure:
         yield f"other structure: {', '.join(case.structure)}"
     yield from case.fields
     if case.sessions[0] != case.sessions[1]:
-        yield f"sessions {case.sessions[0]} → {case.sessions[1]}"
+        yield change_text("sessions", *case.sessions)
     if case.environment:
         yield f"newest session: {', '.join(case.environment)}"
     for entry in case.log:
-        yield f"accepted on {entry.date[:10]}, {_percent(entry.ratio)}: {entry.reason}"
+        yield f"accepted on {entry.date[:10]}, {percent_change(entry.ratio)}: {entry.reason}"
 
 
 def _table(table: TableDiff) -> Iterator[str]:
@@ -107,7 +112,3 @@ def _table(table: TableDiff) -> Iterator[str]:
 
 def _worst_first(case: CaseDiff) -> tuple[float, str]:
     return -max((level.ratio for level in case.levels), default=0.0), case.case_id
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"

@@ -1,16 +1,17 @@
-"""The figures in a suite's table: those of training, or those of a collective."""
+"""The figures in a suite's table: of training, or of a collective."""
 
 from __future__ import annotations
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.metric import ENERGY
+from ddp_perf.render.units import milliseconds, percent
 from ddp_perf.session.figures import CaseFigures, case_figures
 from ddp_perf.session.result import SuiteResult
 
 
 def figure_headings(result: SuiteResult) -> list[str]:
-    """Of all cases of the suite."""
+    """Return the headings of the figures that the suite has."""
     if not result.trains:
         return ["call\nµs", "algbw\nGB/s", "busbw\nGB/s"]
     device = "GPU" if result.tier == "gpu" else "rank"
@@ -20,7 +21,7 @@ def figure_headings(result: SuiteResult) -> list[str]:
 
 
 def figure_cells(result: SuiteResult, case: Case) -> list[str]:
-    """One for each heading, of a case that was measured."""
+    """Return a cell for each heading, of a case that was measured."""
     figures = case_figures(result, case.id)
     assert figures is not None  # it was measured
     if not case.trains:
@@ -32,12 +33,12 @@ def figure_cells(result: SuiteResult, case: Case) -> list[str]:
 def _of_training(figures: CaseFigures, case: Case) -> list[str]:
     scaling = figures.scaling
     return [
-        f"{figures.step_s * 1e3:.2f}",
+        milliseconds(figures.step_s),
         f"{figures.throughput:,.0f}",
         f"{figures.throughput / case.world_size:,.0f}",
         f"{scaling.speedup:.2f}" if scaling else "–",
-        f"{scaling.efficiency:.0%}" if scaling else "–",
-        f"{scaling.overhead_fraction:.0%}" if scaling else "–",
+        percent(scaling.efficiency, 0) if scaling else "–",
+        percent(scaling.overhead_fraction, 0) if scaling else "–",
     ]
 
 
@@ -60,6 +61,6 @@ def _energy(figures: CaseFigures) -> str:
 
 
 def _unit(result: SuiteResult) -> str:
-    """What the suite's workload counts; a launch tells, where there was one."""
+    """Return the unit that the suite's workload counts. It is known after the first launch."""
     launches = [m.launches[0] for m in result.measurements.values() if m.launches]
     return launches[0].unit.name if launches else Unit().name

@@ -1,4 +1,4 @@
-"""Two results files compared: what a person reads of it, and what a program does."""
+"""The comparison of two results files, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import msgspec
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
+from ddp_perf.render.units import to_json
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.compare_sessions import ComparisonOutcome, Gap, SessionComparison, Side
 
@@ -14,14 +15,14 @@ SCHEMA_VERSION = 1
 
 
 class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison without what the two files hold already."""
+    """The comparison, without the content of the two files."""
 
     schema_version: int = SCHEMA_VERSION
     conclusion: ComparisonOutcome
     old: str
     new: str
-    incomplete: tuple[str, ...]  # files written while their session was still running
-    injected: dict[str, list[str]]  # by file: what slowed its ranks on purpose
+    incomplete: tuple[str, ...]  # files that were written while their session was running
+    injected: dict[str, list[str]]  # by file: the injections of its session
     changed: tuple[str, ...]
     false_alarm_rate: float
     alpha: float
@@ -32,7 +33,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def comparison_json(comparison: SessionComparison) -> str:
-    """The figures of a comparison, for programs."""
+    """Return the figures of a comparison."""
     file = ComparisonFile(
         conclusion=comparison.conclusion,
         old=comparison.old.name,
@@ -51,11 +52,11 @@ def comparison_json(comparison: SessionComparison) -> str:
             for case_id, why in suite.explanations.items()
         },
     )
-    return msgspec.json.format(msgspec.json.encode(file), indent=1).decode()
+    return to_json(file)
 
 
 def comparison_text(comparison: SessionComparison, width: int) -> str:
-    """The tables, and every reason why the conclusion is no pass."""
+    """Return the tables, and every reason why the comparison did not pass."""
     lines = [_describe(label, side) for label, side in zip("AB", _sides(comparison), strict=True)]
     lines += [
         f"{side.name} is incomplete: it was written while its session was still running"

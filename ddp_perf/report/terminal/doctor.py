@@ -1,4 +1,4 @@
-"""What ``ddp-perf doctor`` found: what is here, what can be gated with it, what would spoil it."""
+"""The result of ``ddp-perf doctor``: the machine, what it can gate, and sources of noise."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
 from ddp_perf.launch.launcher import Runtime
+from ddp_perf.render.units import to_json
 from ddp_perf.system.checks import Spoiler
 from ddp_perf.system.gpu.gpus import accelerator_slug
 from ddp_perf.system.gpu.torch_builds import misfit
@@ -15,13 +16,13 @@ from ddp_perf.system.host.host_state import HostState
 
 _GIB = 2**30
 _LEGEND = (
-    "NV#: so many NVLinks; PIX, PXB: PCIe switches; PHB: a host bridge; NODE: bridges of a NUMA"
+    "NV#: number of NVLinks; PIX, PXB: PCIe switches; PHB: a host bridge; NODE: bridges of a NUMA"
     " node; SYS: between NUMA nodes"
 )
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """As JSON: ``machine`` and ``health`` are what a test can replay."""
+    """The JSON of ``ddp-perf doctor``. A test can replay ``machine`` and ``health``."""
 
     host: HostState
     machine: GpuMachine
@@ -33,10 +34,10 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def abilities(machine: GpuMachine, host: HostState, runtime: Runtime | None) -> Iterator[str]:
-    """What this machine can and cannot gate, tier by tier."""
+    """Yield what this machine can gate, and what it cannot, tier by tier."""
     obstacle = _gpu_obstacle(machine, runtime)
     if obstacle is not None:
-        yield f"gpu: nothing, for {obstacle}"
+        yield f"gpu: nothing: {obstacle}"
     else:
         over = f" over {machine.interconnect}" if machine.interconnect else ""
         file = f"baselines/{accelerator_slug(machine)}.json"
@@ -44,19 +45,19 @@ def abilities(machine: GpuMachine, host: HostState, runtime: Runtime | None) -> 
         if len(machine.gpus) == 1:
             yield "gpu: no DDP, no scaling and no collectives, which need two GPUs"
     if runtime is None:
-        yield "cpu: nothing, for no rank can be started"
+        yield "cpu: nothing: no rank can be started"
         return
     count = len(host.cores)
     yield (
-        f"cpu: {_ranks(count)}, a core each, over gloo: structure and numerics exactly; times where"
-        " nothing else runs, to a tolerance of 10 % and more"
+        f"cpu: {_ranks(count)}, a core each, over gloo: structure and numerics exactly; times only"
+        " if nothing else runs, with a tolerance of 10 % or more"
     )
     if count == 1:
         yield "cpu: no scaling, which needs two cores"
 
 
 def _gpu_obstacle(machine: GpuMachine, runtime: Runtime | None) -> str | None:
-    """Why nothing can run on GPUs here; None where something can."""
+    """Return why nothing can run on GPUs here, or None if something can."""
     if not machine.gpus:
         hidden = "CUDA_VISIBLE_DEVICES shows none" if machine.driver else "no driver is loaded"
         return f"no GPU is visible ({machine.problem or hidden})"
@@ -68,7 +69,7 @@ def _gpu_obstacle(machine: GpuMachine, runtime: Runtime | None) -> str | None:
 
 
 def torch_spoilers(runtime: Runtime, machine: GpuMachine) -> Iterator[Spoiler]:
-    """Yield what keeps this torch from the machine's GPUs."""
+    """Yield the reasons why this torch cannot use the machine's GPUs."""
     if runtime.lacking is not None:
         what = f"torch {runtime.torch} is built without {runtime.lacking}"
         yield Spoiler(what=what, remedy="install a CUDA build (pytorch.org/get-started)")
@@ -78,7 +79,7 @@ def torch_spoilers(runtime: Runtime, machine: GpuMachine) -> Iterator[Spoiler]:
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """The tables, then what can be gated, then what would spoil it."""
+    """Return the tables, what can be gated, and what would spoil a measurement."""
     host, machine = diagnosis.host, diagnosis.machine
     lines = [f"host     {host.name}: {host.cpu}, cores {_ranges(host.cores)}"]
     if diagnosis.runtime is not None:
@@ -100,12 +101,12 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> str:
-    """The same, field by field."""
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode()
+    """Return the diagnosis, field by field."""
+    return to_json(diagnosis)
 
 
 def topology_rows(machine: GpuMachine) -> list[list[str]]:
-    """As ``nvidia-smi topo -m`` shows it, in the order in which ranks take the GPUs."""
+    """Return the matrix of ``nvidia-smi topo -m``, in the order in which ranks take the GPUs."""
     names = [f"GPU{gpu.index}" for gpu in machine.gpus]
     rows = [["", *names, "cores", "NUMA node"]]
     for name, gpu in zip(names, machine.gpus, strict=True):
@@ -170,7 +171,7 @@ def _versions(runtime: Runtime, machine: GpuMachine) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Left-aligned, two blanks apart."""
+    """Format the rows as columns, aligned to the left, with two blanks between them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -179,7 +180,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """``0-3,8``, as the kernel writes a list of cores."""
+    """Write a list of cores as the kernel does: ``0-3,8``."""
     parts: list[tuple[int, int]] = []
     for number in numbers:
         if parts and number == parts[-1][1] + 1:

@@ -1,26 +1,27 @@
-"""Why a step got longer, in lines."""
+"""The explanation of a longer step, as lines of text."""
 
 from __future__ import annotations
 
 from ddp_perf.core.explanation import Cause, Explanation, TermChange
+from ddp_perf.render.units import change_text, milliseconds
 
-_SHOWN = 0.1  # of the step's change: lesser terms are left out,
-_MOST = 4  # and of many the least
+_SHOWN = 0.1  # smaller terms, as a share of the step's change, are left out
+_MOST = 4  # terms shown
 
 
 def explanation_lines(explanation: Explanation) -> list[str]:
-    """The causes, one a line, the largest first; then the terms that moved."""
+    """Return the causes, one in a line, the largest first; then the terms that changed."""
     change = f"{explanation.step_change_s * 1e3:+.2f} ms a step"
     if explanation.step_change_s > 0:
         head = f"why ({change}):"
     else:
-        head = f"why: not told: the {explanation.launches} launches looked into were not slower"
+        head = f"why: unknown: the {explanation.launches} probed launches were not slower"
         head += f" ({change})"
     return [head, *(f"  {cause_line(cause)}" for cause in explanation.causes), *_moved(explanation)]
 
 
 def cause_line(cause: Cause) -> str:
-    """By how much, how large a part of it, and what shows it."""
+    """Return the size of a cause, its share of the change, and its evidence."""
     return (
         f"{'likely ' if cause.likely else ''}{cause.kind} {cause.change_s * 1e3:+.2f} ms"
         f" ({cause.share:.0%}): {'; '.join(cause.evidence)}"
@@ -35,5 +36,5 @@ def _moved(explanation: Explanation) -> list[str]:
 
 
 def _term(term: TermChange) -> str:
-    by_chance = f" (by chance ± {term.uncertainty_s * 1e3:.2f})" if term.uncertainty_s else ""
-    return f"{term.name} {term.before_s * 1e3:.2f} → {term.after_s * 1e3:.2f}{by_chance}"
+    by_chance = f" (uncertainty ± {milliseconds(term.uncertainty_s)})" if term.uncertainty_s else ""
+    return change_text(term.name, *map(milliseconds, (term.before_s, term.after_s))) + by_chance

@@ -1,23 +1,32 @@
-"""The link under a suite of collectives: latency, bandwidth, and what got slower of the two."""
+"""The link that a suite of collectives measures: latency, bandwidth, and their changes."""
 
 from __future__ import annotations
 
 from ddp_perf.render.tables import plain_table, rendered
+from ddp_perf.render.units import short_number
 from ddp_perf.session.result import LinkFinding, SuiteResult
 from ddp_perf.stats.link.values import LinkFit
 
+_HEADINGS = (
+    "ranks\n",
+    "latency\nµs",
+    "95 %\ninterval",
+    "GB/s\n",
+    "95 %\ninterval",
+    "mis-\nfit",
+    "lat.\n×",  # × the baseline's time, as is the next one
+    "byte\n×",
+)
+
 
 def link_lines(result: SuiteResult, width: int) -> list[str]:
-    """A table of what was fitted; empty where nothing could be."""
+    """Return a table of the fitted links, or no line if no link was fitted."""
     fitted = [(link, link.fit) for link in result.links if link.fit is not None]
     if not fitted:
         return []
     table = plain_table()
     table.add_column("ring model\n(fitted)", overflow="fold")
-    for heading in (
-        *("ranks\n", "latency\nµs", "95 %\ninterval", "GB/s\n", "95 %\ninterval"),
-        *("mis-\nfit", "lat.\n×", "byte\n×"),  # × the baseline's time
-    ):
+    for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for link, fit in fitted:
         name, ranks = f"{link.kind}{_settings(link)}", str(link.ranks)
@@ -26,21 +35,21 @@ def link_lines(result: SuiteResult, width: int) -> list[str]:
 
 
 def link_notes(result: SuiteResult) -> list[str]:
-    """What is slower than in the baseline, and what could not be fitted."""
+    """Return a note on each link without a fit, and on each slower latency or bandwidth."""
     unfitted = [_name(link) for link in result.links if link.fit is None]
     notes = []
     if unfitted:
         notes.append(
             f"no latency and bandwidth of {'; '.join(unfitted)}: too few sizes were measured"
-            " undisturbed, or their times do not tell both"
+            " without disturbance, or their times do not determine both"
         )
     for link in result.links:
         for part in link.slower:
             shift = getattr(link.shift, part)
             notes.append(
                 f"SLOWER LINK: {_name(link)}: {part} costs {shift.ratio:.2f} × the time of the"
-                f" baseline of {str(link.baseline_date)[:10]} (p = {shift.p_value:.2g}): what"
-                " trains over it may be slower for that alone"
+                f" baseline of {str(link.baseline_date)[:10]} (p = {shift.p_value:.2g}):"
+                " training over this link may be slower for this reason alone"
             )
     return notes
 
@@ -56,10 +65,10 @@ def _settings(link: LinkFinding) -> str:
 def _fit_cells(fit: LinkFit) -> list[str]:
     (quick, slow), (narrow, wide) = fit.latency_s, fit.bytes_per_s
     return [
-        _short(fit.link.latency_s * 1e6),
-        f"{_short(quick * 1e6)}–{_short(slow * 1e6)}",
-        _short(fit.link.bytes_per_s / 1e9),
-        f"{_short(narrow / 1e9)}–{_short(wide / 1e9)}",
+        short_number(fit.link.latency_s * 1e6),
+        f"{short_number(quick * 1e6)}–{short_number(slow * 1e6)}",
+        short_number(fit.link.bytes_per_s / 1e9),
+        f"{short_number(narrow / 1e9)}–{short_number(wide / 1e9)}",
         f"{fit.misfit:.0%}",
     ]
 
@@ -68,8 +77,3 @@ def _shift_cells(link: LinkFinding) -> list[str]:
     if link.shift is None:
         return ["–"] * 2
     return [f"{shift.ratio:.2f}" for shift in (link.shift.latency, link.shift.bandwidth)]
-
-
-def _short(number: float) -> str:
-    """Three digits, and never an exponent for a large number."""
-    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"

@@ -1,4 +1,4 @@
-"""Notes on what sets the pace of steps: the host, or what slowed them on purpose."""
+"""Notes on cases whose host limits the step time, and on injected slow-downs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ddp_perf.session.result import SuiteResult
 
 
 def pace_notes(result: SuiteResult) -> list[str]:
-    """Return a line on steps that are bound by the host, and one on what compute:N% came to;
-    neither where there is nothing to say.
+    """Return a note on host-bound cases, and one on the measured size of ``compute:N%``.
+
+    Each is left out if no case has it.
     """
-    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    names = short_names(result.measurements)
     bound = [names[id_] for id_, each in result.measurements.items() if _is_host_bound(each)]
     slowed = {names[id_]: _slowdown(each) for id_, each in result.measurements.items()}
     measured = [f"{name} {share:+.1%}" for name, share in slowed.items() if share is not None]
@@ -29,13 +30,13 @@ def pace_notes(result: SuiteResult) -> list[str]:
 
 
 def _is_host_bound(measurement: Measurement) -> bool:
-    """In at least half of the launches."""
+    """Return whether the host limited the step time in at least half of the launches."""
     bound = [launch.host_bound is True for launch in measurement.launches]
     return bool(bound) and 2 * sum(bound) >= len(bound)
 
 
 def _slowdown(measurement: Measurement) -> float | None:
-    """The median over launches of the rank that was slowed most."""
+    """Return the median over launches of the most slowed rank's share, or None without any."""
     launches = [[rank.slowdown for rank in launch.ranks] for launch in measurement.launches]
     each = [[share for share in ranks if share is not None] for ranks in launches]
     return statistics.median(map(max, each)) if each and all(each) else None

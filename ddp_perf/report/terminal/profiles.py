@@ -1,4 +1,4 @@
-"""The profiled launches of a session, in short; the traces themselves say the rest."""
+"""A summary of the profiled launches of a session."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import statistics
 from collections.abc import Sequence
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.units import percent
 from ddp_perf.session.measure.profiling import MERGED
 from ddp_perf.session.result import CaseProfile, SuiteResult
-from ddp_perf.traces.text import comparison_lines, ms, percent
+from ddp_perf.traces.text import comparison_lines, ms
 from ddp_perf.traces.values import TraceAnalysis
 
 
 def profiles_text(result: SuiteResult, width: int) -> str:
-    """One row a case, then where its traces are, as plain text of at most ``width``."""
+    """Return a table with one row for each case, then the paths of the traces."""
     width = max(width, NARROWEST)
     table = plain_table()
     table.add_column("profiled", overflow="fold")
@@ -22,17 +23,20 @@ def profiles_text(result: SuiteResult, width: int) -> str:
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("longest kernel", "longest collective"):
         table.add_column(heading, no_wrap=True, max_width=(width - 42) // 2)
-    names = short_names(list(result.profiles))
-    for name, profile in zip(names, result.profiles.values(), strict=True):
+    names = short_names(result.profiles)
+    for case_id, profile in result.profiles.items():
         if profile.analysis is not None:
-            table.add_row(name, *_row(profile.analysis))
+            table.add_row(names[case_id], *_row(profile.analysis))
     notes = [_note(case_id, profile) for case_id, profile in result.profiles.items()]
     lines = [*rendered(table, width), "traces, for ui.perfetto.dev:"] if table.rows else []
     return "\n".join([*lines, *wrapped(notes, width)])
 
 
 def _row(analysis: TraceAnalysis) -> Sequence[str]:
-    """Times: the median over the steps of all ranks; overlap: the rank with the least."""
+    """Return the cells of a case.
+
+    Times are medians over the steps of all ranks. The overlap ratio is of the rank with the least.
+    """
     steps = [step for rank in analysis.ranks for step in rank.steps]
     overlaps = [rank.split.overlap for rank in analysis.ranks if rank.split.overlap is not None]
     kernel = analysis.kernels[0] if analysis.kernels else None

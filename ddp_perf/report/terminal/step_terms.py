@@ -1,4 +1,4 @@
-"""How well a case scales, in words, and what would help, in lines."""
+"""The scaling of a case in words, advice, and the terms of its step."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.metric import PEAK_MEMORY
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
+from ddp_perf.render.units import milliseconds, percent
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.step.decomposition import typical
+from ddp_perf.stats.step.decomposition import typical_step
 
 
 def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
-    """The label, then a line for each advice; empty where nothing supports one."""
+    """Return the label and a line for each advice, or no line without probed launches."""
     measured = measured_of(result, case_id)
     if measured is None:
         return []
@@ -26,14 +27,14 @@ def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
 
 
 def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
-    """What the rules of advice look at; None where no launch looked into its steps."""
+    """Return the input of the advice rules, or None if no launch was probed."""
     figures, rows = case_figures(result, case_id), result.summaries.get(case_id, ())
-    step = typical([row.decomposition for row in rows if row.decomposition is not None])
+    step = typical_step(rows)
     if figures is None or step is None:
         return None
     measurement = result.measurements[case_id]
     structure = measurement.launches[0].ranks[0].structure
-    assert structure is not None  # as all whose steps were looked into
+    assert structure is not None  # every probed launch has one
     case = measurement.case
     return Measured(
         strategy=case.strategy,
@@ -66,44 +67,44 @@ _COLUMNS = {
 
 
 def decomposition_table(result: SuiteResult, width: int) -> str | None:
-    """A row for each case, in ms; None where no launch looked into its steps.
+    """Return a row for each case, in ms, or None if no launch was probed.
 
-    ``rest`` is the timed step without all the terms, which come from steps after it.
+    ``rest`` is the timed step minus all terms, which are measured on later steps.
     """
     table = plain_table()
     table.add_column("ms a step", overflow="fold")
-    for heading in (*_COLUMNS, "rest", "hidden"):
+    for heading in (*_COLUMNS, "rest", "overlap"):
         table.add_column(heading, justify="right", no_wrap=True)
-    names = short_names(list(result.summaries))
-    for (case_id, rows), name in zip(result.summaries.items(), names, strict=True):
-        found = typical([row.decomposition for row in rows if row.decomposition is not None])
+    names = short_names(result.summaries)
+    for case_id, rows in result.summaries.items():
+        found = typical_step(rows)
         figures = case_figures(result, case_id)
         if found is not None and figures is not None:
-            table.add_row(name, *_row(found, figures.step_s))
+            table.add_row(names[case_id], *_row(found, figures.step_s))
     return "\n".join(rendered(table, max(width, NARROWEST))) if table.row_count else None
 
 
 def _row(found: Decomposition, step_s: float) -> list[str]:
     values = {
-        heading: f"{sum(found.terms[term] for term in terms) * 1e3:.2f}"
+        heading: milliseconds(sum(found.terms[term] for term in terms))
         for heading, terms in _COLUMNS.items()
     }
     if not found.sees_communication:
         values["comm."] = "–"
-    hidden = found.hidden_share
-    rest = f"{(step_s - found.explained_s) * 1e3:.2f}"
-    return [*values.values(), rest, "–" if hidden is None else f"{hidden:.0%}"]
+    rest = milliseconds(step_s - found.explained_s)
+    return [*values.values(), rest, percent(found.hidden_share, 0)]
 
 
 def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
-    """What each rank does of a step, and how often the others wait for it; none of one rank."""
+    """Return each rank's work, wait and straggler frequency, or no line for a single rank."""
     rows = result.summaries[case_id]
-    found = typical([row.decomposition for row in rows if row.decomposition is not None])
+    found = typical_step(rows)
     if found is None or len(found.ranks) == 1:
         return []
     places = [rank.placement for rank in result.measurements[case_id].launches[-1].ranks]
     return [
-        f"rank {place.rank} ({place.device}, {place.device_id}): works {share.own_s * 1e3:.2f} ms,"
-        f" waits {share.waits_s * 1e3:.2f} ms, last in {share.last_share:.0%} of the steps"
+        f"rank {place.rank} ({place.device}, {place.device_id}): works"
+        f" {milliseconds(share.own_s)} ms, waits {milliseconds(share.waits_s)} ms,"
+        f" last in {share.last_share:.0%} of the steps"
         for place, share in zip(places, found.ranks, strict=True)
     ]

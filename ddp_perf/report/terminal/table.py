@@ -1,4 +1,4 @@
-"""The terminal table of a suite: one row a case, one line for each verdict that is no PASS."""
+"""The terminal's table of a suite: a row for each case, and a line for each verdict but PASS."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.units import counted, percent
 from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
@@ -19,11 +20,11 @@ from ddp_perf.report.terminal.text import describe_finding
 from ddp_perf.report.verdicts import is_expected, worst
 from ddp_perf.session.result import SuiteResult
 
-_QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # said once for all, or nothing to say
+_QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
 
 
 def headline(result: SuiteResult) -> str:
-    """What was measured where; a slow-down on purpose is said before any figure."""
+    """Return suite and accelerator. An injected slow-down is named before any figure."""
     title = f"{result.suite} on {result.environment.accelerator}"
     if result.injections:
         title += f", slowed on purpose: {', '.join(result.injections)}"
@@ -31,7 +32,7 @@ def headline(result: SuiteResult) -> str:
 
 
 def suite_table(result: SuiteResult, width: int) -> str:
-    """The table and the verdicts that need reading, as plain text of at most ``width``."""
+    """Return the table, and the verdicts that need attention, at most ``width`` columns wide."""
     table = plain_table()
     headings = figure_headings(result)
     table.add_column("case", overflow="fold")
@@ -39,8 +40,9 @@ def suite_table(result: SuiteResult, width: int) -> str:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", max_width=len(Outcome.INCONCLUSIVE.value))
     table.add_column("min.\ndet.", justify="right", no_wrap=True)
-    names = short_names(list(result.measurements))
-    for (case_id, measurement), name in zip(result.measurements.items(), names, strict=True):
+    names = short_names(result.measurements)
+    for case_id, measurement in result.measurements.items():
+        name = names[case_id]
         if measurement.failures or not measurement.launches:
             table.add_row(name, *["–"] * len(headings), "FAILED", "–")
         else:
@@ -52,13 +54,13 @@ def suite_table(result: SuiteResult, width: int) -> str:
 
 
 def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
-    """The worst verdict, and the minimum detectable regression of the step time."""
+    """Return the worst verdict, and the minimum detectable effect on the step time."""
     findings = [finding for finding in result.findings if finding.case_id == case_id]
     step = result.finding(case_id, STEP_TIME.name)
     detectable = step.verdict.minimum_detectable if step else None
     return [
         _verdict(result, findings),
-        f"{detectable:.1%}" if detectable is not None else "–",
+        percent(detectable),
     ]
 
 
@@ -78,32 +80,32 @@ def _notes(result: SuiteResult) -> list[str]:
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
         notes.append(f"changed since the baseline: {', '.join(changes)}")
-    unknown = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
-    if unknown:
-        noun = "case" if len(unknown) == 1 else "cases"
-        notes.append(f"{len(unknown)} {noun} without a baseline in {result.baseline_path}")
+    without = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
+    if without:
+        cases = counted(len(without), "case")
+        notes.append(f"{cases} without a baseline in {result.baseline_path}")
     if result.costs:
         notes.append(_costs(result))
     saving = saving_notes(result)
     for note in dict.fromkeys(saving.values()):
-        cases = [case_id for case_id in saving if saving[case_id] == note]
-        notes.append(f"{cases[0] if len(cases) == 1 else f'{len(cases)} cases'}: {note}")
+        ids = [case_id for case_id in saving if saving[case_id] == note]
+        notes.append(f"{ids[0] if len(ids) == 1 else counted(len(ids), 'case')}: {note}")
     return notes
 
 
 def _costs(result: SuiteResult) -> str:
-    names = dict(zip(result.measurements, short_names(list(result.measurements)), strict=True))
+    names = short_names(result.measurements)
     first = result.measurements[next(iter(result.costs))]
     price, unit = first.case.price_per_gpu_hour, first.launches[0].unit.name
     shown = []
     for case_id, cost in result.costs.items():
         epoch = f" (an epoch {cost.per_epoch:.4g})" if cost.per_epoch is not None else ""
         shown.append(f"{names[case_id]} {cost.per_million:.4g}{epoch}")
-    return f"cost of a million {unit} at {price:g} a GPU-hour: {', '.join(shown)}"
+    return f"cost per million {unit} at {price:g} per GPU-hour: {', '.join(shown)}"
 
 
 def _disturbances(findings: Sequence[Finding]) -> list[str]:
-    """Two lines a case, without what its figures said: they are not to be read."""
+    """Return two lines for each disturbed case, without its figures, which mean nothing."""
     disturbed: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.disturbance:
@@ -116,7 +118,7 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
 
 
 def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
-    """The worst, where it is no surprise marked as such."""
+    """Return the worst verdict, and mark one that was acknowledged."""
     if not findings:
         return "–"
     finding = worst(result, findings)

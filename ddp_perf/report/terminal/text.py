@@ -1,4 +1,4 @@
-"""What a person reads of one case: the verdict, the summary of rank 0, the placement."""
+"""The texts of one case: its verdicts, its summary block, and the placement of its ranks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import metric_title
+from ddp_perf.render.units import counted
 from ddp_perf.session.figures import CallFigures, CaseFigures
 from ddp_perf.session.gate.utilisation import Utilisation
 
 
 def describe_finding(finding: Finding) -> str:
-    """The verdict with its figures, in one or two lines."""
+    """Return the verdict with its figures, its reason, and all that is known about it."""
     verdict = finding.verdict
     lines = [f"{verdict.outcome.value}: {metric_title(finding.metric)} of {finding.case_id}"]
     if verdict.ratio is not None and finding.baseline_date is not None:
@@ -30,29 +31,32 @@ def describe_finding(finding: Finding) -> str:
     if finding.known is not None:
         lines.append(describe_known(finding.known))
     if finding.drift is not None:
-        lines.append(f"since its first baseline, over all re-baselines: {finding.drift:.3f} ×")
+        lines.append(
+            f"drift since the first baseline, over all accepted changes: {finding.drift:.3f} ×"
+        )
     return "\n".join(lines)
 
 
 def describe_known(known: Known) -> str:
-    """What was said of it beforehand, and what follows from that now."""
-    said = known.acknowledgement
-    text = f'acknowledged on {said.date[:10]}: "{said.reason}"'
+    """Return the acknowledgement of a regression, and its state in this session."""
+    entry = known.acknowledgement
+    text = f'acknowledged on {entry.date[:10]}: "{entry.reason}"'
     if known.state == "expected":
-        return f"{text}; expected until {said.until}"
+        return f"{text}; expected until {entry.until}"
     if known.state == "expired":
-        return f"{text}; that ended on {said.until}"
-    return f"{text} until {said.until}; it is over: ddp-perf baseline ack with a past date ends it"
+        return f"{text}; the acknowledgement ended on {entry.until}"
+    remedy = "ddp-perf baseline ack with a past date ends the acknowledgement"
+    return f"{text} until {entry.until}; the regression is over: {remedy}"
 
 
 def _describe_look(look: Look) -> str:
     verdict = look.verdict
     ratio = "" if verdict.ratio is None else f", {verdict.ratio:.3f} ×"
-    return f"before, after {look.launches} launches: {verdict.outcome.value}{ratio}"
+    return f"interim look after {counted(look.launches, 'launch')}: {verdict.outcome.value}{ratio}"
 
 
 def describe_launch_failure(failure: LaunchFailure) -> str:
-    """Which rank, why, its traceback or stacks, and its last lines."""
+    """Return the failed rank, the reason, its traceback or stacks, and its last output."""
     parts = [str(failure)]
     if failure.traceback:
         parts.append(failure.traceback.rstrip())
@@ -64,7 +68,7 @@ def describe_launch_failure(failure: LaunchFailure) -> str:
 
 
 def placement_lines(placements: Sequence[Placement]) -> list[str]:
-    """One line a rank: two ranks on one device are seen at a glance."""
+    """Return a line for each rank, so that two ranks on one device are easy to see."""
     return [
         f"[Rank {place.rank}] CUDA_VISIBLE_DEVICES={_or_unset(place.cuda_visible_devices)},"
         f" LOCAL_RANK={place.rank}, current_device={place.device}, name={place.device_name},"
@@ -83,10 +87,10 @@ def summary_block(
     figures: CaseFigures,
     utilisation: Utilisation | None = None,
 ) -> str:
-    """The block that rank 0 of a benchmark prints, over all launches of the case."""
+    """Return the block that rank 0 of a benchmark script prints, over all launches of the case."""
     case, schedule = measurement.case, measurement.case.schedule
     config = ", ".join(f"{name}={value}" for name, value in case.work().items())
-    launches = f"{len(summaries)} launch" + ("es" if len(summaries) > 1 else "")
+    launches = counted(len(summaries), "launch")
     lines = [
         f"=== {'DDP Scaling' if case.trains else 'Collective'} Benchmark ===",
         f"World size       : {case.world_size}",
@@ -106,7 +110,7 @@ def summary_block(
         lines.append(f"MFU              : {utilisation}")
     lines += _of_clocks(measurement)
     if figures.energy_j is not None:
-        lines.append(f"Energy           : {figures.energy_j:.3g} J a sample, all GPUs")
+        lines.append(f"Energy           : {figures.energy_j:.3g} J per sample, all GPUs")
     return "\n".join(lines)
 
 
@@ -129,7 +133,7 @@ def _of_call(call: CallFigures) -> list[str]:
 
 
 def _extra_warmups(measurement: Measurement) -> str:
-    """What came before them, in the launch that took most; nothing on the CPU tier."""
+    """Return the most extra warm-up steps of any launch; an empty text on the CPU tier."""
     taken = [
         rank.extra_warmup
         for launch in measurement.launches
@@ -145,7 +149,7 @@ def _extra_warmups(measurement: Measurement) -> str:
 
 
 def _of_clocks(measurement: Measurement) -> list[str]:
-    """The GPUs' SM clock after the steps, over all ranks and launches; nothing if unknown."""
+    """Return the line of the GPUs' SM clock over all ranks and launches, or none without one."""
     ranks = [rank for launch in measurement.launches for rank in launch.ranks]
     clocks = [rank.sm_clock_mhz for rank in ranks if rank.sm_clock_mhz is not None]
     if not clocks:

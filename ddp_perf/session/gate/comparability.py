@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.environment import Environment
+from ddp_perf.render.units import field_changes
 
 _SAME = 0.05  # memory and power limits that differ by less are of one class
 _SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
@@ -55,12 +56,7 @@ def environment_differences(
     before: Environment, after: Environment, names: Iterable[str]
 ) -> list[str]:
     """Of these conditions, with both values."""
-    old, new = before.conditions(), after.conditions()
-    return [
-        f"{name} {_or_none(old.get(name))} → {_or_none(new.get(name))}"
-        for name in names
-        if old.get(name) != new.get(name)
-    ]
+    return field_changes(before.conditions(), after.conditions(), names)
 
 
 def _checked(
@@ -79,7 +75,3 @@ def _checked(
         if before and after and abs(before / after - 1) > _SAME:
             suffix = "W" if unit == 1 else "GiB"
             yield name, f"{before / unit:.0f} {suffix}", f"{after / unit:.0f} {suffix}"
-
-
-def _or_none(value: object) -> object:
-    return "none" if value is None else value

@@ -18,7 +18,7 @@ from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.structure import structure_changes
 from ddp_perf.session.summaries import as_session
 from ddp_perf.stats.step.attribution import attribute
-from ddp_perf.stats.step.decomposition import typical
+from ddp_perf.stats.step.decomposition import typical_step
 from ddp_perf.stats.step.term_change import Row
 from ddp_perf.stats.summary import summarise_all
 
@@ -54,7 +54,7 @@ def explain_case(
     )
     if attribution is None:
         return None
-    step = typical([row.decomposition for row in summaries if row.decomposition is not None])
+    step = typical_step(summaries)
     assert step is not None  # the terms above are of these
     beside = attribution.beside
     unchanged = all(same_software(session.environment, environment) for session in sessions)

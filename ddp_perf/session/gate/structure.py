@@ -7,9 +7,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from ddp_perf.core.baseline import CaseStructure
-from ddp_perf.core.case import Case, Scalar
+from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Collective, LaunchResult, Structure
+from ddp_perf.core.scaling_key import RANKS, work_without
 from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.render.units import change_text, counted
 
 
 def judge_structure(
@@ -24,7 +26,11 @@ def judge_structure(
     reduces whole buckets, which follow from the model and the options. A hook or FSDP divides
     what is sent by the ranks, so the structure of two tells nothing exact of four: INCONCLUSIVE.
     """
-    alike = [known for known in shipped.values() if _one_size(known.work) == _one_size(case.work())]
+    alike = [
+        known
+        for known in shipped.values()
+        if work_without(known.work, RANKS) == work_without(case.work(), RANKS)
+    ]
     same = [known.structure for known in alike if known.work == case.work()]
     if stored is None and not same and alike:
         if case.strategy != "ddp" or case.comm_hook is not None:
@@ -36,11 +42,6 @@ def judge_structure(
             return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
         same = [known.structure for known in alike]
     return compare_structure(launches, stored or next(iter(same), None))
-
-
-def _one_size(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return the fingerprint of the same work on any number of ranks."""
-    return {name: value for name, value in work.items() if name != "world_size"}
 
 
 def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None) -> Verdict:
@@ -55,22 +56,19 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None
                 outcome=Outcome.REGRESSION,
                 reason=f"the step does other work than the baseline's: {'; '.join(changes)}",
             )
-    count = len(stored.collectives)
-    return Verdict(
-        outcome=Outcome.PASS,
-        reason=f"{count} collective{'s' if count != 1 else ''} a step, as in the baseline",
-    )
+    count = counted(len(stored.collectives), "collective")
+    return Verdict(outcome=Outcome.PASS, reason=f"{count} a step, as in the baseline")
 
 
 def structure_changes(old: Structure, new: Structure) -> list[str]:
     """What changed, each with both figures."""
     changes = [
-        f"{name.replace('_', ' ')} {getattr(old, name):,} → {getattr(new, name):,}"
+        change_text(name.replace("_", " "), f"{getattr(old, name):,}", f"{getattr(new, name):,}")
         for name in ("parameters", "gradient_bytes")
         if getattr(old, name) != getattr(new, name)
     ]
     if old.buckets != new.buckets:
-        changes.append(f"buckets {_sizes(old.buckets)} → {_sizes(new.buckets)} bytes")
+        changes.append(f"{change_text('buckets', _sizes(old.buckets), _sizes(new.buckets))} bytes")
     before = collections.Counter(old.collectives)
     after = collections.Counter(new.collectives)
     changes += [f"{_name(c, n)} more a step" for c, n in sorted((after - before).items())]

@@ -44,6 +44,6 @@ def utilisation_of(measurement: Measurement, accelerator: str) -> Utilisation | 
         accelerator=accelerator,
         precision=case.precision,
         flops=max(counted),
-        step_s=statistics.median(statistics.median(launch.step_s) for launch in launches),
+        step_s=statistics.median(launch.typical_step_s for launch in launches),
         peak=peak_flops(accelerator, case.precision),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 import msgspec
 
 from ddp_perf.core.baseline import Baseline
@@ -68,7 +66,7 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
 
 def _longer_s(launch: LaunchResult) -> float:
     """What such a launch takes at most when it looks longer."""
-    return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * statistics.median(launch.step_s)
+    return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * launch.typical_step_s
 
 
 def _looking_longer(request: LaunchRequest) -> LaunchRequest:

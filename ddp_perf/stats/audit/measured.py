@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
-from ddp_perf.core.case import Scalar
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
+from ddp_perf.core.scaling_key import RANKS, RANKS_AND_STRATEGY, work_without
 from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
 from ddp_perf.stats.audit.published import ROUNDING, Contradiction
 from ddp_perf.stats.mfu import mfu, peak_flops
 
 _STORED_DIGITS = 2e-6  # figures are stored to seven digits, and three make up a ratio
-_OF_SCALING = ("world_size", "strategy")  # and the options of a strategy: one rank has none
 
 
 class CaseContradiction(Contradiction, frozen=True, kw_only=True):
@@ -162,17 +161,8 @@ def _of_pair(fewer: _Leg, more: _Leg) -> Iterator[CaseContradiction]:
 def _alike(one: _Leg, other: _Leg, but: Sequence[str] = ()) -> bool:
     """The same work a rank, whatever the ranks and, where one has none, how they synchronise."""
     alone = 1 in (one.ranks, other.ranks)
-    ignored = {*but, *(_OF_SCALING if alone else ("world_size",))}
-    works = [_without(leg.case.work, ignored, options=alone) for leg in (one, other)]
-    return works[0] == works[1]
-
-
-def _without(work: dict[str, Scalar], names: set[str], *, options: bool) -> dict[str, Scalar]:
-    left = {name: value for name, value in work.items() if name not in names}
-    if options:
-        strategies = ("ddp.", "fsdp.", "comm_hook.")
-        left = {name: value for name, value in left.items() if not name.startswith(strategies)}
-    return left
+    ignored = {*but, *(RANKS_AND_STRATEGY if alone else RANKS)}
+    return work_without(one.case.work, ignored) == work_without(other.case.work, ignored)
 
 
 def _within(value: float, low: float, high: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from ddp_perf.core.decomposition import (
     RankShare,
 )
 from ddp_perf.core.launch import LaunchResult
+from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.stats.robust import Floats
 
 Indices = npt.NDArray[np.intp]
@@ -124,6 +125,11 @@ def _communication_s(probes: Sequence[RankProbe]) -> float | None:
     if len(probes) == 1 or not all(rounds):
         return None
     return _middle_mean([max(times) for times in zip(*rounds, strict=True)])
+
+
+def typical_step(rows: Iterable[LaunchSummary]) -> Decomposition | None:
+    """Return the typical step of the launches that have terms, or None if no launch has them."""
+    return typical([row.decomposition for row in rows if row.decomposition is not None])
 
 
 def typical(launches: Sequence[Decomposition]) -> Decomposition | None:

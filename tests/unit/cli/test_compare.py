@@ -229,7 +229,7 @@ def test_other_software_is_compared_and_shown(results, old):
     done = compare(old, results("new.json", usual(), environment=environment))
 
     assert done.exit_code == 0
-    assert "changed: torch 2.13.0 → 2.14.0, cuda none → 13.0\n" in done.stdout
+    assert "changed: torch 2.13.0 → 2.14.0, cuda unset → 13.0\n" in done.stdout
 
 
 def test_the_false_alarm_rate_is_shared_by_all_verdicts(results, old):

@@ -96,7 +96,7 @@ def test_a_torch_that_the_driver_cannot_run_is_a_spoiler_with_the_command_that_m
     done = run(RecordedReader.of("h200"), launcher=NewerLauncher)  # its driver runs CUDA 12.4
 
     assert done.exit_code == 1
-    assert "gpu: nothing, for torch is built for CUDA 13.0" in done.stdout
+    assert "gpu: nothing: torch is built for CUDA 13.0" in done.stdout
     spoiler = done.stdout.partition("would spoil a measurement")[2]
     assert "torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4" in spoiler
     assert "→ install a torch built for CUDA 12" in spoiler

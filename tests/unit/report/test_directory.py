@@ -11,7 +11,7 @@ import pytest
 from ddp_perf.errors import ResultsError
 from ddp_perf.report.directory import PAGE, write_report
 from ddp_perf.report.source import curve_for
-from ddp_perf.report.verdicts import Standing
+from ddp_perf.report.verdicts import Status
 from ddp_perf.selftest.text import selftest_json
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
@@ -26,9 +26,16 @@ from tests.reports import make_source, make_suite_result
 from tests.unit.selftest.selftest_machine import Machine, make_request
 
 TEXTS = {
-    *(PAGE, "comprehensive_summary.csv", "summary_table.tex", "performance_report.txt"),
-    *("summary.md", "github-action-benchmark.json", "bencher.json"),
-    *("otava.csv", "otava.yaml", "ddp_perf.prom"),
+    PAGE,
+    "comprehensive_summary.csv",
+    "summary_table.tex",
+    "performance_report.txt",
+    "summary.md",
+    "github-action-benchmark.json",
+    "bencher.json",
+    "otava.csv",
+    "otava.yaml",
+    "ddp_perf.prom",
 }
 PLOTS = {
     f"quick_{name}.{kind}"
@@ -41,15 +48,15 @@ def names(directory):
     return {path.name for path in directory.iterdir()}
 
 
-def test_every_file_is_written_with_the_same_verdict(tmp_path):
+def test_write_report_writes_every_file_with_the_same_status(tmp_path):
     summary = write_report(tmp_path / "new" / "report", make_source())
 
     assert names(tmp_path / "new" / "report") == TEXTS | PLOTS
-    assert summary.standing is Standing.RED
+    assert summary.status is Status.RED
     assert (tmp_path / "new" / "report" / "quick_throughput.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_nothing_measured_has_no_plot_and_every_text(tmp_path):
+def test_a_report_without_measurements_has_every_text_and_no_plot(tmp_path):
     write_report(tmp_path, make_source(make_result([])))
 
     assert names(tmp_path) == TEXTS
@@ -63,7 +70,7 @@ def test_a_hostile_suite_name_stays_in_the_directory(tmp_path):
     assert len(names(directory) - TEXTS) == 2  # of throughput; there is no scaling
 
 
-def test_a_name_in_any_script_has_its_files(tmp_path):
+def test_a_case_name_in_any_script_has_its_files(tmp_path):
     case = make_case(id="模型-ddp-fp32-ws2-b64-😀")
     write_report(tmp_path, make_source(make_result([make_measurement(case, [0.01])])))
 
@@ -72,7 +79,7 @@ def test_a_name_in_any_script_has_its_files(tmp_path):
     assert "U+6A21U+578B-ddp" in (tmp_path / "summary_table.tex").read_text(encoding="utf-8")
 
 
-def test_a_suite_of_collectives_has_a_report_too(tmp_path):
+def test_a_suite_of_collectives_has_a_report(tmp_path):
     cases = make_collectives()
     result = make_result([make_measurement(case, [0.001] * 3) for case in cases])
     write_report(tmp_path, make_source(result))
@@ -83,7 +90,7 @@ def test_a_suite_of_collectives_has_a_report_too(tmp_path):
     assert "Throughput against ranks" not in page
 
 
-def test_a_full_disk_names_the_file_and_leaves_the_old_one(tmp_path, monkeypatch):
+def test_a_full_disk_error_names_the_file_and_keeps_the_old_one(tmp_path, monkeypatch):
     write_report(tmp_path, make_source(make_result([])))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -114,10 +121,10 @@ def test_the_self_test_of_this_machine_is_shown(tmp_path, selftest):
     write_report(tmp_path / "report", source)
 
     page = (tmp_path / "report" / PAGE).read_text(encoding="utf-8")
-    assert "What this gate sees here" in page
+    assert "What this gate detects on this machine" in page
 
 
-def test_the_self_test_of_another_machine_is_not(selftest):
+def test_the_self_test_of_another_machine_is_not_shown(selftest):
     other = make_suite_result(environment=make_environment(accelerator_key="h200"))
 
     assert curve_for((other,), selftest) is None
@@ -127,7 +134,7 @@ def test_without_a_self_test_there_is_no_curve(tmp_path):
     assert curve_for((make_suite_result(),), tmp_path / "selftest.json") is None
 
 
-def test_a_broken_self_test_names_the_file_and_the_remedy(selftest):
+def test_a_broken_self_test_error_names_the_file_and_the_remedy(selftest):
     selftest.write_bytes(selftest.read_bytes()[:-20])
 
     with pytest.raises(ResultsError, match=r"selftest\.json: cut short.*remove it"):

@@ -10,7 +10,7 @@ from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.rows import FAILED, NOT_JUDGED, report_summary
-from ddp_perf.report.verdicts import Standing
+from ddp_perf.report.verdicts import Status
 from tests.builders import (
     make_acknowledgement,
     make_case,
@@ -26,20 +26,20 @@ def summary():
     return report_summary([make_suite_result()], complete=True)
 
 
-def test_the_worst_verdict_of_a_case_stands_for_it(summary):
-    found = {row.case: (row.verdict, row.standing) for row in summary.rows}
+def test_the_worst_verdict_represents_a_case(summary):
+    found = {row.case: (row.verdict, row.status) for row in summary.rows}
 
     assert found == {
-        ONE.id: ("PASS", Standing.GREEN),
-        TWO.id: ("REGRESSION", Standing.RED),
-        ONE_LARGE.id: ("INCONCLUSIVE", Standing.UNDECIDED),
-        TWO_LARGE.id: (FAILED, Standing.RED),
+        ONE.id: ("PASS", Status.GREEN),
+        TWO.id: ("REGRESSION", Status.RED),
+        ONE_LARGE.id: ("INCONCLUSIVE", Status.UNDECIDED),
+        TWO_LARGE.id: (FAILED, Status.RED),
     }
-    assert summary.standing is Standing.RED
+    assert summary.status is Status.RED
     assert summary.headline == "2 of 4 cases failed, 1 undecided, 1 passed"
 
 
-def test_a_row_holds_the_figures_of_its_case(summary):
+def test_a_row_has_the_figures_of_its_case(summary):
     row = summary.rows[1]
 
     assert (row.step_s, row.step_low_s, row.step_high_s) == (0.0150, 0.0149, 0.0151)
@@ -52,18 +52,18 @@ def test_a_row_holds_the_figures_of_its_case(summary):
     assert row.epoch_s is None
 
 
-def test_what_has_no_single_rank_leg_has_no_scaling():
+def test_a_case_without_its_single_rank_run_has_no_speedup_and_no_efficiency():
     (row,) = report_summary([make_result([make_measurement(TWO, [0.01])])], complete=True).rows
 
     assert (row.speedup, row.efficiency, row.scaling_overhead_s) == (None, None, None)
-    assert (row.verdict, row.standing) == (NOT_JUDGED, Standing.UNDECIDED)
+    assert (row.verdict, row.status) == (NOT_JUDGED, Status.UNDECIDED)
 
 
 @pytest.mark.parametrize(
     ("changes", "samples"),
     [({"model": {"dataset": "imdb"}}, 25_000), ({"epoch_samples": 640}, 640)],
 )
-def test_an_epoch_is_computed_where_its_samples_are_known(changes, samples):
+def test_epoch_time_is_computed_if_its_samples_are_known(changes, samples):
     measurement = make_measurement(
         make_case(**changes), [0.01], unit=Unit(name="tokens", per_sample=512)
     )
@@ -74,21 +74,21 @@ def test_an_epoch_is_computed_where_its_samples_are_known(changes, samples):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "saved", "mode", "standing"),
+    ("outcome", "saved", "mode", "status"),
     [
-        (Outcome.IMPROVEMENT, False, None, Standing.GREEN),
-        (Outcome.MEETS_PUBLISHED, False, None, Standing.GREEN),
-        (Outcome.SUSPECT, False, None, Standing.UNDECIDED),
-        (Outcome.INVALID, False, None, Standing.UNDECIDED),
-        (Outcome.NO_BASELINE, False, None, Standing.RED),
-        (Outcome.NO_BASELINE, True, "missing", Standing.UNDECIDED),
-        (Outcome.INCOMPARABLE, False, None, Standing.RED),
-        (Outcome.BELOW_PUBLISHED, False, None, Standing.RED),
-        (Outcome.REGRESSION, True, "append", Standing.RED),
-        (Outcome.REGRESSION, True, "accept", Standing.UNDECIDED),
+        (Outcome.IMPROVEMENT, False, None, Status.GREEN),
+        (Outcome.MEETS_PUBLISHED, False, None, Status.GREEN),
+        (Outcome.SUSPECT, False, None, Status.UNDECIDED),
+        (Outcome.INVALID, False, None, Status.UNDECIDED),
+        (Outcome.NO_BASELINE, False, None, Status.RED),
+        (Outcome.NO_BASELINE, True, "missing", Status.UNDECIDED),
+        (Outcome.INCOMPARABLE, False, None, Status.RED),
+        (Outcome.BELOW_PUBLISHED, False, None, Status.RED),
+        (Outcome.REGRESSION, True, "append", Status.RED),
+        (Outcome.REGRESSION, True, "accept", Status.UNDECIDED),
     ],
 )
-def test_a_case_stands_as_its_test_ends(outcome, saved, mode, standing):
+def test_status_of_a_case_is_that_of_its_test(outcome, saved, mode, status):
     result = make_result(
         [make_measurement(TWO, [0.01])],
         findings=(make_finding(TWO, outcome),),
@@ -98,20 +98,20 @@ def test_a_case_stands_as_its_test_ends(outcome, saved, mode, standing):
 
     (row,) = report_summary([result], complete=True).rows
 
-    assert row.standing is standing
+    assert row.status is status
     assert row.reason == (
         f"because; stored ({mode}) in cpu.json" if saved and mode != "append" else "because"
     )
 
 
-def test_a_case_that_was_refused_for_the_baseline_is_undecided():
+def test_a_case_that_was_not_stored_is_undecided():
     result = make_result(
         [make_measurement(TWO, [0.01])],
         findings=(make_finding(TWO, Outcome.NO_BASELINE),),
         not_saved={TWO.id: Refused(reason="too noisy")},
     )
 
-    assert report_summary([result], complete=True).standing is Standing.UNDECIDED
+    assert report_summary([result], complete=True).status is Status.UNDECIDED
 
 
 def known(state):
@@ -119,24 +119,24 @@ def known(state):
 
 
 @pytest.mark.parametrize(
-    ("state", "verdict", "standing"),
+    ("state", "verdict", "status"),
     [
-        ("expected", "REGRESSION (known)", Standing.UNDECIDED),
-        ("expired", "REGRESSION", Standing.RED),
+        ("expected", "REGRESSION (known)", Status.UNDECIDED),
+        ("expired", "REGRESSION", Status.RED),
     ],
 )
-def test_a_regression_that_somebody_expected_is_marked_and_not_red(state, verdict, standing):
+def test_an_acknowledged_regression_is_marked_and_not_red(state, verdict, status):
     finding = make_finding(TWO, Outcome.REGRESSION, known=known(state))
     result = make_result([make_measurement(TWO, [0.01])], findings=(finding,))
 
     (row,) = report_summary([result], complete=True).rows
 
-    assert (row.verdict, row.standing) == (verdict, standing)
+    assert (row.verdict, row.status) == (verdict, status)
     assert "new kernel, see #12" in row.reason
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.INCOMPARABLE, Outcome.NO_BASELINE])
-def test_what_nobody_expected_stands_before_what_somebody_did(outcome):
+def test_an_unexpected_verdict_precedes_an_acknowledged_one(outcome):
     findings = (
         make_finding(TWO, Outcome.REGRESSION, known=known("expected")),
         make_finding(TWO, outcome, metric="tail"),
@@ -145,25 +145,25 @@ def test_what_nobody_expected_stands_before_what_somebody_did(outcome):
 
     (row,) = report_summary([result], complete=True).rows
 
-    assert (row.metric, row.standing) == ("tail", Standing.RED)
+    assert (row.metric, row.status) == ("tail", Status.RED)
 
 
-def test_nothing_measured_is_no_green_session():
+def test_a_session_without_measurements_is_not_green():
     summary = report_summary([], complete=True)
 
-    assert (summary.standing, summary.headline) == (Standing.UNDECIDED, "nothing was measured")
+    assert (summary.status, summary.headline) == (Status.UNDECIDED, "nothing was measured")
 
 
-def test_a_session_cut_short_is_no_green_session():
+def test_a_session_that_was_cut_short_is_not_green():
     good = make_result([make_measurement(ONE, [0.01])], findings=(make_finding(ONE, Outcome.PASS),))
 
-    assert report_summary([good], complete=True).standing is Standing.GREEN
+    assert report_summary([good], complete=True).status is Status.GREEN
     cut = report_summary([good], complete=False)
-    assert cut.standing is Standing.UNDECIDED
+    assert cut.status is Status.UNDECIDED
     assert "did not measure all" in cut.headline
 
 
-def test_a_disturbed_case_says_what_disturbed_it():
+def test_a_disturbed_case_names_its_disturbance():
     finding = make_finding(TWO, Outcome.INVALID, reason="why", disturbance="others ran")
     result = msgspec.structs.replace(make_suite_result(), findings=(finding,))
 

@@ -96,7 +96,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path, text):
         pytest.param(CASE, {"torch": "2.14.0"}, "torch 2.13.0 → 2.14.0", id="torch"),
         pytest.param(CASE, {"commit": "fedcba"}, "commit 0123456789ab → fedcba", id="commit"),
         pytest.param(CASE, {"host": "other"}, "host host → other", id="machine"),
-        pytest.param(CASE, {"cuda": "13.0"}, "cuda None → 13.0", id="new"),
+        pytest.param(CASE, {"cuda": "13.0"}, "cuda unset → 13.0", id="new"),
         pytest.param(make_case(id="other"), {}, "case .*-b64 → other", id="case"),
         pytest.param(make_case(batch_size=32), {}, "batch_size 64 → 32", id="work"),
     ],

@@ -1,4 +1,4 @@
-"""The step time of a case, session by session, as the history holds it."""
+"""The step time of a case in each session of the history."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ MOST_SESSIONS = 60
 
 
 def session_plot(sessions: Sequence[HistoryPoint]) -> Markup:
-    """Two sessions or more, the newest last; ``MOST_SESSIONS`` of them. No axis starts at 0: it is
-    small changes that matter.
+    """Draw the step time of the last ``MOST_SESSIONS`` sessions, the newest at the right.
+
+    At least two sessions are needed. The axis does not start at 0, because small changes matter.
     """
     shown = sessions[-MOST_SESSIONS:]
     values = [1e3 * session.figure.value for session in shown if session.figure.value is not None]
-    margin = 0.1 * (max(values) - min(values)) or 0.05 * values[0]  # all alike: around them
+    margin = 0.1 * (max(values) - min(values)) or 0.05 * values[0]  # if all are equal, around them
     frame = Frame(
         x=Scale(low=0, high=len(shown) - 1, start=56, end=_WIDTH - 30),
         y=Scale(low=min(values) - margin, high=max(values) + margin, start=_HEIGHT - 36, end=40),

@@ -1,4 +1,4 @@
-"""The gate's power curve: points that were measured, dashed lines that were modelled."""
+"""The gate's power curve: measured points, and dashed lines from a model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ddp_perf.stats.rule.comparison import POWER
 
 _WIDTH, _HEIGHT = 400.0, 280.0
 _MOST = 0.3  # the largest slow-down drawn
-_LETTERS = "ABC"  # of the modelled lines
+_LETTERS = "ABC"  # the names of the modelled lines
 _GRID = np.linspace(0.0, _MOST, 301)
 
 
 def legend(curve: PowerCurve) -> list[str]:
-    """What each dashed line stands for."""
+    """Return the text of each dashed line."""
     return [
         f"{letter}: {model_text(modelled)}"
         for letter, modelled in zip(_LETTERS, curve.modelled, strict=False)
@@ -26,14 +26,14 @@ def legend(curve: PowerCurve) -> list[str]:
 
 
 def power_plot(curve: PowerCurve) -> Markup:
-    """Slow-down against the share that is found, with 95 % intervals of both."""
+    """Draw the share of detected slow-downs against their size, with 95 % intervals of both."""
     frame = Frame(
         x=Scale(low=-2, high=100 * _MOST, start=40, end=_WIDTH - 24),
         y=Scale(low=0, high=100, start=_HEIGHT - 36, end=40),
     )
     parts = [
         frame.left_axis([(t, f"{t} %") for t in range(0, 101, 20)], "found, of trials"),
-        frame.bottom_axis([(t, f"{t} %") for t in range(0, 31, 5)], "slow-down as it came out"),
+        frame.bottom_axis([(t, f"{t} %") for t in range(0, 31, 5)], "observed slow-down"),
         line(frame.x.start, frame.y(100 * POWER), frame.x.end, frame.y(100 * POWER), "reference"),
         text(frame.x.end, frame.y(100 * POWER) + 12, "90 %", "end", "note"),
         frame.vertical(100 * curve.tolerance, "reference", "tolerance", "start"),
@@ -46,7 +46,7 @@ def power_plot(curve: PowerCurve) -> Markup:
 
 
 def _modelled(frame: Frame, modelled: Modelled, letter: str, at: float) -> list[Markup]:
-    """Its letter stands where the line crosses ``at`` per cent."""
+    """Draw one dashed line. Its letter is placed where the line crosses ``at`` per cent."""
     found = 100 * modelled.model.power(_GRID)
     places = [(frame.x(100 * x), frame.y(y)) for x, y in zip(_GRID, found.tolist(), strict=True)]
     marks = "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in places)

@@ -7,27 +7,28 @@ from collections.abc import Sequence
 import msgspec
 from markupsafe import Markup
 
-from ddp_perf.report.html.scale import Scale, coordinate, short
+from ddp_perf.render.units import prefixed_number
+from ddp_perf.report.html.scale import Scale, coordinate
 from ddp_perf.report.html.svg import Frame, line, path, picture, rect, text
 from ddp_perf.report.rows import CaseRow
 
 _WIDTH, _HEIGHT = 400.0, 250.0
-_BAND = 16.0  # pixels that a baseline's band is wide
-_ROW, _TOP, _NAMES, _VALUES = 20.0, 34.0, 150.0, 60.0  # of a chart of bars
-_LETTERS = 25  # of a name that fits beside its bar
-_REFERENCES = ((0.8, "end"), (0.9, "start"))  # and on which side of its line each is named
+_BAND = 16.0  # width of a baseline's band in pixels
+_ROW, _TOP, _NAMES, _VALUES = 20.0, 34.0, 150.0, 60.0  # pixels, in a chart of bars
+_LETTERS = 25  # the longest name that fits beside its bar
+_REFERENCES = ((0.8, "end"), (0.9, "start"))  # each with the anchor of its name
 
 
 class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """Cases that differ in their number of ranks alone, the one-rank leg among them."""
+    """The rows of one scaling curve, with its single-rank baseline run."""
 
     name: str
-    rows: tuple[CaseRow, ...]  # by ranks; each was measured
-    tolerance: float  # of the step time
+    rows: tuple[CaseRow, ...]  # sorted by ranks; each was measured
+    tolerance: float  # of the step time, a fraction
 
 
 def throughput_plot(series: PlotSeries) -> Markup:
-    """What each number of ranks reached; the ideal is that of the fewest, times ranks."""
+    """Draw the throughput of each number of ranks. The ideal is the first row's × ranks."""
     rows = series.rows
     first, most = rows[0], rows[-1].ranks
     ideal = _throughput(first) / first.ranks
@@ -37,7 +38,7 @@ def throughput_plot(series: PlotSeries) -> Markup:
         y=Scale(low=0, high=top, start=_HEIGHT - 36, end=34),
     )
     parts = [
-        frame.left_axis([(t, short(t)) for t in frame.y.ticks()], f"{first.unit} a second"),
+        frame.left_axis(_named(frame.y.ticks()), f"{first.unit} a second"),
         frame.bottom_axis(_rank_ticks(rows, frame.x), "ranks"),
         line(frame.x(0), frame.y(0), frame.x(most), frame.y(ideal * most), "ideal"),
         text(frame.x(most) - 4, frame.y(ideal * most) - 6, "ideal", "end", "note"),
@@ -50,7 +51,7 @@ def throughput_plot(series: PlotSeries) -> Markup:
     for row, (x, y) in zip(rows, points, strict=True):
         tip = f"{row.case}: {_throughput(row):,.0f} {row.unit}/s"
         parts.append(rect(x - 3.5, y - 3.5, 7, 7, "c0", tip))
-        parts.append(text(x + 7, y + 14, short(_throughput(row)), class_="value"))
+        parts.append(text(x + 7, y + 14, prefixed_number(_throughput(row)), class_="value"))
     return picture(_WIDTH, _HEIGHT, f"Throughput against ranks: {series.name}", parts)
 
 
@@ -60,7 +61,7 @@ def _throughput(row: CaseRow) -> float:
 
 
 def _band(row: CaseRow, tolerance: float) -> tuple[float, float]:
-    """Throughput at the baseline's step, slower and faster by the tolerance; else the row's own."""
+    """Return the throughput at the baseline's step ± the tolerance; without one, the row's own."""
     if row.baseline_step_s is None or row.step_s is None:
         return _throughput(row), _throughput(row)
     before = _throughput(row) * row.step_s / row.baseline_step_s
@@ -69,13 +70,13 @@ def _band(row: CaseRow, tolerance: float) -> tuple[float, float]:
 
 def _baseline_band(row: CaseRow, tolerance: float, frame: Frame) -> Markup:
     low, high = _band(row, tolerance)
-    tip = f"baseline ± {tolerance:.0%}: {short(low)} to {short(high)}"
+    tip = f"baseline ± {tolerance:.0%}: {prefixed_number(low)} to {prefixed_number(high)}"
     top, height = frame.y(high), frame.y(low) - frame.y(high)
     return rect(frame.x(row.ranks) - _BAND / 2, top, _BAND, height, "band", tip)
 
 
 def _rank_ticks(rows: Sequence[CaseRow], scale: Scale) -> list[tuple[float, str]]:
-    """The numbers that were measured, without such as would run into the next."""
+    """Return the measured numbers of ranks, without those whose text would touch the next one."""
     ticks: list[tuple[float, str]] = []
     for ranks in sorted({row.ranks for row in rows}, reverse=True):
         if not ticks or scale(ticks[-1][0]) - scale(ranks) > 18:
@@ -83,8 +84,12 @@ def _rank_ticks(rows: Sequence[CaseRow], scale: Scale) -> list[tuple[float, str]
     return ticks
 
 
+def _named(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    return [(tick, prefixed_number(tick)) for tick in ticks]
+
+
 def efficiency_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
-    """Of every case of several ranks; reference lines at 80 and 90 %."""
+    """Draw the scaling efficiency of each case, with reference lines at 80 and 90 %."""
     values = [row.efficiency or 0.0 for row in rows]
     frame = _bar_frame(len(rows), max(1.0, *values))
     parts = [frame.bottom_axis([(t, f"{t:.0%}") for t in frame.x.ticks()], "efficiency")]
@@ -95,7 +100,7 @@ def efficiency_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
 
 
 def speedup_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
-    """Against one rank; a tick on each row marks the ideal, its number of ranks."""
+    """Draw the speed-up over one rank. A tick on each row marks the ideal: its number of ranks."""
     values = [row.speedup or 0.0 for row in rows]
     frame = _bar_frame(len(rows), max(*(row.ranks for row in rows), *values))
     ticks = [(t, f"{t:g} ×") for t in frame.x.ticks()]
@@ -108,12 +113,12 @@ def speedup_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
 
 
 def epoch_bars(rows: Sequence[CaseRow], names: Sequence[str]) -> Markup:
-    """Computed: how long the data set takes at the measured throughput."""
+    """Draw the computed time of an epoch: its samples ÷ the measured throughput."""
     values = [row.epoch_s or 0.0 for row in rows]
     frame = _bar_frame(len(rows), max(values))
-    parts = [frame.bottom_axis([(t, short(t)) for t in frame.x.ticks()], "seconds an epoch")]
+    parts = [frame.bottom_axis(_named(frame.x.ticks()), "seconds an epoch")]
     for i, (value, name) in enumerate(zip(values, names, strict=True)):
-        parts += _bar(frame, i, name, value, f"{short(value)} s")
+        parts += _bar(frame, i, name, value, f"{prefixed_number(value)} s")
     return picture(_WIDTH, _bars_height(len(rows)), "Time of an epoch", parts)
 
 
@@ -139,6 +144,6 @@ def _bar(frame: Frame, row: int, name: str, value: float, shown: str) -> list[Ma
 
 
 def row_name(y: float, name: str) -> Markup:
-    """Left of a bar; the end of a long one tells cases apart, so its front is cut."""
+    """Draw a name left of its bar. A long one loses its front: its end is distinctive."""
     shown = name if len(name) <= _LETTERS else f"…{name[1 - _LETTERS :]}"
     return text(_NAMES - 6, y + 14, shown, "end")

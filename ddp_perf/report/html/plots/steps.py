@@ -1,4 +1,4 @@
-"""How step times are distributed: launch by launch, and rank by rank."""
+"""The distribution of step times, by launch and by rank."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of one launch, or of one rank: 5, 25, 50, 75 and 95 %, in ms."""
+    """The 5, 25, 50, 75 and 95 % quantiles of the steps of one launch, or of one rank, in ms."""
 
     name: str
     marks: tuple[float, float, float, float, float]
 
 
 def launch_boxes(measurement: Measurement) -> list[Box]:
-    """Of each launch, the slowest rank's steps: those that are judged."""
+    """Return a box for each launch, of its slowest rank's steps: the steps that are judged."""
     return [_box(f"launch {launch.round + 1}", launch.step_s) for launch in measurement.launches]
 
 
 def rank_boxes(measurement: Measurement) -> list[Box]:
-    """Of each rank, the steps of all launches."""
+    """Return a box for each rank, of its steps in all launches."""
     return [
         _box(
             f"rank {rank}",
@@ -45,11 +45,11 @@ def _box(name: str, steps_s: Sequence[float]) -> Box:
 
 
 def step_plot(boxes: Sequence[Box], title: str, baseline_ms: float | None) -> Markup:
-    """A row each: whiskers from 5 to 95 %, a box from 25 to 75 %, a bar at the median."""
+    """Draw a row for each box: whiskers to 5 and 95 %, a box to 25 and 75 %, a median bar."""
     figures = [mark for box in boxes for mark in box.marks]
     figures += [] if baseline_ms is None else [baseline_ms]
     low, high = min(figures), max(figures)
-    margin = 0.04 * (high - low) or 0.05 * high  # all alike: a little around them
+    margin = 0.04 * (high - low) or 0.05 * high  # if all are equal, a little around them
     bottom = _TOP + len(boxes) * _ROW
     frame = Frame(
         x=Scale(low=low - margin, high=high + margin, start=66, end=_WIDTH - 12),

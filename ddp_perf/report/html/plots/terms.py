@@ -1,4 +1,4 @@
-"""Where the time of a step goes: the terms of every case, stacked."""
+"""The terms of each case's step, stacked."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ddp_perf.report.html.scale import Scale
 from ddp_perf.report.html.svg import Frame, picture, rect, text
 
 _WIDTH, _ROW, _TOP, _NAMES, _VALUES = 400.0, 20.0, 10.0, 150.0, 60.0
-_LETTER = 6.4  # pixels of one, roughly
-REST = "rest"  # of the timed step: what the terms, of steps after it, leave over
+_LETTER = 6.4  # approximate width of a letter in pixels
+REST = "rest"  # the timed step minus the terms, which are measured on later steps
 SHOWN = (*TERMS, REST)  # the order of the stack, and of its legend
 
 
@@ -26,13 +26,13 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
 
     def parts(self) -> dict[str, float]:
-        """Seconds by the names of SHOWN. A difference below 0 has no length, and is not drawn."""
+        """Return the seconds of each name in SHOWN, but not of a term below 0: it has no length."""
         rest = self.step_s - self.step.explained_s
         return {name: value for name, value in {**self.step.terms, REST: rest}.items() if value > 0}
 
 
 def term_plot(stacks: Sequence[Stack]) -> Markup:
-    """Each part bears its name where there is room, and tells its figure to a pointer."""
+    """Draw a stack for each case. Each part has its figure in a tip, and its name where it fits."""
     bottom = _TOP + len(stacks) * _ROW
     most = max(sum(stack.parts().values()) for stack in stacks)
     frame = Frame(

@@ -51,7 +51,7 @@ def metrics(text):
     }
 
 
-def test_every_format_tells_the_same_step_of_the_same_cases(summary):
+def test_every_format_has_the_same_step_time_for_the_same_cases(summary):
     rows = list(csv.DictReader(io.StringIO(summary_csv(summary.rows))))
     heading, figures = csv.reader(io.StringIO(otava_csv(summary.rows)))
     told = {
@@ -77,16 +77,17 @@ def test_every_format_tells_the_same_step_of_the_same_cases(summary):
         assert steps == pytest.approx(STEPS_MS), format_
 
 
-def test_the_summary_has_every_field_and_nothing_for_what_is_not_known(summary):
+def test_summary_csv_has_every_field_and_leaves_absent_figures_empty(summary):
     rows = list(csv.DictReader(io.StringIO(summary_csv(summary.rows))))
 
-    assert tuple(rows[0]) == CaseRow.__struct_fields__
+    assert tuple(rows[0]) == CaseRow.__struct_encode_fields__
+    assert "standing" in rows[0]  # the column keeps the name that it had before the field's
     assert rows[0]["speedup"] == ""
     assert float(rows[1]["efficiency"]) == pytest.approx(1 / 1.5)
     assert [row["verdict"] for row in rows] == ["PASS", "REGRESSION", "INCONCLUSIVE", "FAILED"]
 
 
-def test_hostile_text_comes_back_from_a_csv_as_it_was(hostile):
+def test_hostile_text_is_read_back_from_csv_unchanged(hostile):
     (row,) = csv.DictReader(io.StringIO(summary_csv(hostile.rows), newline=""))
     heading, _ = csv.reader(io.StringIO(otava_csv(hostile.rows), newline=""))
 
@@ -95,7 +96,7 @@ def test_hostile_text_comes_back_from_a_csv_as_it_was(hostile):
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n"])
-def test_no_text_of_the_csv_is_run_by_a_spreadsheet_and_numbers_stay(summary, first):
+def test_summary_csv_has_no_text_that_a_spreadsheet_runs(summary, first):
     text = f"{first}cmd|' /C calc'!A0"
     row = msgspec.structs.replace(summary.rows[0], case=text, reason=f"a {text}", ratio=-0.5)
 
@@ -104,13 +105,13 @@ def test_no_text_of_the_csv_is_run_by_a_spreadsheet_and_numbers_stay(summary, fi
     assert (read["case"], read["reason"], read["ratio"]) == (f"'{text}", f"a {text}", "-0.5")
 
 
-def test_hostile_labels_come_back_from_prometheus(hostile):
+def test_hostile_labels_are_read_back_from_prometheus_unchanged(hostile):
     found = metrics(prometheus_text(hostile.rows))
 
     assert ("ddp_perf_red", f"mlp-{HOSTILE}") in found
 
 
-def test_prometheus_is_told_what_is_red_and_when(summary):
+def test_prometheus_text_has_red_cases_and_the_time(summary):
     found = metrics(prometheus_text(summary.rows))
 
     assert found["ddp_perf_red", TWO.id] == 1
@@ -120,13 +121,13 @@ def test_prometheus_is_told_what_is_red_and_when(summary):
     assert ("ddp_perf_scaling_efficiency_ratio", ONE.id) not in found
 
 
-def test_bencher_has_the_range_of_the_launches_in_nanoseconds(summary):
+def test_bencher_json_has_the_range_of_launches_in_nanoseconds(summary):
     latency = json.loads(bencher_json(summary.rows))[f"quick/{TWO.id}"]["latency"]
 
     assert latency == pytest.approx({"value": 15e6, "lower_value": 14.9e6, "upper_value": 15.1e6})
 
 
-def test_otava_is_told_where_each_column_is_and_that_less_is_better(summary):
+def test_otava_yaml_names_each_column_and_its_direction(summary):
     test = yaml.safe_load(otava_yaml(summary.rows))["tests"]["ddp-perf"]
     heading, _ = csv.reader(io.StringIO(otava_csv(summary.rows)))
 
@@ -134,7 +135,7 @@ def test_otava_is_told_where_each_column_is_and_that_less_is_better(summary):
     assert all(metric["direction"] == -1 for metric in test["metrics"].values())
 
 
-def test_no_session_is_a_file_of_each_format():
+def test_every_format_accepts_no_rows():
     nothing = report_summary([], complete=True)
 
     assert len(summary_csv(nothing.rows).splitlines()) == 1
@@ -155,11 +156,11 @@ def test_no_session_is_a_file_of_each_format():
         ("é\n", "U+00E9U+000A"),
     ],
 )
-def test_latex_prints_what_is_written(text, written):
+def test_latex_escapes_special_characters(text, written):
     assert latex_escaped(text) == written
 
 
-def test_markdown_has_what_is_not_green_first_with_its_reason(summary):
+def test_markdown_shows_cases_that_are_not_green_first_with_reasons(summary):
     text = summary_markdown(summary)
 
     first, _, rest = text.partition("<details>")
@@ -169,7 +170,7 @@ def test_markdown_has_what_is_not_green_first_with_its_reason(summary):
     assert ONE.id in rest
 
 
-def test_markdown_acts_on_nothing_hostile(hostile):
+def test_markdown_escapes_hostile_text(hostile):
     text = summary_markdown(hostile)
 
     assert "<script" not in text
@@ -179,7 +180,7 @@ def test_markdown_acts_on_nothing_hostile(hostile):
         assert len(re.findall(r"(?<!\\)\|", row)) == 11  # of ten columns: no further cell
 
 
-def test_github_is_told_of_what_is_red_and_of_what_is_undecided(summary):
+def test_github_annotations_name_red_and_undecided_cases(summary):
     lines = annotation_lines(summary)
 
     assert [line.split(" ")[0] for line in lines] == ["::error", "::error", "::warning"]
@@ -189,14 +190,14 @@ def test_github_is_told_of_what_is_red_and_of_what_is_undecided(summary):
     )
 
 
-def test_a_hostile_name_starts_no_command_of_its_own(hostile):
+def test_github_annotations_escape_hostile_names(hostile):
     (line,) = annotation_lines(hostile)
 
     assert "\n" not in line
     assert line.startswith("::error title=FAILED%3A mlp-</title>")
 
 
-def test_a_job_summary_is_added_to_where_github_wants_one(tmp_path):
+def test_step_summary_is_appended_to_the_file_of_github(tmp_path):
     path = tmp_path / "summary.md"
     path.write_text("before\n")
 
@@ -208,7 +209,7 @@ def test_a_job_summary_is_added_to_where_github_wants_one(tmp_path):
     assert not is_github({})
 
 
-def test_the_performance_report_has_label_reason_and_advice_in_eighty_columns(summary):
+def test_performance_report_has_label_reason_and_advice_in_80_columns(summary):
     text = performance_report([make_suite_result()], summary)
 
     for told in ("RED: 2 of 4", "Fair: 67% efficiency on 2 ranks", "why (+2.50 ms a step)"):

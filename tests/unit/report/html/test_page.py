@@ -58,7 +58,7 @@ def page():
     return Page(make_source())
 
 
-def test_it_asks_the_network_for_nothing(page):
+def test_the_page_uses_no_network(page):
     loaded = [
         value for name, value in page.attributes if name in ("src", "href", "srcset", "action")
     ]
@@ -68,39 +68,48 @@ def test_it_asks_the_network_for_nothing(page):
     assert not re.search(r"url\(|@import|https?://|fetch\(|XMLHttp", page.source)
 
 
-def test_the_first_screen_says_what_failed_why_and_how_sure(page):
+def test_the_first_screen_shows_failures_reasons_and_intervals(page):
     first = page.source[: page.source.index("<section>")]
 
-    for told in (
+    for text in (
         "✗ RED",
         "2 of 4 cases failed, 1 undecided, 1 passed",
-        *(TWO.id, "step time", "1.200 ×", "1.150 to 1.250", "4 %"),
+        TWO.id,
+        "step time",
+        "1.200 ×",
+        "1.150 to 1.250",
+        "4 %",
         "communication +2.50 ms (100%): exposed",
         "any false REGRESSION here is 0.4 %, over all verdicts",
     ):
-        assert told in first
+        assert text in first
 
 
-def test_every_part_of_a_suite_is_there(page):
-    for told in (
-        *("Throughput against ranks", "Speed-up and efficiency", "Where the time of a step goes"),
-        *("Steps of each launch", "Steps of each rank", "Machine and versions", "2.13.0"),
+def test_the_page_has_every_part_of_a_suite(page):
+    for text in (
+        "Throughput against ranks",
+        "Speed-up and efficiency",
+        "Where the time of a step goes",
+        "Steps of each launch",
+        "Steps of each rank",
+        "Machine and versions",
+        "2.13.0",
         "torch 2.12 → 2.13",
         "pytest -m perf 'tests/perf/test_throughput.py::test_throughput[x]'",
         "exited with code 3",
     ):
-        assert told in page.text
+        assert text in page.text
     # Two series, speed-up, efficiency, terms; steps of two cases with one rank, two with two.
     assert page.tags.count("figure") == 2 + 2 + 1 + 2 * 1 + 2 * 2
 
 
-def test_nothing_measured_is_a_page_too():
+def test_a_session_without_measurements_has_a_page():
     page = Page(make_source(make_result([], baseline_path="none")))
 
     assert "? UNDECIDED nothing was measured" in page.text
 
 
-def test_a_hostile_results_file_acts_nowhere(page):
+def test_hostile_text_of_a_results_file_is_escaped(page):
     hostile = Page(make_source(make_hostile_result()))
 
     assert hostile.tags.count("script") == page.tags.count("script") == 1
@@ -108,12 +117,12 @@ def test_a_hostile_results_file_acts_nowhere(page):
     assert " ".join(HOSTILE.split()) in hostile.text
 
 
-def test_no_colour_alone_tells_a_verdict(page):
-    for sign, standing in (("✗", "RED"), ("?", "UNDECIDED"), ("✓", "GREEN")):
-        assert re.search(rf'class="text {standing}"[^>]*>{re.escape(sign)} ', page.source)
+def test_verdicts_have_a_sign_beside_their_colour(page):
+    for sign, status in (("✗", "RED"), ("?", "UNDECIDED"), ("✓", "GREEN")):
+        assert re.search(rf'class="text {status}"[^>]*>{re.escape(sign)} ', page.source)
 
 
-def test_a_page_of_many_cases_takes_work_and_bytes_in_proportion():
+def test_work_and_size_of_a_page_are_proportional_to_its_cases():
     (few_calls, _), (many_calls, many_bytes) = (work_and_bytes(cases) for cases in (50, 200))
 
     assert many_calls <= 4 * few_calls
@@ -135,7 +144,7 @@ def work_and_bytes(count):
     return pstats.Stats(profile).total_calls, len(page)
 
 
-def test_a_lone_surrogate_is_written_as_something():
+def test_a_lone_surrogate_does_not_stop_the_page():
     result = make_suite_result(baseline_path="\ud800")
 
     assert "Judged against ?" in Page(make_source(result)).text

@@ -13,7 +13,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]))
 
 
 @given(content=TEXT, tip=TEXT)
-def test_any_text_comes_back_as_it_was(content, tip):
+def test_escaped_text_is_parsed_back_unchanged(content, tip):
     parts = [text(1, 2, content), rect(0, 0, 1, 1, tip, tip)]
     root = ElementTree.fromstring(picture(10, 10, tip, parts))
 
@@ -23,5 +23,5 @@ def test_any_text_comes_back_as_it_was(content, tip):
     assert root.find("rect").get("class") == " ".join(tip.split(" "))
 
 
-def test_attributes_are_named_as_svg_names_them():
+def test_attributes_have_their_svg_names():
     assert element("g", stroke_width=1.0, class_="a") == '<g stroke-width="1" class="a"></g>'

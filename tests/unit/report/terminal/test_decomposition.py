@@ -37,35 +37,53 @@ WHY = Explanation(
 )
 
 
-def test_each_case_has_a_row_and_what_the_terms_leave():
+def test_decomposition_table_has_a_row_for_each_case_with_the_rest():
     head, _, one, two = decomposition_table(result_of(make_probe()), 80).splitlines()
     assert head.split() == [
-        *("ms", "a", "step", "data", "forw.", "backw.", "optim."),
-        *("comm.", "imbal.", "idle", "rest", "hidden"),
+        "ms",
+        "a",
+        "step",
+        "data",
+        "forw.",
+        "backw.",
+        "optim.",
+        "comm.",
+        "imbal.",
+        "idle",
+        "rest",
+        "overlap",
     ]
     assert one.split()[1:] == ["0.10", "2.00", "4.00", "1.00", "0.00", "0.00", "0.00", "0.00", "–"]
     assert two.split()[1:] == [
-        *("0.10", "2.00", "4.00", "1.00", "3.00", "0.00", "0.00", "1.00", "40%")
+        "0.10",
+        "2.00",
+        "4.00",
+        "1.00",
+        "3.00",
+        "0.00",
+        "0.00",
+        "1.00",
+        "40%",
     ]
 
 
-def test_communication_that_is_not_seen_is_no_figure():
+def test_decomposition_table_has_a_dash_for_unseen_communication():
     *_, two = decomposition_table(result_of(make_probe(sees_communication=False)), 80).splitlines()
     assert two.split()[5] == "–"
     assert two.split()[-1] == "–"
 
 
-def test_the_table_fits_a_narrow_terminal():
+def test_decomposition_table_fits_a_narrow_terminal():
     probe = make_probe(**dict.fromkeys(("data", "forward", "backward", "exposed"), 12.345))
     assert max(map(len, decomposition_table(result_of(probe), 80).splitlines())) <= 80
 
 
-def test_without_probes_there_is_no_table_and_no_advice():
+def test_launches_without_a_probe_have_no_table_and_no_advice():
     assert decomposition_table(result_of(None), 80) is None
     assert advice_lines(result_of(None), TWO.id) == []
 
 
-def test_each_cause_has_its_line_with_size_share_and_evidence():
+def test_explanation_lines_show_size_share_and_evidence_of_each_cause():
     assert explanation_lines(WHY) == [
         "why (+6.40 ms a step):",
         "  more communication +6.10 ms (95%): this; that",
@@ -73,7 +91,7 @@ def test_each_cause_has_its_line_with_size_share_and_evidence():
     ]
 
 
-def test_what_is_only_likely_says_so_and_terms_that_moved_are_told_with_what_chance_does():
+def test_explanation_lines_mark_likely_causes_and_show_uncertainties_of_terms():
     terms = [
         TermChange(name=name, before_s=0.002, after_s=after, uncertainty_s=0.0005)
         for name, after in [("forward", 0.0021), ("exposed", 0.001), ("data", 0.006)]
@@ -84,24 +102,24 @@ def test_what_is_only_likely_says_so_and_terms_that_moved_are_told_with_what_cha
     )
     assert explanation_lines(why)[1:] == [
         "  likely data +4.00 ms (100%): late",
-        "  terms that moved, ms: data 2.00 → 6.00 (by chance ± 0.50),"
-        " exposed 2.00 → 1.00 (by chance ± 0.50), optimizer 1.00 → 1.50",
+        "  terms that moved, ms: data 2.00 → 6.00 (uncertainty ± 0.50),"
+        " exposed 2.00 → 1.00 (uncertainty ± 0.50), optimizer 1.00 → 1.50",
     ]
 
 
-def test_launches_that_were_not_slower_are_said_to_be_so():
+def test_explanation_lines_state_that_the_probed_launches_were_not_slower():
     nothing = Explanation(case_id=TWO.id, step_change_s=-0.001, causes=(), terms=(), launches=5)
     (line,) = explanation_lines(nothing)
-    assert line == "why: not told: the 5 launches looked into were not slower (-1.00 ms a step)"
+    assert line == "why: unknown: the 5 probed launches were not slower (-1.00 ms a step)"
 
 
-def test_the_summary_says_why_below_the_verdict():
+def test_suite_table_shows_the_explanation_below_the_verdict():
     finding = make_finding(TWO, Outcome.REGRESSION, ratio=1.6)
     result = result_of(make_probe(), findings=(finding,), explanations={TWO.id: WHY})
     assert "more communication +6.10 ms (95%)" in suite_table(result, 80)
 
 
-def test_advice_begins_with_the_label():
+def test_advice_lines_begin_with_the_label():
     label, *advice = advice_lines(result_of(make_probe()), TWO.id)
     assert label == "Fair: 64% efficiency on 2 ranks"
     assert all(line.startswith("- ") for line in advice)
@@ -109,5 +127,5 @@ def test_advice_begins_with_the_label():
 
 
 @pytest.mark.parametrize("case", [ONE])
-def test_one_rank_has_no_label(case):
+def test_advice_lines_of_one_rank_have_no_label(case):
     assert advice_lines(result_of(make_probe()), case.id) == []

@@ -35,7 +35,7 @@ def diagnosis(reader, runtime=RUNTIME, spoilers=(), mask=None):
     )
 
 
-def test_the_matrix_of_the_recorded_bridges_is_the_published_one():
+def test_topology_of_recorded_bridges_matches_nvidia_smi():
     rows = topology_rows(RecordedReader.of("a100-pcie-bridges").machine())
 
     assert ["  ".join(row) for row in rows] == [
@@ -47,7 +47,7 @@ def test_the_matrix_of_the_recorded_bridges_is_the_published_one():
     ]
 
 
-def test_a_subset_is_shown_in_the_order_in_which_ranks_take_it():
+def test_topology_rows_follow_the_order_of_ranks():
     text = diagnosis_text(diagnosis(RecordedReader.of("a100-pcie-bridges"), mask="2,0"))
 
     assert "CUDA_VISIBLE_DEVICES=2,0" in text
@@ -56,7 +56,7 @@ def test_a_subset_is_shown_in_the_order_in_which_ranks_take_it():
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_every_recorded_machine_can_be_shown_and_replayed_from_its_json(name):
+def test_every_recorded_machine_has_a_text_and_a_json_that_can_be_replayed(name):
     shown = diagnosis(RecordedReader.of(name))
 
     text = diagnosis_text(shown)
@@ -70,7 +70,7 @@ def test_every_recorded_machine_can_be_shown_and_replayed_from_its_json(name):
     assert "nothing here would spoil a measurement" in text
 
 
-def test_readings_that_are_missing_are_dashes():
+def test_missing_gpu_readings_are_dashes():
     text = diagnosis_text(diagnosis(RecordedReader(make_gpu_machine("Tesla T4"))))
 
     row = next(line for line in text.splitlines() if line.startswith("cuda:0"))
@@ -92,16 +92,16 @@ NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
 @pytest.mark.parametrize(
     ("machine", "runtime", "said"),
     [
-        (GpuMachine(gpus=()), RUNTIME, "nothing, for no GPU is visible (no driver is loaded)"),
+        (GpuMachine(gpus=()), RUNTIME, "nothing: no GPU is visible (no driver is loaded)"),
         (
             GpuMachine(gpus=(), driver="570.1"),
             RUNTIME,
-            "nothing, for no GPU is visible (CUDA_VISIBLE_DEVICES shows none)",
+            "nothing: no GPU is visible (CUDA_VISIBLE_DEVICES shows none)",
         ),
         (
             GpuMachine(gpus=(), problem="GPU 0: GPU is lost"),
             RUNTIME,
-            "nothing, for no GPU is visible (GPU 0: GPU is lost)",
+            "nothing: no GPU is visible (GPU 0: GPU is lost)",
         ),
         (T4, RUNTIME, "one rank, against baselines/t4.json"),
         (
@@ -112,25 +112,25 @@ NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
         (
             make_gpu_machine("Tesla T4"),
             CPU_TORCH,
-            "nothing, for torch 2.13.0 is built without CUDA",
+            "nothing: torch 2.13.0 is built without CUDA",
         ),
-        (make_gpu_machine("Tesla T4"), NO_NCCL, "nothing, for torch 2.13.0 is built without NCCL"),
-        (make_gpu_machine("Tesla T4"), None, "nothing, for no rank can be started"),
+        (make_gpu_machine("Tesla T4"), NO_NCCL, "nothing: torch 2.13.0 is built without NCCL"),
+        (make_gpu_machine("Tesla T4"), None, "nothing: no rank can be started"),
         (
             msgspec.structs.replace(T4, cuda_driver="12.4"),
             msgspec.structs.replace(RUNTIME, cuda="13.0"),
-            "nothing, for torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4:"
+            "nothing: torch is built for CUDA 13.0, and NVML reports a driver for CUDA 12.4:"
             " install a torch built for CUDA 12 (pytorch.org/get-started), or a driver for CUDA 13;"
             " pip install torch==2.13.0+cu126 --extra-index-url"
             " https://download.pytorch.org/whl/cu126",
         ),
     ],
 )
-def test_what_the_gpu_tier_can_gate_is_said_with_the_reason_where_it_cannot(machine, runtime, said):
+def test_abilities_of_the_gpu_tier_state_a_reason_if_it_cannot_gate(machine, runtime, said):
     assert next(abilities(machine, HOST, runtime)) == f"gpu: {said}"
 
 
-def test_one_gpu_can_gate_no_ddp_no_scaling_and_no_collectives():
+def test_abilities_of_one_gpu_exclude_ddp_scaling_and_collectives():
     one = [text for text in abilities(T4, HOST, RUNTIME) if text.startswith("gpu")]
     two = make_gpu_machine("Tesla T4", "Tesla T4")
 
@@ -139,7 +139,7 @@ def test_one_gpu_can_gate_no_ddp_no_scaling_and_no_collectives():
     assert not any("no DDP" in text for text in abilities(T4, HOST, None))
 
 
-def test_what_the_cpu_tier_can_gate_depends_on_its_cores():
+def test_abilities_of_the_cpu_tier_depend_on_its_cores():
     one = msgspec.structs.replace(HOST, cores=(3,))
 
     assert len(list(abilities(GpuMachine(gpus=()), HOST, RUNTIME))) == 2

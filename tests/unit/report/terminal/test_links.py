@@ -38,7 +38,7 @@ def rows_of(text, name):
     return [line.split() for line in text.splitlines() if line.startswith(name)]
 
 
-def test_a_row_shows_the_time_of_a_call_and_both_bandwidths():
+def test_a_collective_shows_call_time_and_both_bandwidths():
     case = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])[0]
     text = suite_table(make_result([make_measurement(case, [0.004])]), 80)
 
@@ -49,7 +49,7 @@ def test_a_row_shows_the_time_of_a_call_and_both_bandwidths():
         assert absent not in text
 
 
-def test_a_case_that_failed_has_no_figures():
+def test_a_failed_collective_has_no_figures():
     case = CASES[0]
     failed = make_measurement(case, [])
     failed = type(failed)(case=case, launches=(), failures=(make_failure(case),))
@@ -58,7 +58,7 @@ def test_a_case_that_failed_has_no_figures():
     assert row[1:] == ["–", "–", "–", "FAILED", "–"]
 
 
-def test_the_link_is_shown_with_its_intervals():
+def test_link_lines_show_latency_and_bandwidth_with_intervals():
     text = suite_table(result_of(LINK), 80)
 
     (row,) = rows_of(text, "all_reduce  ")
@@ -66,7 +66,7 @@ def test_the_link_is_shown_with_its_intervals():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_link_that_got_slower_is_said_with_its_significance():
+def test_link_notes_name_a_slower_link_with_its_p_value():
     stored = make_baseline(
         {
             case.id: make_case_baseline(
@@ -85,7 +85,7 @@ def test_a_link_that_got_slower_is_said_with_its_significance():
     assert "latency costs" not in text
 
 
-def test_times_that_tell_no_link_are_said_to():
+def test_link_notes_name_a_link_without_a_fit():
     measurements = [make_measurement(case, [0.01]) for case in CASES[:2]]
     by_id = {one.case.id: one for one in measurements}
     found = find_links(by_id, summaries_of(by_id), make_baseline(), make_environment())
@@ -96,7 +96,7 @@ def test_times_that_tell_no_link_are_said_to():
     assert "ring model" not in text
 
 
-def test_a_suite_that_trains_shows_no_link():
+def test_a_training_suite_shows_no_link():
     text = suite_table(make_result([make_measurement(case, [0.01]) for case in make_cases()]), 80)
 
     assert "samples" in text

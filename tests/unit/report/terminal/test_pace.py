@@ -20,7 +20,7 @@ def paced(*host_bound):
 
 
 @pytest.mark.parametrize("host_bound", [(True,), (True, True, False), (True, None)])
-def test_steps_that_are_bound_by_the_host_are_named(host_bound):
+def test_pace_notes_name_host_bound_cases(host_bound):
     (note,) = pace_notes(paced(*host_bound))
 
     assert note.startswith("bound by the host: none-ws1. Their GPUs wait for Python")
@@ -28,11 +28,11 @@ def test_steps_that_are_bound_by_the_host_are_named(host_bound):
 
 
 @pytest.mark.parametrize("host_bound", [(False,), (None, None), (True, False, False), ()])
-def test_others_are_not(host_bound):
+def test_pace_notes_do_not_name_other_cases(host_bound):
     assert pace_notes(paced(*host_bound)) == []
 
 
-def test_what_was_injected_is_said_as_it_was_measured():
+def test_pace_notes_show_the_measured_size_of_injected_compute():
     result = make_result(
         [
             make_measurement(ONE, [0.01] * 3, slowdown=0.183),

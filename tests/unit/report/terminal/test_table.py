@@ -9,7 +9,6 @@ from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.tables import short_names
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.figures import costs_of
 from ddp_perf.session.summaries import summaries_of
@@ -31,7 +30,7 @@ def result():
     return make_result([make_measurement(ONE, [0.01] * 3), make_measurement(TWO, [0.0125] * 3)])
 
 
-def test_the_headline_says_where_and_what_was_slowed_on_purpose(result):
+def test_headline_names_the_accelerator_and_injections(result):
     slowed = msgspec.structs.replace(result, injections=("compute:5%", "no-overlap"))
 
     assert headline(result) == "quick on Some Processor"
@@ -50,14 +49,22 @@ def with_findings(result, *findings):
     return msgspec.structs.replace(result, findings=findings)
 
 
-def test_a_row_shows_time_throughput_and_scaling(result):
+def test_suite_table_shows_step_time_throughput_and_efficiency(result):
     assert row_of(result, "none") == ["none-ws1", "10.00", "6,400", "6,400", *"–––––"]
     assert row_of(result, "ddp") == [
-        *("ddp-ws2", "12.50", "10,240", "5,120", "1.60", "80%", "20%", "–", "–")
+        "ddp-ws2",
+        "12.50",
+        "10,240",
+        "5,120",
+        "1.60",
+        "80%",
+        "20%",
+        "–",
+        "–",
     ]
 
 
-def test_throughput_is_headed_by_what_the_workload_counts(result):
+def test_throughput_heading_has_the_workloads_unit(result):
     unit = Unit(name="tokens", per_sample=512)
     tokens = make_result([make_measurement(ONE, [0.01], unit=unit)])
 
@@ -80,7 +87,7 @@ def quick():
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_the_quick_suite_fits_a_terminal_of_80_columns(quick, width):
+def test_suite_table_of_cpu_quick_fits_80_columns(quick, width):
     table, _, _ = suite_table(quick, width).partition("INCONCLUSIVE: ")
 
     assert max(map(len, table.splitlines())) <= 80
@@ -89,7 +96,7 @@ def test_the_quick_suite_fits_a_terminal_of_80_columns(quick, width):
     assert "…" not in table
 
 
-def test_where_a_price_was_stated_the_cost_is_told_in_a_line_below():
+def test_suite_table_shows_costs_if_the_suite_states_a_price():
     cases = make_cases(price_per_gpu_hour=3.6, epoch_samples=32_000)
     measurements = {case.id: make_measurement(case, [0.01] * 3) for case in cases}
     costs = costs_of(measurements, summaries_of(measurements))
@@ -98,27 +105,27 @@ def test_where_a_price_was_stated_the_cost_is_told_in_a_line_below():
     shown = " ".join(suite_table(result, 80).split())
 
     assert (
-        "cost of a million samples at 3.6 a GPU-hour: none-ws1 0.1562 (an epoch 0.005),"
+        "cost per million samples at 3.6 per GPU-hour: none-ws1 0.1562 (an epoch 0.005),"
         " ddp-ws2 0.1562 (an epoch 0.005)"
     ) in shown
     assert "cost" not in suite_table(make_result(list(measurements.values())), 80)
 
 
-def test_names_are_shown_whole(quick):
+def test_suite_table_does_not_cut_names(quick):
     table = suite_table(quick, 80)
 
     for name in ("none-ws1-b64", "ddp-ws2-b64", "none-ws1-b128", "ddp-ws2-b128"):
         assert f"\n{name} " in table
 
 
-def test_a_failed_case_has_no_figures_however_many_launches_it_had(result):
+def test_a_failed_case_has_no_figures_for_any_number_of_launches(result):
     failed = msgspec.structs.replace(result.measurements[TWO.id], failures=(make_failure(TWO),))
     result = msgspec.structs.replace(result, measurements={**result.measurements, TWO.id: failed})
 
     assert row_of(result, "ddp") == ["ddp-ws2", *"––––––", "FAILED", "–"]
 
 
-def test_a_case_without_any_launch_is_failed(result):
+def test_a_case_without_launches_is_failed(result):
     empty = msgspec.structs.replace(make_measurement(TWO, []), failures=(make_failure(TWO),))
 
     table = suite_table(make_result([make_measurement(ONE, [0.01]), empty]), 80)
@@ -135,14 +142,14 @@ def test_a_case_without_any_launch_is_failed(result):
         ([Outcome.REGRESSION, Outcome.INVALID], Outcome.REGRESSION),
     ],
 )
-def test_the_worst_verdict_of_a_case_stands_for_it(result, others, worst):
+def test_the_worst_verdict_represents_a_case(result, others, worst):
     findings = [make_finding(ONE, outcome, metric="tail") for outcome in others]
     result = with_findings(result, make_finding(ONE, Outcome.PASS), *findings)
 
     assert row_of(result, "none")[-2] == worst.value
 
 
-def test_the_minimum_detectable_is_that_of_the_step_time(result):
+def test_minimum_detectable_effect_is_of_the_step_time(result):
     result = with_findings(
         result,
         make_finding(ONE, Outcome.PASS, metric="tail", minimum_detectable=0.5),
@@ -152,7 +159,7 @@ def test_the_minimum_detectable_is_that_of_the_step_time(result):
     assert row_of(result, "none")[-1] == "3.4%"
 
 
-def test_what_is_no_pass_is_explained_below(result):
+def test_suite_table_shows_the_reason_of_each_verdict_but_pass(result):
     result = with_findings(
         result,
         make_finding(ONE, Outcome.PASS, reason="all well"),
@@ -165,7 +172,7 @@ def test_what_is_no_pass_is_explained_below(result):
     assert "all well" not in table
 
 
-def test_a_disturbance_is_told_once_a_case_without_its_figures(result):
+def test_a_disturbance_is_shown_once_for_each_case_without_figures(result):
     disturbed = {"disturbance": "3 of 3 launches were disturbed: heat", "reason": "+98.7 %"}
     result = with_findings(
         result,
@@ -189,7 +196,7 @@ def test_a_disturbance_is_told_once_a_case_without_its_figures(result):
     ]
 
 
-def test_cases_without_baseline_are_told_in_one_line(result):
+def test_cases_without_a_baseline_share_one_line(result):
     result = with_findings(
         result, *(make_finding(case, Outcome.NO_BASELINE) for case in (ONE, TWO))
     )
@@ -197,7 +204,7 @@ def test_cases_without_baseline_are_told_in_one_line(result):
     assert suite_table(result, 80).endswith("2 cases without a baseline in baselines/some.json")
 
 
-def test_what_was_stored_is_told_once_for_all_cases_alike(result):
+def test_equal_notes_on_storing_share_one_line(result):
     stored = Saved(path="cpu.json", mode="append")
     result = msgspec.structs.replace(
         result,
@@ -213,30 +220,13 @@ def test_what_was_stored_is_told_once_for_all_cases_alike(result):
     ]
 
 
-@pytest.mark.parametrize(
-    ("ids", "names"),
-    [
-        pytest.param([], [], id="none"),
-        pytest.param(["mlp-ddp-ws2"], ["mlp-ddp-ws2"], id="one"),
-        pytest.param(
-            ["mlp-none-ws1-b8", "mlp-ddp-ws2-b8"], ["none-ws1", "ddp-ws2"], id="common parts"
-        ),
-        pytest.param(
-            ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], id="ragged"
-        ),
-    ],
-)
-def test_names_leave_out_what_all_ids_share(ids, names):
-    assert short_names(ids) == names
-
-
-def test_a_session_that_finished_no_launch_can_be_shown():
+def test_suite_table_accepts_a_session_without_finished_launches():
     result = make_result([make_measurement(ONE, [])])
 
     assert "mlp-none-fp32-ws1-b64" in suite_table(result, 120)
 
 
-def test_what_changed_since_the_baseline_is_told_once_for_all(result):
+def test_changes_since_the_baseline_are_shown_once_for_all_cases(result):
     changed = ("torch 2.12.0 → 2.13.0",)
     noted = with_findings(
         result,
@@ -252,7 +242,7 @@ def test_what_changed_since_the_baseline_is_told_once_for_all(result):
 @pytest.mark.parametrize(
     ("states", "marked"), [(("expected",), True), (("expected", None), False), (("over",), False)]
 )
-def test_only_what_was_wholly_expected_is_marked_as_known(result, states, marked):
+def test_only_a_case_whose_regressions_are_all_expected_is_marked_as_known(result, states, marked):
     said = make_acknowledgement(TWO)
     findings = [
         make_finding(
@@ -264,14 +254,14 @@ def test_only_what_was_wholly_expected_is_marked_as_known(result, states, marked
     assert ("(known)" in suite_table(with_findings(result, *findings), 120)) == marked
 
 
-def test_that_a_known_regression_is_over_is_said_beside_a_pass(result):
+def test_an_acknowledged_regression_that_is_over_is_named_beside_a_pass(result):
     known = Known(acknowledgement=make_acknowledgement(TWO), state="over")
     finding = make_finding(TWO, Outcome.PASS, known=known)
 
-    assert "it is over" in suite_table(with_findings(result, finding), 120)
+    assert "the regression is over" in suite_table(with_findings(result, finding), 120)
 
 
-def test_energy_has_a_column_where_any_launch_has_a_reading(result):
+def test_energy_has_a_column_if_any_launch_has_a_reading(result):
     """10 J of each of two ranks over 12 steps of 128 samples; the other case has none."""
     read = make_result(
         [make_measurement(ONE, [0.01]), make_measurement(TWO, [0.0125], energy_j=10.0)]

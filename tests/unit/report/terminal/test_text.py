@@ -29,7 +29,7 @@ from tests.builders import (
 )
 
 
-def test_a_verdict_is_told_with_its_figures_and_the_baselines_date():
+def test_describe_finding_shows_figures_and_the_baselines_date():
     finding = make_finding(
         make_case(),
         Outcome.REGRESSION,
@@ -47,7 +47,7 @@ def test_a_verdict_is_told_with_its_figures_and_the_baselines_date():
     ]
 
 
-def test_what_changed_since_the_baseline_stands_beside_the_verdict():
+def test_describe_finding_shows_changes_since_the_baseline():
     changed = ("torch 2.12.0 → 2.13.0", "driver 560.1 → 570.1")
     finding = make_finding(make_case(), Outcome.PASS, reason="as fast", changed=changed)
 
@@ -56,13 +56,13 @@ def test_what_changed_since_the_baseline_stands_beside_the_verdict():
     )
 
 
-def test_a_verdict_without_figures_is_told_by_its_reason():
+def test_describe_finding_without_figures_shows_the_reason():
     finding = make_finding(make_case(), Outcome.NO_BASELINE, metric="structure", reason="none yet")
 
     assert describe_finding(finding) == ("NO_BASELINE: structure of mlp-ddp-fp32-ws2-b64\nnone yet")
 
 
-def test_placement_has_the_lines_known_from_ddp_scripts():
+def test_placement_lines_look_like_those_of_ddp_scripts():
     placements = [
         make_placement(
             rank,
@@ -82,7 +82,7 @@ def test_placement_has_the_lines_known_from_ddp_scripts():
     ]
 
 
-def test_an_unset_mask_is_said_to_be_unset():
+def test_placement_lines_show_an_unset_mask():
     (line,) = placement_lines([make_placement()])
 
     assert line.startswith("[Rank 0] CUDA_VISIBLE_DEVICES=unset, LOCAL_RANK=0, ")
@@ -95,7 +95,7 @@ def figures_of(measurement):
     return figures
 
 
-def test_the_summary_block_agrees_with_itself():
+def test_summary_block_has_consistent_throughput_and_samples():
     """In the published sample time, throughput and sample count contradict one another."""
     case = make_case()
     measurement = make_measurement(case, [0.008, 0.010, 0.012])
@@ -132,13 +132,13 @@ def test_the_summary_block_agrees_with_itself():
         pytest.param({"output": "a\nb"}, ["last output:", "a", "b"], id="output"),
     ],
 )
-def test_a_failed_launch_is_told_with_all_that_is_known(evidence, said):
+def test_describe_launch_failure_shows_all_evidence(evidence, said):
     failure = make_failure(make_case(), **evidence)
 
     assert describe_launch_failure(failure).splitlines() == [str(failure), *said]
 
 
-def test_the_summary_block_counts_throughput_in_the_workloads_unit():
+def test_summary_block_counts_throughput_in_the_workloads_unit():
     case, unit = make_case(), Unit(name="images")
     measurement = make_measurement(case, [0.010], unit=unit)
     rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
@@ -147,7 +147,7 @@ def test_the_summary_block_counts_throughput_in_the_workloads_unit():
     assert "Throughput       : 12,800 images/s" in block
 
 
-def test_the_summary_block_of_a_collective_speaks_of_calls_and_bandwidth():
+def test_summary_block_of_a_collective_shows_call_time_and_bandwidth():
     case = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])[0]
     measurement = make_measurement(case, [0.004])  # of four calls
     rows = summaries_of({case.id: measurement})[case.id]
@@ -175,13 +175,13 @@ def block_of(**rank):
         (False, "2, after up to 40, and the step time was not steady then"),
     ],
 )
-def test_the_summary_block_tells_what_a_gpu_took_to_be_steady(steady, said):
+def test_summary_block_shows_extra_warm_up_steps_of_gpus(steady, said):
     block = block_of(extra_warmup=WarmUp(steps=40, steady=steady))
 
     assert f"Warmup steps     : {said}" in block
 
 
-def test_the_summary_block_tells_what_torch_computed_by():
+def test_summary_block_shows_the_numerics_of_torch():
     numerics = Numerics(
         matmul_precision="highest",
         convolution_tf32=True,
@@ -195,16 +195,16 @@ def test_the_summary_block_tells_what_torch_computed_by():
     )
 
 
-def test_the_summary_block_tells_the_energy_of_a_sample_where_it_was_read():
-    assert "Energy           : 0.013 J a sample, all GPUs" in block_of(energy_j=10.0)
+def test_summary_block_shows_energy_per_sample_if_it_was_read():
+    assert "Energy           : 0.013 J per sample, all GPUs" in block_of(energy_j=10.0)
 
 
-def test_the_summary_block_has_the_gpus_clock_where_it_was_read():
+def test_summary_block_shows_the_gpu_clock_if_it_was_read():
     assert "SM clock         : 1410 MHz after the steps" in block_of(sm_clock_mhz=1410)
     assert not any("SM clock" in line for line in block_of())
 
 
-def test_clocks_that_differ_are_given_as_a_range():
+def test_summary_block_shows_different_gpu_clocks_as_a_range():
     slow, fast = (make_measurement(make_case(), [0.01], sm_clock_mhz=mhz) for mhz in (900, 1980))
     launches = (*slow.launches, *fast.launches)
     measurement = msgspec.structs.replace(slow, launches=launches)
@@ -220,11 +220,15 @@ def test_clocks_that_differ_are_given_as_a_range():
     ("state", "said"),
     [
         ("expected", '"new kernel, see #12"; expected until 2026-12-31'),
-        ("expired", '"new kernel, see #12"; that ended on 2026-12-31'),
-        ("over", "until 2026-12-31; it is over: ddp-perf baseline ack with a past date ends it"),
+        ("expired", '"new kernel, see #12"; the acknowledgement ended on 2026-12-31'),
+        (
+            "over",
+            "until 2026-12-31; the regression is over: ddp-perf baseline ack with a past date ends"
+            " the acknowledgement",
+        ),
     ],
 )
-def test_what_was_acknowledged_is_told_with_its_reason(state, said):
+def test_describe_finding_shows_the_acknowledgement_with_its_reason(state, said):
     known = Known(acknowledgement=make_acknowledgement(make_case()), state=state)
     finding = make_finding(make_case(), Outcome.REGRESSION, known=known)
 

@@ -80,7 +80,7 @@ def test_only_the_links_between_its_own_ranks_count_for_a_case(ranks, found):
     [
         ({}, []),
         ({"torch": "2.14.0"}, ["torch 2.13.0 → 2.14.0"]),
-        ({"driver": "570.1", "host": "b"}, ["driver none → 570.1", "host host → b"]),
+        ({"driver": "570.1", "host": "b"}, ["driver unset → 570.1", "host host → b"]),
         ({"ecc": False}, ["ecc True → False"]),
         ({"commit": "fedcba"}, []),
         ({"power_limit_w": 500.0}, []),
@@ -143,8 +143,8 @@ def test_each_variable_that_changed_is_named_with_both_values_and_stands_in_no_w
 
     assert changes(before, after) == [
         "NCCL_ALGO Ring → Tree",
-        "NCCL_DEBUG WARN → none",
-        "NCCL_PROTO none → LL",
+        "NCCL_DEBUG WARN → unset",
+        "NCCL_PROTO unset → LL",
     ]
     assert mismatches(before, after, world_size=2) == []
 
@@ -172,7 +172,7 @@ def test_an_upgrade_of_any_software_that_computes_is_no_move_of_the_machine(name
 def test_every_condition_that_informs_is_named_where_it_changed(name):
     (said,) = changes(H200, msgspec.structs.replace(H200, **{name: 7}))
 
-    assert said == f"{name} {H200.conditions()[name] or 'none'} → 7"
+    assert said == f"{name} {H200.conditions()[name] or 'unset'} → 7"
 
 
 @pytest.mark.parametrize("unknown", ["power_limit_w", "gpu_memory", "links"])

@@ -49,7 +49,7 @@ def texts(root):
     return [found.text for found in root.iter("text")]
 
 
-def test_a_series_is_the_one_rank_leg_and_the_same_work_on_more():
+def test_a_plot_series_has_the_single_rank_run_and_the_same_work_on_more_ranks():
     result = make_suite_result()
 
     series = series_of(result, rows_of(result))
@@ -59,13 +59,13 @@ def test_a_series_is_the_one_rank_leg_and_the_same_work_on_more():
     assert series[0].rows[0].case == ONE.id
 
 
-def test_a_case_without_its_one_rank_leg_has_no_ideal_and_so_no_series():
+def test_a_case_without_its_single_rank_run_has_no_plot_series():
     result = make_result([make_measurement(TWO, [0.01])])
 
     assert series_of(result, rows_of(result)) == []
 
 
-def test_throughput_shows_every_point_its_baseline_and_the_ideal():
+def test_throughput_plot_shows_every_point_its_baseline_and_the_ideal():
     result = make_suite_result()
     root = drawn(throughput_plot(series_of(result, rows_of(result))[0]))
 
@@ -90,7 +90,7 @@ def test_bars_are_as_long_as_their_figures():
     assert {"80%", "90%"} <= set(texts(drawn(efficiency_bars(wide, ["a", "b"]))))
 
 
-def test_an_epoch_is_a_bar_with_its_seconds():
+def test_epoch_bars_show_seconds():
     row = msgspec.structs.replace(rows_of(make_suite_result())[0], epoch_s=1234.0)
     root = drawn(epoch_bars([row], ["a"]))
 
@@ -98,14 +98,14 @@ def test_an_epoch_is_a_bar_with_its_seconds():
     assert {"a", "1,234 s", "seconds an epoch"} <= set(texts(root))
 
 
-def test_a_long_name_keeps_the_end_that_tells_cases_apart():
+def test_a_long_row_name_keeps_its_end():
     rows = [row for row in rows_of(make_suite_result()) if row.efficiency is not None][:1]
 
     shown = texts(drawn(efficiency_bars(rows, ["x" * 40 + "-ws2-b64"])))
     assert any(text.startswith("…") and text.endswith("xx-ws2-b64") for text in shown)
 
 
-def test_boxes_are_of_the_slowest_rank_by_launch_and_of_all_launches_by_rank():
+def test_launch_boxes_use_the_slowest_rank_and_rank_boxes_all_launches():
     steps = tuple(0.001 * (i + 1) for i in range(10))
     measurement = make_measurement(TWO, [steps, steps])
 
@@ -116,7 +116,7 @@ def test_boxes_are_of_the_slowest_rank_by_launch_and_of_all_launches_by_rank():
     assert launches[0].marks == pytest.approx((1.45, 3.25, 5.5, 7.75, 9.55))  # numpy's quantiles
 
 
-def test_a_box_is_drawn_in_order_and_the_baseline_is_named():
+def test_step_plot_draws_quantiles_in_order_and_names_the_baseline():
     root = drawn(step_plot([Box(name="launch 1", marks=(1, 2, 3, 4, 5))], "Steps", 2.5))
     paths = {path.get("class"): path.get("d") for path in root.iter("path")}
 
@@ -127,13 +127,13 @@ def test_a_box_is_drawn_in_order_and_the_baseline_is_named():
     assert "baseline" in texts(root)
 
 
-def test_steps_that_never_differ_have_a_plot_all_the_same():
+def test_step_plot_accepts_equal_steps():
     root = drawn(step_plot([Box(name="launch 1", marks=(10,) * 5)], "Steps", None))
 
     assert "nan" not in ElementTree.tostring(root, encoding="unicode")
 
 
-def test_a_stack_is_the_timed_step_and_names_every_part():
+def test_term_plot_adds_up_to_the_timed_step_and_names_every_part():
     step = make_decomposition()  # 1 ms for each of eight terms
     root = drawn(term_plot([Stack(name="a", step=step, step_s=0.010)]))
     parts = list(root.iter("rect"))
@@ -145,13 +145,13 @@ def test_a_stack_is_the_timed_step_and_names_every_part():
     assert "10 ms" in texts(root)
 
 
-def test_a_difference_below_nothing_has_no_length():
+def test_term_plot_leaves_out_negative_terms():
     stack = Stack(name="a", step=make_decomposition(interference=-0.001), step_s=0.001)
 
     assert set(stack.parts()) == {*TERMS} - {"interference"}
 
 
-def test_the_power_curve_shows_each_point_with_its_count_and_names_each_line():
+def test_power_plot_shows_each_point_with_its_count_and_names_each_line():
     sessions = make_case_baseline(CASE, *(make_session([0.02], day=day) for day in (1, 2, 3)))
     launches = Machine().launches(15 + 35 * 8)
     curve = power_curve(make_request(), launches, make_environment(), sessions)

@@ -1,0 +1,39 @@
+"""Tables and paragraphs of plain text, and short names of cases."""
+
+import pytest
+
+from ddp_perf.render.tables import plain_table, rendered, short_names, wrapped
+
+
+@pytest.mark.parametrize(
+    ("ids", "names"),
+    [
+        pytest.param([], [], id="none"),
+        pytest.param(["mlp-ddp-ws2"], ["mlp-ddp-ws2"], id="one"),
+        pytest.param(
+            ["mlp-none-ws1-b8", "mlp-ddp-ws2-b8"], ["none-ws1", "ddp-ws2"], id="common parts"
+        ),
+        pytest.param(
+            ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], id="ragged"
+        ),
+    ],
+)
+def test_short_names_leave_out_the_parts_that_all_ids_share(ids, names):
+    assert short_names(ids) == dict(zip(ids, names, strict=True))
+
+
+def test_a_rendered_table_is_no_wider_than_asked():
+    table = plain_table()
+    table.add_column("case", overflow="fold")
+    table.add_row("x" * 50)
+
+    lines = rendered(table, 20)
+
+    assert max(map(len, lines)) <= 20
+    assert "".join(lines[2:]) == "x" * 50
+
+
+def test_wrapped_paragraphs_keep_paths_whole():
+    path = "artifacts/a-directory-with-a-long-name/results.json"
+
+    assert wrapped([f"see {path}"], 20) == ["see", f"  {path}"]
