@@ -18,7 +18,6 @@ from ddp_perf.traces.values import (
     TraceAnalysis,
 )
 
-SCHEMA_VERSION = 1
 _REMEDY = "profile with torch.profiler's activities CPU and CUDA"
 _RANK_IN_NAME = re.compile(r"rank[-_.=]?(\d+)", re.IGNORECASE)
 
