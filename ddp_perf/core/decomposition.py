@@ -22,6 +22,7 @@ TERMS = (
 )
 # Figures that stand beside the terms, and are none.
 COMMUNICATION = "communication"  # all of it, nothing beside it: much of it is hidden
+COUNTS = ("host_reads", "allocator_retries")  # a step; all other figures are seconds
 LAG = "lag"  # how much longer the mean work of one rank takes than a typical rank's
 
 

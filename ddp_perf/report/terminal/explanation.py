@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_perf.core.explanation import Cause, Explanation, TermChange
+from ddp_perf.core.explanation import Cause, Delta, Explanation
 
 _SHOWN = 0.1  # of the step's change: lesser terms are left out,
 _MOST = 4  # and of many the least
@@ -29,11 +29,11 @@ def cause_line(cause: Cause) -> str:
 
 def _moved(explanation: Explanation) -> list[str]:
     least = _SHOWN * abs(explanation.step_change_s)
-    moved = [term for term in explanation.terms if abs(term.change_s) >= least]
-    moved.sort(key=lambda term: abs(term.change_s), reverse=True)
+    moved = [term for term in explanation.terms if abs(term.change) >= least]
+    moved.sort(key=lambda term: abs(term.change), reverse=True)
     return [f"  terms that moved, ms: {', '.join(map(_term, moved[:_MOST]))}"] if moved else []
 
 
-def _term(term: TermChange) -> str:
-    by_chance = f" (by chance ± {term.uncertainty_s * 1e3:.2f})" if term.uncertainty_s else ""
-    return f"{term.name} {term.before_s * 1e3:.2f} → {term.after_s * 1e3:.2f}{by_chance}"
+def _term(term: Delta) -> str:
+    by_chance = f" (by chance ± {term.uncertainty * 1e3:.2f})" if term.uncertainty else ""
+    return f"{term.name} {term.before * 1e3:.2f} → {term.after * 1e3:.2f}{by_chance}"
