@@ -1,4 +1,4 @@
-"""An empty history database for a test: SQLite always, PostgreSQL where ci/test could start one."""
+"""Empty databases for tests of the history: SQLite, and PostgreSQL if ci/test started one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("sqlite", "postgresql")
 
 @contextlib.contextmanager
 def empty_database(kind: str, directory: Path) -> Iterator[str]:
-    """Its URL. Skips where there is no PostgreSQL."""
+    """Yield the URL of an empty database. Skip the test if there is no PostgreSQL."""
     if kind == "sqlite":
         yield f"sqlite:///{directory}/history.sqlite"
         return
@@ -31,7 +31,7 @@ def empty_database(kind: str, directory: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def database_of_encoding(encoding: str) -> Iterator[str]:
-    """Yield the URL of an empty PostgreSQL database. Skips where there is no PostgreSQL."""
+    """Yield the URL of an empty PostgreSQL database. Skip the test if there is none."""
     name = f"test_{uuid.uuid4().hex}"
     with _server() as (url, connection):
         connection.exec_driver_sql(
@@ -63,7 +63,10 @@ def _text(url: sqlalchemy.URL) -> str:
 
 
 def make_read_only(path: Path) -> None:
-    """For root too: SQLite writes no file of a later format than its own (byte 18)."""
+    """Make a SQLite file read-only, for root too.
+
+    SQLite does not write a file of a later format than its own (byte 18).
+    """
     data = bytearray(path.read_bytes())
     data[18] = 255
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Histories of one case: sessions by their number, and whole series."""
+"""Histories of one case for tests: single sessions by their number, and whole series."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.builders import make_case, make_environment
 def make_recorded_session(
     case: Case, number: int, step_s: float, *, outcome: Outcome = Outcome.PASS, **environment: Any
 ) -> SessionRecord:
-    """Session ``number``, from 0, of a case; a commit and a date of its own."""
+    """Return session `number` (from 0) of a case, with its own commit and date."""
     day = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
     date = (day + datetime.timedelta(days=number)).isoformat(timespec="seconds")
     launches = (step_s * 0.99, step_s, step_s * 1.01)
@@ -57,7 +57,10 @@ def make_series(
     injected: Collection[int] = (),
     **environment: Callable[[int], Any],
 ) -> TimeSeries:
-    """A session for each value; ``environment`` holds a function of the session's number each."""
+    """Return a series with a session for each value.
+
+    Each value of `environment` is a function of the session's number.
+    """
     case = case or make_case()
     sessions = []
     for number, value in enumerate(values):
@@ -73,7 +76,7 @@ def make_series(
 
 
 def stepped(at: int = 20, sessions: int = 40, ratio: float = 1.05) -> list[float]:
-    """Step times of 10 ms that differ by 0.2 %, and by ``ratio`` from session ``at`` on."""
+    """Return step times of 10 ms that vary by 0.2 %, and are `ratio` times as long from `at` on."""
     values = 0.01 * np.exp(np.random.default_rng(1).normal(0, 0.002, sessions))
     values[at:] *= ratio
     slower: list[float] = values.tolist()

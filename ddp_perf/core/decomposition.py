@@ -22,6 +22,7 @@ TERMS = (
 )
 # Figures beside the terms; they are not part of the sum.
 COMMUNICATION = "communication"  # all collectives of a step, run without computation
+COUNTS = ("host_reads", "allocator_retries")  # a step; all other figures are seconds
 LAG = "lag"  # straggler delay: mean own work of the slowest rank − that of a typical rank
 
 

@@ -23,22 +23,31 @@ CauseKind = Literal[
 ]
 
 
-class TermChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of a term of the step, or of a group of terms, since the baseline. Seconds."""
+FigureUnit = Literal["s", "count"]
+
+# Results files contain terms only, which are seconds: their keys are older than `Delta.unit`.
+_KEYS = {"before": "before_s", "after": "after_s", "uncertainty": "uncertainty_s"}
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, rename=_KEYS):
+    """The change of one figure of a step, or of a group of terms, against the baseline."""
 
     name: str
-    before_s: float
-    after_s: float
-    # Half width of the range of chance: in one of twenty cases any group of terms exceeds it.
-    uncertainty_s: float = 0.0  # 0: unknown, in an older results file
+    unit: FigureUnit = "s"
+    before: float
+    after: float
+    # Chance alone causes at most this change, except in one of twenty cases for any group of terms.
+    uncertainty: float = 0.0  # 0: the results file is older than this field
 
     @property
-    def change_s(self) -> float:
-        return self.after_s - self.before_s
+    def change(self) -> float:
+        """The difference, after minus before."""
+        return self.after - self.before
 
     @property
     def is_certain(self) -> bool:
-        return abs(self.change_s) > self.uncertainty_s
+        """True if the change is larger than its uncertainty."""
+        return abs(self.change) > self.uncertainty
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +58,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     share: float  # share of the step's change
     evidence: tuple[str, ...]
     rank: int | None = None  # the straggler
+    structural: bool = False  # its evidence includes that the step does other work than before
     likely: bool = False  # the largest change, but chance may explain it
 
 
@@ -58,5 +68,5 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     case_id: str
     step_change_s: float
     causes: tuple[Cause, ...]  # the largest first
-    terms: tuple[TermChange, ...]
+    terms: tuple[Delta, ...]
     launches: int  # launches of this session that it uses

@@ -1,7 +1,7 @@
-"""What holds a case's scaling back, and what would help: rules on measured terms.
+"""Rules on measured terms that find what limits a case's scaling, and give advice.
 
-A rule speaks only where its terms were measured. What it promises is modelled: the step's
-measured terms, with the one that it changes replaced; so it is at most what can be had.
+A rule applies only if its terms were measured. The throughput that it promises is modelled: one of
+the step's measured terms is replaced. The promise is therefore an upper bound.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.strategy import Strategy
 from ddp_perf.render.units import milliseconds
 
-EXCELLENT, GOOD, FAIR = 0.85, 0.70, 0.50  # scaling efficiency from which on a label holds
-_MATTERS = 0.10  # of the step: a term below it is not worth anybody's work
-_SMALL_MESSAGE = 2**20  # bytes: below, a collective's latency counts more than its bytes
+EXCELLENT, GOOD, FAIR = 0.85, 0.70, 0.50  # least scaling efficiency of each label
+_MATTERS = 0.10  # of the step: a smaller term is not worth the work
+_SMALL_MESSAGE = 2**20  # bytes: a smaller collective is dominated by its latency
 _SHORT_STEP_S = 0.030  # document 000: keep computation above 30 to 50 ms a step
-_ROOMY = 0.5  # of a GPU's memory: what is left would hold as much again
+_ROOMY = 0.5  # of a GPU's memory: less in use leaves room for a batch of twice the size
 _TIMES = 4  # batch size, or micro-steps, in the promise of a rule
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules look at, of one case. Seconds and bytes."""
+    """The measurements of one case that the rules read. Seconds and bytes."""
 
     strategy: Strategy
     hook: str | None  # kind of DDP's communication hook
     accumulation: int  # micro-steps of a step
     ranks: int
-    efficiency: float | None  # None: no one-rank leg
+    efficiency: float | None  # None: no single-rank run
     step: Decomposition
     message_bytes: Sequence[int]  # of each collective of a step
     peak_memory: float
@@ -43,7 +43,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def communication_cost_s(self) -> float:
-        """What the step pays for communication, whatever is hidden."""
+        """Seconds that communication adds to the step: all of it that is not hidden."""
         return self.step.terms["exposed"] + self.step.terms["interference"]
 
     def share(self, seconds: float) -> float:
@@ -51,15 +51,15 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding with its figures, what to do, and the throughput to be had: 1.3 is 30 % more."""
+    """A finding with its figures, a recommendation, and the throughput that it could bring."""
 
     finding: str
     recommendation: str
-    factor: float | None  # modelled, at most; None: not told by these terms
+    factor: float | None  # upper bound, modelled: 1.3 is 30 % more; None: no model for it
 
 
 def label(efficiency: float, ranks: int) -> str:
-    """How good scaling is, in words (after document 003's report)."""
+    """Return the label of a scaling efficiency (the labels of document 003's report)."""
     if efficiency * ranks < 1:
         return "Negative scaling"
     for bound, name in ((EXCELLENT, "Excellent"), (GOOD, "Good"), (FAIR, "Fair")):
@@ -69,7 +69,7 @@ def label(efficiency: float, ranks: int) -> str:
 
 
 def advise(measured: Measured) -> list[Advice]:
-    """What applies, the largest promise first."""
+    """Return the advice whose rules apply, the largest factor first."""
     found = [
         Advice(
             finding=rule.finding(measured),
@@ -91,23 +91,23 @@ class _Rule:
 
 
 def _without(seconds: Callable[[Measured], float]) -> Callable[[Measured], float]:
-    """Throughput where so much of the step is gone."""
+    """Return the factor of throughput if `seconds` of the step were saved."""
     return lambda m: m.step.step_s / (m.step.step_s - seconds(m))
 
 
 def _with_larger_batch(m: Measured) -> float:
-    """Computation grows with the batch, everything else stays."""
+    """Return the factor if only the computation grows with the batch."""
     return _TIMES * m.step.step_s / (m.step.step_s + (_TIMES - 1) * m.compute_s)
 
 
 def _costly(m: Measured) -> bool:
-    """Where it is not seen, nothing is known of it."""
+    """Return whether communication was measured and is a large part of the step."""
     seen = m.ranks > 1 and m.step.sees_communication
     return seen and m.share(m.communication_cost_s) > _MATTERS
 
 
 def _costly_buckets(m: Measured) -> bool:
-    """DDP's own all-reduce of its buckets."""
+    """Return whether DDP's own all-reduce of its buckets is a large part of the step."""
     return _costly(m) and m.strategy == "ddp" and m.hook is None
 
 
@@ -133,16 +133,16 @@ _RULES = (
         finding=lambda m: (
             f"{m.ranks} ranks are slower than one ({(m.efficiency or 0) * m.ranks:.2f} ×)"
         ),
-        recommendation="train on one, until a step computes for longer than it communicates",
+        recommendation="train on one rank until a step computes longer than it communicates",
         factor=lambda m: 1 / ((m.efficiency or 1.0) * m.ranks),
     ),
     _Rule(
         applies=lambda m: _costly(m) and m.compute_s < _SHORT_STEP_S,
         finding=lambda m: (
-            f"a step computes for {_ms(m.compute_s)} and pays {_ms(m.communication_cost_s)} for"
-            " communication: the model, or the batch, is small"
+            f"a step computes for {_ms(m.compute_s)} and communication adds"
+            f" {_ms(m.communication_cost_s)}: the model, or the batch, is small"
         ),
-        recommendation=f"a larger batch per rank ({_TIMES} times in this figure)",
+        recommendation=f"use a larger batch per rank (the factor is for {_TIMES} times as large)",
         factor=_with_larger_batch,
     ),
     _Rule(
@@ -151,7 +151,7 @@ _RULES = (
             f"bandwidth-bound: {_ms(m.communication_cost_s)} for"
             f" {sum(m.message_bytes) / 1e6:,.0f} MB"
         ),
-        recommendation="send half: comm_hooks: [{kind: bf16}] or fp16",
+        recommendation="send half of the bytes: comm_hooks: [{kind: bf16}] or fp16",
         factor=_without(lambda m: m.communication_cost_s / 2),
     ),
     _Rule(
@@ -159,7 +159,7 @@ _RULES = (
         finding=lambda m: (
             f"{m.share(m.communication_cost_s):.0%} of the step is communication that nothing hides"
         ),
-        recommendation=f"gradient_accumulation: {_TIMES} pays it once in {_TIMES} batches",
+        recommendation=f"gradient_accumulation: {_TIMES} communicates once in {_TIMES} batches",
         factor=_without(lambda m: m.communication_cost_s * (1 - 1 / _TIMES)),
     ),
     _Rule(
@@ -170,40 +170,42 @@ _RULES = (
             f"latency-bound: {len(m.message_bytes)} collectives a step, of"
             f" {_mean_message(m) / 1e3:,.0f} kB on average"
         ),
-        recommendation="larger buckets (ddp: {bucket_cap_mb: …}), or static_graph",
+        recommendation="use larger buckets (ddp: {bucket_cap_mb: …}), or static_graph",
         factor=lambda m: None,
     ),
     _Rule(
         applies=lambda m: _costly_buckets(m) and len(m.message_bytes) == 1,
-        finding=lambda m: "one bucket holds all gradients: nothing is sent before the last of them",
-        recommendation="a smaller ddp: {bucket_cap_mb: …}, so that the first is sent earlier",
+        finding=lambda m: (
+            "one bucket contains all gradients: nothing is sent before the last gradient is ready"
+        ),
+        recommendation="use a smaller ddp: {bucket_cap_mb: …}: the first bucket is sent earlier",
         factor=lambda m: None,
     ),
     _Rule(
         applies=_matters("imbalance"),
         finding=lambda m: (
-            f"load imbalance: ranks wait {_ms(m.step.terms['imbalance'])} for the slowest one,"
-            f" in {m.step.slowest_share:.0%} of the steps rank {m.step.slowest_rank}"
+            f"load imbalance: ranks wait {_ms(m.step.terms['imbalance'])} for the slowest rank;"
+            f" in {m.step.slowest_share:.0%} of the steps it is rank {m.step.slowest_rank}"
         ),
-        recommendation="look at that rank's device, its cores and its share of the data",
+        recommendation="check that rank's device, its cores and its share of the data",
         factor=_without(_term("imbalance")),
     ),
     _Rule(
         applies=lambda m: m.loads_data and _matters("data")(m),
         finding=lambda m: f"a step waits {_ms(m.step.terms['data'])} for its batch",
-        recommendation="more loader workers (data: {num_workers: …}), or less work in them",
+        recommendation="use more loader workers (data: {num_workers: …}), or give them less work",
         factor=_without(_term("data")),
     ),
     _Rule(
         applies=_matters("idle"),
         finding=lambda m: f"the ranks had no core for {_ms(m.step.terms['idle'])} of a step",
-        recommendation="leave the ranks their cores: fewer loader workers, nothing beside them",
+        recommendation="keep the cores free for the ranks: fewer loader workers, no other programs",
         factor=_without(_term("idle")),
     ),
     _Rule(
         applies=lambda m: m.gpu_memory is not None and m.step.host_reads > 0,
-        finding=lambda m: f"the host waits for {m.step.host_reads} values of the GPU a step",
-        recommendation="read losses and metrics (.item()) every few steps only",
+        finding=lambda m: f"the host waits for {m.step.host_reads} values of the GPU in each step",
+        recommendation="read losses and metrics (.item()) only every few steps",
         factor=lambda m: None,
     ),
     _Rule(

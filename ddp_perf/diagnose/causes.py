@@ -1,8 +1,8 @@
-"""From terms that changed to causes: what moved them, and what shows that it did.
+"""Rules that turn changed terms into causes: each cause has its size and its evidence.
 
-A term tells where the time went, and often that is the cause. Where several causes move the
-same term, what else was measured tells them apart: the collectives of a step, counted; the same
-collectives alone; the control.
+A term reports where in the step the time goes, and often the term is the cause. If several causes
+change the same term, other measurements separate them: the counted collectives of a step, the time
+of the same collectives alone, and the control.
 """
 
 from __future__ import annotations
@@ -11,65 +11,73 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ddp_perf.core.explanation import Cause, CauseKind, Explanation, TermChange
+from ddp_perf.core.explanation import Cause, CauseKind, Delta, Explanation
 from ddp_perf.core.launch import Structure
 from ddp_perf.render.units import milliseconds
 from ddp_perf.stats.step.attribution import GROUPS, UNEXPLAINED, Attribution
 
-_MACHINE_MOVED = 0.02  # of the control: less is its own noise
-_HALF = 0.5  # of a term's change: a cause that makes up as much takes it
+_MACHINE_MOVED = 0.02  # of the control: a smaller change is the control's own noise
+_HALF = 0.5  # of a term's change: a cause that explains as much gets all of it
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured beside the terms, now and in the baseline."""
+    """The measurements beside the terms, of this session and of the baseline."""
 
-    structure_before: Structure | None  # None: not known
+    structure_before: Structure | None  # None: the baseline has no structure
     structure_after: Structure
-    structure_changes: tuple[str, ...]  # the same in words
-    communication: TermChange | None  # all collectives of a step, alone
-    lag: TermChange | None  # of whichever rank is slowest, behind a typical one's; by launch
-    host_reads: TermChange | None  # a count, not seconds
-    allocator_retries: TermChange | None  # a count
-    control: TermChange | None
+    structure_changes: tuple[str, ...]  # the differences of the two structures in words
+    communication: Delta | None  # seconds of all collectives of a step, alone
+    lag: Delta | None  # seconds of the slowest rank of a launch behind a typical rank
+    host_reads: Delta | None  # count a step
+    allocator_retries: Delta | None  # count a step
+    control: Delta | None  # seconds; None: not comparable
     on_gpu: bool
-    sees_communication: bool  # False: it is part of forward and backward
+    sees_communication: bool  # False: communication is part of forward and backward
     slowest_rank: int  # over all launches
     slowest_lag_s: float  # of that rank
     lagging: tuple[int, ...]  # that rank, and others that lag as well
-    slowest_share: float  # of the steps: how often it comes last
+    slowest_share: float  # of the steps: how often that rank is the last one
     slowest_where: str  # its device and host
-    changed: tuple[str, ...]  # of the environment
-    disturbance: str | None  # what others took from most launches
+    changed: tuple[str, ...]  # differences of the environment, in words
+    disturbance: str | None  # a disturbance of most launches, in words
+
+    @property
+    def does_other_work(self) -> bool:
+        """True if the step has another structure than the baseline's step."""
+        before = self.structure_before
+        return before is not None and before != self.structure_after
 
 
 def grown_by_count(before: Structure | None, after: Structure) -> tuple[str, ...]:
-    """Groups of terms that the collectives of a step show to have grown: it has more of them."""
+    """Return the groups of terms that must have grown because a step has more collectives."""
     return ("unhidden",) if before is not None and _exchanges_more(before, after) else ()
 
 
 def find_causes(
     case_id: str, attribution: Attribution, evidence: Evidence, launches: int
 ) -> Explanation:
-    """The causes of a case's change, the largest first. Where these launches were not slower,
-    there is none but what was counted.
+    """Find the causes of a case's change and return them in order, the largest first.
+
+    If these launches were not slower, the only causes are those that were counted.
     """
     step = attribution.step
     causes = _merged(_causes_of(attribution, evidence))
-    if step.change_s > 0:
-        left = step.change_s - sum(cause.change_s for cause in causes)
-        if left > _HALF * step.change_s and all(cause.kind != "unexplained" for cause in causes):
+    if step.change > 0:
+        left = step.change - sum(cause.change_s for cause in causes)
+        if left > _HALF * step.change and all(cause.kind != "unexplained" for cause in causes):
             causes.append(_too_uncertain(left))
     return Explanation(
         case_id=case_id,
-        step_change_s=step.change_s,
+        step_change_s=step.change,
         causes=tuple(
             Cause(
                 kind=found.kind,
                 change_s=found.change_s,
-                share=found.change_s / step.change_s if step.change_s > 0 else 0.0,
+                share=found.change_s / step.change if step.change > 0 else 0.0,
                 evidence=(*_terms_of(found, attribution), *found.evidence),
                 rank=found.rank,
                 likely=found.likely,
+                structural=found.structural,
             )
             for found in sorted(causes, key=lambda found: found.change_s, reverse=True)
         ),
@@ -79,20 +87,25 @@ def find_causes(
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause before it has a share of the step's change."""
+
     kind: CauseKind
     change_s: float
     evidence: tuple[str, ...] = ()
     rank: int | None = None
-    groups: tuple[str, ...] = ()  # whose terms are part of the evidence
+    groups: tuple[str, ...] = ()  # their terms are part of the evidence
     likely: bool = False
+    structural: bool = False
 
 
 def _causes_of(attribution: Attribution, evidence: Evidence) -> list[_Found]:
-    """Of each group that grew, in a step that did: that it did is the gate's verdict, by more
-    sessions than these. A group that shrank made nothing slower.
+    """Return the causes of each group that grew, if the step grew.
+
+    The gate has already decided, from more sessions, that the step is slower. A group that shrank
+    makes no step slower.
     """
-    is_slower = attribution.step.change_s > 0
-    grown = [group for group in attribution.groups if is_slower and group.change_s > 0]
+    is_slower = attribution.step.change > 0
+    grown = [group for group in attribution.groups if is_slower and group.change > 0]
     causes = [
         _with_size(cause, group) for group in grown for cause in _RULES[group.name](group, evidence)
     ]
@@ -101,26 +114,25 @@ def _causes_of(attribution: Attribution, evidence: Evidence) -> list[_Found]:
             msgspec.structs.replace(
                 cause,
                 likely=True,
-                evidence=(*cause.evidence, f"by chance up to ± {_ms(likely.uncertainty_s)}"),
+                evidence=(*cause.evidence, f"by chance up to ± {_ms(likely.uncertainty)}"),
             )
             for cause in _RULES[likely.name](likely, evidence)
         ]
-    told = {line for cause in causes for line in cause.evidence}
-    if not told.issuperset(evidence.structure_changes):
-        causes.append(_other_work(0.0, evidence))  # no term shows what it takes: it is hidden
+    if evidence.does_other_work and not any(cause.structural for cause in causes):
+        causes.append(_other_work(0.0, evidence))  # no term shows its time: it is hidden
     return causes
 
 
-def _with_size(cause: _Found, group: TermChange) -> _Found:
-    """What a count or the lag shows to be there may still be of an uncertain size."""
+def _with_size(cause: _Found, group: Delta) -> _Found:
+    """Add how uncertain the size is to a cause that a count or the lag has shown."""
     if group.is_certain:
         return cause
-    known = f"its size is known to ± {_ms(group.uncertainty_s)} only"
-    return msgspec.structs.replace(cause, evidence=(*cause.evidence, known))
+    size = f"its size is uncertain by ± {_ms(group.uncertainty)}"
+    return msgspec.structs.replace(cause, evidence=(*cause.evidence, size))
 
 
 def _merged(causes: Iterable[_Found]) -> list[_Found]:
-    """One of each kind: a cause may move several groups of terms."""
+    """Join causes of the same kind: one cause may change several groups of terms."""
     merged: dict[tuple[CauseKind, int | None, bool], _Found] = {}
     for cause in causes:
         key = cause.kind, cause.rank, cause.likely
@@ -131,71 +143,89 @@ def _merged(causes: Iterable[_Found]) -> list[_Found]:
                 change_s=first.change_s + cause.change_s,
                 evidence=tuple(dict.fromkeys((*first.evidence, *cause.evidence))),
                 groups=(*first.groups, *cause.groups),
+                structural=first.structural or cause.structural,
             )
     return list(merged.values())
 
 
-def _compute(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    """The control is computation too: as far as it slowed down, the machine did."""
+def _compute(change: Delta, evidence: Evidence) -> Iterator[_Found]:
+    """Yield the machine's part and the rest. The machine slows the control, too."""
     control, by_machine = evidence.control, 0.0
-    if control is not None and control.is_certain and control.change_s > 0:
-        ratio = control.after_s / control.before_s - 1
-        share = change.before_s * ratio / change.change_s
+    if control is not None and control.is_certain and control.change > 0:
+        ratio = control.after / control.before - 1
+        share = change.before * ratio / change.change
         if ratio > _MACHINE_MOVED and share >= 1 - _HALF:
-            by_machine = change.change_s * min(share, 1.0)
-            what = f"the control, the same matrix product every session, moved {ratio:+.1%}"
+            by_machine = change.change * min(share, 1.0)
+            what = f"the control, the same matrix product in every session, changed by {ratio:+.1%}"
             yield _Found(kind="machine", change_s=by_machine, evidence=(what, *evidence.changed))
-    left = change.change_s - by_machine
-    if not by_machine or left > change.uncertainty_s:
+    left = change.change - by_machine
+    if not by_machine or left > change.uncertainty:
         yield _of_computation(left, change, evidence)
 
 
-def _of_computation(change_s: float, change: TermChange, evidence: Evidence) -> _Found:
-    """On a GPU what the host waits for is in these phases too, and of FSDP all communication."""
-    kind: CauseKind = "compute"
-    told = evidence.changed
+def _of_computation(change_s: float, change: Delta, evidence: Evidence) -> _Found:
+    """Return the cause of slower phases.
+
+    On a GPU the phases contain what the host waits for; with FSDP they contain all communication.
+    """
     retries = evidence.allocator_retries
-    if retries is not None and retries.is_certain and retries.change_s > 0:
-        kind = "memory"
-        told = ("the GPU's memory was full, and its cache was given back, in the steps looked at",)
-    elif evidence.on_gpu and _more_reads(evidence):
-        kind, told = "host sync", (_reads(evidence), *evidence.structure_changes)
-    elif not evidence.sees_communication and _alone_s(evidence) >= _HALF * change_s:
+    found = _Found(
+        kind="compute", change_s=change_s, evidence=evidence.changed, groups=(change.name,)
+    )
+    if retries is not None and retries.is_certain and retries.change > 0:
+        full = "the GPU's memory was full in the profiled steps, and the allocator freed its cache"
+        return msgspec.structs.replace(found, kind="memory", evidence=(full,))
+    if evidence.on_gpu and _more_reads(evidence):
+        return _structural(
+            msgspec.structs.replace(found, kind="host sync", evidence=(_reads(evidence),)), evidence
+        )
+    if not evidence.sees_communication and _alone_s(evidence) >= _HALF * change_s:
         if _does_more(evidence):
             return _other_work(change_s, evidence, groups=(change.name,))
-        kind, told = "communication", (*_alone(evidence), *evidence.changed)
-    return _Found(kind=kind, change_s=change_s, evidence=told, groups=(change.name,))
+        lines = (*_alone(evidence), *evidence.changed)
+        return msgspec.structs.replace(found, kind="communication", evidence=lines)
+    return found
 
 
-def _communication(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    """Other collectives; the same ones, slower; or the same, as fast, and less of it hidden."""
+def _communication(change: Delta, evidence: Evidence) -> Iterator[_Found]:
+    """Yield the cause: other collectives, slower collectives, or less overlap."""
     alone = evidence.communication
     if _more_reads(evidence):
-        yield _of_terms("host sync", change, (_reads(evidence), *evidence.structure_changes))
+        yield _structural(_of_terms("host sync", change, (_reads(evidence),)), evidence)
     elif _does_more(evidence):
-        left = change.change_s - _alone_s(evidence) if _alone_s(evidence) > 0 else 0.0
-        if not change.is_certain or left < _HALF * change.change_s:
-            left = 0.0  # it is one cause's
-        yield _other_work(change.change_s - left, evidence, groups=(change.name,))
+        left = change.change - _alone_s(evidence) if _alone_s(evidence) > 0 else 0.0
+        if not change.is_certain or left < _HALF * change.change:
+            left = 0.0  # one cause explains all of it
+        yield _other_work(change.change - left, evidence, groups=(change.name,))
         if left:
             overlap = _lost_overlap(change, evidence)
             yield msgspec.structs.replace(overlap, change_s=left)
-    elif alone is None or alone.change_s >= _HALF * change.change_s:
-        told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
-        yield _of_terms("communication", change, told)
+    elif alone is None or alone.change >= _HALF * change.change:
+        slower = _structural(_of_terms("communication", change, ()), evidence)
+        lines = (*slower.evidence, *_alone(evidence), *evidence.changed)
+        yield msgspec.structs.replace(slower, evidence=lines)
     else:
         yield _lost_overlap(change, evidence)
 
 
-def _lost_overlap(change: TermChange, evidence: Evidence) -> _Found:
-    less = "less of it goes on beside the backward"
-    told = (less, *evidence.structure_changes, *_alone(evidence))
-    return _of_terms("lost overlap", change, told)
+def _lost_overlap(change: Delta, evidence: Evidence) -> _Found:
+    less = "less of the communication overlaps with the backward"
+    found = _structural(_of_terms("lost overlap", change, (less,)), evidence)
+    return msgspec.structs.replace(found, evidence=(*found.evidence, *_alone(evidence)))
 
 
-def _of_terms(kind: CauseKind, change: TermChange, told: tuple[str, ...]) -> _Found:
-    """The change of a group, with its terms as evidence."""
-    return _Found(kind=kind, change_s=change.change_s, evidence=told, groups=(change.name,))
+def _of_terms(kind: CauseKind, change: Delta, lines: tuple[str, ...]) -> _Found:
+    """Return a cause that takes all of a group's change."""
+    return _Found(kind=kind, change_s=change.change, evidence=lines, groups=(change.name,))
+
+
+def _structural(found: _Found, evidence: Evidence) -> _Found:
+    """Add the changes of the structure, if there are any, to the evidence of a cause."""
+    return msgspec.structs.replace(
+        found,
+        evidence=(*found.evidence, *evidence.structure_changes),
+        structural=evidence.does_other_work,
+    )
 
 
 def _does_more(evidence: Evidence) -> bool:
@@ -204,7 +234,7 @@ def _does_more(evidence: Evidence) -> bool:
 
 
 def _exchanges_more(before: Structure, after: Structure) -> bool:
-    """More calls, or more bytes; a bucket instead of two is neither."""
+    """Return whether a step has more calls, or more bytes. One bucket instead of two is neither."""
     more_calls = len(after.collectives) > len(before.collectives)
     return more_calls or _bytes(after) > _bytes(before)
 
@@ -216,67 +246,72 @@ def _other_work(change_s: float, evidence: Evidence, groups: tuple[str, ...] = (
         kind = "compute"  # of another model
     elif before is not None and _exchanges_more(before, after):
         kind = "more communication" if _bytes(after) > _bytes(before) else "smaller buckets"
-    told = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
+    lines = (*evidence.structure_changes, *_alone(evidence), *evidence.changed)
     if _more_reads(evidence):
-        kind, told = "host sync", (_reads(evidence), *told)
-    return _Found(kind=kind, change_s=change_s, evidence=told, groups=groups)
+        kind, lines = "host sync", (_reads(evidence), *lines)
+    return _Found(kind=kind, change_s=change_s, evidence=lines, groups=groups, structural=True)
 
 
 def _bytes(structure: Structure) -> int:
     return sum(collective.bytes for collective in structure.collectives)
 
 
-def _imbalance(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    """One rank that lags behind, in one launch as in the next; or ranks that are late in turn,
-    and by their mean work alike. A baseline that knows no lag is taken to have had none.
+def _imbalance(change: Delta, evidence: Evidence) -> Iterator[_Found]:
+    """Yield a straggler if one rank lags in every launch, else the host.
+
+    Ranks that are late in turn have the same mean work. A baseline without a lag counts as one
+    whose lag was zero.
     """
     lag, now_s = evidence.lag, evidence.slowest_lag_s
-    more_s = now_s if lag is None else min(lag.change_s, now_s)
-    if more_s < _HALF * change.change_s:
+    more_s = now_s if lag is None else min(lag.change, now_s)
+    if more_s < _HALF * change.change:
         yield from _of_host(
-            change, evidence, "ranks come late in turn; the mean work of none grew by as much"
+            change, evidence, "ranks are late in turn; the mean work of no rank grew by as much"
         )
         return
     rank, before = evidence.slowest_rank, ""
     if lag is not None:
-        before = f" (the slowest one before: {_ms(lag.before_s)})"
+        before = f" (the slowest one before: {_ms(lag.before)})"
     what = (
         f"rank {rank} ({evidence.slowest_where}) works {_ms(now_s)} longer than"
-        f" a typical rank{before}, and comes last in {evidence.slowest_share:.0%} of the steps"
+        f" a typical rank{before}, and is the last one in {evidence.slowest_share:.0%} of the steps"
     )
     others = ", ".join(str(one) for one in evidence.lagging if one != rank)
-    told = (what, f"also behind, half as far at least: {others}") if others else (what,)
-    yield _Found(kind="straggler", change_s=change.change_s, evidence=told, rank=rank)
+    lines = (what, f"at least half as far behind: {others}") if others else (what,)
+    yield _Found(kind="straggler", change_s=change.change, evidence=lines, rank=rank)
 
 
-def _data(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    what = f"a step waits {_ms(change.after_s)} for its batch; {_ms(change.before_s)} before"
-    yield _Found(kind="data", change_s=change.change_s, evidence=(what,))
+def _data(change: Delta, evidence: Evidence) -> Iterator[_Found]:
+    what = f"a step waits {_ms(change.after)} for its batch; {_ms(change.before)} before"
+    yield _Found(kind="data", change_s=change.change, evidence=(what,))
 
 
-def _idle(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
+def _idle(change: Delta, evidence: Evidence) -> Iterator[_Found]:
     if _more_reads(evidence):
-        yield _Found(kind="host sync", change_s=change.change_s, evidence=(_reads(evidence),))
+        yield _Found(kind="host sync", change_s=change.change, evidence=(_reads(evidence),))
         return
     yield from _of_host(
-        change, evidence, "the ranks had no core, or slept, while they were to compute"
+        change, evidence, "the ranks had no core, or slept, when they should have computed"
     )
 
 
-def _of_host(change: TermChange, evidence: Evidence, what: str) -> Iterator[_Found]:
+def _of_host(change: Delta, evidence: Evidence, what: str) -> Iterator[_Found]:
     kind: CauseKind = "machine" if evidence.disturbance else "host"
-    told = (what, evidence.disturbance) if evidence.disturbance else (what,)
-    yield _Found(kind=kind, change_s=change.change_s, evidence=told)
+    yield _Found(kind=kind, change_s=change.change, evidence=_with_disturbance(what, evidence))
 
 
-def _unexplained(change: TermChange, evidence: Evidence) -> Iterator[_Found]:
-    what = "of it the steps looked at after the timed ones show nothing"
-    told = (what, evidence.disturbance) if evidence.disturbance else (what,)
-    yield _Found(kind="unexplained", change_s=change.change_s, evidence=told)
+def _unexplained(change: Delta, evidence: Evidence) -> Iterator[_Found]:
+    what = "the profiled steps, which follow the timed ones, do not show it"
+    lines = _with_disturbance(what, evidence)
+    yield _Found(kind="unexplained", change_s=change.change, evidence=lines)
+
+
+def _with_disturbance(what: str, evidence: Evidence) -> tuple[str, ...]:
+    return (what, evidence.disturbance) if evidence.disturbance else (what,)
 
 
 def _too_uncertain(change_s: float) -> _Found:
-    what = "no term grew by as much, beyond what chance does to it"
+    what = "no term grew by as much and by more than chance explains"
     return _Found(kind="unexplained", change_s=change_s, evidence=(what,))
 
 
@@ -291,25 +326,25 @@ _RULES = {
 
 
 def _terms_of(found: _Found, attribution: Attribution) -> tuple[str, ...]:
-    """Where in the step it is, the largest change first."""
+    """Return, as one line, the two terms of a cause that changed most."""
     members = {term for group in found.groups for term in GROUPS[group]}
     terms = [term for term in attribution.terms if term.name in members]
-    terms.sort(key=lambda term: abs(term.change_s), reverse=True)
-    shown = [f"{term.name} {_ms(term.before_s)} → {_ms(term.after_s)}" for term in terms[:2]]
+    terms.sort(key=lambda term: abs(term.change), reverse=True)
+    shown = [f"{term.name} {_ms(term.before)} → {_ms(term.after)}" for term in terms[:2]]
     return (", ".join(shown),) if shown else ()
 
 
 def _alone(evidence: Evidence) -> tuple[str, ...]:
     change = evidence.communication
     if change is None:
-        return ("how long all collectives of a step take alone is not known",)
-    return (f"all collectives of a step alone: {_ms(change.before_s)} → {_ms(change.after_s)}",)
+        return ("the time of all collectives of a step alone was not measured",)
+    return (f"all collectives of a step alone: {_ms(change.before)} → {_ms(change.after)}",)
 
 
 def _alone_s(evidence: Evidence) -> float:
-    """How much longer all collectives take alone; 0 where that is not certain."""
+    """Return how much longer all collectives take alone; 0 if that is not certain."""
     change = evidence.communication
-    return change.change_s if change is not None and change.is_certain else 0.0
+    return change.change if change is not None and change.is_certain else 0.0
 
 
 def _reads(evidence: Evidence) -> str:
@@ -318,7 +353,8 @@ def _reads(evidence: Evidence) -> str:
 
 
 def _more_reads(evidence: Evidence) -> float:
-    return max(0.0, evidence.host_reads.change_s) if evidence.host_reads is not None else 0.0
+    """Return by how many values a step the host reads more than before."""
+    return max(0.0, evidence.host_reads.change) if evidence.host_reads is not None else 0.0
 
 
 def _ms(seconds: float) -> str:

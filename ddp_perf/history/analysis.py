@@ -1,4 +1,4 @@
-"""What the sessions of a case say, and between which commits and versions a change came."""
+"""The analysis of a case's sessions: its trend, and the commits and versions of each change."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ from ddp_perf.session.gate.comparability import changes
 
 
 class ChangeRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change, and the sessions that it came between."""
+    """A change, and the sessions before and after it."""
 
     change: TrendChange
-    before: SessionInfo  # the last one that was surely before it
-    after: SessionInfo  # the first one that was surely after it
-    versions: tuple[str, ...]  # of machine and software, that differ between the two
+    before: SessionInfo  # the last session that is certainly before it
+    after: SessionInfo  # the first session that is certainly after it
+    versions: tuple[str, ...]  # differences of machine and software between the two
 
     @property
     def is_same_commit(self) -> bool:
+        """True if both sessions have the same commit, and it is recorded."""
         commits = (self.before.environment.commit, self.after.environment.commit)
         return None not in commits and commits[0] == commits[1]
 
 
 class CaseHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A series and what was found in its sound sessions."""
+    """A series, and the trend of its usable sessions."""
 
     series: TimeSeries
-    trend: Trend | None  # None: there is no sound session
+    trend: Trend | None  # None: there is no usable session
     ranges: tuple[ChangeRange, ...] = ()
 
 
 def case_history(series: TimeSeries) -> CaseHistory:
-    """Steps, drifts and where they came from; disturbed sessions and injections are left out."""
+    """Find the trend of a series, and the range of each change.
+
+    Disturbed sessions, and those slowed on purpose, are left out.
+    """
     sessions = series.sound()
     if not sessions:
         return CaseHistory(series=series, trend=None)
@@ -56,7 +60,7 @@ def case_history(series: TimeSeries) -> CaseHistory:
 
 
 def newest_work(found: Iterable[TimeSeries]) -> list[TimeSeries]:
-    """Of each accelerator and case the work that was measured last: another work is another case.
+    """Return the series of the work that was measured last, for each accelerator and case.
 
     Series without a session are left out.
     """

@@ -1,4 +1,4 @@
-"""The version of a store's tables. A new store gets the newest; an older one is brought to it."""
+"""The version of a store's tables, and the upgrades from older versions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from sqlalchemy import Connection, insert, inspect, select, update
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.tables import METADATA, SCHEMA
 
-# From version 1 to 2, from 2 to 3, and so on. Each runs once, in the transaction that notes it.
+# From version 1 to 2, from 2 to 3, and so on. Each runs once, in the transaction that records it.
 UPGRADES: tuple[Callable[[Connection], None], ...] = ()
 
 
 def is_current(connection: Connection) -> bool:
-    """Raises HistoryError for a store of a newer ddp-perf, or of another program."""
+    """Return whether the tables have the newest version.
+
+    Raises HistoryError if a newer ddp-perf, or another program, created the store.
+    """
     found = _version(connection)
     if found is not None and found > _newest():
         raise HistoryError(
-            f"its tables have version {found}, this ddp-perf knows {_newest()}; use the newer"
+            f"its tables have version {found}, and this ddp-perf reads {_newest()}; use the newer"
             " ddp-perf that wrote it"
         )
     return found == _newest()
 
 
 def migrate(connection: Connection) -> None:
-    """Make the tables, or upgrade them. The caller's transaction excludes other writers."""
+    """Create the tables, or upgrade them. The caller's transaction excludes other writers."""
     if is_current(connection):
         return
     found = _version(connection)
@@ -43,7 +46,7 @@ def _newest() -> int:
 
 
 def _version(connection: Connection) -> int | None:
-    """None: an empty store."""
+    """Return the version of the tables, or None if the store is empty."""
     tables = set(inspect(connection).get_table_names())
     if SCHEMA.name in tables:
         return int(connection.execute(select(SCHEMA.c.version)).scalar_one())

@@ -1,4 +1,4 @@
-"""A series of sessions as one level and the moves away from it, fitted by least squares."""
+"""A series of sessions as one level and its moves (steps and drifts), by least squares."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from scipy import special
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.session_variance import session_correlation
 
-SMALLEST_SD = 1e-7  # figures are kept to 7 digits
-_AROUND = 10  # sessions on either side of a move that tell how restless it was there
+SMALLEST_SD = 1e-7  # figures are stored with 7 digits
+_AROUND = 10  # sessions on each side of a move that its local variance is taken from
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A step, where both sessions are one; else a straight line, a drift."""
+    """A step if both sessions are the same; else a drift along a straight line."""
 
     first: int  # the first session that differs from the level before
     last: int  # the first session at the level after
 
     def shape(self, sessions: int) -> Floats:
-        """0 before the move, 1 after it, by session."""
+        """Return the part of the move that is done, by session: 0 before it, 1 after it."""
         part = (np.arange(sessions) - self.first + 1) / (self.last - self.first + 1)
         return np.clip(part, 0.0, 1.0)
 
 
 class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
-    """``sessions = level + Σ size × shape + residual``, and what the residual says of the noise."""
+    """The fit ``sessions = level + Σ size × shape + residual``, with the noise of the residual."""
 
-    moves: tuple[Move, ...]  # in order, none within another
+    moves: tuple[Move, ...]  # in order, not overlapping
     levels: Floats  # the sessions without the residual
     sizes: Floats  # of each move, on the log scale
     errors: Floats  # standard error of each size
     residual: Floats
     variance: float  # of a session
-    inflation: float  # (1 + r) ÷ (1 − r): what the correlation r of sessions costs a mean
+    inflation: float  # of a mean's variance by the correlation r of sessions: (1 + r) ÷ (1 − r)
 
     @property
     def degrees_of_freedom(self) -> int:
         return len(self.residual) - len(self.moves) - 1
 
     def p_values(self) -> list[float]:
-        """Of each move, by a two-sided t test of its size.
+        """Return the p value of each move, by a two-sided t test of its size.
 
-        The variance is that of all sessions, or of those around it where it is larger.
+        The variance is that of all sessions, or of the sessions around the move if it is larger.
         """
         values = []
         for move, size, error in zip(self.moves, self.sizes, self.errors, strict=True):
@@ -56,10 +56,10 @@ class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
         return values
 
     def place(self, number: int, mass: float = 0.95) -> tuple[int, int]:
-        """The first and the last session at which step ``number`` may have come.
+        """Return the first and the last session at which step `number` can have happened.
 
-        The shortest run of sessions around it that holds ``mass`` of the likelihood of all places
-        between its neighbours.
+        This is the shortest run of sessions around the step that contains `mass` of the likelihood
+        of all places between the step's neighbours.
         """
         move, n = self.moves[number], len(self.residual)
         start = self.moves[number - 1].last if number > 0 else 0
@@ -83,7 +83,10 @@ class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit(sessions: Floats, moves: Sequence[Move]) -> PiecewiseFit:
-    """``sessions``: logs, more of them than moves."""
+    """Fit a level and the size of each move to `sessions`, which are logs.
+
+    There must be more sessions than moves.
+    """
     n = len(sessions)
     design = np.column_stack([np.ones(n), *(move.shape(n) for move in moves)])
     inverse = np.linalg.inv(design.T @ design)
@@ -107,8 +110,9 @@ def fit(sessions: Floats, moves: Sequence[Move]) -> PiecewiseFit:
 
 
 def split_gain(sessions: Floats) -> Floats:
-    """By how much a step lowers the sum of squares, for each place it can have: before session 1,
-    before session 2, …
+    """Return by how much a step lowers the sum of squares, for each of its possible places.
+
+    The places of n sessions are: before session 1, before session 2, … The result has n − 1 values.
     """
     n, count = len(sessions), np.arange(1, len(sessions))
     left = np.cumsum(sessions)[:-1]

@@ -1,4 +1,4 @@
-"""A case's sessions as a picture: each by its verdict, the levels and drifts that were found."""
+"""The plot of a case's history: its sessions by verdict, the levels and the drifts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddp_perf.history.records import SessionInfo
 from ddp_perf.history.text import describe_change, unit_of
 from ddp_perf.system.files import replace_file
 
-# Shape as well as colour: neither alone.
+# A verdict has a shape and a colour: colour alone is hard to see for some readers.
 _MARKERS = {
     Outcome.REGRESSION: ("v", "tab:red"),
     Outcome.SUSPECT: ("D", "tab:orange"),
@@ -26,14 +26,14 @@ _PLAIN = ("o", "tab:blue")
 
 
 def write_history_plot(path: Path, history: CaseHistory) -> None:
-    """A PNG, whole or not at all. Raises OSError."""
+    """Write the plot as a PNG, completely or not at all. Raises OSError."""
     data = io.BytesIO()
     history_figure(history).savefig(data, format="png", dpi=120)
     replace_file(path, data.getvalue())
 
 
 def history_figure(history: CaseHistory) -> Figure:
-    """Date against the figure, in the unit of the metric."""
+    """Draw the figures over the date, in the unit of the metric."""
     series, sound = history.series, history.series.sound()
     unit, scale = unit_of(series.metric)
     figure = Figure(figsize=(9.0, 5.0), layout="constrained")
@@ -62,8 +62,8 @@ def history_figure(history: CaseHistory) -> Figure:
     for found in history.ranges:
         change = found.change
         axes.axvspan(_day(found.before), _day(found.after), color="tab:red", alpha=0.12)
-        said = describe_change(change, f"from {sound[change.first].session.date[:10]}")
-        axes.plot([], [], color="tab:red", alpha=0.3, linewidth=6, label=said)
+        text = describe_change(change, f"from {sound[change.first].session.date[:10]}")
+        axes.plot([], [], color="tab:red", alpha=0.3, linewidth=6, label=text)
     axes.set_ylabel(f"{metric_title(series.metric)}, {unit}")
     axes.xaxis_date()
     axes.set_title(f"{series.case.case_id}\non {series.case.accelerator}", fontsize=9)

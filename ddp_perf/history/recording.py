@@ -1,4 +1,4 @@
-"""A suite's result in the form that the history keeps."""
+"""The conversion of a suite's result into the record that the history stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEPT = (*(metric.name for metric in METRICS), CONTROL)
 
 
 def record_of(result: SuiteResult) -> SessionRecord:
-    """Every case that was measured without a failed launch, whatever its verdicts."""
+    """Return a record of every case without a failed launch, whatever its verdicts are."""
     measured = new_sessions(result)
     return SessionRecord(
         info=SessionInfo(
@@ -49,7 +49,10 @@ def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[Re
 
 
 def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
-    """Found anew: a finding tells it only where there was a baseline to compare with."""
+    """Return the disturbance of a timed metric.
+
+    It is computed again here, because a finding has it only if there is a baseline to compare with.
+    """
     if not is_timed(metric):
         return None
     with_single = needs_single_rank(metric)
@@ -70,6 +73,9 @@ def _figure(
 
 
 def _first_launch(result: SuiteResult) -> str:
-    """When it began; "" where none finished. It stays as it is while the session grows."""
+    """Return when the first launch started, or "" if none finished.
+
+    It does not change while further launches are added to the session.
+    """
     started = [m.launches[0].started for m in result.measurements.values() if m.launches]
     return started[0] if started else ""

@@ -1,4 +1,4 @@
-"""What is kept of every session, and how it is read again: session by session."""
+"""The values that the history stores of each session, and the series that it returns."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class RecordedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one case in one session."""
 
     metric: str
-    value: float | None  # median over the launches; None: of what is no figure, as structure
+    value: float | None  # median over the launches; None: the metric has no figure (structure)
     launches: tuple[float, ...] = ()
     verdict: Verdict | None = None  # None: not gated
-    baseline: float | None = None  # the level it was judged against
-    disturbance: str | None = None  # what made its launches worth nothing, judged or not
+    baseline: float | None = None  # the level that the verdict compares with
+    disturbance: str | None = None  # why its launches are not usable, judged or not
 
     @property
     def is_sound(self) -> bool:
-        """Whether the figure is the case's own, not that of a disturbance."""
+        """True if there is a figure, and no disturbance made it useless."""
         invalid = self.verdict is not None and self.verdict.outcome is Outcome.INVALID
         return self.value is not None and self.disturbance is None and not invalid
 
 
 class CaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One case in one session. Other work is another series, whatever its id."""
+    """One case in one session. Other work belongs to another series, even with the same id."""
 
     case_id: str
     work: dict[str, Scalar]  # the fingerprint
@@ -35,27 +35,27 @@ class CaseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """When and where; with its first launch it names one session among all of a fleet."""
+    """The date and the machine of a session. They identify it among all sessions of a fleet."""
 
     suite: str
     tier: Tier
     date: str  # ISO 8601, UTC
-    started: str  # its first launch, ISO 8601, UTC
+    started: str  # of its first launch, ISO 8601, UTC
     environment: Environment
-    injections: tuple[str, ...] = ()  # what slowed its ranks on purpose
+    injections: tuple[str, ...] = ()  # slow-downs that were injected on purpose
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is kept of one suite of one session."""
+    """One suite of one session, as the history stores it."""
 
     info: SessionInfo
     cases: tuple[CaseRecord, ...]
 
 
 class StoredCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A case on one kind of machine, as the history knows it."""
+    """A case on one kind of machine, as the history stores it."""
 
-    key: int  # of the store
+    key: int  # primary key in the store
     accelerator: str  # the key that names its baseline file
     case_id: str
     work: dict[str, Scalar]
@@ -76,5 +76,5 @@ class TimeSeries(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[HistoryPoint, ...]
 
     def sound(self) -> list[HistoryPoint]:
-        """The sessions that say something of the case: undisturbed, not slowed on purpose."""
+        """Return the sessions that are usable: neither disturbed nor slowed on purpose."""
         return [n for n in self.sessions if n.figure.is_sound and not n.session.injections]

@@ -1,14 +1,14 @@
-"""Where a series of sessions moved: proposed by least squares, then tested.
+"""Change points of a series of sessions: proposed by least squares, then tested.
 
-Proposed are the steps of the exact penalised segmentation (optimal partitioning: Jackson et al.,
-"An algorithm for optimal partitioning of data on an interval", IEEE Signal Processing Letters
-12(2), 2005). A split between n1 and n2 sessions whose means differ by D lowers the
-sum of squares by ``D² n1 n2/(n1 + n2)``, which over the noise's variance is the square of a z
-score; with n − 1 places to split, ``z²(α / 2(n − 1))`` as penalty (Bonferroni) lets no quiet
-series of normal sessions pass but for a chance of α. Steps of one direction that a straight line
-explains better become one drift. Real sessions are worse than normal: they hang together, some
-stand out, and some weeks are restless. So one session alone moves nothing (the median of three),
-and each move is tested again with what the residuals show.
+The proposals are the steps of the exact penalised segmentation (optimal partitioning: Jackson et
+al., "An algorithm for optimal partitioning of data on an interval", IEEE Signal Processing Letters
+12(2), 2005). A split between n1 and n2 sessions whose means differ by D lowers the sum of squares
+by ``D² n1 n2/(n1 + n2)``. Divided by the variance of the noise, this is the square of a z score.
+There are n − 1 places to split. With ``z²(α / 2(n − 1))`` as penalty (Bonferroni) a quiet series
+of normal sessions has a step with probability α at most. Steps of one direction that a straight
+line explains better become one drift. Real sessions are worse than normal ones: they are
+correlated, there are outliers, and some weeks are noisier. So one session alone makes no step (the
+median of three), and each move is tested again with the correlation and variance of the residuals.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from scipy import special
 from ddp_perf.history.piecewise_fit import SMALLEST_SD, Move, PiecewiseFit, fit
 from ddp_perf.stats.robust import Floats
 
-FALSE_ALARMS = 0.01  # chance that a quiet series of normal sessions shows any move
-CONFIRMING = 2  # sessions that must agree before a level is believed
-_SD_QUANTILE = 0.6827  # of the absolute values of a normal law: its standard deviation
-_PLACES = 60  # tried for either end of a drift; on long stretches every second, third, … session
+FALSE_ALARMS = 0.01  # probability that a quiet series of normal sessions has any move
+CONFIRMING = 2  # sessions that must agree before there is a new level
+_SD_QUANTILE = 0.6827  # of the absolute values of a normal distribution: one standard deviation
+_PLACES = 60  # tried for each end of a drift; long stretches: every second, third, … session
 
 
 def find_moves(sessions: Floats, *, false_alarms: float = FALSE_ALARMS) -> PiecewiseFit:
-    """``sessions``: logs, oldest first. Fewer than four show no move.
+    """Find the steps and drifts in `sessions`, which are logs, oldest first.
 
-    Raises ValueError where one is not finite.
+    Fewer than four sessions have no move. Raises ValueError if a session is not finite.
     """
     if not np.isfinite(sessions).all():
         raise ValueError("a session's level must be finite")
@@ -52,9 +52,9 @@ def find_moves(sessions: Floats, *, false_alarms: float = FALSE_ALARMS) -> Piece
 
 
 def median_of_three(sessions: Floats) -> Floats:
-    """Each session, or the nearer of its two neighbours where it stands out of both.
+    """Return each session, or the nearer of its two neighbours if it lies beyond both.
 
-    A step stays where it is; one session alone leaves no trace, the newest included.
+    A step keeps its place. One outlier disappears, even if it is the newest session.
     """
     before = np.concatenate([sessions[2:3], sessions[:-1]])
     after = np.concatenate([sessions[1:], sessions[-3:-2]])
@@ -62,20 +62,21 @@ def median_of_three(sessions: Floats) -> Floats:
 
 
 def noise_sd(sessions: Floats) -> float:
-    """From the differences of successive sessions, which a step or a drift hardly touches."""
+    """Estimate the sd from successive differences, which a step or a drift changes little."""
     return robust_sd(np.diff(sessions) / math.sqrt(2))
 
 
 def robust_sd(deviations: Floats) -> float:
-    """Two thirds of a normal law lie within one sd. Where two thirds are zero, the root mean
-    square instead.
+    """Return the quantile of the absolute deviations that is one sd of a normal distribution.
+
+    If that quantile is zero, return the root mean square instead.
     """
     typical = float(np.quantile(np.abs(deviations), _SD_QUANTILE))
     return max(typical or float(np.sqrt(np.mean(np.square(deviations)))), SMALLEST_SD)
 
 
 def _propose(sessions: Floats, penalty: float) -> Iterator[Move]:
-    """``sessions`` in units of their noise. A drift has two places: it costs as two steps."""
+    """Yield moves of `sessions`, in units of their noise. A drift costs as much as two steps."""
     bounds = cut(sessions, penalty)
     for run in _runs(sessions, bounds):
         start, end = bounds[run[0] - 1], bounds[run[-1] + 1]
@@ -91,10 +92,11 @@ def _propose(sessions: Floats, penalty: float) -> Iterator[Move]:
 
 
 def cut(sessions: Floats, penalty: float) -> list[int]:
-    """The stretches, of `CONFIRMING` sessions at least, with the least sum of squares around their
-    means and ``penalty`` for each: 0, the first session of every further one, and their number.
+    """Cut the sessions into the stretches with the least sum of squares around their means.
 
-    In n² operations, 10 ms for 1,000 sessions: each end is held against all starts at once.
+    Each stretch costs `penalty` and has `CONFIRMING` sessions at least. Return the bounds: 0, the
+    first session of every further stretch, and the number of sessions. It takes n² operations, 10
+    ms for 1,000 sessions: each end is compared with all starts at once.
     """
     n, count = len(sessions), np.arange(len(sessions) + 1)
     sums, squares = (np.concatenate([[0.0], np.cumsum(power)]) for power in (sessions, sessions**2))
@@ -114,15 +116,16 @@ def cut(sessions: Floats, penalty: float) -> list[int]:
 
 
 def _runs(sessions: Floats, bounds: Sequence[int]) -> Iterator[list[int]]:
-    """Steps of one direction that follow each other, by the number of the stretch they begin."""
+    """Yield runs of steps of one direction, each step by the number of the stretch it begins."""
     means = [float(sessions[start:end].mean()) for start, end in itertools.pairwise(bounds)]
     for _, run in itertools.groupby(range(1, len(means)), lambda n: means[n] > means[n - 1]):
         yield list(run)
 
 
 def _best_drift(sessions: Floats, first_step: int, last_step: int) -> tuple[Move, float]:
-    """The straight line that begins before the first step, ends after the last, and leaves
-    the least sum of squares; and that sum.
+    """Return the drift with the least sum of squares, and that sum.
+
+    The drift begins before the first step and ends after the last step.
     """
     n, time = len(sessions), np.arange(len(sessions))
     total = float(np.square(sessions - sessions.mean()).sum())

@@ -1,4 +1,7 @@
-"""Sessions in and series out. Whoever was told that a session is stored finds it again, once."""
+"""The store of the history: it appends sessions and returns series.
+
+A session whose `append` has returned is on disk, and is stored once.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from ddp_perf.history.records import (
 from ddp_perf.history.tables import CASES, FIGURES, SESSIONS
 
 PATIENCE_S = 30.0
-TOGETHER = 20  # sessions of one transaction, where many are imported: their rows lie together
+TOGETHER = 20  # sessions in one transaction of an import: their rows are adjacent on disk
 _IDENTITY = (
     SESSIONS.c.accelerator,
     SESSIONS.c.host,
@@ -36,7 +39,7 @@ _IDENTITY = (
     SESSIONS.c.date,
     SESSIONS.c.started,
 )
-_ASKED = 500  # rows of one query: databases bound the number of parameters
+_BATCH = 500  # rows of one query: databases limit the number of parameters
 T = TypeVar("T")
 _ENCODE = msgspec.json.Encoder(order="deterministic").encode
 _INFO = msgspec.json.Decoder(SessionInfo)
@@ -49,13 +52,13 @@ class HistoryStore:
     """The history behind a URL, ``sqlite:///FILE`` or ``postgresql://…``."""
 
     def __init__(self, url: str, *, create: bool = True, patience_s: float | None = None) -> None:
-        """``create``: begin one where there is none.
+        """Open the store, and create it if there is none and `create` is true.
 
-        Raises HistoryError where it cannot be opened, is corrupt, or of a newer ddp-perf.
+        Raises HistoryError if it cannot be opened, is corrupt, or belongs to a newer ddp-perf.
         """
         self._database = Database(url, patience_s=PATIENCE_S if patience_s is None else patience_s)
         self.name = self._database.name
-        # Seen before, and never changed: most cases share their sessions, and most sessions
+        # Caches of rows that never change: most cases share their sessions, and most sessions
         # their cases.
         self._sessions: dict[int, SessionInfo] = {}
         self._cases: dict[tuple[str, ...], int] = {}
@@ -65,24 +68,24 @@ class HistoryStore:
         if path is not None and create:
             _make_directory(path)
         try:
-            self._bring_up_to_date()
+            self._upgrade_tables()
         except BaseException:
             self.close()
             raise
 
     def check_writable(self) -> None:
-        """Store a session as `append` would, and take it back. Raises HistoryError."""
+        """Check that `append` can write: insert a session and roll it back. Raises HistoryError."""
         with self._database.writing() as connection:
             row = dict.fromkeys((*(column.name for column in _IDENTITY), "info"), "")
             connection.execute(self._insert(SESSIONS), row)
             connection.rollback()
 
     def append(self, sessions: Iterable[SessionRecord]) -> int:
-        """Store them in one transaction; on disk when it returns. How many were new.
+        """Store the sessions in one transaction, and return how many of them were new.
 
-        A session that is there already is not stored twice; what it had not told then (more
-        launches of a case, a verdict) is taken over. Raises HistoryError; nothing of them is
-        stored then.
+        They are on disk when this returns. A session is not stored twice: only missing parts of a
+        stored one (more launches of a case, a verdict) are added. Raises HistoryError; then none
+        of the sessions is stored.
         """
         records = list(sessions)
         with self._database.writing() as connection:
@@ -97,11 +100,11 @@ class HistoryStore:
             if rows:
                 rows.sort(key=lambda row: (row["case_key"], row["metric"], row["session_key"]))
                 connection.execute(self._insert_figures(), rows)
-        self._cases |= cases  # only now they are sure to be there
+        self._cases |= cases  # not earlier: the transaction has ended
         return new
 
     def cases(self) -> list[StoredCase]:
-        """Every case, its newest work last; by accelerator and id."""
+        """Return every case, by accelerator and id; the newest work of a case is the last."""
         query = select(CASES).order_by(CASES.c.accelerator, CASES.c.case_id, CASES.c.id)
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
@@ -116,7 +119,7 @@ class HistoryStore:
         ]
 
     def series(self, case: StoredCase, metric: str) -> TimeSeries:
-        """The sessions of one metric, oldest first; empty where it was never measured."""
+        """Return the sessions of one metric, oldest first; empty if it was never measured."""
         wanted = and_(FIGURES.c.case_key == case.key, FIGURES.c.metric == metric)
         with self._database.reading() as connection:
             rows = connection.execute(select(FIGURES).where(wanted)).mappings().all()
@@ -136,7 +139,7 @@ class HistoryStore:
     def close(self) -> None:
         self._database.close()
 
-    def _bring_up_to_date(self) -> None:
+    def _upgrade_tables(self) -> None:
         with self._database.reading() as connection:
             current = is_current(connection)
         if not current:
@@ -146,7 +149,7 @@ class HistoryStore:
     def _session_keys(
         self, connection: Connection, records: Sequence[SessionRecord]
     ) -> tuple[list[int], int]:
-        """The key of each session, those that are new included, and how many those are."""
+        """Insert the new sessions. Return the key of every session, and the number of new ones."""
         rows = {_session_identity(record.info): _session_row(record.info) for record in records}
         known = self._find(connection, SESSIONS.c.id, _IDENTITY, rows)
         new = [rows[identity] for identity in sorted(rows.keys() - known.keys())]
@@ -163,7 +166,7 @@ class HistoryStore:
         if wanted <= self._cases.keys():
             return self._cases
         known = self._find(connection, CASES.c.id, columns, wanted)
-        new = sorted(wanted - known.keys())  # in one order, so that two writers wait, not clash
+        new = sorted(wanted - known.keys())  # in one order: two writers cannot deadlock
         if new:
             names = [column.name for column in columns]
             rows = [dict(zip(names, identity, strict=True)) for identity in new]
@@ -178,19 +181,19 @@ class HistoryStore:
         columns: Sequence[Any],
         wanted: Iterable[tuple[str, ...]],
     ) -> dict[tuple[str, ...], int]:
-        """The keys of the rows that hold one of the wanted values."""
+        """Return the keys of the rows whose columns have one of the wanted values."""
         found: dict[tuple[str, ...], int] = {}
-        for batch in chunks_of(wanted, _ASKED):
+        for batch in chunks_of(wanted, _BATCH):
             query = select(key, *columns).where(tuple_(*columns).in_(batch))
             found |= {tuple(row[1:]): row[0] for row in connection.execute(query)}
         return found
 
     def _insert(self, table: Any) -> Any:
-        """Both know ON CONFLICT, each by its own name."""
+        """Return an INSERT of the dialect. SQLAlchemy has ON CONFLICT per dialect only."""
         return (sqlite if self._database.is_sqlite else postgresql).insert(table)
 
     def _insert_figures(self) -> Any:
-        """What is there stays, but for what was cut short: by more launches, or its verdict."""
+        """Return an INSERT that replaces a figure only by one with more launches or a verdict."""
         statement = self._insert(FIGURES)
         new = statement.excluded
         keys = [column.name for column in FIGURES.primary_key]
@@ -205,7 +208,7 @@ class HistoryStore:
 
 
 def chunks_of(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """So many at a time, the last ones perhaps fewer."""
+    """Yield lists of `size` items; the last list may be shorter."""
     rest = iter(items)
     while batch := list(itertools.islice(rest, size)):
         yield batch
@@ -215,7 +218,7 @@ def _make_directory(path: Path) -> None:
     try:
         path.absolute().parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HistoryError(f"{path.parent}: cannot be made: {error.strerror}") from None
+        raise HistoryError(f"{path.parent}: cannot be created: {error.strerror}") from None
 
 
 def _session_identity(info: SessionInfo) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The tables of the history: sessions, cases, and a figure of each case and metric a session."""
+"""The tables of the history: sessions, cases, and one figure for each session, case and metric."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SESSIONS = Table(
     Column("suite", Text, nullable=False),
     Column("date", Text, nullable=False),
     Column("started", Text, nullable=False),
-    Column("commit", Text),  # this and torch stand in `info` too: here they can be asked for
+    Column("commit", Text),  # `info` contains this and torch, too: these columns can be queried
     Column("torch", Text),
     Column("info", Text, nullable=False),  # SessionInfo as JSON
     UniqueConstraint("accelerator", "host", "suite", "date", "started"),
@@ -47,7 +47,7 @@ CASES = Table(
     UniqueConstraint("accelerator", "case_id", "work"),
 )
 
-# A series lies together: reading one is one walk along the primary key.
+# The rows of a series are adjacent: reading a series is one scan along the primary key.
 FIGURES = Table(
     "figures",
     METADATA,

@@ -1,4 +1,4 @@
-"""The history of cases as a person reads it, and as a program does."""
+"""The history of cases as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNITS = {metric.name: metric.unit for metric in METRICS}
 
 
 def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
-    """One row a case: how many sessions, where it stands, and its newest change."""
+    """Return a table with a row for each case: its sessions, newest figure and newest change."""
     table = plain_table()
     table.add_column("case", overflow="fold")
     for heading in ("sessions", "newest", "since the\nfirst", "last\nchange"):
@@ -25,12 +25,14 @@ def overview_text(histories: Sequence[CaseHistory], width: int) -> str:
         table.add_row(history.series.case.case_id, *_overview_row(history))
     moved = [h for h in histories if h.trend and h.trend.distance and h.trend.distance.slower]
     lines = rendered(table, width)
-    lines += wrapped([f"slower than at first: {_since_first(history)}" for history in moved], width)
+    lines += wrapped(
+        [f"slower than the first: {_since_first(history)}" for history in moved], width
+    )
     return "\n".join(lines)
 
 
 def case_text(history: CaseHistory, width: int) -> str:
-    """Every session with its verdict, then what was found in them."""
+    """Return a table of every session with its verdict, and the changes below it."""
     series, trend = history.series, history.trend
     table = plain_table()
     for heading in ("session", "commit"):
@@ -58,7 +60,7 @@ def case_text(history: CaseHistory, width: int) -> str:
 
 
 def ranges_text(history: CaseHistory, width: int) -> str:
-    """Each change with the sessions, the commits and the versions that it came between."""
+    """Return each change with the sessions, commits and versions before and after it."""
     paragraphs = [_title(history.series)]
     if not history.ranges:
         paragraphs.append(f"no change in {_sessions(len(history.series.sound()))}")
@@ -68,19 +70,19 @@ def ranges_text(history: CaseHistory, width: int) -> str:
             describe_change(found.change, _dates(found)),
             f"  before: {_session(before)}",
             f"  after: {_session(after)}",
-            f"  changed: {', '.join(found.versions) or 'no version that was noted'}",
+            f"  changed: {', '.join(found.versions) or 'none of the recorded versions'}",
             f"  {_advice(found)}",
         ]
     return "\n".join(wrapped(paragraphs, width))
 
 
 def history_json(histories: Sequence[CaseHistory]) -> str:
-    """Series, trend and ranges, field by field."""
+    """Return the series, trend and change ranges of each case as JSON."""
     return to_json(histories)
 
 
 def describe_change(change: TrendChange, dates: str) -> str:
-    """One sentence: how much, how sure, when."""
+    """Return one sentence with the size of the change, its interval and its dates."""
     low, high = change.interval
     sure = f"(99 % interval {percent_change(low)} to {percent_change(high)})"
     if change.is_drift:
@@ -93,7 +95,7 @@ def describe_change(change: TrendChange, dates: str) -> str:
 
 
 def unit_of(metric: str) -> tuple[str, float]:
-    """As it is shown, and how many of it are one of the unit it is kept in."""
+    """Return the unit in which a metric is shown, and the factor from the stored unit to it."""
     unit = _UNITS[metric]
     return ("ms", 1e3) if unit == "s" else (unit, 1.0)
 
@@ -115,10 +117,10 @@ def _overview_row(history: CaseHistory) -> list[str]:
 def _findings(history: CaseHistory) -> Iterator[str]:
     sessions, trend = history.series.sound(), history.trend
     if left_out := len(history.series.sessions) - len(sessions):
-        yield f"left out, for disturbed, INVALID or slowed on purpose: {_sessions(left_out)}"
+        yield f"left out because disturbed, INVALID or slowed on purpose: {_sessions(left_out)}"
     if trend is None:
         return
-    yield f"sessions differ by {100 * trend.session_sd:.2g} % around what was found"
+    yield f"sessions differ by {100 * trend.session_sd:.2g} % around the fitted level"
     for found in history.ranges:
         yield describe_change(found.change, _dates(found))
     if not history.ranges:
@@ -157,9 +159,9 @@ def _session(info: SessionInfo) -> str:
 def _advice(found: ChangeRange) -> str:
     before, after = found.before.environment.commit, found.after.environment.commit
     if before is None or after is None:
-        return "no commit was noted: run the suite from a git checkout"
+        return "no commit was recorded: run the suite from a git checkout"
     if found.is_same_commit:
-        return f"both are of commit {before}: it is not the code"
+        return f"both sessions have commit {before}: the code did not change"
     return f"git bisect start {after} {before}"
 
 

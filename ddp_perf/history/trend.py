@@ -1,4 +1,4 @@
-"""What a case's history says: steps, drifts, and how far it has come from its first sessions."""
+"""The trend of a metric: its steps, its drifts, and its distance from the first sessions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ddp_perf.stats.rule.session_variance import session_correlation
 
 
 class TrendChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A step, or a drift over some sessions, which are counted from 0."""
+    """A step, or a drift over several sessions. Sessions are counted from 0."""
 
     first: int  # the first session that differs from the level before
-    last: int  # the first session at the level after: the same one, if it was a step
-    earliest: int  # a step came at this session or later …
-    latest: int  # … and at this one or earlier (95 % of the likelihood); of a drift: its ends
+    last: int  # the first session at the new level; for a step the same session as `first`
+    earliest: int  # for a step: the earliest session at which it can have happened …
+    latest: int  # … and the latest (95 % of the likelihood); for a drift: its ends
     ratio: float  # new level ÷ old
     interval: tuple[float, float]  # 99 %
 
@@ -33,33 +33,33 @@ class TrendChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per_session(self) -> float:
-        """Ratio of one session to the one before it, while it moved."""
+        """The ratio of one session to the session before it, during the change."""
         return math.exp(math.log(self.ratio) / (self.last - self.first + 1))
 
 
 class Distance(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest two sessions against the first ones, which stay the measure whatever follows."""
+    """The newest two sessions compared with the first sessions, which are never replaced."""
 
     reference_sessions: int
     ratio: float
     interval: tuple[float, float]  # 99 %
-    slower: bool  # each of the two sessions is, at the level of SUSPECT
+    slower: bool  # each of the two sessions is slower, at the level of SUSPECT
     faster: bool
 
 
 class Trend(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one metric of one case; lower is better."""
+    """The changes in one metric of one case; lower is better."""
 
     changes: tuple[TrendChange, ...]
-    distance: Distance | None  # None: there are not two sessions beyond the reference
-    session_sd: float  # of a session around the levels and drifts that were found, as a fraction
-    levels: tuple[float, ...]  # what was found, session by session, in the unit of the values
+    distance: Distance | None  # None: fewer than two sessions follow the reference
+    session_sd: float  # of a session around the fitted levels and drifts, as a fraction
+    levels: tuple[float, ...]  # the fitted level of each session, in the unit of the values
 
 
 def find_trend(values: Sequence[float], *, reference: int = REFERENCE_SESSIONS) -> Trend:
-    """``values``: one positive figure a session, oldest first.
+    """Find the steps and drifts in `values`: one positive figure a session, oldest first.
 
-    Raises ValueError for a value that no measurement gives, or where there is none.
+    Raises ValueError if there is no value, or if a value is not finite and positive.
     """
     if not len(values) or any(not 0 < value < math.inf for value in values):  # true of NaN as well
         raise ValueError("a history needs sessions, each with a finite and positive figure")
@@ -90,10 +90,11 @@ def _change(fitted: PiecewiseFit, number: int) -> TrendChange:
 
 
 def _distance(logs: Floats, residual: Floats, reference: int) -> Distance | None:
-    """The noise is that around what was found, so that the drift itself is no part of it.
+    """Compare the newest sessions with the first ones; None with too few sessions.
 
-    The first sessions' level is their median: one bad session among them must not make all that
-    follow faster. Of normal sessions its variance is π/2 times that of their mean.
+    The noise is that around the fitted levels, so that a drift is no part of it. The level of the
+    first sessions is their median: one bad session among them must not make all later sessions
+    faster. For normal sessions the variance of the median is π/2 times that of the mean.
     """
     if len(logs) < reference + CONFIRMING:
         return None

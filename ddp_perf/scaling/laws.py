@@ -7,7 +7,6 @@ Compute, first and second are seconds that are fitted, none of them negative; f,
 law. Under weak scaling the speedup is N × step(1) ÷ step(N), which gives
 
     Amdahl (1967)              f = N − 1                     first ÷ compute = serial fraction
-    Gunther's universal (1993) f = N − 1, s = N × (N − 1)    contention σ, coherency κ
     α-β                        f = messages, s = bytes       latency, seconds a byte
 
 The messages of a ring are 2(N − 1): its latency is a serial fraction of Amdahl's.
@@ -57,13 +56,6 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
 def amdahl() -> Law:
     """A part of the work that more ranks do not share."""
     return Law(name="Amdahl", rows=lambda ranks: np.array([[ranks - 1, 0.0, 0.0]]))
-
-
-def universal() -> Law:
-    """Contention for what is shared, and the agreement of each with each."""
-    return Law(
-        name="USL", rows=lambda ranks: np.array([[ranks - 1, ranks * (ranks - 1), 0.0]], float)
-    )
 
 
 def alpha_beta(
@@ -124,24 +116,9 @@ def alpha_beta_laws(
     ]
 
 
-def karp_flatt(speedup: float, ranks: int) -> float:
-    """The serial fraction that one speedup shows (Karp & Flatt, CACM 33, 1990); NaN for one rank.
-
-    Rising with the ranks, it is overhead and no serial part; negative, the speedup is over N.
-    """
-    return (1 / speedup - 1 / ranks) / (1 - 1 / ranks) if ranks > 1 else math.nan
-
-
 def amdahl_limit(serial: float) -> float:
     """The speedup that no number of ranks exceeds."""
     return 1 / serial if serial > 0 else math.inf
-
-
-def universal_peak(contention: float, coherency: float) -> float:
-    """The number of ranks beyond which throughput falls: √((1 − σ) ÷ κ)."""
-    if coherency <= 0:
-        return math.inf
-    return math.sqrt(max(0.0, 1 - contention) / coherency)
 
 
 def _ratio(far: float, near: float) -> float:

@@ -40,10 +40,10 @@ def _plot(axes: Axes, prediction: Prediction) -> None:
             label = f"limit of the latency of a {name}"
             axes.axhline(limit.value, color="0.6", linewidth=1, linestyle=":", label=label)
     _plot_extrapolation(axes, prediction, single_s)
-    for colour, check in zip(("C1", "C2"), prediction.cross_checks, strict=True):
+    for check in prediction.cross_checks:
         speedups = [n * single_s / check.step_s[n].value for n in ranks]
         label = f"cross-check {check.law}"
-        axes.plot(ranks, speedups, color=colour, linewidth=0.8, linestyle="-.", label=label)
+        axes.plot(ranks, speedups, color="C1", linewidth=0.8, linestyle="-.", label=label)
     _plot_points(axes, prediction, single_s)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from ddp_perf.scaling.consistency import link_clashes
-from ddp_perf.scaling.cross_checks import CrossCheck, cross_checks, serial_fractions
+from ddp_perf.scaling.cross_checks import CrossCheck, amdahl_check
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.fit import Band, ScalingFit, fit_laws
 from ddp_perf.scaling.laws import Law, alpha_beta_laws
@@ -74,7 +74,6 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     speedup_limit: dict[str, Band] = {}  # of each; infinite: none
     link: FittedLink | None = None
     steps: tuple[PredictedStep, ...] = ()
-    karp_flatt: dict[int, float] = {}
     cross_checks: tuple[CrossCheck, ...] = ()
     gains: dict[str, tuple[Gain, ...]] = {}  # by change
     not_gained: dict[str, str] = {}  # why nothing is said of a change
@@ -111,8 +110,7 @@ def _predict(series: ScalingCurve, request: PredictRequest) -> Prediction:
         speedup_limit={name: fit.only(name).band(_final_speedup) for name in fit.weights()},
         link=_link(series, fit),
         steps=tuple(steps),
-        karp_flatt=serial_fractions(points),
-        cross_checks=cross_checks(points, sizes),
+        cross_checks=(amdahl_check(points, sizes),),
         gains={
             change.text: tuple(
                 gain(change, series.work, request.topology, fit, ranks)

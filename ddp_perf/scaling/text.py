@@ -109,9 +109,6 @@ def _law_lines(prediction: Prediction) -> list[str]:
     for name, limit in prediction.speedup_limit.items():
         lines.append(f"limit by {name}: {_limit_text('speedup never over', limit)}")
     lines += [_cross_check_line(check) for check in prediction.cross_checks]
-    if prediction.karp_flatt:
-        shown = ", ".join(f"{n}: {100 * e:.2f} %" for n, e in prediction.karp_flatt.items())
-        lines.append(f"Karp–Flatt serial fraction by ranks: {shown}")
     return [
         *lines,
         f"Latency and bandwidth are means; the step is compute, and of them what computing cannot"

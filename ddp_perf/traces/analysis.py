@@ -18,15 +18,14 @@ from ddp_perf.traces.values import (
     TraceAnalysis,
 )
 
-SCHEMA_VERSION = 1
 _REMEDY = "profile with torch.profiler's activities CPU and CUDA"
 _RANK_IN_NAME = re.compile(r"rank[-_.=]?(\d+)", re.IGNORECASE)
 
 
 def analyse_traces(paths: Sequence[Path]) -> TraceAnalysis:
-    """Read and analyse the files, one a rank.
+    """Read and analyse the files, one for each rank.
 
-    Raises TraceError for a file that is no trace or holds no work, and for two of one rank.
+    Raises TraceError if a file is not a trace, has no work, or belongs to the rank of another file.
     """
     traces: dict[int, RankTrace] = {}
     timelines: dict[int, Timeline] = {}
@@ -35,7 +34,7 @@ def analyse_traces(paths: Sequence[Path]) -> TraceAnalysis:
         rank = _rank_of(path, trace, default=len(traces))
         if rank in traces:
             raise TraceError(
-                f"{path}: is of rank {rank}, as {traces[rank].file} is; give one file for each rank"
+                f"{path}: is of rank {rank}, and so is {traces[rank].file}; give one file a rank"
             )
         timelines[rank] = timeline_of(trace)
         traces[rank] = _rank_trace(path, rank, trace, timelines[rank])
@@ -50,7 +49,7 @@ def analyse_traces(paths: Sequence[Path]) -> TraceAnalysis:
 
 
 def _rank_of(path: Path, trace: ChromeTrace, *, default: int) -> int:
-    """By the trace, else by the file's name, else by its place."""
+    """Return the rank from the trace, else from the file's name, else `default`."""
     if trace.distributed.rank is not None:
         return trace.distributed.rank
     found = _RANK_IN_NAME.search(path.name)
@@ -59,9 +58,9 @@ def _rank_of(path: Path, trace: ChromeTrace, *, default: int) -> int:
 
 def _rank_trace(path: Path, rank: int, trace: ChromeTrace, timeline: Timeline) -> RankTrace:
     if timeline.lacks_device:
-        raise TraceError(f"{path}: of a GPU's work, but holds no kernel; {_REMEDY}")
+        raise TraceError(f"{path}: has launches on a GPU, but no kernel; {_REMEDY}")
     if not any(timeline.kinds):
-        raise TraceError(f"{path}: holds no kernel, and no operator of a CPU; {_REMEDY}")
+        raise TraceError(f"{path}: has no kernel, and no operator of a CPU; {_REMEDY}")
     return RankTrace(
         file=str(path),
         rank=rank,

@@ -1,7 +1,7 @@
-"""Files of torch.profiler: Chrome traces as Kineto writes them, plain or gzipped.
+"""Reader of torch.profiler's files: Chrome traces as Kineto writes them, plain or gzipped.
 
-Event by event as they stand in the file. What JSON does not know but Kineto writes (NaN, inf,
-bytes that are no UTF-8) is mended; an event that is none is dropped, and counted.
+Events keep their order in the file. Kineto writes values that are not valid JSON (NaN, inf, bytes
+that are not UTF-8): they are repaired. An entry that is not a valid event is dropped and counted.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ddp_perf.errors import TraceError
 
 MERGED_RANKS = "mergedRanks"  # marks a file that `traces.merge` made
 _GZIP = b"\x1f\x8b"
-_REMEDY = "export it anew with torch.profiler's export_chrome_trace"
-# A whole string, which stays as it is, or a bare word that JSON has no number for.
+_REMEDY = "export it again with torch.profiler's export_chrome_trace"
+# A complete string, which is kept, or a bare word that is not a number in JSON.
 _NO_NUMBER = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[-+]?\b(?:NaN|nan|Infinity|Inf|inf)\b')
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)  # msgspec looks at a text when it uses it
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)  # msgspec checks UTF-8 when it uses a text
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 T = TypeVar("T")
 
 
 class TraceEvent(msgspec.Struct, frozen=True, gc=False):
-    """One event. Times in µs, NaN where there is none; a finished range (``ph`` X) has both."""
+    """One event. Times in µs, NaN if missing; a finished range (``ph`` X) has both times."""
 
     name: str = ""
     ph: str = ""
@@ -44,7 +44,7 @@ class TraceEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class DistributedInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What torch.distributed told the profiler."""
+    """The process group, as torch.distributed reported it to the profiler."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -52,25 +52,25 @@ class DistributedInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceProperties(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU that the process saw."""
+    """A GPU that was visible to the process."""
 
     id: int | None = None
     name: str | None = None
 
 
 class ChromeTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """The file of one process."""
+    """The contents of the file of one process."""
 
     events: tuple[TraceEvent, ...]
-    dropped: int  # entries that are no event
+    dropped: int  # entries that are not valid events
     distributed: DistributedInfo
     devices: tuple[DeviceProperties, ...]
-    base_ns: float  # Unix time that ``ts`` counts from
+    base_ns: float  # Unix time at which ``ts`` is 0
     host: str | None
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
-    """Each part by itself: one that is not as expected must not cost the others."""
+    """The undecoded parts of the header: an invalid part must not make the others unreadable."""
 
     distributed: msgspec.Raw = msgspec.field(name="distributedInfo", default=msgspec.Raw(b"{}"))
     devices: msgspec.Raw = msgspec.field(name="deviceProperties", default=msgspec.Raw(b"[]"))
@@ -87,17 +87,19 @@ class _RawFile(_Header, frozen=True, kw_only=True):
     events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
 
 
-_FILE = msgspec.json.Decoder(_File, strict=False)  # a time written as a string is one
+_FILE = msgspec.json.Decoder(_File, strict=False)  # a time may be a string
 _EVENT = msgspec.json.Decoder(TraceEvent, strict=False)
 
 
 def read_chrome_trace(path: Path) -> ChromeTrace:
-    """The events of one file. Raises TraceError naming the file, the fault and the remedy."""
+    """Read one file. Raises TraceError with the file, the fault and the remedy."""
     text = _text(path)
     with _refusing(path):
         file, events, dropped = _decoded(text)
     if _part(file.merged_ranks, list[int], []):
-        raise TraceError(f"{path}: holds several ranks, for Perfetto; name the files of each rank")
+        raise TraceError(
+            f"{path}: contains several ranks, for Perfetto; give the file of each rank"
+        )
     return ChromeTrace(
         events=tuple(events),
         dropped=dropped,
@@ -109,19 +111,19 @@ def read_chrome_trace(path: Path) -> ChromeTrace:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The whole file as it is, mended where it is no JSON. Raises TraceError."""
+    """Read the whole file, and repair it if it is not valid JSON. Raises TraceError."""
     text = _text(path)
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except _UNREADABLE:
         with _refusing(path):
-            return msgspec.json.decode(_mended(text), type=dict[str, Any])
+            return msgspec.json.decode(_repaired(text), type=dict[str, Any])
 
 
 def decode_args(events: Sequence[TraceEvent], kind: type[T]) -> list[T]:
-    """The arguments of each event; where they are of no expected form, those of ``kind()``."""
+    """Decode the arguments of each event. Invalid arguments become ``kind()``."""
     raws = [event.args for event in events]
-    try:  # at once: a call for each takes three times as long
+    try:  # all at once: one call for each event takes three times as long
         return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[kind])  # type: ignore[valid-type]
     except _UNREADABLE:
         return [_part(raw, kind, kind()) for raw in raws]
@@ -129,37 +131,37 @@ def decode_args(events: Sequence[TraceEvent], kind: type[T]) -> list[T]:
 
 @contextlib.contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """What cannot be decoded, even mended, is told with its file and the remedy."""
+    """Turn decoding errors into a TraceError with the file and the remedy."""
     try:
         yield
     except msgspec.ValidationError:
-        raise TraceError(f"{path}: no traceEvents, so no trace; {_REMEDY}") from None
+        raise TraceError(f"{path}: has no traceEvents, so it is not a trace; {_REMEDY}") from None
     except msgspec.DecodeError as error:
-        raise TraceError(f"{path}: cut short, or no JSON ({error}); {_REMEDY}") from None
+        raise TraceError(f"{path}: is cut short, or is not JSON ({error}); {_REMEDY}") from None
 
 
 def _text(path: Path) -> bytes:
-    """The bytes of the file, unzipped whatever its name says."""
+    """Return the bytes of the file, unzipped if they are gzipped, whatever its name is."""
     try:
         data = path.read_bytes()
         return gzip.decompress(data) if data.startswith(_GZIP) else data
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"{path}: cut short, or damaged ({error}); copy it anew") from None
+        raise TraceError(f"{path}: is cut short or damaged ({error}); copy it again") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}; check its name") from None
 
 
 def _decoded(text: bytes) -> tuple[_Header, list[TraceEvent], int]:
-    """The file, its events, and how many entries are none.
+    """Return the file, its events, and the number of entries that are not valid events.
 
-    All at once; one by one where an event is not as it should be. Raises DecodeError.
+    Events are decoded all at once, or one by one if one is invalid. Raises DecodeError.
     """
-    if text.lstrip()[:1] == b"[":  # the array form of the format: events and nothing else
+    if text.lstrip()[:1] == b"[":  # the array form of the format has only events
         text = b'{"traceEvents":' + text + b"}"
     try:
         file = _FILE.decode(text)
     except _UNREADABLE:
-        return _one_by_one(_mended(text))
+        return _one_by_one(_repaired(text))
     return file, file.events, 0
 
 
@@ -180,8 +182,8 @@ def _part(raw: msgspec.Raw, kind: Any, default: T) -> T:
     return part
 
 
-def _mended(text: bytes) -> bytes:
-    """As JSON, with null for what it has no number for."""
+def _repaired(text: bytes) -> bytes:
+    """Return the text as JSON: null replaces NaN and infinities."""
     readable = text.decode(errors="replace")
     return _NO_NUMBER.sub(
         lambda found: _CONTROL.sub(" ", found[1]) if found[1] else "null", readable

@@ -1,4 +1,4 @@
-"""Lengths of intervals of time that nest, overlap and come in any order."""
+"""Unions and lengths of intervals of time, which may nest, overlap and have any order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddp_perf.stats.robust import Floats
 
 
 class Intervals(NamedTuple):
-    """Start and end of each, in one unit; they may overlap."""
+    """Starts and ends of intervals, in one unit. Intervals may overlap."""
 
     start: Floats
     end: Floats
@@ -22,7 +22,7 @@ class Intervals(NamedTuple):
 
     @property
     def length(self) -> float:
-        """Of all together: what overlaps counts as often as it does, unless it was merged."""
+        """The sum of all lengths. Overlaps count several times, unless the intervals are merged."""
         return float(self.lengths.sum())
 
     def where(self, chosen: NDArray[np.bool_]) -> Intervals:
@@ -30,7 +30,7 @@ class Intervals(NamedTuple):
 
 
 def merged(intervals: Intervals) -> Intervals:
-    """Their union: disjoint, in order, with touching ones joined."""
+    """Return the union of the intervals: disjoint, in order, touching ones joined."""
     if not len(intervals.start):
         return intervals
     order = np.argsort(intervals.start, kind="stable")
@@ -42,7 +42,7 @@ def merged(intervals: Intervals) -> Intervals:
 
 
 def union(*several: Intervals) -> Intervals:
-    """All of them, merged."""
+    """Return the union of several sets of intervals."""
     return merged(
         Intervals(
             np.concatenate([one.start for one in several]),
@@ -52,9 +52,9 @@ def union(*several: Intervals) -> Intervals:
 
 
 def covered(intervals: Intervals, by: Intervals) -> Floats:
-    """How much of each interval lies in ``by``, which must be merged.
+    """Return how much of each interval lies in `by`, which must be merged.
 
-    By the length of ``by`` up to a time, a piecewise linear function of that time.
+    It is the difference of a piecewise linear function: the length of `by` up to a time.
     """
     if not len(by.start):
         return np.zeros(len(intervals.start))

@@ -1,4 +1,4 @@
-"""The traces of all ranks in one file, on one time base, for a viewer (ui.perfetto.dev)."""
+"""The merge of all ranks' traces into one file for a viewer (ui.perfetto.dev)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import msgspec
 from ddp_perf.system.files import replace_file
 from ddp_perf.traces.chrome import MERGED_RANKS, read_json
 
-_PIDS = 10_000_000  # over the largest of Linux
-_FLOWS = 2**40  # over any flow's number, and of 2^13 ranks still an exact one in JavaScript
+_PIDS = 10_000_000  # more than the largest process id of Linux
+_FLOWS = 2**40  # more than any flow's id; with 2^13 ranks still exact in JavaScript
 
 
 def merge_traces(files: Mapping[int, Path], target: Path) -> None:
-    """Write ``target`` (.json.gz) of the ranks' files. Raises TraceError, and OSError.
+    """Write `target` (.json.gz) from the ranks' files. Raises TraceError and OSError.
 
-    Every rank gets processes, threads and flows of its own, its number before each process's
-    name, and its times moved by what its clock's base differs from the first rank's.
+    Every rank has its own processes, threads and flows, and its number before each process's name.
+    Its times are moved by the difference between its clock's base and the first rank's.
     """
     traces = {rank: read_json(path) for rank, path in files.items()}
     first = next(iter(traces.values()))

@@ -1,4 +1,4 @@
-"""What a collective moved: kind, type, bytes and group, as far as its trace says."""
+"""The messages of collectives: kind, type, bytes and group, as far as the trace has them."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ def messages_of(
     communications: Mapping[int, tuple[TraceEvent, TraceEvent | None]],
     marks: Iterable[TraceEvent],
 ) -> dict[int, Message]:
-    """Of each event with its launch, by the same number.
+    """Return the message of each communication, by the same number.
 
-    What the event itself does not say, the host's ranges around its launch do.
+    Each communication is an event and its launch. A property that the event itself does not have
+    is taken from the host's ranges around its launch.
     """
     ranges = _Ranges(event for event in marks if _RANGE.fullmatch(event.name))
     return {
@@ -65,7 +66,7 @@ def messages_of(
 
 
 def collective_kind(name: str) -> str:
-    """``AllReduce``, ``allreduce_coalesced``, ``_allgather_base`` → one name each."""
+    """Return one name for all spellings: ``AllReduce``, ``_allreduce_base`` → ``all_reduce``."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().strip("_")
     name = re.sub(r"(_coalesced|_base|_into_tensor|_tensor|_single|_async)+$", "", name)
     name = re.sub(r"^all_?(reduce|gather|to_?all)v?", r"all_\1", name).replace("toall", "to_all")
@@ -73,7 +74,7 @@ def collective_kind(name: str) -> str:
 
 
 class _Ranges:
-    """Ranges of collectives on the host, by thread, to be found by a time within."""
+    """Ranges of collectives on the host, by thread; a range is found by a time within it."""
 
     def __init__(self, events: Iterable[TraceEvent]) -> None:
         self._by_thread: dict[object, list[TraceEvent]] = collections.defaultdict(list)
@@ -81,7 +82,7 @@ class _Ranges:
             self._by_thread[event.tid].append(event)
 
     def around(self, launch: TraceEvent) -> list[TraceEvent]:
-        """Innermost first; of a few levels, since c10d nests but three."""
+        """Return the ranges around a launch, innermost first; c10d has at most three levels."""
         events = self._by_thread.get(launch.tid, [])
         place = bisect.bisect_right(events, launch.ts, key=lambda event: event.ts)
         near = reversed(events[max(place - 4, 0) : place])
@@ -89,7 +90,7 @@ class _Ranges:
 
 
 def _message(events: list[TraceEvent]) -> Message:
-    """The first that says a thing has the last word on it."""
+    """Return the message of these events. For each property the first event that has it decides."""
     args = decode_args(events, _Args)
     dtype = _first(_dtype(one) for one in args)
     elements = _first(_elements(one) for one in args)
@@ -106,7 +107,7 @@ def _message(events: list[TraceEvent]) -> Message:
 
 
 def _text(value: object) -> str | None:
-    """None for nothing, too, and for the description of a group that was given none."""
+    """Return a text, or None if it is no text, empty, or the description "undefined"."""
     return value if isinstance(value, str) and value not in ("", "undefined") else None
 
 
@@ -114,20 +115,21 @@ def _first(values: Iterable[T | None]) -> T | None:
     return next((value for value in values if value is not None), None)
 
 
-def _kind(names: list[str], said: list[object]) -> str:
-    """By the arguments, else a range's name, else the kernel's: that of an all-to-all is only
-    known to send and receive.
+def _kind(names: list[str], arguments: list[object]) -> str:
+    """Return the kind of a collective by its arguments, a range's name, or the kernel's name.
+
+    The kernel of an all-to-all is named send and receive only.
     """
     ranges = [found[1] for name in names if (found := _RANGE.fullmatch(name)) and found[1]]
     kernel = _KERNEL_KIND.search(names[0])
-    known = [*(name for name in said if isinstance(name, str)), *ranges]
+    candidates = [*(name for name in arguments if isinstance(name, str)), *ranges]
     if kernel:
-        known.append(kernel[1])
-    return collective_kind(known[0]) if known else names[0].partition("(")[0]
+        candidates.append(kernel[1])
+    return collective_kind(candidates[0]) if candidates else names[0].partition("(")[0]
 
 
 def _dtype(args: _Args) -> str | None:
-    """As torch names it; None for what is no type, like a list of tensors."""
+    """Return the type by torch's name, or None if it is not one type, as for a list of tensors."""
     types = args.types if isinstance(args.types, list) else []
     for name in (args.dtype, *types[:1]):
         if isinstance(name, str):
@@ -139,7 +141,10 @@ def _dtype(args: _Args) -> str | None:
 
 
 def _elements(args: _Args) -> int | None:
-    """Of the larger of input and output; by the shapes of the call where no count is given."""
+    """Return the elements of the larger of input and output.
+
+    The shapes of the call are used if it has no counts.
+    """
     counts = [count for count in (args.sent, args.received) if isinstance(count, int)]
     shapes = args.shapes if isinstance(args.shapes, list) else []
     counts = counts or [count for shape in shapes if (count := _size(shape)) is not None]
@@ -147,7 +152,7 @@ def _elements(args: _Args) -> int | None:
 
 
 def _size(shape: object) -> int | None:
-    """Of one tensor, or of the tensors of a list."""
+    """Return the number of elements of one tensor, or of a list of tensors."""
     if not isinstance(shape, list) or not shape:
         return None
     if all(isinstance(length, int) for length in shape):

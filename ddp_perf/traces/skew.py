@@ -1,8 +1,8 @@
-"""How ranks differ: who comes last to the collectives that all of them run.
+"""The skew of the ranks: which rank is the last in the collectives that they share.
 
-After a collective all ranks look alike; before it the slowest shows. The first rank in waits for
-the last one, so with one clock the starts tell by how much, and without one the lengths do: all
-end together, and whoever came last was in for the shortest time.
+All ranks leave a collective together, so only the time before it shows the slowest rank. The first
+rank waits in the collective for the last one. With one clock, the starts give the delay. With
+different clocks, the lengths give it: the last rank has the shortest collective.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 def compare_ranks(timelines: Mapping[int, Timeline]) -> RankComparison:
-    """Match the collectives of the ranks, and tell who comes last. Times in seconds."""
+    """Match the collectives of the ranks, and find the rank that is last. Times in seconds."""
     calls, unmatched = _matched(timelines)
     one_clock = _is_one_clock(calls)
     behind: dict[int, list[float]] = {rank: [] for rank in timelines}
@@ -58,15 +58,15 @@ def compare_ranks(timelines: Mapping[int, Timeline]) -> RankComparison:
 
 
 def _matched(timelines: Mapping[int, Timeline]) -> tuple[list[list[_Call]], int]:
-    """Calls of the same key on two ranks or more, and how many found no other.
+    """Return calls with the same key on two ranks or more, and the number of unmatched calls.
 
-    Where ranks call a kind differently often, nobody can say which belong together.
+    If ranks have different numbers of calls of a key, these calls cannot be matched.
     """
     common = set.intersection(*(set(timeline.steps.numbers) for timeline in timelines.values()))
     first = next(iter(timelines.values()))
     found: dict[tuple[object, ...], dict[int, list[_Call]]] = collections.defaultdict(dict)
     for rank, timeline in timelines.items():
-        # Small differences first: the times since 1970 have no room for fractions of µs.
+        # Small differences first: a float of the time since 1970 has no fractions of µs.
         shift = (timeline.base_us - first.base_us) + (timeline.origin_us - first.origin_us)
         step = timeline.step()
         for row, message in timeline.messages.items():
@@ -87,6 +87,6 @@ def _matched(timelines: Mapping[int, Timeline]) -> tuple[list[list[_Call]], int]
 
 
 def _is_one_clock(calls: list[list[_Call]]) -> bool:
-    """Whether most collectives have a moment in which all of their ranks are in them."""
+    """Return whether in most collectives there is a time at which all ranks are in it."""
     together = [max(c.start for c in call) <= min(c.end for c in call) for call in calls]
     return sum(together) >= len(together) / 2

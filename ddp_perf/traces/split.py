@@ -1,9 +1,9 @@
-"""Where a rank's time went: computation, communication, memory, and nothing.
+"""The split of a rank's time: computation, communication, memory and idle.
 
-The parts of a rank's window add up to it: computation; communication that no computation hides;
-memory operations that neither hides; idle. The window runs from the first counted event to the
-end of the last one. Overlap is |communication ∩ computation| ÷ |communication|, over unions of
-intervals, so that what runs on several streams at once counts once.
+The parts of a rank's window add up to the window: computation; communication that no computation
+hides; memory operations that neither of them hides; idle time. The window begins with the first
+counted event and ends with the last one. The overlap ratio is |communication ∩ computation| ÷
+|communication|, over unions of intervals: work on several streams at once counts once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ US = 1e-6  # seconds
 
 
 def split_of(timeline: Timeline) -> TimeSplit:
-    """Over every counted event of the trace. Raises ValueError where there is none."""
+    """Split the time of all counted events of a trace. Raises ValueError if there is none."""
     computation = merged(timeline.of("computation"))
     communication = merged(timeline.of("communication"))
     memory = merged(timeline.of("memory"))
@@ -41,31 +41,31 @@ def split_of(timeline: Timeline) -> TimeSplit:
     )
 
 
-# Of HTA's hta/utils/utils.py (MIT), as they are.
+# From HTA's hta/utils/utils.py (MIT), unchanged.
 _HTA_COMMUNICATION = re.compile(r"^nccl.*Kernel")
 _HTA_MEMORY = re.compile(r"(^Memcpy)|(^Memset)|(^dma)")
 _HTA_NO_COMPUTATION = re.compile(r"(^nccl.*Kernel)|(.*(Memcpy)|(Memset))|(.*Sync)")
 
 
 def hta_split_of(timeline: Timeline) -> HtaSplit | None:
-    """As HTA's temporal breakdown and overlap; None without a GPU, or with nothing selected.
+    """Return HTA's temporal breakdown and overlap; None without a GPU or without selected events.
 
-    HTA takes events with a stream, rounds their starts up and their ends down to whole µs, and
-    with two annotated steps or more keeps only what was launched before the last of them began.
-    It classes by name, and takes waits of a stream for work.
+    HTA selects events with a stream, and rounds their starts up and their ends down to whole µs.
+    With two annotated steps or more it keeps only events that were launched before the last step
+    began. It classifies by name, and counts waits of a stream as work.
     """
     if not timeline.on_device:
         return None
     chosen = timeline.on_stream.copy()
     if len(timeline.steps.numbers) > 1:
-        # NaN, a launch that is not in the trace, is not before anything.
+        # NaN is a launch that is not in the trace: the comparison is false.
         chosen &= timeline.launched < timeline.steps.intervals.start[-1]
     if not chosen.any():
         return None
     start, end = (times[chosen] + timeline.origin_us for times in timeline.intervals)
     events = Intervals(
         np.ceil(start) - timeline.origin_us, np.floor(end) - timeline.origin_us
-    )  # under 1 µs they may end before they start, and count so
+    )  # an event under 1 µs may get a negative length, as in HTA
     kinds = np.array([_hta_kind(timeline.names[row]) for row in np.flatnonzero(chosen)])
     computation = merged(events.where(kinds == "computation"))
     communication = merged(events.where(kinds == "communication"))
@@ -95,5 +95,5 @@ def _hta_kind(name: str) -> str:
 
 
 def _share(part: float, whole: float) -> float | None:
-    """From 0 to 1: sums of many lengths may come out a little beyond."""
+    """Return the ratio, clipped to 0 to 1: sums of many lengths have rounding errors."""
     return min(max(part / whole, 0.0), 1.0) if whole > 0 else None

@@ -1,4 +1,4 @@
-"""Step by step: how long each took, and what of its communication nothing hid."""
+"""The split of each annotated step: its length and its exposed communication."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddp_perf.traces.values import StepSplit
 
 
 def steps_of(timeline: Timeline) -> tuple[StepSplit, ...]:
-    """By their start; none where the trace has no ProfilerStep."""
+    """Return the steps in order of their start; empty if the trace has no ProfilerStep."""
     steps = timeline.steps
     if not steps.numbers:
         return ()

@@ -1,4 +1,4 @@
-"""What an analysis of traces found, for a person and for a program."""
+"""The analysis of traces as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ddp_perf.traces.values import (
     TraceAnalysis,
 )
 
-_FIGURES = 30  # columns that the figures of a kernel take
-_SHOWN = 10  # rows of a table; the JSON holds more
+_FIGURES = 30  # width of the figures of a kernel, in columns
+_SHOWN = 10  # rows of a table; the JSON has more
 
 
 def trace_text(analysis: TraceAnalysis, width: int) -> str:
-    """Rank by rank, step by step, then what took most of the time, and how the ranks differ."""
+    """Return tables of ranks, steps, kernels and collectives, and a comparison of the ranks."""
     width = max(width, NARROWEST)
     parts = [
         wrapped([_origin(rank) for rank in analysis.ranks], width),
@@ -37,31 +37,31 @@ def trace_text(analysis: TraceAnalysis, width: int) -> str:
 
 
 def trace_json(analysis: TraceAnalysis) -> str:
-    """The same, field by field, with longer tables and whole names."""
+    """Return the analysis as JSON, with longer tables and complete names."""
     return to_json(analysis)
 
 
 def trace_schema() -> dict[str, Any]:
-    """JSON Schema of what ``trace_json`` writes."""
+    """Return the JSON Schema of the output of `trace_json`."""
     return msgspec.json.schema(TraceAnalysis)
 
 
 def comparison_lines(comparison: RankComparison) -> list[str]:
-    """Who comes last to the collectives, in a line or two."""
+    """Return lines that compare the ranks: the skew, and the slowest rank."""
     if comparison.median_skew_s is None or comparison.largest_skew_s is None:
-        return ["ranks: no collective of one rank could be matched with another's"]
+        return ["ranks: no collective could be matched between two ranks"]
     how = "" if comparison.one_clock else ", by their lengths: the files' clocks differ"
     lines = [
-        f"ranks: {comparison.matched} collectives in common, begun"
+        f"ranks: {comparison.matched} collectives in common, started"
         f" {ms(comparison.median_skew_s)} ms apart (median), {ms(comparison.largest_skew_s)} ms"
         f" at most{how}"
     ]
     slowest = next((r for r in comparison.ranks if r.rank == comparison.slowest), None)
     if slowest is None:
-        lines.append("slowest rank: none is the last into most of them")
+        lines.append("slowest rank: none (no rank is the last in most of them)")
     else:
         lines.append(
-            f"slowest rank: {slowest.rank}, the last into {slowest.last} of"
+            f"slowest rank: {slowest.rank}, the last in {slowest.last} of"
             f" {slowest.collectives}, {ms(slowest.behind_s)} ms after the first (median)"
         )
     if comparison.unmatched:
@@ -100,7 +100,7 @@ def _notes(ranks: Sequence[RankTrace]) -> Iterable[str]:
         if rank.hta is not None:
             overlap = "–" if rank.hta.overlap is None else f"{rank.hta.overlap:.2%}"
             yield (
-                f"over HolisticTraceAnalysis's selection of events, rank {rank.rank}: computation"
+                f"with HolisticTraceAnalysis's selection of events, rank {rank.rank}: computation"
                 f" {ms(rank.hta.computation_s)} ms, idle {ms(rank.hta.idle_s)} ms, other"
                 f" {ms(rank.hta.other_s)} ms, overlap {overlap}"
             )
@@ -109,7 +109,7 @@ def _notes(ranks: Sequence[RankTrace]) -> Iterable[str]:
 
 
 def _steps(ranks: Sequence[RankTrace], width: int) -> list[str]:
-    """The slowest rank of each step."""
+    """Return a table with the slowest rank of each step."""
     slowest: dict[int, tuple[int, StepSplit]] = {}
     for rank in ranks:
         for step in rank.steps:
@@ -176,5 +176,5 @@ def _add_numbers(table: Any, *headings: str) -> None:
 
 
 def ms(seconds: float) -> str:
-    """Microseconds are what a trace resolves."""
+    """Format seconds as milliseconds with three decimals: a trace resolves microseconds."""
     return milliseconds(seconds, 3)

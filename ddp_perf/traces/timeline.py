@@ -1,7 +1,7 @@
-"""What one rank did when: the events of its trace that count, in columns.
+"""The timeline of one rank: the events of its trace that count, in columns.
 
-On a GPU what its streams run counts, and collectives that the host carries out (gloo's).
-Without a GPU: operators that compute, by thread, and collectives on their workers' threads.
+On a GPU the work of its streams counts, and collectives that the host carries out (gloo's).
+Without a GPU, operators that compute count, and collectives on the threads of their workers.
 """
 
 from __future__ import annotations
@@ -31,42 +31,44 @@ from ddp_perf.traces.values import Message
 
 
 class AnnotatedSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """The annotated steps, by their start; none where the profiler was told of none."""
+    """The annotated steps in order of their start; empty if the trace has none."""
 
     numbers: tuple[int, ...]
     intervals: Intervals
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Columns of one length, by start. Times in µs since the first of these events."""
+    """Columns of equal length, in order of start. Times are µs since the first event."""
 
     names: tuple[str, ...]
-    kinds: NDArray[np.str_]  # a Kind; empty for what a stream only waits for
+    kinds: NDArray[np.str_]  # a Kind; empty for a wait of a stream
     intervals: Intervals
-    own: Floats  # µs: on the host without the operators that an operator calls
-    launched: Floats  # when the host started it; NaN: its launch is not in the trace
-    on_stream: NDArray[np.bool_]  # whether its arguments name a stream
+    own: Floats  # µs; on the host without the operators that an operator calls
+    launched: Floats  # time of the launch on the host; NaN: not in the trace
+    on_stream: NDArray[np.bool_]  # True if its arguments name a stream
     messages: Mapping[int, Message]  # of each communication, by row
     on_device: bool
-    lacks_device: bool  # the host started work on a GPU, and none of it is in the trace
+    lacks_device: bool  # True if the host started work on a GPU and none of it is in the trace
     steps: AnnotatedSteps
-    origin_us: float  # the first event by the file's own clock
-    base_us: float  # Unix time that this clock counts from; 0: the trace does not say
-    dropped: int  # ranges without a time, and entries that are no event
+    origin_us: float  # time of the first event by the file's own clock
+    base_us: float  # Unix time at which this clock is 0; 0: not in the trace
+    dropped: int  # ranges without a time, and entries that are not valid events
 
     def of(self, kind: Kind) -> Intervals:
         return self.intervals.where(self.kinds == kind)
 
     def step(self) -> NDArray[np.intp]:
-        """Which step each belongs to: the last that had begun when it was launched, or, where
-        its launch is not known, when it started. −1 before the first, and without steps.
+        """Return the index of the step of each event; −1 before the first step.
+
+        It is the last step that had begun when the event was launched, or, if its launch is not in
+        the trace, when the event started.
         """
         began = np.where(np.isnan(self.launched), self.intervals.start, self.launched)
         return np.searchsorted(self.steps.intervals.start, began, side="right") - 1
 
 
-class _Tie(msgspec.Struct, frozen=True, gc=False):
-    """What ties an event on a GPU to the call that started it."""
+class _LaunchLink(msgspec.Struct, frozen=True, gc=False):
+    """The arguments that link an event on a GPU to the call that started it."""
 
     stream: int | str | None = None
     correlation: int | str | None = None
@@ -74,7 +76,7 @@ class _Tie(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def on_stream(self) -> bool:
-        """Whether it names a stream by its number: −1 is none, nor is an address."""
+        """True if the stream is a number; −1 and an address are no streams."""
         return str(self.stream).isdecimal()
 
 
@@ -85,11 +87,11 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
     on_stream: bool = False
 
 
-_Ranges = Mapping[str, Sequence[TraceEvent]]  # finished ones, by category in small letters
+_Ranges = Mapping[str, Sequence[TraceEvent]]  # finished ranges by category, in lower case
 
 
 def timeline_of(trace: ChromeTrace) -> Timeline:
-    """The rows that count; none where the trace holds nothing of the kind."""
+    """Build the timeline of the events that count; it is empty if there is none."""
     ranges, untimed = _finished(trace.events)
     marks = [event for event in _host(ranges) if is_mark(event.name)]
     rows = list(_device_rows(ranges))
@@ -131,7 +133,7 @@ def timeline_of(trace: ChromeTrace) -> Timeline:
 
 
 def _finished(events: Iterable[TraceEvent]) -> tuple[_Ranges, int]:
-    """Ranges with a start and a length, and how many lack one."""
+    """Return the ranges with a start and a length, and the number of ranges without."""
     ranges: dict[str, list[TraceEvent]] = collections.defaultdict(list)
     untimed = 0
     for event in events:
@@ -148,7 +150,7 @@ def _finished(events: Iterable[TraceEvent]) -> tuple[_Ranges, int]:
 
 
 def _host(ranges: _Ranges) -> list[TraceEvent]:
-    """What the host did, but for calls of the GPU's runtime."""
+    """Return the events of the host, without calls of the GPU's runtime."""
     categories = ("user_annotation", "cpu_op", "operator")
     return [event for category in categories for event in ranges.get(category, ())]
 
@@ -157,29 +159,30 @@ def _device_rows(ranges: _Ranges) -> Iterator[_Row]:
     launches: dict[object, TraceEvent] = {}
     for category, events in ranges.items():
         if is_launch(category):
-            ties = decode_args(events, _Tie)
-            launches |= {tie.correlation: e for tie, e in zip(ties, events, strict=True)}
+            links = decode_args(events, _LaunchLink)
+            launches |= {link.correlation: e for link, e in zip(links, events, strict=True)}
     launches.pop(None, None)
     for category, events in ranges.items():
         if category not in WAITS and device_kind(category, "") is None:
             continue
-        for tie, event in zip(decode_args(events, _Tie), events, strict=True):
-            kind = device_kind(category, event.name, is_collective=tie.collective is not None)
-            yield _Row(event, kind, launches.get(tie.correlation), tie.on_stream)
+        for link, event in zip(decode_args(events, _LaunchLink), events, strict=True):
+            kind = device_kind(category, event.name, is_collective=link.collective is not None)
+            yield _Row(event, kind, launches.get(link.correlation), link.on_stream)
 
 
 def _stream_rows(ranges: _Ranges) -> Iterator[_Row]:
-    """Operators that name a stream, as Triton's launches do. They run on the host, so they are
-    no kind of work here; HTA takes them for kernels.
+    """Yield operators that name a stream, such as Triton's launches.
+
+    They run on the host, so they have no kind here. HTA counts them as kernels.
     """
     events = [event for event in _host(ranges) if b'"stream"' in bytes(event.args)]
-    for tie, event in zip(decode_args(events, _Tie), events, strict=True):
-        if tie.on_stream:
+    for link, event in zip(decode_args(events, _LaunchLink), events, strict=True):
+        if link.on_stream:
             yield _Row(event, None, on_stream=True)
 
 
 def _used_device(ranges: _Ranges, marks: Iterable[TraceEvent]) -> bool:
-    """Whether the host started work on a GPU: kernels, graphs, collectives; or on Meta's."""
+    """Return whether the host started kernels, graphs or collectives on a GPU, or on an MTIA."""
     started = (event for name, of in ranges.items() if is_launch(name) for event in of)
     return (
         "mtia_runtime" in ranges
@@ -189,7 +192,7 @@ def _used_device(ranges: _Ranges, marks: Iterable[TraceEvent]) -> bool:
 
 
 def _work_rows(ranges: _Ranges, workers: set[object]) -> Iterator[_Row]:
-    """The operators of every thread but those that carry out collectives."""
+    """Yield the operators of every thread that does not carry out collectives."""
     work = [event for event in _host(ranges) if is_host_work(event.cat, event.name)]
     busiest = collections.Counter(event.tid for event in work).most_common(1)
     workers -= {tid for tid, _ in busiest}  # older torch puts the range on the caller's thread
@@ -199,7 +202,10 @@ def _work_rows(ranges: _Ranges, workers: set[object]) -> Iterator[_Row]:
 
 
 def _own_time(events: Sequence[TraceEvent]) -> Floats:
-    """µs of each range without those nested in it, thread by thread. By start, longest first."""
+    """Return the µs of each range without the ranges nested in it, for each thread.
+
+    `events` are in order of start, the longest first.
+    """
     own: Floats = np.array([event.dur for event in events], dtype=float)
     open_: dict[object, list[int]] = collections.defaultdict(list)
     for row, event in enumerate(events):

@@ -1,4 +1,4 @@
-"""What took most of the time: kernels (without a GPU: operators), and collectives."""
+"""The longest kernels (without a GPU: operators) and collectives of a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOP = 20
 
 
 def top_kernels(timelines: Sequence[Timeline]) -> tuple[KernelTotal, ...]:
-    """By total time, no more than TOP; computation and memory."""
+    """Return at most TOP kernels of computation and memory, the longest total time first."""
     calls: collections.Counter[str] = collections.Counter()
     total: dict[str, float] = collections.defaultdict(float)
     for timeline in timelines:
@@ -33,7 +33,7 @@ def top_kernels(timelines: Sequence[Timeline]) -> tuple[KernelTotal, ...]:
 
 
 def top_collectives(timelines: Sequence[Timeline]) -> tuple[CollectiveTotal, ...]:
-    """By total time, no more than TOP."""
+    """Return at most TOP collectives, the longest total time first."""
     calls: collections.Counter[Message] = collections.Counter()
     total: dict[Message, float] = collections.defaultdict(float)
     exposed: dict[Message, float] = collections.defaultdict(float)

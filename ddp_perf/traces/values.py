@@ -1,4 +1,4 @@
-"""What an analysis of traces finds: times in seconds, shares of one."""
+"""The values of an analysis of traces: times in seconds, shares from 0 to 1."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ SCHEMA_VERSION = 1
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """Of one collective. None, or empty: the trace does not say."""
+    """The data that one collective sends. None: the trace does not have it."""
 
-    kind: str  # "all_reduce", "broadcast", …; a kernel's name where nothing else is known
+    kind: str  # "all_reduce", "broadcast", …; a kernel's name if the trace has no kind
     dtype: str | None = None
     bytes: int | None = None  # of the larger of input and output, on this rank
     group: str | None = None  # its description, or its name
-    group_ranks: str | None = None  # "[0, 1]", as the trace has it
+    group_ranks: str | None = None  # "[0, 1]", as in the trace
     group_size: int | None = None
 
 
 class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of one rank."""
+    """The seconds of one rank by kind of work."""
 
     window_s: float  # computation + exposed communication + exposed memory + idle
     computation_s: float
@@ -28,11 +28,13 @@ class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
     memory_s: float
     exposed_memory_s: float
     idle_s: float
-    overlap: float | None  # share of the communication that computation hides; None: none ran
+    overlap: (
+        float | None
+    )  # overlap ratio: share of the communication that computation hides; None: no communication
 
 
 class HtaSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """What HolisticTraceAnalysis 0.5 reports of the same trace, from the events that it selects."""
+    """The figures of HolisticTraceAnalysis 0.5 for the same trace, from the events it selects."""
 
     computation_s: float
     idle_s: float
@@ -41,70 +43,70 @@ class HtaSplit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """One annotated step of one rank. What it launched is its own, whenever it ran."""
+    """One annotated step of one rank. All work that it launched belongs to it."""
 
     number: int
-    step_s: float  # by the host's annotation
+    step_s: float  # of the host's annotation
     computation_s: float
     communication_s: float
     exposed_communication_s: float
 
 
 class RankSkew(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank in the collectives that it shares with others."""
+    """The delay of one rank in the collectives that it shares with others."""
 
     rank: int
     collectives: int
-    last: int  # in how many of them it was the last
-    behind_s: float  # how long after the first rank it came, median
+    last: int  # number of them in which it was the last rank
+    behind_s: float  # median delay after the first rank
 
 
 class RankComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Over the collectives that could be matched between ranks."""
+    """The comparison of the ranks over the collectives that could be matched between them."""
 
     matched: int
-    unmatched: int  # calls of one rank whose counterpart is not known
-    one_clock: bool  # False: the files' clocks differ, and lengths were compared
+    unmatched: int  # calls of one rank without a known counterpart
+    one_clock: bool  # False: the files' clocks differ, so lengths are compared
     median_skew_s: float | None  # last start − first start; None: nothing matched
     largest_skew_s: float | None
-    slowest: int | None  # the rank that was last into most of them; None: no rank was
+    slowest: int | None  # the rank that was the last in most of them; None: no such rank
     ranks: tuple[RankSkew, ...]
 
 
 class KernelTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one name, over all ranks."""
+    """All calls of one kernel or operator, over all ranks."""
 
     name: str
     calls: int
-    total_s: float  # of an operator: without those that it calls
+    total_s: float  # of an operator: without the operators that it calls
 
 
 class CollectiveTotal(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one kind, type, size and group, over all ranks."""
+    """All collectives of one kind, type, size and group, over all ranks."""
 
     message: Message
     calls: int
     total_s: float
-    exposed_s: float  # while that rank did not compute
+    exposed_s: float  # time in which that rank did not compute
 
 
 class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank's file, analysed."""
+    """The analysis of one rank's file."""
 
     file: str
     rank: int
-    world_size: int | None  # None: the trace does not say
+    world_size: int | None  # None: not in the trace
     backend: str | None
     host: str | None
-    device: str | None  # the GPU's name, or "CPU": computation is then the host's
+    device: str | None  # the GPU's name, or "CPU" if the host computes
     split: TimeSplit
     hta: HtaSplit | None  # None without a GPU
     steps: tuple[StepSplit, ...]
-    dropped: int  # entries that could not be used
+    dropped: int  # entries that are not usable
 
 
 class TraceAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """All files of one command. Shares and times are defined in `split`, `steps` and `skew`."""
+    """The analysis of all files of one command, defined in `split`, `steps` and `skew`."""
 
     schema_version: int = SCHEMA_VERSION
     ranks: tuple[RankTrace, ...]  # by rank

@@ -17,7 +17,7 @@ import numpy as np
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.scaling.curves import ScalingCurve, published_series
 from ddp_perf.scaling.fit import fit_laws
-from ddp_perf.scaling.laws import Law, alpha_beta_laws, amdahl, universal
+from ddp_perf.scaling.laws import Law, alpha_beta_laws, amdahl
 from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint
 from ddp_perf.scaling.shape import StepShape, ddp_shape, in_buckets, unknown_shape
 from ddp_perf.stats.link.model import Link, Topology, flat
@@ -57,7 +57,6 @@ def held_out(series: Sequence[ScalingPoint], shape: StepShape) -> Iterator[HeldO
     laws: dict[str, list[Law]] = {
         "α-β": alpha_beta_laws(shape, ONE_LINK),
         "Amdahl": [amdahl()],
-        "USL": [universal()],
     }
     for name, of_name in laws.items():
         fit = fit_laws(of_name, fitted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_perf.core.explanation import Cause, Explanation, TermChange
+from ddp_perf.core.explanation import Cause, Delta, Explanation
 from ddp_perf.render.units import change_text, milliseconds
 
 _SHOWN = 0.1  # smaller terms, as a share of the step's change, are left out
@@ -30,11 +30,11 @@ def cause_line(cause: Cause) -> str:
 
 def _moved(explanation: Explanation) -> list[str]:
     least = _SHOWN * abs(explanation.step_change_s)
-    moved = [term for term in explanation.terms if abs(term.change_s) >= least]
-    moved.sort(key=lambda term: abs(term.change_s), reverse=True)
+    moved = [term for term in explanation.terms if abs(term.change) >= least]
+    moved.sort(key=lambda term: abs(term.change), reverse=True)
     return [f"  terms that moved, ms: {', '.join(map(_term, moved[:_MOST]))}"] if moved else []
 
 
-def _term(term: TermChange) -> str:
-    by_chance = f" (uncertainty ± {milliseconds(term.uncertainty_s)})" if term.uncertainty_s else ""
-    return change_text(term.name, *map(milliseconds, (term.before_s, term.after_s))) + by_chance
+def _term(term: Delta) -> str:
+    by_chance = f" (uncertainty ± {milliseconds(term.uncertainty)})" if term.uncertainty else ""
+    return change_text(term.name, *map(milliseconds, (term.before, term.after))) + by_chance

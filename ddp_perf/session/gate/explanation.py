@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ddp_perf.core.baseline import CONTROL, CaseBaseline, Session, first_sessions
-from ddp_perf.core.decomposition import COMMUNICATION, LAG, TERMS
+from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchResult
@@ -22,7 +22,7 @@ from ddp_perf.stats.step.decomposition import typical_step
 from ddp_perf.stats.step.term_change import Row
 from ddp_perf.stats.summary import summarise_all
 
-_BESIDE = (COMMUNICATION, LAG, "host_reads", "allocator_retries", CONTROL)
+_BESIDE = (COMMUNICATION, LAG, *COUNTS, CONTROL)
 
 
 def slower_cases(findings: Iterable[Finding]) -> list[str]:

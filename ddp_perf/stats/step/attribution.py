@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ddp_perf.core.decomposition import LAG, TERMS
-from ddp_perf.core.explanation import TermChange
+from ddp_perf.core.explanation import Delta
 from ddp_perf.stats.step.term_change import Row, figure_of, spread_of_sessions
 
 # Terms that one cause moves together. No figure beside them has such a name.
@@ -31,14 +31,14 @@ _SHARE = 0.1  # of the step's change: less is no cause of it
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     """How the change of a step's time is made up. Seconds."""
 
-    step: TermChange
+    step: Delta
     # That matter, and changed beyond chance, or by what else shows it; the largest change first.
-    groups: tuple[TermChange, ...]
+    groups: tuple[Delta, ...]
     # Where those leave most of the step's change open, the largest other one, if it is as large:
     # the step did change, so something must have.
-    likely: TermChange | None
-    terms: tuple[TermChange, ...]  # each single one, changed or not
-    beside: dict[str, TermChange]  # other figures of the rows, changed or not
+    likely: Delta | None
+    terms: tuple[Delta, ...]  # each single one, changed or not
+    beside: dict[str, Delta]  # other figures of the rows, changed or not
 
 
 def attribute(
@@ -65,43 +65,41 @@ def attribute(
     }
     shared = spread_of_sessions([figures[name] for name in _ALL_GROUPS])
     changes = {name: shared.change(name, figure, _LEVEL) for name, figure in figures.items()}
-    step_s = changes["step"].change_s
+    step_s = changes["step"].change
     groups = [changes[name] for name in _ALL_GROUPS]
     shown = [
         group
         for group in groups
-        if abs(group.change_s) >= _SHARE * abs(step_s)
+        if abs(group.change) >= _SHARE * abs(step_s)
         and (
             group.is_certain
-            or (group.name in known and group.change_s > 0)
+            or (group.name in known and group.change > 0)
             or _witnessed(group, changes)
         )
     ]
     return Attribution(
         step=changes["step"],
-        groups=tuple(sorted(shown, key=lambda group: abs(group.change_s), reverse=True)),
+        groups=tuple(sorted(shown, key=lambda group: abs(group.change), reverse=True)),
         likely=_likely(step_s, groups, shown),
         terms=tuple(changes[term] for term in TERMS),
         beside={name: changes[name] for name in beside if name in changes},
     )
 
 
-def _likely(
-    step_s: float, groups: Sequence[TermChange], shown: Sequence[TermChange]
-) -> TermChange | None:
-    left = step_s - sum(group.change_s for group in shown)
+def _likely(step_s: float, groups: Sequence[Delta], shown: Sequence[Delta]) -> Delta | None:
+    left = step_s - sum(group.change for group in shown)
     others = [group for group in groups if group not in shown]
-    largest = max(others, key=lambda group: group.change_s, default=None)
+    largest = max(others, key=lambda group: group.change, default=None)
     enough = _HALF * step_s
-    return largest if largest and left > enough and largest.change_s > enough > 0 else None
+    return largest if largest and left > enough and largest.change > enough > 0 else None
 
 
-def _witnessed(group: TermChange, changes: Mapping[str, TermChange]) -> bool:
+def _witnessed(group: Delta, changes: Mapping[str, Delta]) -> bool:
     """Another figure certainly changed the same way, and by half as much at least."""
     witness = changes.get(_WITNESSES.get(group.name, ""))
-    if witness is None or not witness.is_certain or witness.change_s * group.change_s <= 0:
+    if witness is None or not witness.is_certain or witness.change * group.change <= 0:
         return False
-    return abs(witness.change_s) >= _HALF * abs(group.change_s)
+    return abs(witness.change) >= _HALF * abs(group.change)
 
 
 def _with_groups(rows: Sequence[Row]) -> list[Row]:

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from scipy import special
 
-from ddp_perf.core.explanation import TermChange
+from ddp_perf.core.decomposition import COUNTS
+from ddp_perf.core.explanation import Delta
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import sd_of_deviations
 from ddp_perf.stats.rule.session_variance import (
@@ -109,7 +110,7 @@ class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
     prior: SessionPrior | None  # in units of a level's noise; None: too few sessions, or figures
     degrees_of_freedom: int  # of all that it rests on: no figure's is known better
 
-    def change(self, name: str, figure: FigureChange, level: float) -> TermChange:
+    def change(self, name: str, figure: FigureChange, level: float) -> Delta:
         """``level``: of chance, both sides together, to be beyond the uncertainty."""
         variance, df = self._of_level(figure)
         beyond = max(0.0, variance - figure.launch_noise)
@@ -118,11 +119,12 @@ class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
         )
         launches = _VARIANCE_OF_MEDIAN * figure.launch_variance / figure.launches
         together = satterthwaite((sessions, df), (launches, figure.launch_df))
-        return TermChange(
+        return Delta(
             name=name,
-            before_s=statistics.median(figure.levels),
-            after_s=figure.after,
-            uncertainty_s=float(special.stdtrit(together, 1 - level / 2))
+            unit="count" if name in COUNTS else "s",
+            before=statistics.median(figure.levels),
+            after=figure.after,
+            uncertainty=float(special.stdtrit(together, 1 - level / 2))
             * math.sqrt(sessions + launches),
         )
 

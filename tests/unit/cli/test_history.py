@@ -151,7 +151,7 @@ def test_the_files_before_a_bad_one_are_imported(results, here):
     ("arguments", "says"),
     [
         (["history"], "there is no such file; --ddp-history writes one"),
-        (["history", "--history", "nonsense"], "nonsense: is no URL of a history"),
+        (["history", "--history", "nonsense"], "nonsense: is not the URL of a history"),
         (["bisect-range", "x", "--metric", "speed"], "'speed' is not one of step_time, tail"),
         (["bisect-range"], "Missing argument 'CASE'"),
         (["history", "--plot", "a.png"], "draws one case; name the case"),

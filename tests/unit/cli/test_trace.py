@@ -49,8 +49,8 @@ def test_a_real_trace_in_eighty_columns():
 def test_ranks_are_compared(two_ranks):
     done = run(*two_ranks)
 
-    assert "1 collectives in common, begun 0.030 ms apart (median)" in done.stdout
-    assert "slowest rank: 1, the last into 1 of 1, 0.030 ms after the first" in done.stdout
+    assert "1 collectives in common, started 0.030 ms apart (median)" in done.stdout
+    assert "slowest rank: 1, the last in 1 of 1, 0.030 ms after the first" in done.stdout
 
 
 def test_json_holds_the_same(two_ranks):
@@ -62,7 +62,7 @@ def test_json_holds_the_same(two_ranks):
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("{", "cut short, or no JSON"), ('{"traceEvents": []}', "holds no kernel")],
+    [("{", "is cut short, or is not JSON"), ('{"traceEvents": []}', "has no kernel")],
 )
 def test_an_error_is_one_line_that_names_the_file(tmp_path, content, says):
     path = tmp_path / "bad.json"

@@ -1,4 +1,4 @@
-"""Advice where a measurement supports it, with what it could bring; none elsewhere."""
+"""Advice is given if a measurement supports it, with the throughput it could bring."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MB = 10**6
 
 
 def measured(*, ranks=2, efficiency=0.9, message_bytes=(25 * MB, 25 * MB), **changes):
-    """A step of 100 ms of computation, but for the terms that are given, in ms."""
+    """Return a step of 100 ms of computation; the terms that are given, in ms, replace its own."""
     terms = dict.fromkeys(TERMS, 0.0) | {"forward": 30.0, "backward": 60.0, "optimizer": 10.0}
     terms |= {term: changes.pop(term) for term in TERMS if term in changes}
     step = {term: value / 1e3 for term, value in terms.items()}
@@ -33,7 +33,7 @@ def measured(*, ranks=2, efficiency=0.9, message_bytes=(25 * MB, 25 * MB), **cha
     return Measured(**{**fields, **changes})
 
 
-def told(**changes):
+def findings(**changes):
     return {advice.finding: advice for advice in advise(measured(**changes))}
 
 
@@ -54,87 +54,87 @@ def only(**changes):
         (0.50, 2, "Fair"),  # as fast as one
     ],
 )
-def test_labels(efficiency, ranks, expected):
+def test_label_follows_the_efficiency_and_the_ranks(efficiency, ranks, expected):
     assert label(efficiency, ranks) == expected
 
 
-def test_a_step_that_computes_needs_no_advice():
+def test_step_that_only_computes_gets_no_advice():
     assert advise(measured()) == []
 
 
-def test_one_rank_is_told_nothing_of_communication():
+def test_one_rank_gets_no_advice_on_communication():
     assert advise(measured(ranks=1, efficiency=None, exposed=50)) == []
 
 
-def test_negative_scaling_says_what_one_rank_alone_brings():
+def test_negative_scaling_states_the_gain_of_one_rank():
     advice = advise(measured(efficiency=0.2))[0]
     assert "0.40 ×" in advice.finding
     assert advice.factor == pytest.approx(2.5)
 
 
-def test_a_short_step_wants_a_larger_batch():
-    found = told(forward=5, backward=10, optimizer=1, exposed=16)
+def test_short_step_gets_the_advice_of_a_larger_batch():
+    found = findings(forward=5, backward=10, optimizer=1, exposed=16)
     (advice,) = (one for finding, one in found.items() if "the model, or the batch" in finding)
     assert advice.factor == pytest.approx(4 * 32 / (32 + 3 * 16))
 
 
-def test_many_bytes_want_half_precision():
-    found = told(exposed=100)
+def test_many_bytes_get_the_advice_of_half_precision():
+    found = findings(exposed=100)
     (advice,) = (one for finding, one in found.items() if finding.startswith("bandwidth-bound"))
     assert "50 MB" in advice.finding
     assert advice.factor == pytest.approx(200 / 150)
 
 
-def test_exposed_communication_is_paid_less_often_by_accumulation():
-    found = told(exposed=60, interference=40)
+def test_exposed_communication_gets_the_advice_of_accumulation():
+    found = findings(exposed=60, interference=40)
     (advice,) = (one for one in found.values() if "accumulation" in one.recommendation)
     assert advice.finding.startswith("50%")
     assert advice.factor == pytest.approx(200 / 125)
 
 
-def test_many_small_messages_are_latency():
-    found = told(exposed=100, message_bytes=(4096,) * 200)
+def test_many_small_messages_are_latency_bound():
+    found = findings(exposed=100, message_bytes=(4096,) * 200)
     assert any(finding.startswith("latency-bound: 200 collectives") for finding in found)
     assert not any(finding.startswith("bandwidth") for finding in found)
 
 
-def test_one_bucket_cannot_be_sent_early():
-    assert any("one bucket" in finding for finding in told(exposed=100, message_bytes=(MB,)))
+def test_one_bucket_gets_the_advice_of_smaller_buckets():
+    assert any("one bucket" in finding for finding in findings(exposed=100, message_bytes=(MB,)))
 
 
-def test_imbalance_names_the_rank():
+def test_imbalance_names_the_slowest_rank():
     advice = only(imbalance=25)
     assert "rank 0" in advice.finding
     assert advice.factor == pytest.approx(125 / 100)
 
 
-def test_late_batches_want_workers_where_there_is_a_loader():
+def test_late_batches_get_the_advice_of_workers_if_there_is_a_loader():
     assert "num_workers" in only(data=50, loads_data=True).recommendation
     assert advise(measured(data=50)) == []
 
 
-def test_ranks_without_a_core_are_told():
+def test_ranks_without_a_core_are_reported():
     assert "no core" in only(idle=50).finding
 
 
-def test_host_reads_matter_on_a_gpu_alone():
+def test_host_reads_get_advice_on_a_gpu_only():
     assert "3 values" in only(host_reads=3, gpu_memory=80 * 2**30).finding
     assert advise(measured(host_reads=3)) == []
 
 
-def test_free_memory_is_told_where_a_larger_batch_would_help():
-    assert any("88% of the GPU" in f for f in told(exposed=100, gpu_memory=80 * 10**9))
-    assert not any("memory" in f for f in told(exposed=100, gpu_memory=15 * 10**9))
+def test_free_memory_is_reported_if_a_larger_batch_would_help():
+    assert any("88% of the GPU" in f for f in findings(exposed=100, gpu_memory=80 * 10**9))
+    assert not any("memory" in f for f in findings(exposed=100, gpu_memory=15 * 10**9))
     assert advise(measured(gpu_memory=80 * 10**9)) == []
 
 
-def test_the_largest_promise_comes_first():
+def test_advice_with_the_largest_factor_is_first():
     factors = [one.factor or 1.0 for one in advise(measured(exposed=100, imbalance=30, idle=40))]
     assert factors == sorted(factors, reverse=True)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told_not"),
+    ("changes", "absent"),
     [
         ({"hook": "bf16"}, "bandwidth-bound"),
         ({"strategy": "fsdp"}, "bandwidth-bound"),
@@ -144,14 +144,16 @@ def test_the_largest_promise_comes_first():
     ],
     ids=["has a hook", "FSDP has none", "FSDP has no buckets", "nor one", "accumulates already"],
 )
-def test_nobody_is_told_what_they_do_already_or_cannot(changes, told_not):
-    assert any(told_not in finding for finding in told(exposed=100, **_without_the_option(changes)))
-    assert not any(told_not in finding for finding in told(exposed=100, **changes))
+def test_advice_that_is_in_use_or_impossible_is_not_given(changes, absent):
+    assert any(
+        absent in finding for finding in findings(exposed=100, **_without_the_option(changes))
+    )
+    assert not any(absent in finding for finding in findings(exposed=100, **changes))
 
 
 def _without_the_option(changes):
     return {name: value for name, value in changes.items() if name == "message_bytes"}
 
 
-def test_communication_that_is_not_seen_supports_no_advice():
+def test_unmeasured_communication_supports_no_advice():
     assert advise(measured(exposed=0, sees_communication=False)) == []

@@ -1,4 +1,4 @@
-"""Every test of the store runs on both databases."""
+"""Fixtures of the history: every test of the store runs on both databases."""
 
 from __future__ import annotations
 

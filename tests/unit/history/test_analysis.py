@@ -1,4 +1,4 @@
-"""A change has the sessions it came between; disturbed sessions are not asked."""
+"""The range of a change has the sessions on both sides; disturbed sessions are left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.builders import make_case
 from tests.recorded_sessions import make_series, stepped
 
 
-def test_a_step_lies_between_two_commits_and_versions():
+def test_step_range_has_the_commits_and_versions_on_both_sides():
     series = make_series(stepped(), torch=lambda n: "2.12.0" if n < 20 else "2.13.0")
     (found,) = case_history(series).ranges
 
@@ -21,7 +21,7 @@ def test_a_step_lies_between_two_commits_and_versions():
     assert not found.is_same_commit
 
 
-def test_one_commit_on_both_sides_is_not_the_code():
+def test_range_with_one_commit_on_both_sides_is_the_same_commit():
     (found,) = case_history(make_series(stepped(), commit=lambda n: "abc")).ranges
 
     assert found.is_same_commit
@@ -33,7 +33,7 @@ def test_one_commit_on_both_sides_is_not_the_code():
     [{"outcomes": {19: Outcome.INVALID, 20: Outcome.INVALID}}, {"injected": (19, 20)}],
     ids=["invalid", "slowed on purpose"],
 )
-def test_sessions_that_say_nothing_of_the_case_are_left_out(left_out):
+def test_unusable_sessions_are_left_out(left_out):
     values = stepped()
     values[19] = values[20] = 1.0
     series = make_series(values, **left_out)
@@ -44,14 +44,14 @@ def test_sessions_that_say_nothing_of_the_case_are_left_out(left_out):
     assert found.after == series.sessions[21].session
 
 
-def test_without_a_sound_session_there_is_no_trend():
+def test_history_without_a_usable_session_has_no_trend():
     history = case_history(make_series([0.01], outcomes={0: Outcome.INVALID}))
 
     assert history.trend is None
     assert history.ranges == ()
 
 
-def test_the_work_that_was_measured_last_stands_for_a_case():
+def test_newest_work_of_a_case_is_returned():
     old = make_series([0.01] * 3, key=1)
     new = make_series([0.01] * 5, key=2, case=make_case(batch_size=128))
     never = msgspec.structs.replace(old, sessions=())

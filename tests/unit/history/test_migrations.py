@@ -1,4 +1,4 @@
-"""Older tables are upgraded once, newer ones refused, foreign ones left alone."""
+"""Older tables are upgraded once, newer ones are refused, those of other programs are kept."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def columns(database):
         return {column["name"] for column in sqlalchemy.inspect(connection).get_columns("sessions")}
 
 
-def test_an_older_store_is_upgraded_once_and_keeps_what_it_holds(url, database, monkeypatch):
+def test_older_store_is_upgraded_once_and_keeps_its_sessions(url, database, monkeypatch):
     with contextlib.closing(HistoryStore(url)) as store:
         store.append([make_recorded_session(make_case(), 0, 0.01)])
     monkeypatch.setattr(migrations, "UPGRADES", (add_a_column,))
@@ -49,7 +49,7 @@ def test_an_older_store_is_upgraded_once_and_keeps_what_it_holds(url, database, 
     assert "remark" in columns(database)
 
 
-def test_an_upgrade_that_fails_leaves_everything_as_it_was(url, database, monkeypatch):
+def test_failed_upgrade_changes_nothing(url, database, monkeypatch):
     HistoryStore(url).close()
     before = columns(database)
     monkeypatch.setattr(migrations, "UPGRADES", (fail,))
@@ -62,16 +62,16 @@ def test_an_upgrade_that_fails_leaves_everything_as_it_was(url, database, monkey
     HistoryStore(url).close()
 
 
-def test_the_tables_of_a_newer_ddp_perf_are_refused(url, monkeypatch):
+def test_tables_of_a_newer_ddp_perf_are_refused(url, monkeypatch):
     monkeypatch.setattr(migrations, "UPGRADES", (add_a_column,))
     HistoryStore(url).close()
     monkeypatch.undo()
 
-    with pytest.raises(HistoryError, match=r"version 2, this ddp-perf knows 1; use the newer"):
+    with pytest.raises(HistoryError, match=r"version 2, and this ddp-perf reads 1; use the newer"):
         HistoryStore(url)
 
 
-def test_a_table_of_another_program_is_not_touched(url, database):
+def test_table_of_another_program_is_not_changed(url, database):
     with database.writing() as connection:
         connection.execute(text("CREATE TABLE figures (price INTEGER)"))
 

@@ -1,4 +1,4 @@
-"""A result as the history keeps it: every figure of whole cases, with its verdict."""
+"""A recorded result has every figure of complete cases, with its verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def figures_of(result):
     return {figure.metric: figure for figure in case.figures}
 
 
-def test_a_figure_is_the_median_of_its_launches_with_what_was_judged_of_it():
+def test_figure_is_the_median_of_its_launches_with_its_verdict():
     case = make_case()
     finding = make_finding(case, Outcome.SUSPECT, ratio=1.1, baseline=0.01)
     result = make_result([make_measurement(case, [0.011, 0.013, 0.012])], findings=(finding,))
@@ -38,14 +38,14 @@ def test_a_figure_is_the_median_of_its_launches_with_what_was_judged_of_it():
     assert (step.verdict, step.baseline) == (finding.verdict, 0.01)
 
 
-def test_what_is_not_gated_is_kept_without_a_verdict():
+def test_metric_that_is_not_gated_is_recorded_without_a_verdict():
     figures = figures_of(make_result([make_measurement(make_case(), [0.01])]))
 
     assert figures.keys() == {"step_time", "tail", "peak_memory", "control"}
     assert {figure.verdict for figure in figures.values()} == {None}
 
 
-def test_the_structure_has_a_verdict_and_no_value():
+def test_structure_has_a_verdict_and_no_value():
     case = make_case()
     finding = make_finding(case, Outcome.REGRESSION, metric="structure")
     figures = figures_of(make_result([make_measurement(case, [0.01])], findings=(finding,)))
@@ -55,7 +55,7 @@ def test_the_structure_has_a_verdict_and_no_value():
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
-def test_a_disturbed_session_is_unsound_without_a_baseline_too(outcome):
+def test_disturbed_session_is_unusable_even_without_a_baseline(outcome):
     case = make_case()
     measurement = with_conditions(make_measurement(case, [0.01, 0.02]), BUSY, BUSY)
     finding = make_finding(case, outcome)
@@ -67,13 +67,13 @@ def test_a_disturbed_session_is_unsound_without_a_baseline_too(outcome):
     assert figures["peak_memory"].is_sound
 
 
-def test_a_few_disturbed_launches_leave_a_session_sound():
+def test_session_with_few_disturbed_launches_is_usable():
     measurement = with_conditions(make_measurement(make_case(), [0.01] * 3), BUSY, None, None)
 
     assert figures_of(make_result([measurement]))["step_time"].is_sound
 
 
-def test_a_busy_one_rank_leg_disturbs_the_scaling_alone():
+def test_disturbed_single_rank_run_makes_only_efficiency_unusable():
     one, two = make_cases()
     measurements = [
         with_conditions(make_measurement(one, [0.01] * 2), BUSY, BUSY),
@@ -86,7 +86,7 @@ def test_a_busy_one_rank_leg_disturbs_the_scaling_alone():
     assert (sound["step_time"], sound["efficiency"]) == (True, False)
 
 
-def test_a_case_with_a_failed_launch_is_left_out():
+def test_case_with_a_failed_launch_is_left_out():
     case = make_case()
     measurement = msgspec.structs.replace(
         make_measurement(case, [0.01]), failures=(make_failure(case),)
@@ -95,7 +95,7 @@ def test_a_case_with_a_failed_launch_is_left_out():
     assert record_of(make_result([measurement])).cases == ()
 
 
-def test_where_and_when_go_along():
+def test_record_has_the_date_and_the_environment():
     result = make_result([make_measurement(make_case(), [0.01])], injections=("compute:5%",))
     info = record_of(result).info
 
@@ -108,13 +108,13 @@ def test_where_and_when_go_along():
     assert info.started == "2026-01-02T03:04:05+00:00"
 
 
-def test_a_session_that_grew_is_the_same_session():
+def test_session_with_a_further_case_keeps_its_identity():
     one, two = (make_measurement(make_case(id=name), [0.01]) for name in ("a", "b"))
 
     assert record_of(make_result([one])).info == record_of(make_result([one, two])).info
 
 
-def test_a_session_without_a_launch_has_no_begin():
+def test_session_without_a_launch_has_no_start():
     nothing = Measurement(case=make_case(), launches=(), failures=())
     later = make_measurement(make_case(id="later"), [0.01])
 

@@ -1,4 +1,4 @@
-"""Steps and drifts are found where they are; quiet sessions show none."""
+"""Steps and drifts are found at their place; quiet sessions have none."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def moves(sessions):
     return list(find_moves(np.asarray(sessions, dtype=float)).moves)
 
 
-def test_quiet_series_keep_the_stated_rate_of_false_alarms():
+def test_quiet_series_have_at_most_the_stated_false_alarms():
     alarms = sum(bool(moves(quiet(seed))) for seed in range(1000))
 
     assert alarms <= 1.5 * FALSE_ALARMS * 1000  # measured: 2 to 8 of 1,000
 
 
-def test_quiet_series_of_sessions_that_hang_together_keep_to_five_in_a_hundred():
+def test_correlated_quiet_series_have_at_most_five_percent_false_alarms():
     alarms = 0
     for seed in range(400):
         sessions = quiet(seed)
@@ -40,14 +40,14 @@ def test_quiet_series_of_sessions_that_hang_together_keep_to_five_in_a_hundred()
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("session", [3, 20, 40, 57])
-def test_a_step_is_found_at_its_session(session, sign):
+def test_step_is_found_at_its_session(session, sign):
     sessions = quiet(1, sd=0.002)
     sessions[session:] += sign * 0.03
 
     assert moves(sessions) == [Move(session, session)]
 
 
-def test_two_sessions_confirm_a_step_and_one_alone_is_none():
+def test_step_needs_two_sessions():
     sessions = quiet(2, 42, sd=0.002)
     sessions[40:] += 0.03
 
@@ -56,14 +56,14 @@ def test_two_sessions_confirm_a_step_and_one_alone_is_none():
 
 
 @pytest.mark.parametrize("session", [0, 30, 59])
-def test_one_session_far_off_is_no_change(session):
+def test_single_outlier_is_no_change(session):
     sessions = quiet(3)
     sessions[session] += 1.0
 
     assert moves(sessions) == []
 
 
-def test_a_drift_is_one_drift_over_its_sessions():
+def test_drift_is_found_as_one_drift_over_its_sessions():
     sessions = quiet(4, sd=0.003) + 0.005 * np.clip(np.arange(60) - 29, 0, 20)
 
     (drift,) = moves(sessions)
@@ -72,14 +72,14 @@ def test_a_drift_is_one_drift_over_its_sessions():
     assert abs(drift.last - 49) <= 2
 
 
-def test_a_step_up_and_one_down_are_two():
+def test_step_up_and_step_down_are_two_moves():
     sessions = quiet(5, sd=0.002)
     sessions[20:40] += 0.03
 
     assert moves(sessions) == [Move(20, 20), Move(40, 40)]
 
 
-def test_figures_that_never_vary_show_the_smallest_step():
+def test_small_step_is_found_in_sessions_without_noise():
     sessions = np.zeros(30)
     assert moves(sessions) == []
     sessions[17:] += 1e-3
@@ -87,7 +87,7 @@ def test_figures_that_never_vary_show_the_smallest_step():
 
 
 def all_cuts(sessions):
-    """Every way to cut so many sessions into stretches of two and more."""
+    """Yield every way to cut `sessions` sessions into stretches of two and more."""
     if sessions >= 2:
         yield [0, sessions]
     for last in range(2, sessions - 1):
@@ -95,7 +95,7 @@ def all_cuts(sessions):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 10), st.floats(0.01, 5))
-def test_a_cut_is_the_best_of_all(seed, count, penalty):
+def test_cut_is_the_best_of_all_cuts(seed, count, penalty):
     sessions = quiet(seed, count, sd=1.0)
 
     def cost(bounds):
@@ -107,18 +107,18 @@ def test_a_cut_is_the_best_of_all(seed, count, penalty):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_too_few_sessions_show_nothing(count):
+def test_too_few_sessions_have_no_move(count):
     assert moves([0.0, 5.0, 9.0][:count]) == []
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_refused(value):
+def test_session_that_is_not_finite_is_refused(value):
     with pytest.raises(ValueError, match="finite"):
         find_moves(np.array([0.0, 0.0, value, 0.0, 0.0]))
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(-20, 20), st.floats(0.1, 10))
-def test_neither_the_unit_nor_the_scale_changes_what_is_found(seed, shift, scale):
+def test_shift_and_scale_do_not_change_the_moves(seed, shift, scale):
     sessions = quiet(seed, 40)
     sessions[25:] += 0.03
 
@@ -126,7 +126,7 @@ def test_neither_the_unit_nor_the_scale_changes_what_is_found(seed, shift, scale
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_time_reversed_finds_the_same_steps(seed):
+def test_reversed_sessions_have_the_same_steps(seed):
     sessions = quiet(seed, 40, sd=0.002)
     sessions[25:] += 0.05
 
@@ -134,7 +134,7 @@ def test_time_reversed_finds_the_same_steps(seed):
     assert sorted(reversed_sessions) == [move.first for move in moves(sessions)]
 
 
-def test_the_median_of_three_keeps_steps_and_drops_single_sessions():
+def test_median_of_three_keeps_steps_and_drops_outliers():
     step, spike = np.array([0.0, 0, 0, 1, 1]), np.array([0.0, 0, 9, 0, 0])
 
     assert median_of_three(step).tolist() == step.tolist()
@@ -142,7 +142,7 @@ def test_the_median_of_three_keeps_steps_and_drops_single_sessions():
     assert median_of_three(np.array([0.0, 0, 0, 9])).tolist() == [0.0] * 4
 
 
-def test_noise_is_that_of_the_sessions_not_of_their_steps_and_drifts():
+def test_noise_sd_ignores_steps_and_drifts():
     sessions = quiet(6, 1000)
     moved = sessions + 0.001 * np.arange(1000)
     moved[500:] += 1.0
@@ -151,7 +151,7 @@ def test_noise_is_that_of_the_sessions_not_of_their_steps_and_drifts():
     assert noise_sd(moved) == pytest.approx(noise_sd(sessions), rel=0.05)
 
 
-def test_a_fit_is_least_squares():
+def test_fit_is_least_squares():
     sessions = quiet(7, 30)
     sessions[10:] += 0.5
     fitted = fit(sessions, [Move(10, 10)])
@@ -161,7 +161,7 @@ def test_a_fit_is_least_squares():
     assert fitted.levels + fitted.residual == pytest.approx(sessions)
 
 
-def test_the_gain_of_a_split_is_what_the_sum_of_squares_loses():
+def test_split_gain_is_the_decrease_of_the_sum_of_squares():
     sessions = quiet(8, 12)
 
     def squares(values):
@@ -174,7 +174,7 @@ def test_the_gain_of_a_split_is_what_the_sum_of_squares_loses():
     assert split_gain(sessions) == pytest.approx(expected)
 
 
-def test_the_place_of_a_clear_step_is_sure_and_of_a_weak_one_wide():
+def test_place_of_a_clear_step_is_narrow_and_of_a_weak_step_wide():
     clear, weak = quiet(9, sd=0.001), quiet(9, sd=0.015)
     for sessions in (clear, weak):
         sessions[30:] += 0.03
@@ -185,7 +185,7 @@ def test_the_place_of_a_clear_step_is_sure_and_of_a_weak_one_wide():
     assert last > first
 
 
-def test_the_place_of_a_step_holds_the_truth_as_often_as_it_says():
+def test_place_of_a_step_contains_the_true_session_as_often_as_stated():
     held = found = 0
     for seed in range(200):
         sessions = quiet(seed)

@@ -1,4 +1,4 @@
-"""What was appended is there, once, and is read as it was measured."""
+"""An appended session is stored once, and is read as it was measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sessions_of(store, metric="step_time"):
 
 
 def with_launches(record, *launches, verdict=None):
-    """The record with other launches in its one figure."""
+    """Return the record with other launches in its only figure."""
     (case,) = record.cases
     figure = msgspec.structs.replace(
         case.figures[0], launches=launches, value=launches[-1], verdict=verdict
@@ -28,7 +28,7 @@ def with_launches(record, *launches, verdict=None):
     )
 
 
-def test_a_session_is_read_as_it_was_appended(store):
+def test_session_is_read_as_it_was_appended(store):
     record = make_recorded_session(make_case(), 3, 0.0125, outcome=Outcome.SUSPECT)
 
     assert store.append([record]) == 1
@@ -41,7 +41,7 @@ def test_a_session_is_read_as_it_was_appended(store):
     assert session.figure == record.cases[0].figures[0]
 
 
-def test_sessions_come_oldest_first_in_whatever_order_they_were_appended(store):
+def test_sessions_are_returned_oldest_first(store):
     for number in (2, 0, 1):
         store.append([make_recorded_session(make_case(), number, 0.01)])
 
@@ -60,7 +60,7 @@ def test_appending_again_changes_nothing(store):
     assert sessions_of(store) == before
 
 
-def test_one_call_may_hold_a_session_twice(store):
+def test_session_given_twice_in_one_call_is_stored_once(store):
     record = make_recorded_session(make_case(), 0, 0.01)
 
     assert store.append([record, record]) == 1
@@ -75,7 +75,7 @@ def test_one_call_may_hold_a_session_twice(store):
         pytest.param((0.1, 0.2, 0.3), (0.1, 0.2), 3, id="fewer launches"),
     ],
 )
-def test_what_was_cut_short_is_completed_and_never_the_reverse(store, first, second, kept):
+def test_more_launches_replace_fewer_and_never_the_reverse(store, first, second, kept):
     record = make_recorded_session(make_case(), 0, 0.01)
     for launches in (first, second):
         store.append([with_launches(record, *launches)])
@@ -84,7 +84,7 @@ def test_what_was_cut_short_is_completed_and_never_the_reverse(store, first, sec
     assert len(session.figure.launches) == kept
 
 
-def test_a_verdict_is_added_to_launches_that_had_none(store):
+def test_verdict_is_added_to_launches_without_one(store):
     judged = make_recorded_session(make_case(), 0, 0.01)
     verdict = judged.cases[0].figures[0].verdict
     store.append([with_launches(judged, 0.1, 0.2)])
@@ -95,14 +95,14 @@ def test_a_verdict_is_added_to_launches_that_had_none(store):
     assert session.figure.verdict == verdict
 
 
-def test_sessions_of_two_hosts_in_one_second_are_two(store):
+def test_sessions_of_two_hosts_in_one_second_are_separate(store):
     for host in ("one", "two"):
         assert store.append([make_recorded_session(make_case(), 0, 0.01, host=host)]) == 1
 
     assert {session.session.environment.host for session in sessions_of(store)} == {"one", "two"}
 
 
-def test_other_work_and_other_machines_are_other_series(store):
+def test_other_work_and_other_machines_have_their_own_series(store):
     case = make_case()
     store.append([make_recorded_session(case, 0, 0.01)])
     store.append([make_recorded_session(msgspec.structs.replace(case, batch_size=128), 1, 0.02)])
@@ -116,26 +116,26 @@ def test_other_work_and_other_machines_are_other_series(store):
     assert [len(store.series(case, "step_time").sessions) for case in store.cases()] == [1, 1, 1]
 
 
-def test_a_metric_that_was_never_measured_has_no_sessions(store):
+def test_metric_that_was_never_measured_has_no_sessions(store):
     store.append([make_recorded_session(make_case(), 0, 0.01)])
 
     assert sessions_of(store, "peak_memory") == []
 
 
-def test_another_connection_sees_it(store, url):
+def test_session_is_visible_to_another_connection(store, url):
     store.append([make_recorded_session(make_case(), 0, 0.01)])
 
     with contextlib.closing(HistoryStore(url, create=False)) as other:
         assert len(sessions_of(other)) == 1
 
 
-def test_markup_and_quotes_in_a_name_are_only_text(store):
+def test_markup_and_quotes_in_a_name_are_plain_text(store):
     name = "mlp-[bold red]<script>'; DROP TABLE figures;--"
     store.append([make_recorded_session(make_case(id=name), 0, 0.01)])
 
     assert [case.case_id for case in store.cases()] == [name]
 
 
-def test_batches_hold_everything_in_order():
+def test_chunks_contain_every_item_in_order():
     assert list(chunks_of(range(5), 2)) == [[0, 1], [2, 3], [4]]
     assert list(chunks_of([], 2)) == []

@@ -1,4 +1,4 @@
-"""The history in words: every session, every change with its certainty, and no figure too many."""
+"""The text of a history has every session and every change with its interval."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flat(text):
     return " ".join(text.split())
 
 
-def test_each_session_has_its_row_with_commit_level_and_verdict():
+def test_each_session_has_a_row_with_commit_level_and_verdict():
     text = case_text(history(outcomes={22: Outcome.SUSPECT}), 80)
     rows = [line for line in text.splitlines() if line.startswith("2026-")]
 
@@ -34,7 +34,7 @@ def test_each_session_has_its_row_with_commit_level_and_verdict():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_step_is_told_with_its_interval_and_dates():
+def test_step_is_shown_with_its_interval_and_dates():
     text = flat(case_text(history(), 80))
 
     assert re.search(r"step of \+5\.\d % \(99 % interval \+4\.\d % to \+5\.\d %\), between", text)
@@ -42,7 +42,7 @@ def test_a_step_is_told_with_its_interval_and_dates():
     assert "against the first 5: slower" in text
 
 
-def test_a_drift_is_told_a_session():
+def test_drift_is_shown_per_session():
     values = [value * 1.005**number for number, value in enumerate(stepped(ratio=1.0))]
     text = flat(case_text(history(values), 80))
 
@@ -50,7 +50,7 @@ def test_a_drift_is_told_a_session():
     assert "+0.50 % a session" in text
 
 
-def test_quiet_sessions_are_told_as_such():
+def test_quiet_sessions_are_reported_without_a_change():
     text = flat(case_text(history(stepped(ratio=1.0)), 80))
 
     assert "no step and no drift" in text
@@ -60,20 +60,20 @@ def test_quiet_sessions_are_told_as_such():
 def test_sessions_left_out_are_counted_and_shown():
     text = flat(case_text(history(outcomes={3: Outcome.INVALID}, injected=(4,)), 80))
 
-    assert "left out, for disturbed, INVALID or slowed on purpose: 2 sessions" in text
+    assert "left out because disturbed, INVALID or slowed on purpose: 2 sessions" in text
     assert re.search(r"PASS slowed on .*purpose: .*compute:5%", text)
 
 
-def test_a_case_without_a_sound_session_says_so():
+def test_case_without_a_usable_session_is_reported():
     found = history([0.01], outcomes={0: Outcome.INVALID})
 
-    assert "left out, for disturbed, INVALID or slowed on purpose: 1 session" in case_text(
+    assert "left out because disturbed, INVALID or slowed on purpose: 1 session" in case_text(
         found, 80
     )
     assert "no change in 0 sessions" in ranges_text(found, 80)
 
 
-def test_a_range_names_commits_versions_and_the_command():
+def test_range_has_commits_versions_and_the_bisect_command():
     found = history(torch=lambda n: "2.12.0" if n < 20 else "2.13.0")
     text = ranges_text(found, 80)
 
@@ -85,26 +85,29 @@ def test_a_range_names_commits_versions_and_the_command():
 
 @pytest.mark.parametrize(
     ("commit", "advice"),
-    [("abc", "both are of commit abc: it is not the code"), (None, "no commit was noted")],
+    [
+        ("abc", "both sessions have commit abc: the code did not change"),
+        (None, "no commit was recorded"),
+    ],
 )
-def test_a_range_that_no_bisection_helps(commit, advice):
+def test_range_without_two_commits_has_no_bisect_command(commit, advice):
     text = ranges_text(history(commit=lambda n: commit), 80)
 
     assert advice in text
-    assert "changed: no version that was noted" in text
+    assert "changed: none of the recorded versions" in text
     assert "git bisect" not in text
 
 
-def test_the_overview_has_a_row_a_case_and_names_what_is_slower():
+def test_overview_has_a_row_for_each_case_and_names_slower_cases():
     text = overview_text([history(), history(stepped(ratio=1.0))], 80)
     rows = [line for line in text.splitlines() if line.startswith("mlp-")]
 
     assert re.fullmatch(r"\S+ +40 +10\.\d+ ms +\+5\.\d % +\+5\.\d % +2026-01-21", rows[0])
     assert re.fullmatch(r"\S+ +40 +10\.\d+ ms +\S+ % +–", rows[1])
-    assert flat(text).count("slower than at first:") == 1
+    assert flat(text).count("slower than the first:") == 1
 
 
-def test_markup_in_a_name_is_shown_as_it_is():
+def test_markup_in_a_name_is_shown_as_text():
     case = make_series([0.01]).case
     series = msgspec.structs.replace(
         make_series(stepped()), case=msgspec.structs.replace(case, case_id="a[bold]b[/bold]")
@@ -115,7 +118,7 @@ def test_markup_in_a_name_is_shown_as_it_is():
     assert "a[bold]b[/bold]" in overview_text([found], 80)
 
 
-def test_json_holds_the_series_and_what_was_found():
+def test_json_contains_the_series_the_trend_and_the_ranges():
     (data,) = json.loads(history_json([history()]))
 
     assert len(data["series"]["sessions"]) == 40
@@ -123,7 +126,7 @@ def test_json_holds_the_series_and_what_was_found():
     assert data["ranges"][0]["before"]["date"].startswith("2026-01-20")
 
 
-def test_the_plot_shows_sessions_levels_and_changes(tmp_path):
+def test_plot_shows_sessions_levels_and_changes(tmp_path):
     found = history(outcomes={3: Outcome.INVALID, 22: Outcome.REGRESSION}, injected=(5,))
     (axes,) = history_figure(found).axes
     drawn = sum(len(points.get_offsets()) for points in axes.collections)
@@ -137,6 +140,6 @@ def test_the_plot_shows_sessions_levels_and_changes(tmp_path):
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_plot_that_cannot_be_written(tmp_path):
+def test_plot_that_cannot_be_written_raises(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         write_history_plot(tmp_path / "nowhere" / "plot.png", history())

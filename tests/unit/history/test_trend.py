@@ -1,4 +1,4 @@
-"""A trend in the unit of the metric: how much, how sure, and against the first sessions."""
+"""A trend has the size and interval of each change, and the distance from the first sessions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def values(seed=1, sessions=60, sd=0.008, drift=0.0, step=0.0, at=40):
     return (0.0125 * np.exp(logs)).tolist()
 
 
-def test_a_step_of_3_percent_at_session_40():
+def test_step_of_3_percent_is_found_at_session_40():
     (step,) = find_trend(values(step=np.log(1.03))).changes
 
     assert not step.is_drift
@@ -25,7 +25,7 @@ def test_a_step_of_3_percent_at_session_40():
     assert low < step.ratio < high
 
 
-def test_a_drift_of_half_a_percent_a_session():
+def test_drift_of_half_a_percent_a_session_is_found():
     trend = find_trend(values(drift=np.log(1.005)))
     (drift,) = trend.changes
 
@@ -38,7 +38,7 @@ def test_a_drift_of_half_a_percent_a_session():
     assert trend.distance.ratio == pytest.approx(1.005**56.5, rel=0.03)
 
 
-def test_twenty_sessions_of_half_a_percent_are_seen():
+def test_drift_over_the_last_twenty_sessions_is_found():
     sessions = np.array(values()) * 1.005 ** np.clip(np.arange(60) - 39, 0, None)
     trend = find_trend(sessions.tolist())
 
@@ -47,7 +47,7 @@ def test_twenty_sessions_of_half_a_percent_are_seen():
     assert any(change.is_drift and change.last > 50 for change in trend.changes)
 
 
-def test_a_drift_is_seen_against_the_first_sessions_whatever_happened_between():
+def test_distance_ignores_changes_between_the_first_and_the_newest_sessions():
     sessions = values(seed=3, step=0.05, at=20)
     trend = find_trend([value / (1.05 if n >= 40 else 1) for n, value in enumerate(sessions)])
 
@@ -56,7 +56,7 @@ def test_a_drift_is_seen_against_the_first_sessions_whatever_happened_between():
     assert not trend.distance.slower
 
 
-def test_quiet_sessions_show_nothing():
+def test_quiet_sessions_have_no_trend():
     trends = [find_trend(values(seed)) for seed in range(200)]
 
     assert sum(bool(trend.changes) for trend in trends) <= 0.05 * 200
@@ -64,7 +64,7 @@ def test_quiet_sessions_show_nothing():
     assert np.median([trend.session_sd for trend in trends]) == pytest.approx(0.008, rel=0.1)
 
 
-def test_one_slow_session_is_not_slower_two_are():
+def test_distance_is_slower_after_two_slow_sessions_not_one():
     one, two = values(), values()
     one[-1] *= 1.1
     two[-2:] = [value * 1.1 for value in two[-2:]]
@@ -74,7 +74,7 @@ def test_one_slow_session_is_not_slower_two_are():
 
 
 @pytest.mark.parametrize("bad", range(5))
-def test_one_slow_session_among_the_first_makes_no_later_one_faster(bad):
+def test_slow_first_session_does_not_make_later_sessions_faster(bad):
     quiet, slower = values(), values(step=0.05)
     quiet[bad] *= 1.3
     slower[bad] *= 1.3
@@ -83,7 +83,7 @@ def test_one_slow_session_among_the_first_makes_no_later_one_faster(bad):
     assert find_trend(slower).distance.slower
 
 
-def test_faster_is_told_too():
+def test_faster_sessions_are_reported():
     trend = find_trend(values(step=-0.05))
 
     assert trend.changes[0].ratio < 1
@@ -101,15 +101,15 @@ def test_levels_are_in_the_unit_of_the_values():
 
 
 @pytest.mark.parametrize("sessions", [1, 4, 6])
-def test_before_two_sessions_beyond_the_reference_there_is_no_distance(sessions):
+def test_distance_needs_two_sessions_after_the_reference(sessions):
     assert find_trend(values()[:sessions]).distance is None
 
 
-def test_two_sessions_beyond_it_there_is():
+def test_distance_exists_with_two_sessions_after_the_reference():
     assert find_trend(values()[:7]).distance is not None
 
 
 @pytest.mark.parametrize("bad", [[], [1.0, 0.0], [1.0, -1.0], [float("nan")], [float("inf")]])
-def test_what_no_measurement_gives_is_refused(bad):
+def test_value_that_is_not_positive_and_finite_is_refused(bad):
     with pytest.raises(ValueError, match="finite and positive"):
         find_trend(bad)

@@ -102,7 +102,7 @@ def test_a_suite_that_was_taken_later_is_not_kept_beside(url, tmp_path, monkeypa
 def test_a_history_that_cannot_be_opened_is_refused_before_anything_is_measured(tmp_path):
     (tmp_path / "history.sqlite").write_bytes(b"no database\n" * 100)
 
-    with pytest.raises(HistoryError, match="is no SQLite database"):
+    with pytest.raises(HistoryError, match="is not a SQLite database"):
         HistoryLog(f"sqlite:///{tmp_path}/history.sqlite", tmp_path).check()
 
 

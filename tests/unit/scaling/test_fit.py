@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ddp_perf.scaling import fit as fit_module
 from ddp_perf.scaling.fit import Band, fit_laws
-from ddp_perf.scaling.laws import alpha_beta, alpha_beta_laws, amdahl, universal
+from ddp_perf.scaling.laws import alpha_beta, alpha_beta_laws, amdahl
 from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint
 from ddp_perf.scaling.shape import unknown_shape
 from ddp_perf.stats.link.model import Link, flat
@@ -46,7 +46,6 @@ def test_published_steps_are_predicted_within_a_band_that_is_of_use():
     ("law", "terms"),
     [
         pytest.param(amdahl(), (0.1, 0.002, 0.0), id="Amdahl"),
-        pytest.param(universal(), (0.1, 0.001, 0.0005), id="USL"),
         pytest.param(alpha_beta(WHOLE, ONE, "ring"), (0.1, 0.001, 0.02), id="ring"),
         pytest.param(alpha_beta(WHOLE, ONE, "tree"), (0.1, 0.004, 0.01), id="tree"),
     ],

@@ -15,9 +15,6 @@ from ddp_perf.scaling.laws import (
     alpha_beta_laws,
     amdahl,
     amdahl_limit,
-    karp_flatt,
-    universal,
-    universal_peak,
 )
 from ddp_perf.scaling.shape import ddp_shape, in_buckets, unknown_shape
 from ddp_perf.stats.link.model import Link, Topology, flat
@@ -41,33 +38,9 @@ def test_amdahl_is_one_over_serial_and_shared(serial, ranks):
     assert speedup(amdahl(), terms(1.0, serial, 0.0), ranks) == pytest.approx(expected)
 
 
-@given(sigma=st.floats(0, 1), kappa=st.floats(0, 1), ranks=RANKS)
-def test_the_universal_law_is_gunthers(sigma, kappa, ranks):
-    expected = ranks / (1 + sigma * (ranks - 1) + kappa * ranks * (ranks - 1))
-
-    assert speedup(universal(), terms(1.0, sigma, kappa), ranks) == pytest.approx(expected)
-
-
-@given(serial=st.floats(0.001, 1), ranks=st.integers(2, 100_000))
-def test_karp_flatt_gives_back_amdahls_serial_fraction(serial, ranks):
-    shown = 1 / (serial + (1 - serial) / ranks)
-
-    assert karp_flatt(shown, ranks) == pytest.approx(serial)
-
-
-def test_karp_flatt_at_its_edges():
-    assert karp_flatt(8, 8) == 0
-    assert karp_flatt(9, 8) < 0  # efficiency over 1
-    assert karp_flatt(0.5, 2) == 3  # slower than one rank: more than all of it is serial
-    assert math.isnan(karp_flatt(1, 1))
-
-
-def test_limits():
+def test_amdahls_limit_is_the_inverse_of_the_serial_fraction():
     assert amdahl_limit(0.01) == pytest.approx(100)
     assert amdahl_limit(0) == math.inf
-    assert universal_peak(0.1, 0.001) == pytest.approx(30)
-    assert universal_peak(0.1, 0) == math.inf
-    assert universal_peak(1.5, 0.1) == 0  # two ranks are slower than one
 
 
 @given(ranks=RANKS, latency=st.floats(0, 1), transfer=st.floats(0, 1))

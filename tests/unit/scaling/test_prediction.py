@@ -121,7 +121,6 @@ def test_efficiency_over_one_is_told():
     prediction = predicted(make_series({1: 0.1, 2: 0.09, 4: 0.1}))
 
     assert "2 ranks take 10.0% less time than 1: an efficiency over 1" in prediction.notes[0]
-    assert prediction.karp_flatt[2] < 0
     assert step_of(prediction, 16).step_s.value > 0
 
 
@@ -135,7 +134,6 @@ def test_a_fit_that_does_not_fit_is_told():
 def test_without_one_rank_compute_is_extrapolated_and_told():
     prediction = predicted(make_series({2: 0.11, 4: 0.116, 8: 0.12}))
 
-    assert prediction.karp_flatt == {}
     assert any("compute is extrapolated" in note for note in prediction.notes)
 
 
@@ -169,16 +167,15 @@ def test_a_ring_has_a_limit_and_a_tree_has_none():
     assert limits["tree"].value == math.inf
 
 
-def test_cross_checks_stand_beside_with_their_limits():
+def test_amdahls_law_is_reported_with_its_fraction_and_its_limit():
     steps = {n: 0.1 * (1 + 0.02 * (n - 1)) for n in (1, 2, 4, 8)}
 
-    amdahl, universal = predicted(make_series(steps)).cross_checks
+    (amdahl,) = predicted(make_series(steps)).cross_checks
 
-    assert (amdahl.law, universal.law) == ("Amdahl", "USL")
+    assert amdahl.law == "Amdahl"
     assert amdahl.parameters["serial fraction"].holds(0.02)
     assert amdahl.limit.holds(50)
     assert amdahl.step_s[16].holds(0.13)
-    assert universal.parameters["contention"].low <= 0.02
 
 
 def test_changes_are_predicted_for_what_was_asked_or_told_why_not():

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.save import Saved
-from ddp_perf.core.explanation import Explanation, TermChange
+from ddp_perf.core.explanation import Delta, Explanation
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.results_file import ResultsFile, read_results, results_schema, write_results
@@ -78,7 +78,7 @@ def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
 
 
 def test_an_explanation_is_read_back(tmp_path, result):
-    term = TermChange(name="forward", before_s=0.1, after_s=0.2, uncertainty_s=0.01)
+    term = Delta(name="forward", before=0.1, after=0.2, uncertainty=0.01)
     (case_id,) = result.measurements
     why = Explanation(case_id=case_id, step_change_s=0.1, causes=(), terms=(term,), launches=5)
     explained = msgspec.structs.replace(result, explanations={case_id: why})
@@ -87,6 +87,7 @@ def test_an_explanation_is_read_back(tmp_path, result):
     write_results(path, [explained], complete=True)
 
     assert read_results(path).suites == (explained,)
+    assert b'"before_s":0.1' in path.read_bytes()  # the key of files from before `Delta.unit`
 
 
 def test_a_launch_without_its_summary_is_refused(tmp_path, result):

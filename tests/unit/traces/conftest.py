@@ -1,4 +1,4 @@
-"""A trace of a few events, read as a user's file would be."""
+"""Fixtures of traces: a trace of a few events is read like a user's file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.traces.kineto import file
 
 @pytest.fixture
 def timeline(tmp_path):
-    """``timeline(*events, **header)``: of a file with these events."""
+    """``timeline(*events, **header)`` returns the timeline of a file with these events."""
 
     def make(*events, **header):
         path = tmp_path / "trace.json"

@@ -1,4 +1,4 @@
-"""Traces made by hand, as Kineto writes them. Times in µs."""
+"""Builders of traces in Kineto's format. Times in µs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def gloo(start: float, length: float, elements: int = 340) -> Event:
 
 
 def file(*events: Event, rank: int | None = 0, **header: Any) -> str:
-    """The text of a trace of rank ``rank``; None: it does not say."""
+    """Return the text of a trace of `rank`; with None the trace has no rank."""
     if rank is not None:
         header["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 2}
     return json.dumps({"schemaVersion": 1, **header, "traceEvents": list(events)})

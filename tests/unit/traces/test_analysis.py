@@ -1,4 +1,4 @@
-"""Several files at once: whose they are, and what cannot be analysed."""
+"""Several files are analysed together, each with its rank; unusable files are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.traces.kineto import all_reduce, event, file, gloo, kernel, laun
 
 @pytest.fixture
 def write(tmp_path):
-    """``write(name, *events, **header)``: the path of a trace."""
+    """``write(name, *events, **header)`` writes a trace and returns its path."""
 
     def make(name, *events, **header):
         path = tmp_path / name
@@ -31,7 +31,7 @@ def test_ranks_are_in_order_and_compared(write):
     assert analysis.comparison.matched == 1
 
 
-def test_one_rank_alone_is_compared_with_nobody(write):
+def test_single_rank_has_no_comparison(write):
     assert analyse_traces([write("a.json")]).comparison is None
 
 
@@ -43,14 +43,16 @@ def test_one_rank_alone_is_compared_with_nobody(write):
         (["a.json", "b.json"], [0, 1]),
     ],
 )
-def test_a_trace_that_does_not_say_its_rank_is_known_by_its_name_or_place(write, names, ranks):
+def test_rank_is_taken_from_the_file_name_or_the_position(write, names, ranks):
     analysis = analyse_traces([write(name, rank=None) for name in names])
 
     assert [rank.rank for rank in analysis.ranks] == ranks
 
 
 def test_two_files_of_one_rank_are_refused(write):
-    with pytest.raises(TraceError, match=r"b\.json: is of rank 0, as .*a\.json is; give one file"):
+    with pytest.raises(
+        TraceError, match=r"b\.json: is of rank 0, and so is .*a\.json; give one file"
+    ):
         analyse_traces([write("a.json"), write("b.json")])
 
 
@@ -59,11 +61,11 @@ def test_two_files_of_one_rank_are_refused(write):
     [[], [step(1, 0, 5)], [event("kernel", "x", 0, -1, 1)]],
     ids=["empty", "annotations", "negative length"],
 )
-def test_a_trace_without_work_is_refused(tmp_path, events):
+def test_trace_without_work_is_refused(tmp_path, events):
     path = tmp_path / "a.json"
     path.write_text(file(*events))
 
-    with pytest.raises(TraceError, match=r"a\.json: holds no kernel, and no operator of a CPU; "):
+    with pytest.raises(TraceError, match=r"a\.json: has no kernel, and no operator of a CPU; "):
         analyse_traces([path])
 
 
@@ -72,10 +74,10 @@ def test_a_trace_without_work_is_refused(tmp_path, events):
     [launch(0, 1), event("user_annotation", "nccl:all_reduce", 0, 5, 1)],
     ids=["kernels", "collectives"],
 )
-def test_the_host_side_of_a_gpus_work_alone_is_refused(write, sign):
+def test_trace_with_only_the_host_side_of_gpu_work_is_refused(write, sign):
     path = write("a.json", operator("aten::mm", 0, 5), sign)
 
-    with pytest.raises(TraceError, match=r"a\.json: of a GPU's work, but holds no kernel; profile"):
+    with pytest.raises(TraceError, match=r"a\.json: has launches on a GPU, but no kernel; profile"):
         analyse_traces([path])
 
 
@@ -87,7 +89,7 @@ def test_ranges_without_a_time_are_counted(write):
     assert rank.dropped == 1
 
 
-def test_the_device_is_named(write):
+def test_device_is_named(write):
     gpu = write("a.json", deviceProperties=[{"id": 0, "name": "H200"}, {"id": 1, "name": "H200"}])
     cpu = write("b.json", operator("aten::mm", 0, 5), gloo(0, 2), rank=1)
 

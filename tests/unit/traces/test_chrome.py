@@ -1,4 +1,4 @@
-"""Files as profilers, disks and other programs leave them."""
+"""Trace files are read, repaired or refused, as profilers and disks leave them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(tmp_path):
 
 
 @pytest.mark.parametrize("content", [TWO, gzip.compress(TWO.encode())], ids=["plain", "zipped"])
-def test_a_file_is_read_whatever_its_name_says(read, content):
+def test_gzipped_file_is_read_whatever_its_name_is(read, content):
     trace = read(content)
 
     assert [(event.ts, event.dur) for event in trace.events] == [(10, 5), (20, 5)]
@@ -33,12 +33,12 @@ def test_a_file_is_read_whatever_its_name_says(read, content):
     assert (trace.base_ns, trace.host, trace.dropped) == (7, "n1", 0)
 
 
-def test_events_may_come_without_a_header(read):
+def test_events_without_a_header_are_read(read):
     assert len(read(json.dumps([kernel("gemm", 1, 2)])).events) == 1
 
 
 @pytest.mark.parametrize("token", ["NaN", "nan", "-nan", "Infinity", "-Infinity", "inf", "-inf"])
-def test_numbers_that_json_does_not_know_cost_no_event(read, token):
+def test_event_with_a_number_that_json_lacks_is_kept(read, token):
     one = kernel("a kernel of NaN, inf", 10, 5, occupancy="TOKEN")
 
     trace = read(file(one).replace('"TOKEN"', token))
@@ -46,7 +46,7 @@ def test_numbers_that_json_does_not_know_cost_no_event(read, token):
     assert [(event.name, event.ts) for event in trace.events] == [("a kernel of NaN, inf", 10)]
 
 
-def test_a_time_that_is_no_number_drops_its_event_alone(read):
+def test_event_with_an_invalid_time_is_dropped_alone(read):
     text = file(kernel("bad", 10, 5), kernel("good", 20, 5)).replace('"ts": 10', '"ts": NaN')
 
     trace = read(text)
@@ -55,7 +55,7 @@ def test_a_time_that_is_no_number_drops_its_event_alone(read):
     assert trace.dropped == 1
 
 
-def test_entries_that_are_no_event_are_dropped_and_counted(read):
+def test_invalid_entries_are_dropped_and_counted(read):
     good = json.dumps(kernel("good", 20, 5))
 
     trace = read(f'{{"traceEvents": [{good}, 5, "x", {{"name": ["a list"]}}]}}')
@@ -63,7 +63,7 @@ def test_entries_that_are_no_event_are_dropped_and_counted(read):
     assert (len(trace.events), trace.dropped) == (1, 3)
 
 
-def test_bytes_that_are_no_text_and_bare_control_characters_cost_no_event(read):
+def test_event_with_invalid_utf8_and_control_characters_is_kept(read):
     raw = file(kernel("NAME", 10, 5)).encode().replace(b"NAME", b"a\xff\tb")
 
     (event,) = read(raw).events
@@ -79,7 +79,7 @@ def test_times_and_processes_may_be_strings(read):
     assert (event.ts, event.dur, event.pid) == (10.5, 2, "GPU 0")
 
 
-def test_a_header_of_another_form_costs_no_event(read):
+def test_invalid_header_drops_no_event(read):
     trace = read(json.dumps({"distributedInfo": 5, "traceEvents": [kernel("gemm", 1, 2)]}))
 
     assert trace.distributed.rank is None
@@ -87,25 +87,25 @@ def test_a_header_of_another_form_costs_no_event(read):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "expected"),
     [
-        (TWO[: len(TWO) // 2], "cut short, or no JSON"),
-        (gzip.compress(TWO.encode())[:60], "cut short, or damaged"),
-        ("", "cut short, or no JSON"),
-        ("hello", "cut short, or no JSON"),
-        ('{"results": []}', "no traceEvents, so no trace"),
-        ('{"traceEvents": 5}', "no traceEvents, so no trace"),
-        ('{"traceEvents": [], "mergedRanks": [0, 1]}', "holds several ranks"),
+        (TWO[: len(TWO) // 2], "is cut short, or is not JSON"),
+        (gzip.compress(TWO.encode())[:60], "is cut short or damaged"),
+        ("", "is cut short, or is not JSON"),
+        ("hello", "is cut short, or is not JSON"),
+        ('{"results": []}', "has no traceEvents, so it is not a trace"),
+        ('{"traceEvents": 5}', "has no traceEvents, so it is not a trace"),
+        ('{"traceEvents": [], "mergedRanks": [0, 1]}', "contains several ranks"),
     ],
     ids=["cut", "cut archive", "empty", "text", "another's", "no list", "merged"],
 )
-def test_what_cannot_be_read_is_refused_with_a_remedy(read, content, says):
-    with pytest.raises(TraceError, match=rf"trace\.json: {says}.*; \w+") as error:
+def test_unreadable_file_is_refused_with_a_remedy(read, content, expected):
+    with pytest.raises(TraceError, match=rf"trace\.json: {expected}.*; \w+") as error:
         read(content)
 
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     with pytest.raises(TraceError, match=r"gone\.json: cannot be read: No such file"):
         read_chrome_trace(tmp_path / "gone.json")

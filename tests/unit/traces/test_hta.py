@@ -1,6 +1,6 @@
-"""What HolisticTraceAnalysis 0.5.0 reports, from its own selection of events.
+"""The split with HolisticTraceAnalysis 0.5.0's selection of events equals HTA's own figures.
 
-The figures of the real traces are HTA's; tests/quality/traces.py runs it beside.
+HTA computed the figures of the real traces; tests/quality/traces.py runs it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ US = 1e-6
         ("v100_sxm2_ws2", 429_216, 46_910, 152_245, 0.688, 0.708),
     ],
 )
-def test_real_traces(name, computation_us, idle_us, other_us, overlap, clean_overlap):
+def test_figures_of_real_traces_equal_those_of_hta(
+    name, computation_us, idle_us, other_us, overlap, clean_overlap
+):
     (rank,) = analyse_traces([RECORDED / f"{name}.json.gz"]).ranks
 
     assert rank.hta.computation_s == pytest.approx(computation_us * US)
@@ -34,7 +36,7 @@ def test_real_traces(name, computation_us, idle_us, other_us, overlap, clean_ove
     assert rank.split.overlap == pytest.approx(clean_overlap, abs=5e-4)
 
 
-def test_what_the_last_step_launched_is_left_out(timeline):
+def test_hta_selection_leaves_out_the_last_step(timeline):
     events = [
         *(step(1, 0, 50), launch(5, 1), kernel("gemm", 10, 20, correlation=1)),
         *(step(2, 50, 50), launch(55, 2), kernel("gemm", 60, 30, correlation=2)),
@@ -45,7 +47,7 @@ def test_what_the_last_step_launched_is_left_out(timeline):
     assert split.idle_s == 0
 
 
-def test_a_single_step_is_kept_and_so_is_a_trace_without_any(timeline):
+def test_hta_selection_keeps_a_single_step_and_a_trace_without_steps(timeline):
     events = [launch(5, 1), kernel("gemm", 10, 20, correlation=1), kernel("gemm", 40, 10)]
 
     for more in ([], [step(1, 0, 50)]):
@@ -53,21 +55,21 @@ def test_a_single_step_is_kept_and_so_is_a_trace_without_any(timeline):
         assert split.computation_s == pytest.approx(30 * US)
 
 
-def test_starts_are_rounded_up_and_ends_down(timeline):
+def test_hta_rounds_starts_up_and_ends_down(timeline):
     split = hta_split_of(timeline(kernel("gemm", 10.2, 5.0), all_reduce(20.9, 10.0)))
 
     assert split.computation_s == pytest.approx(4 * US)  # 11 to 15
     assert split.other_s == pytest.approx(9 * US)  # 21 to 30
 
 
-def test_a_wait_counts_as_work_that_does_not_compute(timeline):
+def test_hta_counts_a_wait_as_work_that_does_not_compute(timeline):
     wait = event("cuda_sync", "Stream Sync", 10, 10, 7, stream=7)
     split = hta_split_of(timeline(kernel("gemm", 0, 10), wait))
 
     assert split.other_s == pytest.approx(10 * US)
 
 
-def test_an_operator_that_names_a_stream_is_taken_for_a_kernel(timeline):
+def test_hta_counts_an_operator_with_a_stream_as_a_kernel(timeline):
     triton = event("cpu_op", "triton_poi_fused_0", 5, 90, 100, stream=0)
     split = hta_split_of(timeline(triton, kernel("triton_poi_fused_0", 97, 3)))
 
@@ -75,5 +77,5 @@ def test_an_operator_that_names_a_stream_is_taken_for_a_kernel(timeline):
     assert split_of(timeline(triton, kernel("gemm", 97, 3))).window_s == pytest.approx(3 * US)
 
 
-def test_without_a_gpu_there_is_nothing_to_select(timeline):
+def test_hta_split_needs_a_gpu(timeline):
     assert hta_split_of(timeline(operator("aten::mm", 0, 10), gloo(0, 5))) is None

@@ -1,4 +1,4 @@
-"""Lengths of unions and intersections, against a count of whole µs."""
+"""Lengths of unions and intersections equal a count of whole µs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def made(pairs):
 
 
 def whole(pairs):
-    """Every µs that any of them covers."""
+    """Return every µs that any of the intervals covers."""
     return {us for start, length in pairs for us in range(start, start + length)}
 
 
 @given(INTERVALS)
-def test_a_union_is_as_long_as_the_time_it_covers(pairs):
+def test_union_is_as_long_as_the_time_it_covers(pairs):
     assert merged(made(pairs)).length == len(whole(pairs))
 
 
 @given(INTERVALS)
-def test_a_union_is_disjoint_and_in_order(pairs):
+def test_union_is_disjoint_and_in_order(pairs):
     union_ = merged(made(pairs))
 
     assert np.all(union_.start[1:] > union_.end[:-1])
@@ -36,31 +36,31 @@ def test_a_union_is_disjoint_and_in_order(pairs):
 
 
 @given(INTERVALS, st.randoms())
-def test_the_order_of_events_does_not_matter(pairs, random):
+def test_union_does_not_depend_on_the_order_of_events(pairs, random):
     shuffled = random.sample(pairs, len(pairs))
 
     assert merged(made(pairs)).length == merged(made(shuffled)).length
 
 
 @given(INTERVALS, INTERVALS)
-def test_what_is_covered_is_the_intersection(pairs, others):
+def test_covered_is_the_length_of_the_intersection(pairs, others):
     inside = covered(made(pairs), merged(made(others)))
 
     assert inside.tolist() == [len(whole([pair]) & whole(others)) for pair in pairs]
 
 
 @given(INTERVALS, INTERVALS)
-def test_the_union_of_two_kinds_counts_what_both_cover_once(pairs, others):
+def test_union_counts_time_covered_twice_once(pairs, others):
     both = union(made(pairs), made(others))
 
     assert both.length == len(whole(pairs) | whole(others))
 
 
-def test_touching_intervals_are_one():
+def test_touching_intervals_are_joined():
     assert merged(made([(0, 5), (5, 5)])).start.tolist() == [0]
 
 
-def test_an_interval_of_no_length_covers_nothing():
+def test_interval_without_length_covers_nothing():
     nothing = merged(made([(5, 0)]))
 
     assert nothing.length == 0

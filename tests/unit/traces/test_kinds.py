@@ -1,4 +1,4 @@
-"""Names of kernels and ranges, as CUDA, ROCm and several versions of torch write them."""
+"""Kernels and ranges of CUDA, ROCm and several versions of torch are classified by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ddp_perf.traces.kinds import device_kind, is_host_collective, is_host_work,
         "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(RankData*)",
     ],
 )
-def test_kernels_of_collectives(name):
+def test_kernels_of_collectives_are_communication(name):
     assert device_kind("kernel", name) == "communication"
 
 
@@ -41,11 +41,11 @@ def test_kernels_of_collectives(name):
         (None, "process_name", None),
     ],
 )
-def test_other_events_of_a_gpu(category, name, kind):
+def test_other_events_of_a_gpu_have_their_kind(category, name, kind):
     assert device_kind(category, name) == kind
 
 
-def test_arguments_tell_a_collective_whatever_its_kernel_is_called():
+def test_collective_in_the_arguments_makes_any_kernel_communication():
     assert device_kind("kernel", "fused_thing", is_collective=True) == "communication"
 
 
@@ -53,7 +53,7 @@ def test_arguments_tell_a_collective_whatever_its_kernel_is_called():
     ("name", "is_one"),
     [("gloo:all_reduce", True), ("mpi:bcast", True), ("nccl:all_reduce", False), ("gloo", False)],
 )
-def test_only_a_backend_of_the_host_works_in_its_range(name, is_one):
+def test_only_a_backend_of_the_host_is_a_host_collective(name, is_one):
     assert is_host_collective(name) == is_one
 
 
@@ -70,12 +70,12 @@ def test_only_a_backend_of_the_host_works_in_its_range(name, is_one):
         ("_c10d_functional::wait_tensor", False),
     ],
 )
-def test_operators_that_do_something(name, is_one):
+def test_only_operators_that_compute_are_host_work(name, is_one):
     assert is_host_work("cpu_op", name) == is_one
 
 
 @pytest.mark.parametrize(
     ("name", "number"), [("ProfilerStep#12", 12), ("ProfilerStep*", None), ("Step#1", None)]
 )
-def test_the_number_of_a_step(name, number):
+def test_step_number_is_read_from_the_annotation(name, number):
     assert step_number(name) == number

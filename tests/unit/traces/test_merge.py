@@ -1,4 +1,4 @@
-"""All ranks in one file: nothing of two ranks shares an identity."""
+"""A merged file has all ranks, and no two ranks share an identity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def of(merged, name):
     return [event for event in merged["traceEvents"] if event["name"] == name]
 
 
-def test_each_rank_has_processes_of_its_own_with_its_name(merged):
+def test_each_rank_has_its_own_named_processes(merged):
     assert len({event["pid"] for event in merged["traceEvents"]}) == 4
     assert [e["args"]["name"] for e in of(merged, "process_name")] == [
         "rank 0: python",
@@ -43,26 +43,26 @@ def test_each_rank_has_processes_of_its_own_with_its_name(merged):
     assert [e["args"]["sort_index"] for e in of(merged, "process_sort_index")] == [0, 1]
 
 
-def test_flows_do_not_cross_from_rank_to_rank(merged):
+def test_flows_of_two_ranks_have_different_ids(merged):
     first, second = of(merged, "ac2g")
 
     assert first["id"] != second["id"]
     assert second["id"] < 2**53  # JavaScript's numbers
 
 
-def test_times_are_on_the_first_ranks_base(merged):
+def test_times_have_the_first_ranks_base(merged):
     assert [event["ts"] for event in of(merged, "gemm")] == [10, 11]
 
 
-def test_a_trace_that_was_cut_short_is_refused_and_nothing_written(tmp_path):
+def test_merge_refuses_a_cut_trace_and_writes_nothing(tmp_path):
     (tmp_path / "0.json").write_text(file(kernel("gemm", 10, 5))[:-9])
 
-    with pytest.raises(TraceError, match=r"0\.json: cut short, or no JSON"):
+    with pytest.raises(TraceError, match=r"0\.json: is cut short, or is not JSON"):
         merge_traces({0: tmp_path / "0.json"}, tmp_path / "merged.json.gz")
 
     assert not (tmp_path / "merged.json.gz").exists()
 
 
-def test_it_is_for_a_viewer_and_not_to_be_analysed_as_one_rank(merged, tmp_path):
-    with pytest.raises(TraceError, match="holds several ranks"):
+def test_merged_file_is_not_analysed_as_one_rank(merged, tmp_path):
+    with pytest.raises(TraceError, match="contains several ranks"):
         read_chrome_trace(tmp_path / "merged.json.gz")

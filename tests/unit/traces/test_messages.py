@@ -1,4 +1,4 @@
-"""What collectives moved, from the arguments that several versions of torch write."""
+"""Messages of collectives are read from the arguments of several versions of torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def only(timeline):
     return message
 
 
-def test_a_kernels_own_arguments(timeline):
+def test_message_is_read_from_the_kernels_arguments(timeline):
     assert only(timeline(all_reduce(0, 10, **NCCL))) == Message(
         kind="all_reduce",
         dtype="bfloat16",
@@ -38,7 +38,7 @@ def test_a_kernels_own_arguments(timeline):
     )
 
 
-def test_the_larger_of_input_and_output_counts(timeline):
+def test_bytes_are_those_of_the_larger_of_input_and_output(timeline):
     args = {**NCCL, "Collective name": "_allgather_base", "Out msg nelems": 8192}
 
     message = only(timeline(kernel("ncclDevKernel_AllGather_RING_LL", 0, 10, **args)))
@@ -46,13 +46,13 @@ def test_the_larger_of_input_and_output_counts(timeline):
     assert (message.kind, message.bytes) == ("all_gather", 16384)
 
 
-def test_a_group_without_a_description_has_its_name(timeline):
+def test_group_without_a_description_has_its_name(timeline):
     args = {**NCCL, "Process Group Name": "3", "Process Group Description": "undefined"}
 
     assert only(timeline(all_reduce(0, 10, **args))).group == "3"
 
 
-def test_the_hosts_range_around_the_launch_tells_what_the_kernel_does_not(timeline):
+def test_hosts_range_around_the_launch_completes_the_message(timeline):
     sent = {"Input Dims": [[2, 1024]], "Input type": ["float"]}
     around = event("user_annotation", "nccl:all_to_all", 0, 20, MAIN, **sent)
     other = event("user_annotation", "nccl:all_reduce", 0, 20, 999)  # of another thread
@@ -63,20 +63,20 @@ def test_the_hosts_range_around_the_launch_tells_what_the_kernel_does_not(timeli
     assert message == Message(kind="all_to_all", dtype="float32", bytes=8192)
 
 
-def test_a_kernel_alone_tells_its_kind(timeline):
+def test_kernel_name_alone_gives_the_kind(timeline):
     assert only(timeline(all_reduce(0, 10))) == Message(kind="all_reduce")
     assert only(timeline(kernel("ncclDevKernel_Generic(x)", 0, 10))) == Message(
         kind="ncclDevKernel_Generic"
     )
 
 
-def test_gloo_tells_by_the_shapes_of_its_range(timeline):
+def test_gloo_message_is_read_from_the_shapes_of_its_range(timeline):
     assert only(timeline(gloo(0, 10, elements=340))) == Message(
         kind="all_reduce", dtype="float32", bytes=1360
     )
 
 
-def test_an_argument_that_is_no_text_tells_nothing(tmp_path):
+def test_argument_with_invalid_utf8_is_ignored(tmp_path):
     path = tmp_path / "trace.json"
     path.write_bytes(file(all_reduce(0, 10, dtype="NAME")).encode().replace(b"NAME", b"\xff"))
 
@@ -84,7 +84,7 @@ def test_an_argument_that_is_no_text_tells_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("args", ["a string", ["a list"], {"dtype": 5, "Group size": "two"}, None])
-def test_arguments_of_another_form_tell_nothing(timeline, args):
+def test_arguments_of_another_form_are_ignored(timeline, args):
     one = {**all_reduce(0, 10), "args": args}
 
     assert only(timeline(one)) == Message(kind="all_reduce")
@@ -107,5 +107,5 @@ def test_arguments_of_another_form_tell_nothing(timeline, args):
         ("SendRecv", "send_recv"),
     ],
 )
-def test_one_name_for_the_variants_of_a_collective(name, kind):
+def test_variants_of_a_collective_have_one_kind(name, kind):
     assert collective_kind(name) == kind

@@ -1,4 +1,4 @@
-"""Who comes last, on ranks whose lateness is made by hand."""
+"""The slowest rank is found in ranks whose delays are constructed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rank_of(timeline, starts, ends, **header):
     return timeline(kernel("gemm", 0, 1), *events, **header)
 
 
-def test_the_rank_that_starts_last_is_slow(timeline):
+def test_rank_that_starts_last_is_slowest(timeline):
     found = compare_ranks(
         {
             0: rank_of(timeline, [10, 100, 200], [50, 140, 240]),
@@ -34,7 +34,7 @@ def test_the_rank_that_starts_last_is_slow(timeline):
     assert (fast.last, fast.behind_s) == (1, 0)
 
 
-def test_files_that_count_from_different_times_are_put_on_one_clock(timeline):
+def test_files_with_different_base_times_have_one_clock(timeline):
     early = rank_of(timeline, [10], [50], baseTimeNanoseconds=1_000_000)
     late = rank_of(timeline, [10], [30], baseTimeNanoseconds=1_020_000)
 
@@ -45,7 +45,7 @@ def test_files_that_count_from_different_times_are_put_on_one_clock(timeline):
     assert found.slowest == 1
 
 
-def test_clocks_that_differ_are_seen_and_lengths_tell_instead(timeline):
+def test_different_clocks_are_detected_and_lengths_are_compared(timeline):
     found = compare_ranks(
         {
             0: rank_of(timeline, [10, 100], [50, 140]),
@@ -58,7 +58,7 @@ def test_clocks_that_differ_are_seen_and_lengths_tell_instead(timeline):
     assert found.median_skew_s == pytest.approx(30 * US)
 
 
-def test_nobody_is_slow_where_ranks_take_turns(timeline):
+def test_no_rank_is_slowest_if_ranks_take_turns(timeline):
     found = compare_ranks(
         {
             0: rank_of(timeline, [10, 105], [50, 140]),
@@ -69,7 +69,7 @@ def test_nobody_is_slow_where_ranks_take_turns(timeline):
     assert found.slowest is None
 
 
-def test_calls_are_matched_within_the_steps_that_all_ranks_traced(timeline):
+def test_calls_are_matched_within_the_common_steps(timeline):
     steps = [step(1, 0, 100), step(2, 100, 100), step(3, 200, 100)]
     found = compare_ranks(
         {
@@ -82,7 +82,7 @@ def test_calls_are_matched_within_the_steps_that_all_ranks_traced(timeline):
     assert found.median_skew_s == pytest.approx(20 * US)
 
 
-def test_calls_of_another_count_are_not_guessed_at(timeline):
+def test_calls_of_different_counts_are_unmatched(timeline):
     found = compare_ranks(
         {0: rank_of(timeline, [10, 60], [50, 90]), 1: rank_of(timeline, [10], [50])}
     )
@@ -91,7 +91,7 @@ def test_calls_of_another_count_are_not_guessed_at(timeline):
     assert (found.median_skew_s, found.slowest) == (None, None)
 
 
-def test_calls_of_different_groups_are_no_counterparts(timeline):
+def test_calls_of_different_groups_are_not_matched(timeline):
     groups = [{"Process Group Ranks": ranks} for ranks in ("[0, 1]", "[2, 3]")]
     found = compare_ranks(
         {rank: timeline(all_reduce(10, 5, **group)) for rank, group in enumerate(groups)}
@@ -100,7 +100,7 @@ def test_calls_of_different_groups_are_no_counterparts(timeline):
     assert found.matched == 0
 
 
-def test_ranks_without_communication_have_nothing_to_compare(timeline):
+def test_ranks_without_communication_have_no_skew(timeline):
     found = compare_ranks({0: timeline(kernel("gemm", 0, 1)), 1: timeline(kernel("gemm", 0, 1))})
 
     assert (found.matched, found.median_skew_s) == (0, None)

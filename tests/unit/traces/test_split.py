@@ -1,4 +1,4 @@
-"""Where the time went, on traces that can be added up by hand."""
+"""The split of the time, on traces that can be added up by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.traces.kineto import all_reduce, copy, gloo, kernel, operator
 US = 1e-6
 
 
-def test_the_parts_of_a_window(timeline):
+def test_parts_of_a_window_are_as_added_up_by_hand(timeline):
     #  0   10   20   30   40   50   60
     #  gemm─────     gemm           |      computation 0–15, 25–35
     #       nccl─────────────       |      communication 10–40: 5 + 10 hidden of 30
@@ -40,7 +40,7 @@ def test_the_parts_of_a_window(timeline):
     assert split.overlap == pytest.approx(0.5)
 
 
-def test_streams_at_once_count_once(timeline):
+def test_overlapping_streams_count_once(timeline):
     split = split_of(
         timeline(
             kernel("gemm", 0, 10),
@@ -56,26 +56,26 @@ def test_streams_at_once_count_once(timeline):
     assert split.overlap == pytest.approx(0.5)
 
 
-def test_without_communication_there_is_no_overlap(timeline):
+def test_overlap_is_none_without_communication(timeline):
     split = split_of(timeline(kernel("gemm", 0, 10)))
 
     assert split.overlap is None
     assert split.exposed_communication_s == 0
 
 
-def test_events_of_no_length_are_no_work(timeline):
+def test_events_without_length_are_no_work(timeline):
     split = split_of(timeline(kernel("gemm", 5, 0), all_reduce(5, 0)))
 
     assert (split.window_s, split.idle_s, split.overlap) == (0, 0, None)
 
 
-def test_a_gpu_trace_leaves_the_hosts_operators_out(timeline):
+def test_gpu_trace_leaves_out_host_operators(timeline):
     split = split_of(timeline(kernel("gemm", 0, 10), operator("aten::mm", 100, 900)))
 
     assert split.window_s == pytest.approx(10 * US)
 
 
-def test_without_a_gpu_operators_compute_and_gloo_communicates(timeline):
+def test_operators_compute_and_gloo_communicates_without_a_gpu(timeline):
     split = split_of(
         timeline(
             operator("autograd::engine::evaluate_function: AddmmBackward0", 0, 100),
@@ -95,7 +95,7 @@ def test_without_a_gpu_operators_compute_and_gloo_communicates(timeline):
     assert split.idle_s == pytest.approx(10 * US)
 
 
-def test_gloo_beside_a_gpu_communicates_too(timeline):
+def test_gloo_beside_a_gpu_is_communication(timeline):
     split = split_of(timeline(kernel("gemm", 0, 10), gloo(10, 30), kernel("gemm", 30, 20)))
 
     assert split.overlap == pytest.approx(1 / 3)
@@ -107,7 +107,7 @@ MAKERS = st.sampled_from([lambda s, d, n: kernel("gemm", s, d, stream=n), all_re
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(MAKERS, TIMES), min_size=1, max_size=30), st.integers(0, 99))
-def test_the_parts_add_up_in_any_order_of_events(timeline, drawn, seed):
+def test_parts_add_up_in_any_order_of_events(timeline, drawn, seed):
     events = [
         make(start, length, stream=stream)
         if make in (all_reduce, copy)

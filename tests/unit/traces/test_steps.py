@@ -1,4 +1,4 @@
-"""A step owns what it launched, whenever the GPU gets to it."""
+"""A step contains all work that it launched, even if the GPU runs it later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.traces.kineto import all_reduce, gloo, kernel, launch, operator,
 US = 1e-6
 
 
-def test_a_collective_belongs_to_the_step_that_launched_it(timeline):
+def test_collective_belongs_to_the_step_that_launched_it(timeline):
     first, second = steps_of(
         timeline(
             *(step(4, 0, 100), step(5, 100, 90)),
@@ -27,23 +27,23 @@ def test_a_collective_belongs_to_the_step_that_launched_it(timeline):
     assert second.computation_s == pytest.approx(30 * US)
 
 
-def test_without_a_launch_its_own_start_decides(timeline):
+def test_event_without_a_launch_belongs_to_the_step_of_its_start(timeline):
     (only,) = steps_of(timeline(step(0, 0, 50), operator("aten::mm", 10, 20), gloo(20, 20)))
 
     assert only.exposed_communication_s == pytest.approx(10 * US)
 
 
-def test_work_before_the_first_step_is_no_steps(timeline):
+def test_work_before_the_first_step_belongs_to_no_step(timeline):
     (only,) = steps_of(timeline(kernel("gemm", 0, 10), step(0, 20, 10), kernel("gemm", 22, 5)))
 
     assert only.computation_s == pytest.approx(5 * US)
 
 
-def test_a_trace_without_steps_has_none(timeline):
+def test_trace_without_steps_has_no_steps(timeline):
     assert steps_of(timeline(kernel("gemm", 0, 10))) == ()
 
 
-def test_the_last_word_on_a_step_is_the_hosts(timeline):
+def test_length_of_a_step_is_that_of_the_hosts_annotation(timeline):
     mirrored = {**step(0, 0, 50), "cat": "gpu_user_annotation", "dur": 80}
 
     (only,) = steps_of(timeline(step(0, 0, 50), mirrored, kernel("gemm", 0, 10)))

@@ -1,4 +1,4 @@
-"""What took longest, over all ranks."""
+"""The longest kernels and collectives over all ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_kernels_of_all_ranks_are_added_up(timeline):
     assert (relu.name, relu.calls, relu.total_s) == ("relu", 3, pytest.approx(14 * US))
 
 
-def test_an_operator_does_not_count_what_it_calls(timeline):
+def test_operator_time_excludes_the_operators_it_calls(timeline):
     found = top_kernels(
         [
             timeline(
@@ -42,7 +42,7 @@ def test_an_operator_does_not_count_what_it_calls(timeline):
     }
 
 
-def test_collectives_by_what_they_move(timeline):
+def test_collectives_are_grouped_by_their_message(timeline):
     size = {"In msg nelems": 100, "dtype": "Float"}
     small = {**size, "In msg nelems": 1}
     found = top_collectives(

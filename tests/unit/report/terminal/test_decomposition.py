@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddp_perf.core.explanation import Cause, Explanation, TermChange
+from ddp_perf.core.explanation import Cause, Delta, Explanation
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
@@ -24,7 +24,7 @@ def result_of(probe, **changes):
     return make_result(measurements, **changes)
 
 
-TERM_OF_BEFORE = TermChange(name="optimizer", before_s=0.001, after_s=0.0015)  # no uncertainty
+TERM_OF_BEFORE = Delta(name="optimizer", before=0.001, after=0.0015)  # no uncertainty
 WHY = Explanation(
     case_id=TWO.id,
     step_change_s=0.0064,
@@ -93,7 +93,7 @@ def test_explanation_lines_show_size_share_and_evidence_of_each_cause():
 
 def test_explanation_lines_mark_likely_causes_and_show_uncertainties_of_terms():
     terms = [
-        TermChange(name=name, before_s=0.002, after_s=after, uncertainty_s=0.0005)
+        Delta(name=name, before=0.002, after=after, uncertainty=0.0005)
         for name, after in [("forward", 0.0021), ("exposed", 0.001), ("data", 0.006)]
     ]
     likely = Cause(kind="data", change_s=0.004, share=1.0, evidence=("late",), likely=True)

@@ -82,7 +82,7 @@ def test_the_summary_says_what_there_is_of_each_in_eighty_columns(profile):
     assert "0.100     0.050   0.0%  aten::mm" in text
     assert "all_reduce 1,360 B" in text
     assert f"no profile of {ONE.id}: " in text
-    assert "slowest rank: 1, the last into 1 of 1" in " ".join(text.split())
+    assert "slowest rank: 1, the last in 1 of 1" in " ".join(text.split())
 
 
 def test_ids_make_directories_whatever_is_in_them(tmp_path):

@@ -38,8 +38,8 @@ def test_the_term_that_grew_is_named_with_its_size(term, group):
     found = attribute(session(**{term: 0.003}), [session(), session()])
     (changed,) = found.groups
     assert changed.name == group
-    assert changed.change_s == pytest.approx(0.002)
-    assert found.step.change_s == pytest.approx(0.002)
+    assert changed.change == pytest.approx(0.002)
+    assert found.step.change == pytest.approx(0.002)
 
 
 def test_two_that_grew_are_both_named_the_larger_first():
@@ -49,7 +49,7 @@ def test_two_that_grew_are_both_named_the_larger_first():
 
 def test_terms_that_grew_and_shrank_are_told_with_their_sign():
     found = attribute(session(exposed=0.006, backward=0.0), [session()])
-    assert {group.name: round(group.change_s * 1e3, 6) for group in found.groups} == {
+    assert {group.name: round(group.change * 1e3, 6) for group in found.groups} == {
         "unhidden": 5,
         "compute": -1,
     }
@@ -59,7 +59,7 @@ def test_what_no_term_holds_is_unexplained():
     found = attribute(session(step=0.013), [session()])
     (changed,) = found.groups
     assert changed.name == "unexplained"
-    assert changed.change_s == pytest.approx(0.005)
+    assert changed.change == pytest.approx(0.005)
 
 
 def test_nothing_changed_names_nothing():
@@ -83,7 +83,7 @@ def test_a_few_launches_that_differ_make_a_count_uncertain():
     before = [{**row, "retries": 0.0} for row in session()]
     found = attribute(now, [before, before], beside=["retries"])
     assert not found.beside["retries"].is_certain
-    assert found.beside["retries"].uncertainty_s > 0
+    assert found.beside["retries"].uncertainty > 0
 
 
 def test_one_launch_explains_nothing():
@@ -113,7 +113,7 @@ def test_a_figure_that_a_side_lacks_has_no_change():
     with_it = [{**row, "communication": 0.005} for row in session()]
     assert attribute(with_it, [session()], beside=["communication"]).beside == {}
     found = attribute(with_it, [with_it, session()], beside=["communication"])
-    assert found.beside["communication"].change_s == 0
+    assert found.beside["communication"].change == 0
 
 
 def test_a_steadier_figure_witnesses_that_a_group_changed():
@@ -167,6 +167,6 @@ def test_sessions_of_one_case_tell_together_how_much_sessions_differ(drift, name
 def test_groups_and_what_is_unexplained_are_the_change_of_the_step(extra):
     grown = {term: 0.001 + more for term, more in zip(TERMS, extra, strict=True)}
     found = attribute(session(**grown), [session()])
-    changes = {term.name: term.change_s for term in found.terms}
-    assert sum(changes.values()) == pytest.approx(found.step.change_s, abs=1e-9)
+    changes = {term.name: term.change for term in found.terms}
+    assert sum(changes.values()) == pytest.approx(found.step.change, abs=1e-9)
     assert "unexplained" not in [group.name for group in found.groups]

@@ -26,7 +26,7 @@ def change_of(now, *sessions, others=()):
 
 def test_both_sides_are_medians():
     found = change_of((7, 9, 8), (1, 2, 3), (5, 4, 6), (3, 3, 4))
-    assert (found.before_s, found.after_s) == (3, 8)
+    assert (found.before, found.after) == (3, 8)
 
 
 def test_launches_spread_by_the_median_of_all_deviations_but_one_a_side():
@@ -43,19 +43,19 @@ def test_of_a_single_session_three_per_cent_are_assumed_on_four_degrees_of_freed
     """A session now, and one before, each with its own part of it."""
     found = change_of((3.0, 3.0), (2.0, 2.0))
     error = 0.03 * 2.0 * math.sqrt(2)
-    assert found.uncertainty_s == pytest.approx(stats.t.isf(LEVEL / 2, 4) * error)
+    assert found.uncertainty == pytest.approx(stats.t.isf(LEVEL / 2, 4) * error)
 
 
 def test_what_never_differs_has_no_uncertainty_once_two_sessions_say_so():
     found = change_of((1, 1), (0, 0), (0, 0))
-    assert found.uncertainty_s == 0
+    assert found.uncertainty == 0
     assert found.is_certain
 
 
 def test_sessions_that_differ_by_more_than_their_launches_add_to_it():
     calm = change_of((1.0, 1.01, 0.99), (1.0, 1.01, 0.99), (1.0, 1.01, 0.99))
     restless = change_of((1.0, 1.01, 0.99), (0.9, 0.91, 0.89), (1.1, 1.11, 1.09))
-    assert restless.uncertainty_s > 5 * calm.uncertainty_s
+    assert restless.uncertainty > 5 * calm.uncertainty
 
 
 @pytest.mark.parametrize("sides", [((), (1.0,)), ((1.0,), ()), ((1.0,),)])
@@ -76,8 +76,8 @@ def test_other_units_change_nothing_but_the_unit(now, sessions, unit):
         [unit * value for value in now],
         *([unit * value for value in session] for session in sessions),
     )
-    assert math.isfinite(plain.uncertainty_s)
-    assert scaled.uncertainty_s == pytest.approx(unit * plain.uncertainty_s, rel=1e-6, abs=1e-9)
+    assert math.isfinite(plain.uncertainty)
+    assert scaled.uncertainty == pytest.approx(unit * plain.uncertainty, rel=1e-6, abs=1e-9)
 
 
 @pytest.mark.parametrize("sessions", [2, 3, 5])
