@@ -6,9 +6,10 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -65,8 +66,8 @@ def _run(case: Case) -> list[list[dict[str, list[float]]]]:
             ranks[-1].start()
             sender.close()  # so that a rank's early end is seen as the end of its pipe
         results = [receiver.recv() for receiver in receivers]
-        for rank in ranks:
-            rank.join()
+        for process in ranks:
+            process.join()
     return results
 
 
@@ -86,7 +87,10 @@ def _pairs(
     case: Case, rank: int, device: torch.device, heartbeats: Heartbeats
 ) -> list[dict[str, list[float]]]:
     trainer = Trainer(case, rank, device, heartbeats)
-    loops = {"harness": partial(timed_steps, trainer, STEPS, device), "bare": _BareLoop(case).run}
+    loops: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "harness": partial(timed_steps, trainer, STEPS, device),
+        "bare": _BareLoop(case).run,
+    }
     for loop in loops.values():
         loop()  # warm up
     pairs = []

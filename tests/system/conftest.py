@@ -27,7 +27,7 @@ def request_of():
     """A launch of two ranks of a workload in workloads/, with changes to its suite."""
 
     def make(workload, model, **changes):
-        suite = {
+        fields = {
             "suite": "system",
             "tier": "cpu",
             "world_sizes": [2],
@@ -37,7 +37,7 @@ def request_of():
             "start_deadline_s": 60,
             "step_deadline_s": 30,
         }
-        suite = Suite(workload=workload, model=model, **{**suite, **changes})
+        suite = Suite(workload=workload, model=model, **{**fields, **changes})
         return LaunchRequest(
             case=cases_of(Variant(suite=suite))[0], round=0, import_paths=(str(WORKLOADS),)
         )

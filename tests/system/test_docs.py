@@ -44,9 +44,10 @@ pythonpath = .
 SETUP = 'root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd) && cd "$root"\n'
 # Options of other programs that a page names by themselves: the scripts in ci/ and tests/quality,
 # the program of a published document, and an alias that pytest --help does not show.
-OTHER_OPTIONS = set(
-    ["--devices", "--fast", "--tier", "--only", "--list", "--check", "--gloo", "--num-layers"]
-)
+OTHER_OPTIONS = {
+    *("--devices", "--fast", "--tier", "--only", "--list", "--check"),
+    *("--gloo", "--num-layers"),
+}
 ALIASES = {"--junitxml"}
 MARK = re.compile(r"<!-- (run|not run|file)(?:: (.+))? -->")
 

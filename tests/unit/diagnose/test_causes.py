@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ddp_perf.core.decomposition import TERMS
@@ -106,7 +108,7 @@ def test_where_collectives_alone_are_not_known_overlap_is_not_said_to_be_lost():
     assert "how long all collectives of a step take alone is not known" in found.causes[0].evidence
 
 
-ONE_MORE = {
+ONE_MORE: dict[str, Any] = {
     "structure_after": make_structure(collectives=(GRADIENTS, SCALAR)),
     "structure_changes": ("1 all_reduce of 4 bytes (float32) more a step",),
 }

@@ -45,7 +45,7 @@ def session(tmp_path):
                 request.case, request.round, step_s=(1, 1.004, 0.996)[request.round] / 100
             )
         )
-        launcher.runtime = lambda case: runtime
+        launcher.runtime = lambda case: runtime  # type: ignore[assignment]
         result = run_suite(
             SuiteRequest(
                 suite="quick",

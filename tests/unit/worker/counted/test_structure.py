@@ -54,7 +54,7 @@ def test_a_gpus_recorder_is_read_when_its_collectives_are_done(monkeypatch):
     for owner, name, stand_in in (
         (torch.cuda, "is_initialized", lambda: True),
         (torch.cuda, "synchronize", lambda: done.append("synchronise")),
-        (structure.dist, "get_backend", lambda: "nccl"),
+        (torch.distributed, "get_backend", lambda: "nccl"),
         (structure, "flight_recorder_entries", lambda backend: done.append("read") or []),
     ):
         monkeypatch.setattr(owner, name, stand_in)
