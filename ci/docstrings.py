@@ -45,7 +45,7 @@ FRAGMENTS = frozenset(
 
 def main() -> int:
     """Print each docstring that begins wrongly, and the count."""
-    wrong = [line for path in sorted(ROOT.glob("ddp_perf/**/*.py")) for line in _faults(path)]
+    wrong = [line for path in sorted(ROOT.glob("ddp_perf/**/*.py")) for line in faults(path)]
     print(*wrong, sep="\n")
     print(
         f"docstrings: {len(wrong)} begin with a fragment" if wrong else "docstrings: all begin well"
@@ -53,7 +53,7 @@ def main() -> int:
     return int(bool(wrong))
 
 
-def _faults(path: Path) -> Iterator[str]:
+def faults(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue

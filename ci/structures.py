@@ -76,7 +76,9 @@ def _launched(case: Case, launcher: ForkserverLauncher) -> Structure:
     outcome = launcher.launch(LaunchRequest(case=small, round=0))
     if isinstance(outcome, LaunchFailure):
         sys.exit(f"{outcome}\n{outcome.traceback}{outcome.output}")
-    return outcome.ranks[0].structure
+    structure = outcome.ranks[0].structure
+    assert structure is not None  # a case that trains has one
+    return structure
 
 
 if __name__ == "__main__":

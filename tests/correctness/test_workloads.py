@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 import pytest
 import torch
@@ -15,7 +18,7 @@ from tests.correctness.workloads import own
 STEPS = 2  # batch norm over a tiny batch magnifies rounding a thousand times a step
 TRANSFORMER = {"max_seq_len": 8, "vocab_size": 50, "d_model": 16, "n_heads": 2, "num_layers": 2}
 CLASSIFIER = {**TRANSFORMER, "dim_feedforward": 24, "dropout": 0.0, "dataset": "ag_news"}
-TINY = {
+TINY: dict[str, dict[str, Any]] = {
     "mlp": {"input_dim": 12, "hidden_dim": 16, "output_dim": 3, "num_layers": 3},
     "distilbert": CLASSIFIER,
     "text_transformer": CLASSIFIER,
@@ -192,7 +195,7 @@ def _resnet50(*, num_classes, width, **_):
     return count + _linear(wide, num_classes)
 
 
-_COUNTS = {
+_COUNTS: dict[str, Callable[..., int]] = {
     "mlp": _mlp,
     "distilbert": _distilbert,
     "text_transformer": _text_transformer,

@@ -125,8 +125,8 @@ def _trend_seconds(url: str, number: int) -> float:
 
 
 def _trend(store: HistoryStore, case: object) -> None:
-    series = store.series(case, STEP_TIME.name)  # type: ignore[arg-type]
-    find_trend([session.figure.value for session in series.sound()])  # type: ignore[misc]
+    series = store.series(case, STEP_TIME.name)
+    find_trend([session.figure.value for session in series.sound()])
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -66,8 +67,8 @@ def _run(case: Case) -> list[list[dict[str, list[float]]]]:
             ranks[-1].start()
             sender.close()  # so that a rank's early end is seen as the end of its pipe
         results = [receiver.recv() for receiver in receivers]
-        for rank in ranks:
-            rank.join()
+        for process in ranks:
+            process.join()
     return results
 
 
@@ -85,8 +86,10 @@ def _rank(case: Case, rank: int, directory: str, heartbeats: Heartbeats, sender)
 
 
 def _pairs(case: Case, context: RankContext) -> list[dict[str, list[float]]]:
-    timed = partial(timed_steps, Trainer(case, context), STEPS, context.device)
-    loops = {"harness": timed, "bare": _BareLoop(case).run}
+    loops: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "harness": partial(timed_steps, Trainer(case, context), STEPS, context.device),
+        "bare": _BareLoop(case).run,
+    }
     for loop in loops.values():
         loop()  # warm up
     pairs = []

@@ -26,7 +26,7 @@ torch._C._accelerator_synchronizeDevice = _initialise
 torch.cuda._raw_device_count_nvml = lambda: 1
 torch.cuda._lazy_init = _initialise
 torch.cuda._initialized = os.environ.get("INITIALISE_CUDA") == "1"
-torch._C._cudnn = types.SimpleNamespace(
+torch._C._cudnn = types.SimpleNamespace(  # type: ignore[assignment]
     is_cuda=True,
     getVersionInt=lambda: 91900,
     getRuntimeVersion=lambda: (9, 19, 0),

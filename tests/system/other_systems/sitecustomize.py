@@ -47,7 +47,9 @@ def _pretend(system):
         vars(select).pop("poll", None)
         for name in _SIGNALS:
             vars(signal).pop(name, None)
-        io._WindowsConsoleIO = type("_WindowsConsoleIO", (), {})  # pytest looks whether it has one
+        vars(io)["_WindowsConsoleIO"] = type(
+            "_WindowsConsoleIO", (), {}
+        )  # pytest looks whether it has one
     vars(select).pop("epoll", None)
     sys.addaudithook(_without_kernel_files)
     shutil.disk_usage = _refuse  # asked for /dev/shm alone

@@ -43,7 +43,7 @@ def build(context, *, notes, width=32, killed_at=None):
             os.kill(os.getpid(), signal.SIGKILL)
 
     # The first layer's weight is the last parameter to get its gradient.
-    workload.model[0].weight.register_post_accumulate_grad_hook(end_backward)
+    next(workload.model.parameters()).register_post_accumulate_grad_hook(end_backward)
     return replace(workload, loss=loss)
 
 

@@ -136,7 +136,7 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         pytest.param({"cudnn_benchmark": True}, "cudnn_benchmark: an option of GPUs", id="cudnn"),
         *(
             pytest.param(
-                {"tier": "gpu", "cuda_graphs": True, **changes},
+                {"tier": "gpu", "cuda_graphs": True, **changes},  # type: ignore[dict-item]
                 f"cuda_graphs: a step with {name} is not captured here; leave one of them out",
                 id=f"captured {name}",
             )

@@ -2,9 +2,15 @@
 
 import pytest
 
+from ddp_perf.core.case import Scalar
 from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, scaling_key, work_without
 
-WORK = {"world_size": 2, "strategy": "ddp", "ddp.bucket_cap_mb": 25, "batch_size": 64}
+WORK: dict[str, Scalar] = {
+    "world_size": 2,
+    "strategy": "ddp",
+    "ddp.bucket_cap_mb": 25,
+    "batch_size": 64,
+}
 
 
 def test_cases_that_differ_in_ranks_only_share_a_scaling_key():

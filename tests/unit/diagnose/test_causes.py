@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ddp_perf.core.decomposition import TERMS
@@ -108,7 +110,7 @@ def test_overlap_is_not_reported_lost_without_the_time_of_the_collectives_alone(
     )
 
 
-ONE_MORE = {
+ONE_MORE: dict[str, Any] = {
     "structure_after": make_structure(collectives=(GRADIENTS, SCALAR)),
     "structure_changes": ("1 all_reduce of 4 bytes (float32) more a step",),
 }

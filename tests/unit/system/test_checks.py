@@ -200,7 +200,7 @@ def test_directories_that_cannot_be_written_are_named(monkeypatch, tmp_path):
         raise LeaseError("/tmp/leases: not writable; have its owner run chmod")
 
     monkeypatch.setattr(spoilers, "lease_directory", refuse)
-    monkeypatch.setattr(spoilers.tempfile, "gettempdir", lambda: str(tmp_path / "none"))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "none"))
 
     found = list(host_spoilers(FIT))
 

@@ -175,7 +175,7 @@ def hang(tmp_path, monkeypatch):
         ]
         states = {rank.pid: rank.state for rank in ranks}
         monkeypatch.setattr(postmortem, "state_of", states.get)
-        monkeypatch.setattr(postmortem.os, "kill", lambda pid, number: None)
+        monkeypatch.setattr("os.kill", lambda pid, number: None)
         case = make_case(tier=tier, world_size=len(ranks))  # of 12 steps
         return describe_hang(LaunchRequest(case=case, round=0), ranks)
 

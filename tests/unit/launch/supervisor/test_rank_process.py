@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.launch.supervisor import rank_process
 from ddp_perf.launch.supervisor.rank_process import RankProcess
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process import RankDone
@@ -22,6 +21,7 @@ class Process:
 
     pid = 2**22 + 1  # more than the kernel gives
     exitcode = None
+    delivers: bool
 
     def __init__(self, target, args):
         *_, self._reports, self._questions, _ = args
@@ -45,8 +45,8 @@ def ending(tmp_path, monkeypatch):
         kind = type("Ending", (Process,), {"delivers": delivers})
         context = SimpleNamespace(Pipe=multiprocessing.Pipe, Process=kind)
         clock = SimpleNamespace(now=100.0)
-        monkeypatch.setattr(rank_process.time, "monotonic", lambda: clock.now)
-        monkeypatch.setattr(rank_process.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr("time.monotonic", lambda: clock.now)
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
         driver, _ = multiprocessing.Pipe()
         request = LaunchRequest(case=make_case(tier=tier), round=0)
         return RankProcess(context, request, 0, tmp_path, Heartbeats(2), driver), clock

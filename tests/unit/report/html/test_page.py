@@ -141,7 +141,8 @@ def work_and_bytes(count):
 
     page = profile.runcall(report_html, source, summary)
 
-    return pstats.Stats(profile).total_calls, len(page)
+    calls = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+    return calls, len(page)
 
 
 def test_a_lone_surrogate_does_not_stop_the_page():

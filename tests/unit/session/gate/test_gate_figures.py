@@ -45,14 +45,14 @@ def stored(case, step_s, *, levels=SESSIONS, environment=None, **changes):
     return make_case_baseline(case, *sessions, **changes)
 
 
-def findings(*measured, cases, environment=None, published=(), **bar):
+def findings(*measured, cases, environment=None, published=(), **changes):
     by_id = {measurement.case.id: measurement for measurement in measured}
     bar = Bar(
         baseline=make_baseline(cases, published=published),
         baseline_path="baselines/x.json",
         environment=environment or make_environment(),
         alpha=0.001,
-        **bar,
+        **changes,
     )
     found = judge_suite(by_id, summaries_of(by_id), bar)
     return {(finding.case_id, finding.metric): finding for finding in found}

@@ -42,7 +42,7 @@ def session(tmp_path):
                 request.case, request.round, step_s=(1, 1.004, 0.996)[request.round] / 100
             )
         )
-        launcher.runtime = lambda case: runtime
+        launcher.runtime = lambda case: runtime  # type: ignore[assignment]
         result = measure_suite(
             make_bench(tmp_path, launcher),
             capacity=make_capacity(machine),

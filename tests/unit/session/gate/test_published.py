@@ -38,7 +38,7 @@ def table(row=ROW, **changes):
     return PublishedTable(**{**fields, **changes}, rows=(PublishedRow(**row),))
 
 
-def findings(steps_s, *tables, cases=None, **bar):
+def findings(steps_s, *tables, cases=None, **changes):
     """Findings by case id and metric, every launch of a case taking ``steps_s[case]`` a step."""
     measured = {case.id: make_measurement(case, [step_s] * 5) for case, step_s in steps_s}
     bar = Bar(
@@ -46,7 +46,7 @@ def findings(steps_s, *tables, cases=None, **bar):
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
-        **bar,
+        **changes,
     )
     found = judge_suite(measured, summaries_of(measured), bar)
     return {(finding.case_id, finding.metric): finding for finding in found}

@@ -129,8 +129,8 @@ def survives():
     for found in machine.gpus:
         (full,) = [gpu for gpu in MACHINE.gpus if gpu.uuid == found.uuid]
         assert unknown_or_equal(found, full)
-    for found, full in zip(NvmlReader().health(MACHINE.gpus), HEALTH, strict=True):
-        assert unknown_or_equal(found, full)
+    for health, full_health in zip(NvmlReader().health(MACHINE.gpus), HEALTH, strict=True):
+        assert unknown_or_equal(health, full_health)
     assert cores_near(UUID) in ((), (0, 1))
 
 

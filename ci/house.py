@@ -1,0 +1,89 @@
+"""Print the figures of the house and check its two rules: ``python ci/house.py``.
+
+Each docstring is a sentence (ci/docstrings.py), and each public name of a module has one meaning
+in the whole package. Exit code 1 if a rule is broken.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import docstrings
+
+ROOT = docstrings.ROOT
+# Names that mean one thing wherever they are defined, with the reason.
+ALLOWED = {
+    "build": "each workload builds itself",
+    "main": "each process has its entry point",
+    "promote": "the command, and what it calls",
+    "show": "commands of two groups, as users type them",
+}
+
+# Every package imports these, so they say nothing about which packages belong together.
+GROUND = {"core", "errors", "render"}
+
+
+def main() -> int:
+    """Print what breaks a rule, then the table of figures."""
+    paths = sorted(ROOT.glob("ddp_perf/**/*.py"))
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    fragments = [line for path in paths for line in docstrings.faults(path)]
+    doubled = {name: places for name, places in _public_names(trees).items() if len(places) > 1}
+    ambiguous = {name: places for name, places in doubled.items() if name not in ALLOWED}
+    unused = sorted(ALLOWED.keys() - doubled)
+    print(*fragments, sep="\n", end="\n" if fragments else "")
+    for name, places in sorted(ambiguous.items()):
+        print(f"{name}: several public meanings: {', '.join(places)}")
+    for name in unused:
+        print(f"{name}: has one meaning; remove it from ALLOWED of ci/house.py")
+    _print_figures(trees, fragments=len(fragments), ambiguous=len(ambiguous))
+    return int(bool(fragments or ambiguous or unused))
+
+
+def _public_names(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
+    """Return the modules that define each public function or class at their top level."""
+    places = defaultdict(list)
+    for path, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    return places
+
+
+def _print_figures(trees: dict[Path, ast.Module], *, fragments: int, ambiguous: int) -> None:
+    modules = [path for path in trees if path.name != "__init__.py"]
+    folder, widest = Counter(path.parent for path in modules).most_common(1)[0]
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees)
+    figures = {
+        "files": len(modules),
+        "widest folder": f"{widest} ({folder.relative_to(ROOT)})",
+        "package pairs, without the ground": len(_package_pairs(trees)),
+        "docstrings that are fragments": fragments,
+        "names with two meanings": ambiguous,
+        "lines": lines,
+    }
+    for name, value in figures.items():
+        print(f"{name:<34} {value}")
+
+
+def _package_pairs(trees: dict[Path, ast.Module]) -> set[tuple[str, str]]:
+    """Return each pair of top-level packages above GROUND of which the first imports the second."""
+    pairs = set()
+    for path, tree in trees.items():
+        importer = path.relative_to(ROOT / "ddp_perf").parts[0].removesuffix(".py")
+        for node in ast.walk(tree):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                parts = name.split(".")
+                if parts[0] == "ddp_perf" and len(parts) > 1 and parts[1] != importer:
+                    pairs.add((importer, parts[1]))
+    return {pair for pair in pairs if not GROUND & set(pair)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,269 @@
+"""The commands, options and links of README.md and docs/: each of them works as written.
+
+docs/README.md describes the comments that mark a block.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+import yaml
+
+from ddp_perf.cli.app import app
+from tests.projects import REPOSITORY
+
+PAGES = [
+    *(REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
+NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
+# cpu_quick at a size at which a session takes seconds, and at which noise decides nothing.
+SMALL = {
+    "batch_sizes": [128],
+    "model": {"input_dim": 64, "hidden_dim": 64, "output_dim": 8},
+    "steps": 8,
+    "warmup": 2,
+    "launches": 2,
+    "tolerances": dict.fromkeys(("step_time", "tail", "efficiency", "peak_memory"), 0.9),
+}
+INI = """\
+[pytest]
+addopts = -p ddp_perf.plugin --import-mode=importlib --ddp-budget 0 --ddp-explain-budget 0
+junit_family = xunit1
+pythonpath = .
+"""
+SETUP = 'root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd) && cd "$root"\n'
+# Options of other programs that a page names by themselves: the scripts in ci/ and tests/quality,
+# the program of a published document, and an alias that pytest --help does not show.
+OTHER_OPTIONS = {
+    *("--devices", "--fast", "--tier", "--only", "--list", "--check"),
+    *("--gloo", "--num-layers"),
+}
+ALIASES = {"--junitxml"}
+MARK = re.compile(r"<!-- (run|not run|file)(?:: (.+))? -->")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page: its place, language, text, and the comment before it."""
+
+    line: int
+    language: str
+    text: str
+    mark: str
+    detail: str
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of a console block: the lines after "$ ", continued by a backslash."""
+        return re.findall(r"^\$ ((?:.*\\\n)*.*)$", self.text, re.MULTILINE)
+
+
+def blocks_of(page: Path) -> list[Block]:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    fences = [number for number, line in enumerate(lines) if line.startswith("```")]
+    blocks = []
+    for begin, end in zip(fences[::2], fences[1::2], strict=True):
+        mark = MARK.fullmatch(lines[begin - 1])
+        blocks.append(
+            Block(
+                line=begin + 1,
+                language=lines[begin][3:],
+                text="\n".join(lines[begin + 1 : end]),
+                mark=mark[1] if mark else "",
+                detail=(mark[2] or "") if mark else "",
+            )
+        )
+    return blocks
+
+
+RUNNABLE = [
+    name
+    for name, page in zip(NAMES, PAGES, strict=True)
+    if any(block.mark == "run" for block in blocks_of(page))
+]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of the project with a small suite, and one stored session of it."""
+    root = tmp_path_factory.mktemp("project")
+    shutil.copytree(REPOSITORY / "tests" / "perf", root / "tests" / "perf")
+    for name in ("baselines", "bench_configs", "ci", "docs"):
+        shutil.copytree(REPOSITORY / name, root / name)
+    quick = root / "bench_configs" / "cpu_quick.yaml"
+    quick.write_text(yaml.safe_dump(yaml.safe_load(quick.read_text("utf-8")) | SMALL), "utf-8")
+    (root / "baselines" / "structure" / "cpu_quick.json").unlink()  # of the full size
+    (root / "pytest.ini").write_text(INI, "utf-8")
+    (root / "ci" / "setup.sh").write_text(SETUP, "utf-8")
+    (root / "bin").mkdir()
+    executable(root / "bin" / "pytest", f'exec {shlex.quote(sys.executable)} -m pytest "$@"')
+    command = "from ddp_perf.cli.app import app; app()"
+    executable(root / "bin" / "ddp-perf", f'exec {shlex.quote(sys.executable)} -c "{command}" "$@"')
+    executable(root / "bin" / "nvidia-smi", "exit 1")  # ci/bench measures the CPU tier
+    run(root, 'pytest -m "perf and cpu" --save-baseline --ddp-json results.json', {0})
+    return root
+
+
+def executable(path, line):
+    path.write_text(f"#!/bin/sh\n{line}\n", "utf-8")
+    path.chmod(0o755)
+
+
+def run(root, command, expected):
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "GITHUB_"))
+    }
+    path = os.pathsep.join([str(root / "bin"), os.environ["PATH"]])
+    python_path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=root,
+        env={**environment, "PATH": path, "PYTHONPATH": python_path, "PYTHONUTF8": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert done.returncode in expected, f"{command}: exit code {done.returncode}\n{done.stdout}"
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_commands_of_a_page_run_as_written(project, tmp_path, name):
+    root = tmp_path / "copy"
+    shutil.copytree(project, root)
+    for block in blocks_of(REPOSITORY / name):
+        if block.mark == "file":
+            (root / block.detail).parent.mkdir(parents=True, exist_ok=True)
+            (root / block.detail).write_text(block.text + "\n", "utf-8")
+        if block.mark == "run":
+            expected = {int(code) for code in re.findall(r"\d+", block.detail)} or {0}
+            for command in block.commands:
+                run(root, command, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_console_block_states_whether_it_is_run(name):
+    for block in blocks_of(REPOSITORY / name):
+        where = f"{name}:{block.line}"
+        assert block.language, f"{where}: name the language: console, text, yaml or python"
+        if block.language == "console":
+            assert block.mark in ("run", "not run"), f"{where}: mark the block: docs/README.md"
+            assert block.commands, f"{where}: a console block has commands, which begin with '$ '"
+        elif block.language == "text":
+            assert "$ " not in re.findall(r"^..", block.text, re.MULTILINE), f"{where}: console?"
+        if block.mark == "not run":
+            assert block.detail, f"{where}: state the reason: <!-- not run: REASON -->"
+        if block.mark == "run":
+            assert re.fullmatch(r"(exit \d( or \d)*)?", block.detail), f"{where}: {block.detail}"
+
+
+# ---- options and commands ----
+
+
+def command_options(group, words=()):
+    """Return the options of each command, by its words: ("baseline", "ack") → {"--until", …}."""
+    found = {words: {opt for parameter in group.params for opt in parameter.opts} | {"--help"}}
+    for name, command in getattr(group, "commands", {}).items():
+        found |= command_options(command, (*words, name))
+    return found
+
+
+COMMANDS = command_options(typer.main.get_command(app))
+
+
+@pytest.fixture(scope="module")
+def pytest_options():
+    arguments = ["-m", "pytest", "--help", "-p", "ddp_perf.plugin"]
+    shown = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+    ).stdout
+    return set(options_in(shown)) | ALIASES
+
+
+def spans_of(page):
+    """Return what a page shows as code: its spans, and the commands of its console blocks."""
+    text = page.read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    commands = [
+        command.replace("\\\n", " ") for block in blocks_of(page) for command in block.commands
+    ]
+    return [*re.findall(r"`([^`\n]+)`", prose), *commands]
+
+
+def options_in(span):
+    return re.findall(r"(?<![\w-])--[a-z][a-z-]+", span)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_and_command_exists(name, pytest_options):
+    known = pytest_options.union(*COMMANDS.values())
+    for span in spans_of(REPOSITORY / name):
+        words = span.split()
+        if words[:1] == ["ddp-perf"]:
+            command = tuple(word for word in words[1:3] if re.fullmatch(r"[a-z][a-z-]*", word))
+            while command not in COMMANDS and len(command) > 1:
+                command = command[:-1]
+            assert command in COMMANDS, f"{name}: no such command: {span}"
+            allowed = COMMANDS[command] | COMMANDS.get((*command, "show"), set())
+        elif words[:1] == ["pytest"]:
+            allowed = pytest_options
+        elif span.startswith("--"):
+            allowed = known | OTHER_OPTIONS
+        else:
+            continue  # a command of others, or no command
+        assert not set(options_in(span)) - allowed, f"{name}: no such option: {span}"
+
+
+def test_the_page_of_options_has_every_option_and_command(pytest_options):
+    text = (REPOSITORY / "docs" / "options.md").read_text(encoding="utf-8")
+    ours = {option for option in pytest_options if option.startswith("--ddp-")}
+    assert not {option for option in ours | {"--save-baseline", "--reason"} if option not in text}
+    assert not {words for words in COMMANDS if " ".join(("ddp-perf", *words)) not in text}
+
+
+# ---- links ----
+
+
+def anchors_of(page):
+    """Return the anchors of a page's headings as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower().replace("`", "")).replace(" ", "-")
+        for heading in headings
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_leads_somewhere(name):
+    page = REPOSITORY / name
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path) if path else page
+        assert linked.exists(), f"{name}: {target}"
+        if anchor:
+            assert anchor in anchors_of(linked), f"{name}: {target}"
+
+
+def test_the_index_lists_every_page():
+    index = (REPOSITORY / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (REPOSITORY / "docs").glob("*.md")} - {"README.md"}
+    assert not {page for page in pages if f"]({page})" not in index}
