@@ -122,7 +122,7 @@ def test_an_mfu_over_100_per_cent_is_ruled_out_by_the_peak(flops, wrong):
     ],
 )
 def test_the_bytes_of_a_step_must_fit_through_the_link(kind, size, wrong):
-    """450 GB/s for 10 ms are 4.5 GB; with two ranks, half of what is gathered comes from the other one."""
+    """450 GB/s for 10 ms are 4.5 GB; of two ranks, each gathers half from the other one."""
     collectives = (Collective(kind=kind, dtype="float32", bytes=size),)
     two = stored(TWO, [0.010] * 3, structure=make_structure(collectives=collectives))
 

@@ -54,8 +54,9 @@ def test_a_straggler_is_imbalance_not_communication():
 
 
 def test_ranks_that_are_late_in_turn_do_not_hide_a_straggler():
-    """Each is late by 4 ms in every other step, and one of them by 5 more in all: of a typical
-    rank's work nothing moves, and the straggler's lag is those 5 ms.
+    """Each rank is late by 4 ms in every other step, and one of them by 5 ms more in all steps.
+
+    The work of the typical rank does not change, and the straggler's lag is those 5 ms.
     """
 
     def launch(lag):
@@ -110,7 +111,7 @@ def test_backward_time_added_by_communication_is_interference():
 
 
 def test_communication_in_idle_time_of_the_backward_costs_nothing():
-    """4 ms of computing and 2 ms of idle time, in which another thread of the rank uses the core."""
+    """The backward computes for 4 ms and idles for 2, in which another thread uses the core."""
     probe = make_probe(
         backward=0.006,
         unsynchronised_backward=(0.004,) * 8,
@@ -124,7 +125,7 @@ def test_communication_in_idle_time_of_the_backward_costs_nothing():
 
 
 def test_time_that_no_thread_of_the_rank_used_is_idle_not_interference():
-    """Of 9 ms the rank computed 4 and communicated 2; a neighbour had the core for 3."""
+    """The rank computed for 4 of 9 ms and communicated for 2; a neighbour had the core for 3."""
     probe = make_probe(
         backward=0.009,
         unsynchronised_backward=(0.004,) * 8,

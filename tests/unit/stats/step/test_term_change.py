@@ -40,7 +40,7 @@ def test_launch_variance_uses_the_mean_square_if_most_launches_are_equal():
 
 
 def test_a_single_session_is_assumed_to_vary_by_three_per_cent_on_four_degrees_of_freedom():
-    """A session now, and one before, each with its own part of it."""
+    """There is one session now and one before, and each adds its own variance."""
     found = change_of((3.0, 3.0), (2.0, 2.0))
     error = 0.03 * 2.0 * math.sqrt(2)
     assert found.uncertainty_s == pytest.approx(stats.t.isf(LEVEL / 2, 4) * error)
