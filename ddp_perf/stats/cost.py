@@ -44,11 +44,11 @@ def cost_of(
     GPU. ``epoch_samples`` are the samples of an epoch, if that is stated.
     """
     per_sample = world_size * price_per_gpu_hour / _SECONDS / throughput
-    alone = price_per_gpu_hour / _SECONDS / single_throughput if single_throughput else None
+    single = price_per_gpu_hour / _SECONDS / single_throughput if single_throughput else None
     return Cost(
         per_million=per_sample * _MILLION,
         per_epoch=per_sample * epoch_samples if epoch_samples is not None else None,
-        efficiency=alone / per_sample if alone is not None else None,
+        efficiency=single / per_sample if single is not None else None,
     )
 
 

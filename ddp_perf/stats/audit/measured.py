@@ -167,15 +167,17 @@ def _alike(one: _Leg, other: _Leg, but: Sequence[str] = ()) -> bool:
 
     The number of ranks is ignored, and, if one leg has one rank, the strategy too.
     """
-    alone = 1 in (one.ranks, other.ranks)
-    ignored = {*but, *(_OF_SCALING if alone else ("world_size",))}
-    works = [_without(leg.case.work, ignored, options=alone) for leg in (one, other)]
+    has_single = 1 in (one.ranks, other.ranks)
+    ignored = {*but, *(_OF_SCALING if has_single else ("world_size",))}
+    works = [_without(leg.case.work, ignored, without_options=has_single) for leg in (one, other)]
     return works[0] == works[1]
 
 
-def _without(work: dict[str, Scalar], names: set[str], *, options: bool) -> dict[str, Scalar]:
+def _without(
+    work: dict[str, Scalar], names: set[str], *, without_options: bool
+) -> dict[str, Scalar]:
     left = {name: value for name, value in work.items() if name not in names}
-    if options:
+    if without_options:
         strategies = ("ddp.", "fsdp.", "comm_hook.")
         left = {name: value for name, value in left.items() if not name.startswith(strategies)}
     return left

@@ -130,9 +130,9 @@ def _against_single(
     if row.throughput and single.throughput:
         ways.append(("throughput", _printed(row.throughput) / _printed(single.throughput)))
     for name in ("epoch_s", "total_s", "hours"):
-        now, alone = getattr(row, name), getattr(single, name)
-        if now and alone:
-            ways.append((_TIMES[name], _printed(alone) / _printed(now)))
+        now, single_time = getattr(row, name), getattr(single, name)
+        if now and single_time:
+            ways.append((_TIMES[name], _printed(single_time) / _printed(now)))
     for how, speedup in ways:
         if row.total_speedup and how == _TIMES["total_s"]:
             yield _check(row, "speedup", row.total_speedup, speedup, f"{how} against 1 GPU")
@@ -220,9 +220,9 @@ def _single(row: PublishedRow, rows: Sequence[PublishedRow]) -> PublishedRow | N
 
     If there is only one row of one GPU, it counts for every batch.
     """
-    alone = [other for other in rows if other.world_size == 1]
-    same = [other for other in alone if other.batch_size == row.batch_size]
-    found = same or (alone if len(alone) == 1 else [])
+    singles = [other for other in rows if other.world_size == 1]
+    same = [other for other in singles if other.batch_size == row.batch_size]
+    found = same or (singles if len(singles) == 1 else [])
     return found[0] if found and row.world_size > 1 else None
 
 

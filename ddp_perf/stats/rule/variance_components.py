@@ -12,7 +12,7 @@ from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.session_variance import SessionSpread
 
-_MOST_MORE = 100  # launches or sessions: nobody follows advice to take more
+_MOST_MORE = 100  # launches or sessions: the most that advice asks for
 
 
 class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):

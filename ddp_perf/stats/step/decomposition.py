@@ -133,11 +133,11 @@ def typical(launches: Sequence[Decomposition]) -> Decomposition | None:
     """Return the medians over launches, term by term, or None if there is no launch."""
     if not launches:
         return None
-    alone = [one.communication_s for one in launches if one.communication_s is not None]
+    communication = [one.communication_s for one in launches if one.communication_s is not None]
     return Decomposition(
         terms={term: statistics.median(one.terms[term] for one in launches) for term in TERMS},
         step_s=statistics.median(one.step_s for one in launches),
-        communication_s=statistics.median(alone) if alone else None,
+        communication_s=statistics.median(communication) if communication else None,
         host_reads=statistics.median_low(one.host_reads for one in launches),
         allocator_retries=statistics.median(one.allocator_retries for one in launches),
         sees_communication=all(one.sees_communication for one in launches),

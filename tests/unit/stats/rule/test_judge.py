@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
-from ddp_perf.stats.rule.judge import confirm, judge_launches
+from ddp_perf.stats.rule.judge import confirm, judge_figures, judge_launches
 from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
 RULE = {"tolerance": 0.02, "alpha": 0.001}
@@ -67,6 +67,22 @@ def test_a_launch_of_many_values_counts_as_its_median():
     *baseline, current = simulated_sessions(9, seed=1, values=51, value=0.02)
     medians = [[[float(np.median(launch))] for launch in session] for session in baseline]
     assert judge_launches(current, medians, **RULE) == judge_launches(current, baseline, **RULE)
+
+
+def test_judge_figures_gives_the_verdict_of_launches_with_one_value_each():
+    *baseline, current = simulated_sessions(9, seed=3)
+    *controls, control = simulated_sessions(9, seed=4)
+
+    def figures(session):
+        return [value for (value,) in session]
+
+    assert judge_figures(
+        figures(current),
+        [figures(session) for session in baseline],
+        control=figures(control),
+        baseline_control=[figures(session) for session in controls],
+        **RULE,
+    ) == judge_launches(current, baseline, control=control, baseline_control=controls, **RULE)
 
 
 def test_spikes_within_launches_do_not_change_the_verdict():
