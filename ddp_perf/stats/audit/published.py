@@ -107,7 +107,7 @@ def _of_row(row: PublishedRow) -> Iterator[RowContradiction | None]:
 
 
 def _of_epochs(row: PublishedRow) -> Iterator[RowContradiction | None]:
-    """Check the total time and that of an epoch, against each epoch's where those are stated."""
+    """Check the total time and that of an epoch, against each epoch's if those are stated."""
     if row.epochs_s:
         total = _sum(row.epochs_s)
         if row.total_s:

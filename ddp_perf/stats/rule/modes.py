@@ -37,7 +37,7 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     slow_launches: npt.NDArray[np.int64]
     launch_variance: float  # of the log of one launch around its session, fast mode
     launch_df: int
-    slow_gap: float  # log distance from the fast mode to the slow one; 0 where there is one mode
+    slow_gap: float  # log distance from the fast mode to the slow one; 0 with one mode only
 
 
 def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels:
