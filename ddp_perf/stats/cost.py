@@ -1,7 +1,7 @@
-"""What training costs, from throughput and the price of a GPU-hour; in the price's own currency.
+"""The cost of training, from throughput and the price of a GPU-hour, in the price's own currency.
 
-At one price for every GPU the cost efficiency is the scaling efficiency: what more GPUs lose of
-each other's time is paid for.
+At one price for every GPU the cost efficiency equals the scaling efficiency: the time that more
+GPUs lose is paid for.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ _MILLION = 1e6
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of one configuration."""
+    """The cost of training one configuration."""
 
-    per_million: float  # samples, in the workload's unit
-    per_epoch: float | None = None  # None: how much an epoch is, is not stated
-    efficiency: float | None = None  # cost of the same on one GPU ÷ this; None: not known
+    per_million: float  # per million samples, in the workload's unit
+    per_epoch: float | None = None  # None: the samples of an epoch are not stated
+    efficiency: float | None = None  # the cost on one GPU ÷ this cost; None: unknown
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole training on so many GPUs."""
+    """The duration and the cost of a whole training on a number of GPUs."""
 
     world_size: int
     hours: float
@@ -38,25 +38,29 @@ def cost_of(
     epoch_samples: int | None = None,
     single_throughput: float | None = None,
 ) -> Cost:
-    """``throughput``: per second, over all ranks; ``single_throughput``: of one GPU."""
+    """Compute the cost of a configuration from its throughput.
+
+    ``throughput`` is in samples per second over all ranks, and ``single_throughput`` is that of one
+    GPU. ``epoch_samples`` are the samples of an epoch, if that is stated.
+    """
     per_sample = world_size * price_per_gpu_hour / _SECONDS / throughput
-    alone = price_per_gpu_hour / _SECONDS / single_throughput if single_throughput else None
+    single = price_per_gpu_hour / _SECONDS / single_throughput if single_throughput else None
     return Cost(
         per_million=per_sample * _MILLION,
         per_epoch=per_sample * epoch_samples if epoch_samples is not None else None,
-        efficiency=alone / per_sample if alone is not None else None,
+        efficiency=single / per_sample if single is not None else None,
     )
 
 
 def training(
     *, world_size: int, throughput: float, samples: float, price_per_gpu_hour: float
 ) -> Configuration:
-    """Of so many samples at this throughput."""
+    """Return the duration and cost of ``samples`` at this throughput (samples per second)."""
     return priced(world_size, samples / throughput / _SECONDS, price_per_gpu_hour)
 
 
 def priced(world_size: int, hours: float, price_per_gpu_hour: float) -> Configuration:
-    """Of so many hours."""
+    """Return the configuration that takes this many hours, with its cost."""
     return Configuration(
         world_size=world_size, hours=hours, cost=world_size * hours * price_per_gpu_hour
     )
@@ -68,8 +72,10 @@ def best_within(
     deadline_h: float | None = None,
     budget: float | None = None,
 ) -> Configuration | None:
-    """The cheapest that meets the deadline; with no deadline the fastest that the budget pays,
-    and with neither the cheapest of all. None where none will do; of equals the fewest GPUs.
+    """Return the configuration that fits the deadline (hours) and the budget best, or None.
+
+    With a deadline, or with no limit at all, it is the cheapest one that fits. With only a budget
+    it is the fastest one that fits. Among equals it is the one with the fewest GPUs.
     """
     fits = [
         c

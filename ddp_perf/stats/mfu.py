@@ -1,11 +1,11 @@
-"""Model FLOPs utilisation (MFU): the share of a GPU's dense peak that a step makes use of."""
+"""Model FLOPs utilisation (MFU): the share of a GPU's dense peak that a step uses."""
 
 from __future__ import annotations
 
 # Dense peaks, TFLOP/s, by the name of the baseline file: only GPUs whose figure has a source.
 # V100 and T4: MosaicML composer, callbacks/speed_monitor.py. A100 and later: Stas Bekman, Machine
-# Learning Engineering, "Accelerators". No peak is guessed: another model, a MIG slice or a
-# precision that the hardware lacks has none.
+# Learning Engineering, "Accelerators". No peak is guessed: another model, a MIG slice or an
+# unsupported precision has none.
 _V100_PCIE = {"fp32": 14.0, "fp16": 112.0}
 _V100_SXM2 = {"fp32": 15.7, "fp16": 125.0}
 _A100 = {"fp32": 19.5, "tf32": 156.0, "fp16": 312.0, "bf16": 312.0}
@@ -27,14 +27,18 @@ _PEAK_TFLOPS = {
 
 
 def peak_flops(accelerator: str, precision: str) -> float | None:
-    """FLOP/s of one GPU; None: not known. ``accelerator`` names its baseline file."""
+    """Return the dense peak of one GPU in FLOP/s, or None if it is unknown.
+
+    ``accelerator`` is the name of its baseline file.
+    """
     tflops = _PEAK_TFLOPS.get(accelerator.removesuffix("-nvlink"), {}).get(precision)
     return None if tflops is None else tflops * 1e12
 
 
 def mfu(flops: int, step_s: float, peak: float) -> float:
-    """``flops`` of one rank's step ÷ what its GPU could have done meanwhile (PaLM, appendix B).
+    """Return the FLOPs of one rank's step as a share of its GPU's peak (PaLM, appendix B).
 
-    Counted operations: with activation checkpointing they hold the recomputed ones too.
+    ``peak`` is in FLOP/s. The FLOPs are counted operations: with activation checkpointing they
+    contain the recomputed ones too, so the result is then the hardware FLOPs utilisation.
     """
     return flops / (step_s * peak)

@@ -20,7 +20,7 @@ _SD_PER_MAD = 1.4826
 def robust_sd(values: Sequence[float]) -> float:
     """Return 1.4826 × the median absolute deviation: the sd of normal values, robustly.
 
-    Raises StatisticsError where there is no value.
+    Raises StatisticsError if there is no value.
     """
     centre = statistics.median(values)
     return sd_of_deviations(abs(value - centre) for value in values)

@@ -1,4 +1,4 @@
-"""One launch in figures: what is gated, and what is shown beside it."""
+"""The figures of one launch: those that are gated, and those that are shown beside them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ddp_perf.stats.step.decomposition import decompose
 def summarise(
     launch: LaunchResult, *, samples_per_step: int, single: LaunchResult | None
 ) -> LaunchSummary:
-    """Figures of one launch. ``single``: the one-rank launch of the same round, if any.
+    """Compute the figures of one launch.
 
-    Throughput is samples, in the workload's unit, ÷ wall time from the first measured boundary
-    to the last, of the rank that took longest; it holds every stall, which the median step
-    leaves out.
+    ``single`` is the one-rank launch of the same round, if there is one. The throughput is samples,
+    in the workload's unit, ÷ wall time from the first measured boundary to the last, of the slowest
+    rank. It contains every stall, which the median step leaves out.
     """
     steps = launch.step_s
     median, mean = statistics.median(steps), statistics.fmean(steps)
@@ -50,7 +50,7 @@ def summarise_all(
     samples_per_step: int,
     singles: Sequence[LaunchResult],
 ) -> list[LaunchSummary]:
-    """Every launch of a case, each beside the one-rank launch of its own round."""
+    """Compute the figures of every launch, each with the one-rank launch of its round."""
     by_round = {single.round: single for single in singles}
     return [
         summarise(launch, samples_per_step=samples_per_step, single=by_round.get(launch.round))
@@ -59,28 +59,29 @@ def summarise_all(
 
 
 def _energy_j(launch: LaunchResult) -> float | None:
-    """Of all GPUs, over warm-ups and measured steps; None where any of them does not say: the
-    others' would be a part of it.
+    """Return the energy of all GPUs over warm-ups and measured steps, or None.
+
+    It is None if one GPU has no reading: the sum of the others would be only a part of it.
     """
     joules = [rank.energy_j for rank in launch.ranks if rank.energy_j is not None]
     return sum(joules) if len(joules) == len(launch.ranks) else None
 
 
 def _steps_watched(launch: LaunchResult) -> int:
-    """Return how many steps the energy is of: those before the timed loop count, too."""
+    """Return the number of steps that the energy covers: warm-ups count, too."""
     rank = launch.ranks[0]
     again = rank.extra_warmup.again if rank.extra_warmup is not None else 0
     return again + len(rank.warmup_s) + len(rank.step_s)
 
 
 def _overhead_s(launch: LaunchResult) -> float:
-    """Wall time but for the steps that the suite asks for: start, extra warm-ups, looking."""
+    """Return the wall time outside the steps of the suite: start, extra warm-ups, probes."""
     stepped_s = max(sum(rank.warmup_s) + sum(rank.step_s) for rank in launch.ranks)
     return max(0.0, launch.wall_s - stepped_s)
 
 
 def _p95(values: Sequence[float]) -> float:
-    """The 95th percentile, interpolated as numpy does; of one value, that value."""
+    """Return the 95th percentile, interpolated as numpy does it."""
     if len(values) == 1:
         return values[0]
     return statistics.quantiles(values, n=20, method="inclusive")[-1]

@@ -1,4 +1,4 @@
-"""How fast a GPU's link can be at best, and how long a step's collectives take then."""
+"""The peak of a GPU's link, and the bytes that a step's collectives need at least."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ddp_perf.core.launch import Collective
 
 # GB/s in one direction of a GPU, all its NVLinks together: NVIDIA's data sheets of V100, A100, H100
-# and H200. Of PCIe: 16 lanes of the card's generation (PCI-SIG: 8, 16 and 32 GT/s, 128b/130b).
+# and H200. For PCIe: 16 lanes of the card's generation (PCI-SIG: 8, 16 and 32 GT/s, 128b/130b).
 _NVLINK = {
     "v100-sxm2-16gb": 150.0,
     "v100-sxm2-32gb": 150.0,
@@ -24,13 +24,16 @@ _PCIE = {
     "a100-80gb-pcie": 31.5,
     "h100-pcie": 63.0,
 }
-# Bytes that a link must carry at least, as a share of the collective's: whoever reduces or gathers,
-# a switch even, each rank receives what it did not have. Of two ranks or more.
+# Bytes that a link must carry at least, as a share of the collective's bytes, for two ranks or
+# more: each rank receives what it did not have, even if a switch reduces or gathers.
 _LEAST_SHARES = {"all_reduce": 1.0, "broadcast": 1.0, "reduce_scatter": 0.5, "all_gather": 0.5}
 
 
 def link_peak(accelerator: str, link: str | None) -> float | None:
-    """Bytes/s in one direction; None: not known. ``link`` as ``nvidia-smi topo -m`` names it."""
+    """Return the peak of a GPU's link in bytes/s in one direction, or None if it is unknown.
+
+    ``link`` is the name that ``nvidia-smi topo -m`` prints.
+    """
     if link is None:
         return None
     peaks = _NVLINK if link.startswith("NV") else _PCIE
@@ -39,5 +42,5 @@ def link_peak(accelerator: str, link: str | None) -> float | None:
 
 
 def least_bytes(collectives: Iterable[Collective]) -> float:
-    """What one rank's link carries in one direction, by any algorithm, in a step of these."""
+    """Return the least bytes that one rank's link carries in one direction, by any algorithm."""
     return sum(_LEAST_SHARES.get(one.kind, 0.0) * one.bytes for one in collectives)

@@ -1,8 +1,9 @@
-"""Can what a baseline file holds of its own measurements be true?
+"""The audit of a baseline file's own measurements: figures that cannot be true together.
 
-Launches differ, so two figures contradict each other only where no pair of launches of a session
-agrees. Throughput is not stored: it would be batch ÷ step time once more. Communication hides
-behind computation, so the exposed part tells no bandwidth; but all of it fits into the step.
+Launches differ, so two figures contradict each other only if no pair of launches of a session
+agrees. Throughput is not stored: it would be batch ÷ step time again. Computation hides
+communication, so the exposed part determines no bandwidth; but all communication must fit into the
+step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _STORED_DIGITS = 2e-6  # figures are stored to seven digits, and three make up a
 
 
 class CaseContradiction(Contradiction, frozen=True, kw_only=True):
-    """Two figures for one thing, of one case in one session."""
+    """Two different figures for the same thing, of one case in one session."""
 
     case_id: str
     date: str
@@ -36,7 +37,7 @@ class CaseContradiction(Contradiction, frozen=True, kw_only=True):
 
 
 class CasesAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in the measured cases of a file."""
+    """The contradictions in the measured cases of one file."""
 
     file: str
     cases: int
@@ -73,7 +74,7 @@ class _Leg(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit_cases(baseline: Baseline) -> list[CaseContradiction]:
-    """Every measured figure that another one, or the hardware, rules out."""
+    """Return every measured figure that another one, or the hardware, rules out."""
     sessions: dict[str, list[_Leg]] = {}
     found: list[CaseContradiction] = []
     for case_id, case in baseline.cases.items():
@@ -95,7 +96,7 @@ def audit_cases(baseline: Baseline) -> list[CaseContradiction]:
 
 
 def _first(leg: _Leg) -> Iterator[CaseContradiction]:
-    """What was kept of the first session, while that one is still here."""
+    """Check the recorded medians of the first session while that session is still stored."""
     if leg.case.log or leg.session is not leg.case.sessions[0]:
         return
     for name, stated in leg.case.first.items():
@@ -106,7 +107,7 @@ def _first(leg: _Leg) -> Iterator[CaseContradiction]:
 
 
 def _scaling(leg: _Leg, singles: Sequence[_Leg]) -> Iterator[CaseContradiction]:
-    """The stored step N ÷ step 1 against the two step times, and against what can be."""
+    """Check the stored ratio step N ÷ step 1 against the two step times, and the efficiency."""
     launches = [launch for launch in leg.session.launches if EFFICIENCY.name in launch]
     for launch in launches:
         step_s, cost = launch[STEP_TIME.name], launch[EFFICIENCY.name]
@@ -122,7 +123,7 @@ def _scaling(leg: _Leg, singles: Sequence[_Leg]) -> Iterator[CaseContradiction]:
 
 
 def _limits(leg: _Leg) -> Iterator[CaseContradiction]:
-    """More than the GPU can compute, or its link carry, in the typical step."""
+    """Check the typical step against the peaks of the GPU and of its link."""
     environment, work = leg.session.environment, leg.case.work
     key, step_s = environment.accelerator_key, statistics.median(leg.steps)
     peak = peak_flops(key, str(work["precision"]))
@@ -140,8 +141,10 @@ def _limits(leg: _Leg) -> Iterator[CaseContradiction]:
 
 
 def _of_pair(fewer: _Leg, more: _Leg) -> Iterator[CaseContradiction]:
-    """More ranks at the same batch each take no less time; at the same batch of all they are
-    faster by their number at most. On a CPU by more: their caches add up, too.
+    """Check two numbers of ranks: more ranks at the same batch each cannot be faster.
+
+    At the same global batch they are faster by their number at most. On a CPU they may be faster
+    than that, because their caches add up too.
     """
     if not (fewer.ranks < more.ranks and _alike(fewer, more, but=("batch_size",))):
         return
@@ -159,9 +162,12 @@ def _of_pair(fewer: _Leg, more: _Leg) -> Iterator[CaseContradiction]:
 
 
 def _alike(one: _Leg, other: _Leg, but: Sequence[str] = ()) -> bool:
-    """The same work a rank, whatever the ranks and, where one has none, how they synchronise."""
-    alone = 1 in (one.ranks, other.ranks)
-    ignored = {*but, *(RANKS_AND_STRATEGY if alone else RANKS)}
+    """Return whether both legs have the same work per rank.
+
+    The number of ranks is ignored, and, if one leg has one rank, the strategy too.
+    """
+    has_single = 1 in (one.ranks, other.ranks)
+    ignored = {*but, *(RANKS_AND_STRATEGY if has_single else RANKS)}
     return work_without(one.case.work, ignored) == work_without(other.case.work, ignored)
 
 

@@ -1,7 +1,8 @@
-"""Do a table's figures agree with each other? Plain arithmetic, on what is printed.
+"""The audit of a published table: do its figures agree with each other?
 
-Every check works a figure out of others in two ways. Both are known to the last digit printed;
-they contradict each other where they lie further apart than that and than one per cent.
+It is plain arithmetic on what is printed. Every check computes a figure from others in two ways.
+Both have an error of half their last printed digit. They contradict each other if they differ by
+more than those errors, and by more than one per cent.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import msgspec
 
 from ddp_perf.core.published import PublishedRow, PublishedTable
 
-ROUNDING = 0.01  # what authors round without saying so
+ROUNDING = 0.01  # authors round by this much without a note
 COMMUNICATION = "share of communication"
 
 
 class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
-    """Two figures for one thing."""
+    """Two different figures for the same thing."""
 
     what: str  # "throughput"
     stated: float
@@ -29,7 +30,7 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Whose figures they are."""
+        """The row or case that the figures belong to."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -40,7 +41,7 @@ class Contradiction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowContradiction(Contradiction, frozen=True, kw_only=True):
-    """Two figures for one thing, of one row of a table."""
+    """Two different figures for the same thing, in one row of a table."""
 
     row: PublishedRow
 
@@ -50,7 +51,7 @@ class RowContradiction(Contradiction, frozen=True, kw_only=True):
 
 
 class TableAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in one table of a file."""
+    """The contradictions in one table of a file."""
 
     file: str
     table: PublishedTable
@@ -58,7 +59,7 @@ class TableAudit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Value(msgspec.Struct, frozen=True):
-    """A figure, and how far the digits printed let it be off, as a share of it."""
+    """A figure, and the relative error that its printed digits allow."""
 
     number: float
     slack: float = 0.0
@@ -71,7 +72,7 @@ class _Value(msgspec.Struct, frozen=True):
 
 
 def audit_table(table: PublishedTable) -> list[RowContradiction]:
-    """Every pair of figures that cannot both be right."""
+    """Return every pair of figures that cannot both be right."""
     found = []
     for row in table.rows:
         single = _single(row, table.rows)
@@ -106,7 +107,7 @@ def _of_row(row: PublishedRow) -> Iterator[RowContradiction | None]:
 
 
 def _of_epochs(row: PublishedRow) -> Iterator[RowContradiction | None]:
-    """Check the total time and that of an epoch, against each epoch's where those are stated."""
+    """Check the total time and that of an epoch, against each epoch's if those are stated."""
     if row.epochs_s:
         total = _sum(row.epochs_s)
         if row.total_s:
@@ -122,16 +123,16 @@ def _of_epochs(row: PublishedRow) -> Iterator[RowContradiction | None]:
 def _against_single(
     row: PublishedRow, single: PublishedRow | None
 ) -> Iterator[RowContradiction | None]:
-    """Speedup and efficiency against the row of one GPU."""
+    """Check speed-up and efficiency against the row of one GPU."""
     if single is None:
         return
     ways = []
     if row.throughput and single.throughput:
         ways.append(("throughput", _printed(row.throughput) / _printed(single.throughput)))
     for name in ("epoch_s", "total_s", "hours"):
-        now, alone = getattr(row, name), getattr(single, name)
-        if now and alone:
-            ways.append((_TIMES[name], _printed(alone) / _printed(now)))
+        now, single_time = getattr(row, name), getattr(single, name)
+        if now and single_time:
+            ways.append((_TIMES[name], _printed(single_time) / _printed(now)))
     for how, speedup in ways:
         if row.total_speedup and how == _TIMES["total_s"]:
             yield _check(row, "speedup", row.total_speedup, speedup, f"{how} against 1 GPU")
@@ -153,10 +154,10 @@ _TIMES = {"epoch_s": "time of an epoch", "total_s": "total time", "hours": "hour
 def _of_communication(
     row: PublishedRow, single: PublishedRow | None
 ) -> Iterator[RowContradiction | None]:
-    """Communication is what a step takes longer than that of one GPU: T(N) − T(1).
+    """Check the share of communication: the time a step takes longer than one GPU's, T(N) − T(1).
 
-    What is compared is the rest of the step, T(1) ÷ T(N): a difference of two times that are
-    nearly equal has hardly a digit left.
+    The rest of the step is compared, T(1) ÷ T(N): a difference of two nearly equal times has hardly
+    a digit left.
     """
     if single is None or row.communication is None or not (row.step_ms and single.step_ms):
         return
@@ -177,7 +178,7 @@ def _of_cost(row: PublishedRow, table: PublishedTable) -> Iterator[RowContradict
 def _of_kind(
     row: PublishedRow, single: PublishedRow | None, table: PublishedTable
 ) -> Iterator[RowContradiction]:
-    """Strong scaling keeps the global batch; over 100 % efficiency is a measurement error."""
+    """Check that strong scaling keeps the global batch, and that no efficiency is over 100 %."""
     kept = single.batch_size if single is not None else None
     if table.scaling == "strong" and kept and row.batch_size:
         stated = row.batch_size * row.world_size
@@ -194,7 +195,7 @@ def _of_kind(
 
 
 def _rising(rows: Sequence[PublishedRow]) -> Iterator[RowContradiction]:
-    """More GPUs of one strategy and batch do not scale better than fewer."""
+    """Check that more GPUs of one strategy and batch do not scale better than fewer."""
     series: dict[tuple[str | None, str | None, int | None], PublishedRow] = {}
     for row in sorted(rows, key=lambda row: row.world_size):
         key = (row.name, row.strategy, row.batch_size)
@@ -215,10 +216,13 @@ def _rising(rows: Sequence[PublishedRow]) -> Iterator[RowContradiction]:
 
 
 def _single(row: PublishedRow, rows: Sequence[PublishedRow]) -> PublishedRow | None:
-    """The row of one GPU at the same batch; of any, where no batch is told apart."""
-    alone = [other for other in rows if other.world_size == 1]
-    same = [other for other in alone if other.batch_size == row.batch_size]
-    found = same or (alone if len(alone) == 1 else [])
+    """Return the row of one GPU at the same batch, or None.
+
+    If there is only one row of one GPU, it counts for every batch.
+    """
+    singles = [other for other in rows if other.world_size == 1]
+    same = [other for other in singles if other.batch_size == row.batch_size]
+    found = same or (singles if len(singles) == 1 else [])
     return found[0] if found and row.world_size > 1 else None
 
 
@@ -238,14 +242,15 @@ def _check(
 
 
 def _sum(numbers: Sequence[float]) -> _Value:
-    """Each of the numbers may be off by half a unit of its last digit."""
+    """Sum numbers; each may be off by half a unit of its last digit."""
     total = sum(numbers)
     return _Value(total, sum(_printed(number).slack * number for number in numbers) / total)
 
 
 def _printed(number: float) -> _Value:
-    """Half a unit of its last digit may be missing. Zeros at the end of an integer are read as
-    digits: `ROUNDING` covers what they hide.
+    """Return the number with half a unit of its last digit as its error.
+
+    Zeros at the end of an integer are read as digits: `ROUNDING` covers what they hide.
     """
     exponent = Decimal(repr(number)).as_tuple().exponent
     assert isinstance(exponent, int)  # finite

@@ -1,7 +1,7 @@
-"""Latency and bandwidth of a link, from the times of a collective over sizes; two fits compared.
+"""Fit the latency and bandwidth of a link to times over sizes, and compare two such fits.
 
-Both are least squares on relative errors: sizes span six orders of magnitude and times four, so
-that absolute ones would hear nothing of the latency.
+Both are least squares on relative errors. Sizes span six orders of magnitude and times four, so
+absolute errors would not determine the latency.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import upper_t
 
 CONFIDENCE = 0.95
-_LEAST_SIZES = 3  # two figures are fitted, and one residual must be left to tell how well
-_NOISELESS = 1e-9  # relative error of figures that were no measurement
+_LEAST_SIZES = 3  # two figures are fitted, and one residual must be left for the error
+_NOISELESS = 1e-9  # least relative error: computed figures have none
 
 
 def fit_link(points: Sequence[LinkPoint], *, kind: CollectiveKind, ranks: int) -> LinkFit | None:
-    """α and β of the ring model. Any number of points a size, such as one a launch.
+    """Fit α and β of the ring model to any number of points for each size, such as one a launch.
 
-    Of the points of a size the median counts: a minority of disturbed launches moves nothing.
-    The intervals hold what launches and the model's own misfit scatter, by the residuals of
-    the sizes. None where the points do not tell both figures: fewer than 3 sizes, one rank, or an
-    interval that takes in zero. Raises ValueError for times or sizes that are no positive number.
+    The median of each size counts, so a minority of disturbed launches has no effect. The intervals
+    contain the scatter of the launches and the misfit of the model, by the residuals of the sizes.
+
+    Returns None if the points do not determine both figures: fewer than 3 sizes, one rank, or an
+    interval that contains zero. Raises ValueError for a time or size that is no positive number.
     """
     typical = _typical(points)
     if len(typical) < _LEAST_SIZES or ranks < 2:
@@ -52,12 +53,13 @@ def fit_link(points: Sequence[LinkPoint], *, kind: CollectiveKind, ranks: int) -
 
 
 def compare_links(now: LinkFit, before: LinkFit) -> LinkShift | None:
-    """What became slower: the latency, or the time for a byte?
+    """Compare two fits: which became slower, the latency or the time for a byte?
 
-    Size by size, time now ÷ before is the mean of both ratios, weighted by what share of the
-    time each part had. So the model's misfit, which is the same on both sides, cancels. The
-    p-values know the noise of these two sessions; how sessions differ they cannot know. None
-    with fewer than 3 sizes in common, or fits of different collectives.
+    For each size, the ratio of the times (now ÷ before) is the mean of both ratios, weighted by the
+    share of the time that each part had. So the misfit of the model, which is the same on both
+    sides, cancels. The p-values contain the noise of these two sessions, but not how sessions
+    differ. Returns None with fewer than 3 sizes in common, or if the fits are of different
+    collectives.
     """
     times = {point.payload: point.seconds for point in now.points}
     common = [point for point in before.points if point.payload in times]
@@ -73,7 +75,7 @@ def compare_links(now: LinkFit, before: LinkFit) -> LinkShift | None:
 
 
 class _Relative:
-    """``parts`` (n × 2) · two values = ``totals`` (n), by least squares on relative errors."""
+    """A least-squares fit on relative errors of ``parts`` (n × 2) · two values = ``totals`` (n)."""
 
     def __init__(self, parts: Floats, totals: Floats) -> None:
         relative = parts / totals[:, None]
@@ -91,7 +93,7 @@ class _Relative:
         return self.values - half, self.values + half
 
     def shift(self, part: int) -> Shift:
-        """Of values that are 1 where nothing changed."""
+        """Return the ratio of one part, where 1 means that nothing changed."""
         low, high = self.interval()
         slower = (self.values[part] - 1) / self._errors[part]
         return Shift(
@@ -102,7 +104,7 @@ class _Relative:
 
 
 def _typical(points: Sequence[LinkPoint]) -> list[LinkPoint]:
-    """The median of each size, smallest first."""
+    """Return the median point of each size, the smallest size first."""
     seconds: dict[int, list[float]] = {}
     for point in points:
         if not point.payload > 0 or not 0 < point.seconds < math.inf:
@@ -115,7 +117,7 @@ def _typical(points: Sequence[LinkPoint]) -> list[LinkPoint]:
 
 
 def _parts(kind: CollectiveKind, payload: int, ranks: int) -> tuple[float, float]:
-    """Messages one after the other, and bytes that each rank sends: the model is linear."""
+    """Return the number of successive messages and the bytes each rank sends."""
     messages = ring_s(kind, payload, ranks, Link(latency_s=1.0, bytes_per_s=math.inf))
     sent = ring_s(kind, payload, ranks, Link(latency_s=0.0, bytes_per_s=1.0))
     return messages, sent

@@ -1,4 +1,4 @@
-"""What `link_fit` says of a link: values alone, which need neither numpy nor scipy."""
+"""The values that `fit` returns of a link; they need neither numpy nor scipy."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ Part = Literal["latency", "bandwidth"]
 
 
 class LinkPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one call took."""
+    """The time of one call of a collective."""
 
-    payload: int  # bytes, as in `alpha_beta`
+    payload: int  # bytes, as in `model`
     seconds: float
 
 
 class LinkFit(msgspec.Struct, frozen=True, kw_only=True):
-    """What one collective over so many ranks says of the link, with 95 % intervals."""
+    """The latency and bandwidth of a link, fitted to one collective, with 95 % intervals."""
 
     kind: CollectiveKind
     ranks: int
     link: Link
     latency_s: Interval
     bytes_per_s: Interval
-    misfit: float  # root mean square of the relative residuals: how far α-β is from the truth
-    points: tuple[LinkPoint, ...]  # one a size, median over launches, smallest first
+    misfit: float  # root mean square of the relative residuals
+    points: tuple[LinkPoint, ...]  # one for each size, median over launches, smallest first
 
 
 class Shift(msgspec.Struct, frozen=True, kw_only=True):
-    """Time of one part now ÷ before: 2 is half the speed."""
+    """The time of one part now ÷ before: 2 is half the speed."""
 
     ratio: float
     interval: Interval  # 95 %
-    p_value: float  # of a slow-down as large by chance: one-sided, Student's t
+    p_value: float  # of a slow-down at least as large by chance: one-sided, Student's t
 
 
 class LinkShift(msgspec.Struct, frozen=True, kw_only=True):
-    """How a link differs from what it was."""
+    """The change of a link since an earlier session."""
 
     latency: Shift
     bandwidth: Shift  # of the time for a byte
 
     def slower(self, *, tolerance: float, level: float) -> list[Part]:
-        """The parts that are slower significantly, and by ``tolerance`` at least."""
+        """Return the parts that are significantly slower, by at least ``tolerance``."""
         parts: dict[Part, Shift] = {"latency": self.latency, "bandwidth": self.bandwidth}
         return [
             name

@@ -1,1 +1,1 @@
-"""The rule: is this session slower than the baseline, and how sure is that?"""
+"""The rule: is this session slower than the baseline, and how certain is that?"""

@@ -1,4 +1,4 @@
-"""One false-alarm rate, shared out: over the metrics of a session, over the looks at one metric."""
+"""One false-alarm rate, divided over the metrics of a session and the looks at one metric."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from scipy import special
 
 from ddp_perf.stats.robust import Floats
 
-_REACH = 8.0  # integrate down to − 8 sd: what lies below is less than 1e-15
+_REACH = 8.0  # integrate down to −8 sd; the probability below that is less than 1e-15
 _GRID = 401
-_NEAREST = 0.99  # share of the next look's information: thought to know less is the safe side
+_NEAREST = 0.99  # highest share of the next look's information; a lower share is the safe side
 
 
 def alpha_per_metric(false_alarm_rate: float, metrics: int) -> float:
-    """The level of each of ``metrics`` verdicts so that a session alarms falsely no more often.
+    """Divide a session's false-alarm rate by its number of verdicts (Bonferroni).
 
-    Bonferroni: it holds however the metrics of a session hang together. No metric: the whole
-    rate. Raises ValueError where the rate is not between 0 and 0.5 or the count is negative.
+    The rate then applies however the metrics of a session are correlated. With no metric the result
+    is the whole rate. Raises ValueError if the rate is not between 0 and 0.5, or the number of
+    metrics is negative.
     """
     if not 0 < false_alarm_rate < 0.5:
-        raise ValueError(f"a false-alarm rate lies between 0 and 0.5, not {false_alarm_rate!r}")
+        raise ValueError(f"a false-alarm rate must lie between 0 and 0.5, not {false_alarm_rate!r}")
     if metrics < 0:
-        raise ValueError(f"a number of metrics is not negative, not {metrics!r}")
+        raise ValueError(f"a number of metrics must not be negative, not {metrics!r}")
     return false_alarm_rate / max(1, metrics)
 
 
 def look_levels(alpha: float, information: Sequence[float]) -> tuple[float, ...]:
-    """The level of each look at a case that takes more launches while undecided.
+    """Return the level of each look at a case that takes more launches while it is undecided.
 
-    ``information``: the inverse of the error's variance at each planned look, in any unit,
-    never falling. The levels are such that all looks together alarm falsely at rate ``alpha``:
-    group-sequential bounds with the error spent as ``α ln(1 + (e − 1) t)`` at the share t of the
-    last look's information (Lan & DeMets, Biometrika 70, 1983; its bounds are nearly Pocock's,
-    Biometrika 64, 1977). A case that stops early spends less.
-    Raises ValueError where information is not positive and finite, or falls.
+    ``information`` is the inverse of the error's variance at each planned look, in any unit, and
+    never falls. At these levels all looks together raise a false alarm at rate ``alpha``. They are
+    group-sequential bounds with the alpha spending ``α ln(1 + (e − 1) t)`` at the share t of the
+    last look's information (Lan & DeMets, Biometrika 70, 1983; its bounds are nearly those of
+    Pocock, Biometrika 64, 1977). A case that stops early spends less.
+
+    Raises ValueError if the information is not positive and finite, or falls.
     """
     shares = np.asarray(information, dtype=float)
     falls = (np.diff(shares) < 0).any()
@@ -45,7 +47,7 @@ def look_levels(alpha: float, information: Sequence[float]) -> tuple[float, ...]
         raise ValueError(f"information must rise from look to look, not {list(information)!r}")
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha must lie between 0 and 0.5, not {alpha!r}")
-    for look in reversed(range(len(shares) - 1)):  # nearer ones the grid below cannot tell apart
+    for look in reversed(range(len(shares) - 1)):  # the grid below cannot separate nearer ones
         shares[look] = min(shares[look], _NEAREST * shares[look + 1])
     return _look_levels(alpha, tuple((shares / shares[-1]).tolist()))
 
@@ -69,7 +71,7 @@ def _look_levels(alpha: float, shares: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _bound(points: Floats, weights: Floats, sd: float, error: float) -> float:
-    """The score that the next look exceeds with probability ``error``, by bisection."""
+    """Find the score that the next look exceeds with probability ``error``, by bisection."""
     low, high = float(points.min()) - _REACH * sd, float(points.max()) + 40.0 * sd
     for _ in range(80):
         middle = (low + high) / 2
@@ -81,7 +83,7 @@ def _bound(points: Floats, weights: Floats, sd: float, error: float) -> float:
 
 
 def _below(points: Floats, weights: Floats, sd: float, bound: float) -> tuple[Floats, Floats]:
-    """The law of the next score where it stays below the bound, on Simpson's grid."""
+    """Return the law of the next score below the bound, as points and weights of Simpson's rule."""
     grid = np.linspace(float(points.min()) - _REACH * sd, bound, _GRID)
     simpson = np.full(_GRID, 2.0)
     simpson[1::2], simpson[0], simpson[-1] = 4.0, 1.0, 1.0

@@ -1,10 +1,10 @@
-"""How far the control's movement explains the case's: a slope learnt from the sessions.
+"""The slope of a case on the control: how far the control's movement explains the case's.
 
-Subtracting the control blindly adds its own noise: on recorded gloo launches that raised the
-sd of a session from 2.9 to 7.3 %. A slope fitted to eight sessions is itself noise. So the slope
-is shrunken. Each of a grid of slopes from 0 to 1 is weighted by how well it explains the
-sessions; before they speak, half of the weight is on 0 (the control is of no use), a quarter on
-1 (another clock: everything moves alike) and a quarter between.
+If the control were simply subtracted, its own noise would be added: on recorded gloo launches that
+raised the sd of a session from 2.9 to 7.3 %. A slope fitted to eight sessions is itself noisy. So
+the slope is shrunken: each slope of a grid from 0 to 1 is weighted by how well it explains the
+sessions. Before any session, half of the weight is on 0 (the control is of no use), a quarter on 1
+(another clock: everything moves alike) and a quarter in between.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _BEYOND_LEVEL = 0.001
 
 
 class ControlSlope(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the case follows the control, and what the sessions show beside it."""
+    """The slope of a case on the control, and the residuals of the baseline sessions."""
 
     mean: float
     variance: float
-    residual: Floats  # of the sessions at the mean slope, drawn out to the expected squares
+    residual: Floats  # at the mean slope, scaled to the expected sum of squares
 
 
 class ControlMove(msgspec.Struct, frozen=True, kw_only=True):
-    """What the control says of this session's machine; on the log scale."""
+    """The movement of the control in the current session, on the log scale."""
 
-    shift: float  # against its own reference sessions
-    beyond: bool  # further than it ever moved: how the case follows is not known
+    shift: float  # against the control's reference sessions
+    beyond: bool  # further than in any session before: how the case follows is unknown
     explained: float  # of the case's difference
     variance: float  # of what is explained
 
 
 def fit_slope(levels: Floats, control: Floats) -> ControlSlope:
-    """``levels`` and ``control``: logs by baseline session, each centred.
+    """Fit the slope of the case's levels on the control's, both centred logs by baseline session.
 
-    The weight of a slope b is ``RSS(b)^(−(n−1)/2)``: the likelihood of normal residuals with
-    their variance integrated out under the prior 1/σ² (Box & Tiao 1973, section 2.8).
+    The weight of a slope b is ``RSS(b)^(−(n−1)/2)``: the likelihood of normal residuals with their
+    variance integrated out under the prior 1/σ² (Box & Tiao 1973, section 2.8).
     """
     residual = levels[:, None] - control[:, None] * _SLOPES
     squares = np.square(residual).sum(axis=0)
@@ -61,11 +61,12 @@ def fit_slope(levels: Floats, control: Floats) -> ControlSlope:
 
 
 def currents_move(slope: ControlSlope, moves: Floats, shift: float) -> ControlMove:
-    """``moves``: the control's own sessions around their mean; ``shift``: this session's.
+    """Return what the control's ``shift`` in this session explains of the case.
 
-    Small moves of a control are mostly its own noise, so they teach a slope near 0. A move
-    that stands out of them (t test at 0.1 %) is the machine's, and of how the case follows
-    such a move they say nothing: the slope is then as unknown as before any session.
+    ``moves`` are the control's baseline sessions around their mean, and ``shift`` is this session
+    against its reference. Small moves of a control are mostly its own noise, so the fitted slope is
+    near 0. A shift beyond them (t test at 0.1 %) is a movement of the machine, and the fitted slope
+    does not show how the case follows it: the slope is then as uncertain as before any session.
     """
     df = len(moves) - 1
     beyond = False

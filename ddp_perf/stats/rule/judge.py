@@ -43,7 +43,7 @@ SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a se
 _AT_LEAST_SUSPECT = (Outcome.SUSPECT, Outcome.REGRESSION)
 _UNREMARKABLE = 0.05  # a share of slow launches rarer than this never passes
 _NO_BASELINE = Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline contains no session")
-Values = TypeVar("Values")  # the launches of one session, or their figures
+_Values = TypeVar("_Values")  # the launches of one session, or their figures
 
 
 def judge_launches(
@@ -141,7 +141,7 @@ def judge_figures(
     return _conclude(judged, _significance_levels(judged, alpha, looks, len(current)))
 
 
-def _named_sessions(current: Values, baseline: Sequence[Values]) -> list[tuple[str, Values]]:
+def _named_sessions(current: _Values, baseline: Sequence[_Values]) -> list[tuple[str, _Values]]:
     before = [(f"baseline session {i}", session) for i, session in enumerate(baseline, start=1)]
     return [("this session", current), *before]
 

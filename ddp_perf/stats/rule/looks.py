@@ -1,4 +1,4 @@
-"""When a case takes more launches: how many there are at each look, and whether to look again."""
+"""The plan of the interim looks at an undecided case, and the choice of the next one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _LOOKS = 3  # 5, 10, 20 launches: more of them hardly matter where sessions diff
 
 
 def plan_looks(first: int, affordable: int) -> tuple[int, ...]:
-    """Launches at each look: ``first``, then twice as many each time, as far as affordable.
+    """Return the launches at each look: ``first``, doubled each time, up to ``affordable``.
 
-    The plan must not depend on what is measured this session, or the error rate that is shared out
-    over the looks would not hold.
+    The plan must not depend on what is measured in this session, or the alpha spending over the
+    looks would not be valid.
     """
     looks = [first * 2**look for look in range(_LOOKS)]
     return tuple(look for look in looks if look in (first, min(look, affordable)))
 
 
 def next_look(verdict: Verdict, launches: int, looks: Sequence[int]) -> int | None:
-    """How many launches there should be when this metric is judged again.
+    """Return the number of launches at which this metric is to be judged again.
 
-    None: it is decided, or all the launches that are planned would not decide it.
+    None: the verdict is decided, or all planned launches would not decide it.
     """
     if verdict.outcome not in UNDECIDED or verdict.more_launches is None:
         return None

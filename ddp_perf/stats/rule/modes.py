@@ -1,10 +1,10 @@
-"""From launches to one level a session, with launches in a slow mode told apart.
+"""The levels of sessions, from their launches, with launches in a slow mode separated.
 
-A launch may fall into a slow mode (an unlucky placement, another algorithm chosen): its steps
-are then tens of per cent slower, and it says nothing of the code. Averaged in, three such
-launches in ten hide any regression; with the median of five launches, one session in six is a
-false alarm. So the level of a session is the mean of its launches in the fast mode, and how
-many fell out of it is judged by itself.
+A launch may fall into a slow mode (an unlucky placement, another algorithm chosen). Its steps are
+then tens of per cent slower, which is no evidence about the code. Averaged in, three such launches
+in ten hide any regression; with the median of five launches, one session in six is a false alarm.
+So the level of a session is the mean of its launches in the fast mode, and the number of launches
+in the slow mode is judged separately.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ddp_perf.stats.robust import Floats
 Mask = npt.NDArray[np.bool_]
 
 # The distance of two modes, in root mean squares of the fast one's excess over the fastest
-# launch of a session. One normal mode is split at this in one comparison of 200 with nine
-# sessions of five launches; and then the same cut is applied to every session.
+# launch of a session. At this distance one normal mode is split in one comparison of 200 with
+# nine sessions of five launches; the same cut is then applied to every session.
 _SEPARATION = 4.5
-_SMALLEST_MODE = 0.25  # of the launches; nearer to the fastest ones there is nothing to see
-_SPLITS = 3  # the first may part one freak launch from everything else
+_SMALLEST_MODE = 0.25  # share of the launches that the fast mode must have
+_SPLITS = 3  # the first one may separate a single outlier from everything else
 
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions in figures; logs of seconds, the current session last."""
+    """The levels of sessions as logs of the metric, the current session last."""
 
     fast: Floats  # mean log of the launches in the fast mode
     overall: Floats  # mean log of all launches
@@ -37,11 +37,14 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     slow_launches: npt.NDArray[np.int64]
     launch_variance: float  # of the log of one launch around its session, fast mode
     launch_df: int
-    slow_gap: float  # log distance from the fast mode to the slow one; 0 where there is one mode
+    slow_gap: float  # log distance from the fast mode to the slow one; 0 with one mode only
 
 
 def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels:
-    """``sessions``: the log of each launch's median. Modes nearer than ``smallest_gap`` are one."""
+    """Compute the levels of sessions from the log of each launch's figure.
+
+    Two modes nearer than ``smallest_gap`` (log scale) are taken as one mode.
+    """
     lengths = np.array([len(session) for session in sessions])
     starts = np.cumsum(lengths) - lengths
     launches = np.concatenate(sessions)
@@ -65,11 +68,11 @@ def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
 
 
 def _slow_cut(excess: Floats, smallest_gap: float) -> float:
-    """Where the slow mode begins, as excess over the fastest launch of a session.
+    """Return where the slow mode begins, as excess over the fastest launch of a session.
 
-    ``excess`` is sorted and leaves out the fastest ones, whose own is 0 by definition. The
-    split into two groups with the least sum of squares (Otsu 1979; exact in one dimension) is
-    taken, and again within its lower group; the lowest one that parts two modes counts.
+    ``excess`` is sorted and leaves out the fastest launches, whose excess is 0 by definition. The
+    split into two groups with the least sum of squares (Otsu 1979; exact in one dimension) is made,
+    and made again within its lower group. The lowest split that separates two modes counts.
     """
     cut, lower, fewest = math.inf, excess, max(3.0, _SMALLEST_MODE * len(excess))
     for _ in range(_SPLITS):
@@ -86,10 +89,10 @@ def _slow_cut(excess: Floats, smallest_gap: float) -> float:
 
 
 def without_slow_sessions(levels: Levels, count: int) -> Mask:
-    """Which of the first ``count`` sessions had a launch outside the slow mode.
+    """Return a mask of the first ``count`` sessions: which had a launch outside the slow mode.
 
-    A session with no launch in the fast mode looks like one with none in the slow mode, one
-    gap higher. It is taken for that only where its number of launches makes it credible.
+    A session with no launch in the fast mode looks like one with none in the slow mode, one gap
+    higher. It is taken as wholly slow only if its number of launches makes that credible.
     """
     slow, fast = levels.slow_launches[:count], levels.fast_launches[:count]
     if not levels.slow_gap:
@@ -102,7 +105,7 @@ def without_slow_sessions(levels: Levels, count: int) -> Mask:
 
 
 class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
-    """Launches in the slow mode, of the current session and of the baseline."""
+    """The numbers of launches in the slow mode, in the current session and in the baseline."""
 
     current: int
     current_launches: int
@@ -111,6 +114,7 @@ class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def any_slow(self) -> bool:
+        """True if any launch is in the slow mode."""
         return self.current + self.baseline > 0
 
     @property
@@ -126,9 +130,9 @@ class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def chance_of_all(self) -> float:
-        """How probable it was that every launch of a session like this one is slow.
+        """The probability that every launch of a session like this one is slow.
 
-        Beta-binomial with the prior Beta(1/2, 1/2) on the share and the baseline's counts.
+        It is beta-binomial, with the prior Beta(1/2, 1/2) on the share and the baseline's counts.
         """
         return math.prod(
             (self.baseline + 0.5 + drawn) / (self.baseline_launches + 1 + drawn)
@@ -137,7 +141,7 @@ class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def slow_share(levels: Levels, baseline_mask: list[bool]) -> SlowShare:
-    """Counts; a baseline session outside ``baseline_mask`` was slow as a whole."""
+    """Count slow launches; a baseline session outside ``baseline_mask`` is slow as a whole."""
     launches = levels.fast_launches + levels.slow_launches
     slow = [
         int(slow if kept else every)

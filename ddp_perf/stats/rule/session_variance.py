@@ -1,10 +1,9 @@
-"""How much sessions differ, and how a machine's other cases help to know it.
+"""The between-session variance, moderated by the other cases of the machine.
 
-With three sessions the variance of one case is known by two degrees of freedom, and a t test at
-0.1 % sees nothing under 20 %. The cases of a machine share its weather, so their variances are
-squeezed towards a common value: Smyth, "Linear models and empirical Bayes methods for
-assessing differential expression in microarray experiments", SAGMB 3(1), 2004; the ``squeezeVar``
-of limma.
+With three sessions the variance of one case has two degrees of freedom, and a t test at 0.1 % finds
+nothing under 20 %. The cases of a machine share its conditions, so their variances are squeezed
+towards a common value: Smyth, "Linear models and empirical Bayes methods for assessing differential
+expression in microarray experiments", SAGMB 3(1), 2004; the ``squeezeVar`` of limma.
 """
 
 from __future__ import annotations
@@ -19,27 +18,28 @@ from scipy import special
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 
-# Assumed while one or two sessions are all there is, and no other case says more: sessions that
-# differ by 3 %, as on a shared machine, worth four degrees of freedom.
+# Assumed while there are only one or two sessions, and no other case has more: sessions that
+# differ by 3 %, as on a shared machine, with four degrees of freedom.
 WIDE_DEFAULT = SessionPrior(sd=0.03, degrees_of_freedom=4.0)
-_TREND_LEVEL = 1e-5  # sessions are taken to drift only on strong evidence; see `detrend`
+_TREND_LEVEL = 1e-5  # a drift of the sessions needs strong evidence; see `detrend`
 _CONFLICT_LEVEL = 0.01
 _LEAST_SHARE = 0.25  # of the variance of levels
 
 
 def squeeze_session_variance(variances: Sequence[float], dfs: Sequence[float]) -> SessionPrior:
-    """The prior that the cases of one machine give together (Smyth 2004, section 6.2).
+    """Estimate the prior that the cases of one machine share (Smyth 2004, section 6.2).
 
-    ``variances``: one per case, on the log scale, each with its degrees of freedom, as
+    ``variances`` are one for each case, on the log scale, and ``dfs`` their degrees of freedom, as
     ``s² ~ s0² F(d, d0)``. With ``e = ln s² − ψ(d/2) + ln(d/2)`` over n cases::
 
         ψ'(d0/2) = mean[(e − ē)² n/(n−1) − ψ'(d/2)]
         s0²      = exp(ē + ψ(d0/2) − ln(d0/2))
 
-    Where the left-hand side is not positive the cases differ no more than chance makes them:
-    d0 is infinite, and s0² their mean weighted by degrees of freedom. A single case is no
-    evidence of how cases differ: d0 is 0. Zeros are raised to 1e-5 of the median, as in limma.
-    Raises ValueError where nothing usable is given.
+    If the left-hand side is not positive, the cases differ by no more than chance: d0 is infinite,
+    and s0² is their mean, weighted by degrees of freedom. A single case is no evidence of how cases
+    differ: d0 is 0. Zeros are raised to 1e-5 of the median, as in limma.
+
+    Raises ValueError if no usable variance is given.
     """
     s2, d = np.asarray(variances, dtype=float), np.asarray(dfs, dtype=float)
     if s2.shape != d.shape or s2.ndim != 1:
@@ -65,8 +65,9 @@ def squeeze_session_variance(variances: Sequence[float], dfs: Sequence[float]) -
 
 
 def sessions_alone(prior: SessionPrior, launch_noise: float) -> SessionPrior:
-    """Of a prior for the levels of sessions, without the variance that launches give them: the
-    sessions' part. However much launches explain, a share of it is left to the sessions.
+    """Remove the launches' part of the variance from a prior for the levels of sessions.
+
+    At least a quarter of the variance is left to the sessions, however much the launches explain.
     """
     total = prior.sd**2
     sessions = max(total - launch_noise, _LEAST_SHARE * total)
@@ -74,7 +75,10 @@ def sessions_alone(prior: SessionPrior, launch_noise: float) -> SessionPrior:
 
 
 def trigamma_inverse(x: float) -> float:
-    """y with ψ'(y) = x > 0: Newton on 1/ψ', which is nearly linear (Smyth 2004, appendix)."""
+    """Return y with ψ'(y) = x > 0, by Newton's method on 1/ψ', which is nearly linear.
+
+    Source: Smyth 2004, appendix.
+    """
     if x > 1e7:
         return 1 / math.sqrt(x)
     if x < 1e-6:
@@ -90,24 +94,24 @@ def trigamma_inverse(x: float) -> float:
 
 
 class SessionSpread(msgspec.Struct, frozen=True, kw_only=True):
-    """The variance of one session's level, what is known of it, and how sessions hang together."""
+    """The variance of one session's level, its precision, and the correlation of sessions."""
 
     variance: float
     degrees_of_freedom: float
-    correlation: float = 0.0  # of successive sessions, shrunken; never negative
-    assumed: bool = False  # nothing but `WIDE_DEFAULT` stands behind it
+    correlation: float = 0.0  # of successive sessions, shrunken; at least 0
+    assumed: bool = False  # it is `WIDE_DEFAULT`, for want of data
 
     def independent_sessions(self, sessions: int) -> float:
-        """How many independent sessions a mean of so many is worth: n (1 − r) ÷ (1 + r)."""
+        """Return the effective number of independent sessions in a mean: n (1 − r) ÷ (1 + r)."""
         return max(1.0, sessions * (1 - self.correlation) / (1 + self.correlation))
 
 
 def detrend(levels: Floats) -> tuple[Floats, int]:
-    """Residuals of the sessions around their line, or their mean, and the residual df.
+    """Return the residuals of the sessions around their line or mean, and the residual df.
 
-    A line is drawn only on strong evidence: an F test of the slope, its F lessened by the
-    correlation of the sessions, at 1e-5. A few sessions that hang together look like a trend, and
-    taking it away hides most of their spread: at 0.1 % that tripled the false alarms.
+    A line is fitted only on strong evidence: an F test of the slope at 1e-5, its F reduced by the
+    correlation of the sessions. A few correlated sessions look like a trend, and subtracting it
+    hides most of their spread: at 0.1 % that tripled the false alarms.
     """
     n = len(levels)
     centred = levels - levels.mean()
@@ -124,9 +128,10 @@ def detrend(levels: Floats) -> tuple[Floats, int]:
 
 
 def session_correlation(residual: Floats) -> float:
-    """Lag-one correlation of successive sessions, its bias of −1/n mended, shrunken towards 0.
+    """Estimate the lag-one correlation of successive sessions, shrunken towards 0.
 
-    n sessions count against eight that say nothing, for eight sessions tell it only to ± 0.35.
+    Its bias of −1/n is corrected. n sessions count against eight sessions without correlation,
+    because eight sessions estimate it only to ± 0.35.
     """
     n = len(residual)
     total = float(residual @ residual)
@@ -137,10 +142,10 @@ def session_correlation(residual: Floats) -> float:
 
 
 def session_spread(residual: Floats, degrees_of_freedom: int) -> SessionSpread:
-    """From the residuals of the sessions around their mean or line.
+    """Estimate the spread from the residuals of the sessions around their mean or line.
 
-    Sessions that hang together lie closer to their own mean than to the next session; the factor
-    ``(1 − 1/n) ÷ (1 − 1/n_eff)`` mends that.
+    Correlated sessions lie closer to their own mean than to the next session; the factor ``(1 −
+    1/n) ÷ (1 − 1/n_eff)`` corrects that.
     """
     n = len(residual)
     if degrees_of_freedom < 1:
@@ -151,19 +156,20 @@ def session_spread(residual: Floats, degrees_of_freedom: int) -> SessionSpread:
         correlation=session_correlation(residual),
     )
     independent = max(1.5, raw.independent_sessions(n))
-    mended = raw.variance * (1 - 1 / n) / (1 - 1 / independent)
-    return msgspec.structs.replace(raw, variance=mended)
+    corrected = raw.variance * (1 - 1 / n) / (1 - 1 / independent)
+    return msgspec.structs.replace(raw, variance=corrected)
 
 
 def moderate(
     spread: SessionSpread, prior: SessionPrior | None, *, launch_noise: float
 ) -> SessionSpread:
-    """``(d0 s0² + d s²) ÷ (d0 + d)`` on d0 + d degrees of freedom (Smyth 2004, equation 5).
+    """Combine a case's spread with the prior: ``(d0 s0² + d s²) ÷ (d0 + d)`` on d0 + d df.
 
-    A prior speaks of the sessions alone; ``launch_noise``, the variance that a session's level
-    has from its launches, is added to it, and bounds the case's own variance from below. A prior
-    that the case's own sessions contradict (F test at 1 %) is set aside: it would turn a session
-    of a restless case into an alarm (Phipson et al. 2016, on hypervariable genes).
+    Source: Smyth 2004, equation 5. A prior describes the sessions alone. So ``launch_noise``, the
+    variance of a session's level from its launches, is added to it; it also bounds the case's own
+    variance from below. A prior that the case's own sessions contradict (F test at 1 %) is not
+    used: it would raise an alarm for every session of a noisy case (Phipson et al. 2016, on
+    hypervariable genes).
     """
     own = max(spread.variance, launch_noise)
     d = spread.degrees_of_freedom

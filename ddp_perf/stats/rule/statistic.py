@@ -10,7 +10,7 @@ import numpy as np
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import Comparison
-from ddp_perf.stats.rule.control import ControlMove, currents_move, fit_slope
+from ddp_perf.stats.rule.control import ControlMove, ControlSlope, currents_move, fit_slope
 from ddp_perf.stats.rule.modes import (
     Levels,
     Mask,
@@ -59,10 +59,7 @@ def judged_difference(
     difference = current - float(sessions[:in_reference].mean())
     move = None
     if control is not None:
-        moves = control[:-1][kept] - control[:-1][kept].mean()
-        slope = fit_slope(residual, moves)
-        shift = float(control[-1] - control[:-1][kept][:in_reference].mean())
-        move = currents_move(slope, moves, shift)
+        slope, move = _control_move(residual, control, kept, in_reference)
         residual, difference = slope.residual, difference - move.explained
     degrees_of_freedom = len(sessions) - 1
     if reference < len(kept):
@@ -90,6 +87,16 @@ def judged_difference(
         chance_all_slow=_chance_all_slow(levels, share, comparison),
         control=move,
     )
+
+
+def _control_move(
+    residual: Floats, control: Floats, kept: Mask, in_reference: int
+) -> tuple[ControlSlope, ControlMove]:
+    """Fit the slope on the kept baseline sessions, and apply it to this session's shift."""
+    moves = control[:-1][kept] - control[:-1][kept].mean()
+    slope = fit_slope(residual, moves)
+    shift = float(control[-1] - control[:-1][kept][:in_reference].mean())
+    return slope, currents_move(slope, moves, shift)
 
 
 def _errors(

@@ -12,7 +12,7 @@ from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.session_variance import SessionSpread
 
-_MOST_MORE = 100  # launches or sessions: nobody follows advice to take more
+_MOST_MORE = 100  # launches or sessions: the most that advice asks for
 
 
 class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +47,7 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def standard_error(self) -> float:
+        """The standard error of the difference, on the log scale."""
         variance = self.variance(self.launches, self.reference_sessions)
         return math.sqrt(variance)
 
@@ -65,7 +66,10 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def degrees_of_freedom(self) -> float:
-        """Those of the sessions; of sessions and launches together if this session has few."""
+        """The degrees of freedom of the sessions, or of sessions and launches together.
+
+        The launches count if this session has fewer of them than the baseline sessions.
+        """
         excess = self.launch_variance / self.launches - self.baseline_launch_noise
         sessions = self.spread.degrees_of_freedom
         if excess <= 0 or self.launch_df == 0:

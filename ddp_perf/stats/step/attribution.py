@@ -1,4 +1,4 @@
-"""Which terms of a step changed, by how much, and how sure that is."""
+"""The attribution of a step's change to its terms, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddp_perf.core.decomposition import LAG, TERMS
 from ddp_perf.core.explanation import Delta
 from ddp_perf.stats.step.term_change import Row, figure_of, spread_of_sessions
 
-# Terms that one cause moves together. No figure beside them has such a name.
+# Terms that one cause changes together. No figure beside them has such a name.
 GROUPS: dict[str, tuple[str, ...]] = {
     "compute": ("forward", "backward", "optimizer"),
     "unhidden": ("exposed", "interference"),
@@ -18,26 +18,26 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "data": ("data",),
     "idle": ("idle",),
 }
-UNEXPLAINED = "unexplained"  # of the timed steps: what the probe of the same launch did not see
+UNEXPLAINED = "unexplained"  # part of the timed steps that the probe of the launch did not measure
 _ALL_GROUPS = (*GROUPS, UNEXPLAINED)
-# A steadier figure that shows, where a side's rows hold it, that a group changed the same way.
+# A steadier figure that confirms a group's change, if the rows of both sides have it.
 _WITNESSES = {"imbalance": LAG}
-_LEVEL = 0.05 / len(_ALL_GROUPS)  # of chance, for each group: in one of twenty cases any
-_LEAST = 2  # launches, of which a spread can be told
+_LEVEL = 0.05 / len(_ALL_GROUPS)  # significance level of each group; 5 % for all of them
+_LEAST = 2  # launches: fewer have no spread
 _HALF = 0.5
-_SHARE = 0.1  # of the step's change: less is no cause of it
+_SHARE = 0.1  # of the step's change: a smaller group is no cause of it
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
-    """How the change of a step's time is made up. Seconds."""
+    """The change of a step's time, divided over groups of terms, in seconds."""
 
     step: Delta
-    # That matter, and changed beyond chance, or by what else shows it; the largest change first.
+    # Groups that matter and changed significantly, or by other evidence; the largest change first.
     groups: tuple[Delta, ...]
-    # Where those leave most of the step's change open, the largest other one, if it is as large:
-    # the step did change, so something must have.
+    # If those leave most of the step's change unexplained, the largest other group, if it is
+    # large enough: the step did change, so some group must have changed.
     likely: Delta | None
-    terms: tuple[Delta, ...]  # each single one, changed or not
+    terms: tuple[Delta, ...]  # every single term, changed or not
     beside: dict[str, Delta]  # other figures of the rows, changed or not
 
 
@@ -48,12 +48,14 @@ def attribute(
     beside: Sequence[str] = (),
     known: Sequence[str] = (),
 ) -> Attribution | None:
-    """``now``, and each of ``sessions``: a row for each launch, with ``step`` beside the terms.
+    """Divide the change of the step since earlier sessions over groups of terms.
 
-    ``beside``: names of further figures; those that a side lacks are left out. ``known``: groups
-    that something else shows to have grown, as a count does: only by how much is uncertain.
+    ``now``, and each of ``sessions``, has a row for each launch, with ``step`` beside the terms.
+    ``beside`` names further figures; those that one side lacks are left out. ``known`` are groups
+    that something else, such as a count, has shown to grow: only the size of their change is
+    uncertain.
 
-    None with fewer than two rows now, or none before: nothing would tell how rows differ.
+    Returns None with fewer than two rows now, or none before: how rows differ is then unknown.
     """
     sessions = [session for session in sessions if session]
     if len(now) < _LEAST or not sessions:
@@ -87,6 +89,10 @@ def attribute(
 
 
 def _likely(step_s: float, groups: Sequence[Delta], shown: Sequence[Delta]) -> Delta | None:
+    """Return the largest other group if the shown ones leave most of the step's change unexplained.
+
+    It must account for more than half of the step's change.
+    """
     left = step_s - sum(group.change for group in shown)
     others = [group for group in groups if group not in shown]
     largest = max(others, key=lambda group: group.change, default=None)
@@ -95,7 +101,7 @@ def _likely(step_s: float, groups: Sequence[Delta], shown: Sequence[Delta]) -> D
 
 
 def _witnessed(group: Delta, changes: Mapping[str, Delta]) -> bool:
-    """Another figure certainly changed the same way, and by half as much at least."""
+    """Return whether a steadier figure certainly changed the same way, by half as much at least."""
     witness = changes.get(_WITNESSES.get(group.name, ""))
     if witness is None or not witness.is_certain or witness.change * group.change <= 0:
         return False
@@ -103,6 +109,8 @@ def _witnessed(group: Delta, changes: Mapping[str, Delta]) -> bool:
 
 
 def _with_groups(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with the sum of each group, and the part of the step outside them."""
+
     def extended(row: Row) -> Row:
         groups = {name: sum(row[term] for term in terms) for name, terms in GROUPS.items()}
         return {**row, **groups, UNEXPLAINED: row["step"] - sum(groups.values())}

@@ -1,4 +1,4 @@
-"""A launch's step as a sum of terms, from what each rank saw of itself."""
+"""The decomposition of a launch's step into terms, from what each rank measured of itself."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.stats.robust import Floats
 
 Indices = npt.NDArray[np.intp]
-_OWN = ("data", "forward", "backward", "optimizer", "idle")  # phases that no other rank enters
+_OWN = ("data", "forward", "backward", "optimizer", "idle")  # phases that involve no other rank
 
 
 def decompose(launch: LaunchResult) -> Decomposition | None:
-    """The typical step of the launch's probe; None where a rank has none.
+    """Split the typical step of a launch's probe into terms; return None if a rank has no probe.
 
-    Ranks leave a step together: the one whose own work takes longest waits least. So a step is
-    that rank's work, and the wait that even it has. Its work is told as a typical rank's (of the
-    launch the median one's, the lower of two) and how far it lies beyond: the imbalance. The
-    typical rank is one for all steps: were it each step's own, ranks that come late in turn
-    would hide a straggler, and what it costs would look like everybody's work.
+    Ranks leave a step together, so the rank whose own work takes longest waits least. A step is
+    that rank's work, plus the wait that even this rank has. Its work is split into the work of a
+    typical rank (the launch's median rank, the lower of two) and the excess over it, the imbalance.
+    The typical rank is the same for all steps: if it were chosen for each step, ranks that are late
+    in turn would hide a straggler, and its cost would look like the work of every rank.
 
-    Terms are means over the half of the steps around the median, so that they add up and a
-    single stall moves none of them.
+    The terms are means over the half of the steps around the median step, so that they add up and a
+    single stall changes none of them.
     """
     probes = [rank.probe for rank in launch.ranks if rank.probe is not None]
     if len(probes) < len(launch.ranks) or not _alike(probes):
@@ -42,12 +42,12 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
     waits = _by_rank(probes, "waiting") + _by_rank(probes, "exposed")
     steps = np.max(own + waits, axis=0)
     middle = _middle(steps)
-    of_ranks = own[:, middle].mean(axis=1)
-    usual = np.argsort(of_ranks)[(len(probes) - 1) // 2]  # the typical rank
+    own_s = own[:, middle].mean(axis=1)
+    usual = np.argsort(own_s)[(len(probes) - 1) // 2]  # the typical rank
     terms = {phase: float(_by_rank(probes, phase)[usual, middle].mean()) for phase in _OWN}
     for term, values in _backward(probes[usual]).items():
         terms[term] = float(values[middle].mean()) + (terms["idle"] if term == "idle" else 0.0)
-    terms["imbalance"] = float(own.max(axis=0)[middle].mean() - of_ranks[usual])
+    terms["imbalance"] = float(own.max(axis=0)[middle].mean() - own_s[usual])
     terms["exposed"] = float(waits.min(axis=0)[middle].mean())
     return Decomposition(
         terms={term: terms[term] for term in TERMS},
@@ -58,7 +58,7 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
         sees_communication=all(probe.sees_communication for probe in probes),
         ranks=tuple(
             RankShare(
-                own_s=float(of_ranks[rank]),
+                own_s=float(own_s[rank]),
                 waits_s=float(waits[rank][middle].mean()),
                 last_share=float((own.argmax(axis=0) == rank).mean()),
             )
@@ -68,12 +68,12 @@ def decompose(launch: LaunchResult) -> Decomposition | None:
 
 
 def _backward(probe: RankProbe) -> dict[str, Floats]:
-    """One rank's backward, step by step: computing, idle, and slower for communication beside it.
+    """Split one rank's backward, step by step, into computing, idle time and interference.
 
-    A thread that communicates may use the core while the backward rests, which costs nothing, or
-    take it from the backward. So computing is told by the run without communication, and so is
-    how long it rests by itself (the least of it: neighbours only add). Beyond both is idle what no
-    thread of the rank used, and interference the rest.
+    A thread that communicates may use the core while the backward idles, which costs nothing, or
+    take it from the backward. So the run without communication determines the computing, and the
+    idle time of the backward itself (the least of it, because neighbours only add to it). Beyond
+    both, the time that no thread of the rank used is idle, and the rest is interference.
     """
     wall = np.array(probe.phases.backward)
     used = np.array(probe.backward_cpu) if probe.backward_cpu else wall
@@ -81,19 +81,19 @@ def _backward(probe: RankProbe) -> dict[str, Floats]:
         idle = np.maximum(wall - used, 0.0)
         return {"backward": wall - idle, "idle": idle, "interference": np.zeros_like(wall)}
     computing = _middle_mean(probe.unsynchronised_backward)
-    rests = (
+    own_idle = (
         float(np.quantile(probe.unsynchronised_idle, 0.25)) if probe.unsynchronised_idle else 0.0
     )
-    foreign = np.maximum(wall - used - rests, 0.0)
+    contention = np.maximum(wall - used - own_idle, 0.0)
     return {
         "backward": np.full_like(wall, computing),
-        "idle": rests + foreign,
-        "interference": wall - computing - rests - foreign,
+        "idle": own_idle + contention,
+        "interference": wall - computing - own_idle - contention,
     }
 
 
 def _alike(probes: Sequence[RankProbe]) -> bool:
-    """Every rank looked at the same steps, at one at least."""
+    """Return whether every rank probed the same number of steps, at least one."""
     lengths = {len(steps) for probe in probes for steps in _phases(probe)}
     return len(lengths) == 1 and lengths != {0}
 
@@ -104,12 +104,12 @@ def _phases(probe: RankProbe) -> list[PerStep]:
 
 
 def _by_rank(probes: Sequence[RankProbe], phase: str) -> Floats:
-    """Ranks × steps."""
+    """Return the seconds of a phase, ranks × steps."""
     return np.array([getattr(probe.phases, phase) for probe in probes])
 
 
 def _middle(values: Floats) -> Indices:
-    """Where the middle half lies: without a quarter of them at each end."""
+    """Return the indices of the middle half: without a quarter of the values at each end."""
     cut = len(values) // 4
     return np.argsort(values)[cut : len(values) - cut]
 
@@ -120,7 +120,10 @@ def _middle_mean(values: Sequence[float]) -> float:
 
 
 def _communication_s(probes: Sequence[RankProbe]) -> float | None:
-    """Of the slowest rank, round by round: a collective is over when the last one has left it."""
+    """Return the communication time of the slowest rank, averaged over rounds.
+
+    A collective ends when its last rank leaves it.
+    """
     rounds = [probe.communication for probe in probes]
     if len(probes) == 1 or not all(rounds):
         return None
@@ -133,14 +136,14 @@ def typical_step(rows: Iterable[LaunchSummary]) -> Decomposition | None:
 
 
 def typical(launches: Sequence[Decomposition]) -> Decomposition | None:
-    """Medians over launches, term by term; None without any."""
+    """Return the medians over launches, term by term, or None if there is no launch."""
     if not launches:
         return None
-    alone = [one.communication_s for one in launches if one.communication_s is not None]
+    communication = [one.communication_s for one in launches if one.communication_s is not None]
     return Decomposition(
         terms={term: statistics.median(one.terms[term] for one in launches) for term in TERMS},
         step_s=statistics.median(one.step_s for one in launches),
-        communication_s=statistics.median(alone) if alone else None,
+        communication_s=statistics.median(communication) if communication else None,
         host_reads=statistics.median_low(one.host_reads for one in launches),
         allocator_retries=statistics.median(one.allocator_retries for one in launches),
         sees_communication=all(one.sees_communication for one in launches),

@@ -1,11 +1,11 @@
-"""How much a figure of the launches changed since earlier sessions, and what chance does to it.
+"""The change of a figure of the launches since earlier sessions, and its uncertainty.
 
-A figure of this session is the median over the launches, and of the baseline the median over its
-sessions. Their difference errs by how launches differ, told by the median absolute deviation,
-since a launch that was disturbed must not hide what all others show; and by how sessions do. Of
-a few sessions that is hardly known for one figure, but all figures of a case share its sessions:
-how much more sessions differ than their launches explain is squeezed towards what the figures
-have in common, by the gate's own `moderate`.
+A figure of this session is the median over its launches; that of the baseline is the median over
+its sessions. The error of their difference has two parts. The first is how launches differ,
+estimated by the median absolute deviation, since a disturbed launch must not hide what all others
+show. The second is how sessions differ. A few sessions hardly determine it for one figure, but all
+figures of a case share its sessions: the ratio of the sessions' variance to what their launches
+explain is squeezed towards the value that the figures share, by the gate's own `moderate`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ddp_perf.stats.rule.variance_components import satterthwaite
 
 Row = Mapping[str, float]  # one launch: seconds by term
 
-_EFFICIENCY_OF_MAD = 0.37  # of a standard deviation's degrees of freedom, of a normal law
-_VARIANCE_OF_MEDIAN = math.pi / 2  # ÷ that of the mean, of a normal law
+_EFFICIENCY_OF_MAD = 0.37  # of the degrees of freedom of a standard deviation, for a normal law
+_VARIANCE_OF_MEDIAN = math.pi / 2  # ÷ the variance of the mean, for a normal law
 
 
 class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,17 +53,18 @@ class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def launch_df(self) -> float:
-        """Degrees of freedom of `launch_variance`: a level is spent on each side."""
+        """The degrees of freedom of `launch_variance`: each session's level takes one."""
         spent = 1 + len(self.levels)
         return max(1.0, _EFFICIENCY_OF_MAD * (self.launches + self.launches_before - spent))
 
     @property
     def session_df(self) -> int:
+        """The degrees of freedom of the between-session variance."""
         return len(self.levels) - 1
 
     @property
     def session_ratio(self) -> float:
-        """How much more sessions differ than their launches make them; 0 of a single session."""
+        """The variance of the sessions ÷ what their launches explain; 0 for one session."""
         if not self.session_df or not self.launch_noise:
             return 0.0
         return statistics.variance(self.levels) / self.launch_noise
@@ -72,7 +73,7 @@ class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
 def figure_of(
     name: str, now: Sequence[Row], sessions: Sequence[Sequence[Row]]
 ) -> FigureChange | None:
-    """None where a side lacks it."""
+    """Return the figure ``name`` of both sides, or None if one side has no launch with it."""
     current = [row[name] for row in now if name in row]
     before = [[row[name] for row in session if name in row] for session in sessions]
     before = [session for session in before if session]
@@ -88,9 +89,10 @@ def figure_of(
 
 
 def _launch_variance(sides: Sequence[Sequence[float]]) -> float:
-    """From each side's deviations but the smallest: its median takes a degree of freedom.
+    """Estimate the variance of launches from each side's deviations, without the smallest one.
 
-    Where most launches are alike, as a count is, the few that are not tell it.
+    The median of a side takes one degree of freedom. If most launches are equal, as counts are, the
+    mean square of the deviations is used instead.
     """
     deviations = list(itertools.chain.from_iterable(_deviations(side)[1:] for side in sides))
     if not deviations:
@@ -100,18 +102,22 @@ def _launch_variance(sides: Sequence[Sequence[float]]) -> float:
 
 
 def _deviations(side: Sequence[float]) -> list[float]:
+    """Return the absolute deviations from the median, the smallest first."""
     centre = statistics.median(side)
     return sorted(abs(value - centre) for value in side)
 
 
 class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
-    """What figures have in common: by how much sessions differ beyond their launches."""
+    """The excess of sessions over their launches' noise, shared by the figures of a case."""
 
-    prior: SessionPrior | None  # in units of a level's noise; None: too few sessions, or figures
-    degrees_of_freedom: int  # of all that it rests on: no figure's is known better
+    prior: SessionPrior | None  # in units of a level's noise; None: too few sessions or figures
+    degrees_of_freedom: int  # of all figures together; no single figure has more
 
     def change(self, name: str, figure: FigureChange, level: float) -> Delta:
-        """``level``: of chance, both sides together, to be beyond the uncertainty."""
+        """Return the change of a figure with its uncertainty.
+
+        A change beyond the uncertainty has the two-sided significance ``level``.
+        """
         variance, df = self._of_level(figure)
         beyond = max(0.0, variance - figure.launch_noise)
         sessions = beyond + variance / len(figure.levels) * (
@@ -129,7 +135,7 @@ class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _of_level(self, figure: FigureChange) -> tuple[float, float]:
-        """The variance of one session's level, and its degrees of freedom."""
+        """Return the variance of one session's level, and its degrees of freedom."""
         noise, own_df = figure.launch_noise, figure.session_df
         if not own_df:
             return _assumed(figure)
@@ -139,22 +145,25 @@ class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
         if self.prior is not None:
             spread = moderate(spread, self.prior, launch_noise=1.0)
         df = min(spread.degrees_of_freedom, self.degrees_of_freedom or own_df)
-        # Of a product, for the ratio is one to a noise that is known by few launches itself.
+        # The degrees of freedom of a product: the noise is itself estimated from few launches.
         return noise * max(1.0, spread.variance), 1 / (1 / df + 1 / figure.launch_df)
 
 
 def _assumed(figure: FigureChange) -> tuple[float, float]:
-    """Of a single session, which tells nothing of how sessions differ: what the gate assumes."""
+    """Return the variance that the gate assumes for a single session, and its df."""
     assumed = (WIDE_DEFAULT.sd * figure.levels[0]) ** 2
-    parts = (figure.launch_noise, figure.launch_df), (assumed, WIDE_DEFAULT.degrees_of_freedom)
-    return figure.launch_noise + assumed, satterthwaite(*parts)
+    df = satterthwaite(
+        (figure.launch_noise, figure.launch_df), (assumed, WIDE_DEFAULT.degrees_of_freedom)
+    )
+    return figure.launch_noise + assumed, df
 
 
 def spread_of_sessions(figures: Sequence[FigureChange]) -> SpreadOfSessions:
-    told = [figure for figure in figures if figure.session_df and figure.launch_noise]
-    if len(told) < 2:
+    """Estimate the spread of sessions that the figures of a case share."""
+    usable = [figure for figure in figures if figure.session_df and figure.launch_noise]
+    if len(usable) < 2:
         return SpreadOfSessions(prior=None, degrees_of_freedom=0)
-    dfs = [figure.session_df for figure in told]
-    prior = squeeze_session_variance([figure.session_ratio for figure in told], dfs)
+    dfs = [figure.session_df for figure in usable]
+    prior = squeeze_session_variance([figure.session_ratio for figure in usable], dfs)
     # Launches give a level one unit of its own noise.
     return SpreadOfSessions(prior=sessions_alone(prior, 1.0), degrees_of_freedom=sum(dfs))

@@ -1,4 +1,4 @@
-"""Document 004's cost table out of its own inputs, and which size to take."""
+"""Document 004's cost table from its own inputs, and the size to choose."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def test_the_costs_follow_from_hours_and_price(gpus):
     assert round(TABLE[1][1] / cost, 2) == efficiency
 
 
-def test_the_hours_follow_from_the_speedups_but_for_64_gpus():
+def test_the_hours_follow_from_the_speedups_except_for_64_gpus():
     hours = {gpus: 720 / speedup for gpus, speedup in SPEEDUPS.items()}
 
     assert [round(hours[gpus]) for gpus in (8, 16, 32)] == [97, 51, 27]
     assert round(hours[64], 1) == 14.7  # it prints 16
 
 
-def test_16_gpus_are_not_the_best_there_is_but_under_some_deadlines_and_budgets():
-    """The document calls them "optimal"; by its own costs one GPU is, if there is time."""
+def test_best_within_prefers_16_gpus_only_under_some_deadlines_and_budgets():
+    """The document calls 16 GPUs "optimal"; by its own costs one GPU is, if there is time."""
     assert best_within(CONFIGURATIONS).world_size == 1
     assert best_within(CONFIGURATIONS, deadline_h=60).world_size == 16
     assert best_within(CONFIGURATIONS, budget=2500).world_size == 16
     assert best_within(CONFIGURATIONS, budget=5000).world_size == 64
 
 
-def test_its_throughputs_at_its_price():
+def test_cost_of_the_published_throughputs_at_the_published_price():
     sixteen = cost_of(
         world_size=16,
         throughput=16_240,
@@ -59,20 +59,20 @@ def test_its_throughputs_at_its_price():
     assert sixteen.efficiency == pytest.approx(16_240 / 16 / 1150)  # its scaling efficiency: 88 %
 
 
-def test_what_is_not_stated_is_not_counted():
+def test_cost_per_epoch_and_efficiency_are_none_if_not_stated():
     cost = cost_of(world_size=1, throughput=1.0, price_per_gpu_hour=1.0)
 
     assert (cost.per_epoch, cost.efficiency) == (None, None)
 
 
-def test_nothing_may_do():
+def test_best_within_is_none_if_no_configuration_fits():
     assert best_within([]) is None
     assert best_within(CONFIGURATIONS, deadline_h=1) is None
     assert best_within(CONFIGURATIONS, deadline_h=60, budget=2400) is None
 
 
 @given(throughput=AMOUNTS, samples=AMOUNTS, price=AMOUNTS, gpus=st.integers(1, 10_000))
-def test_a_training_costs_its_samples(throughput, samples, price, gpus):
+def test_training_cost_is_cost_per_sample_times_samples(throughput, samples, price, gpus):
     whole = training(
         world_size=gpus, throughput=throughput, samples=samples, price_per_gpu_hour=price
     )
@@ -83,7 +83,7 @@ def test_a_training_costs_its_samples(throughput, samples, price, gpus):
 
 
 @given(st.lists(st.tuples(st.integers(1, 512), AMOUNTS), min_size=1), AMOUNTS, AMOUNTS)
-def test_the_best_keeps_the_limits_and_none_is_better(rows, deadline_h, budget):
+def test_best_within_keeps_the_limits_and_no_other_is_better(rows, deadline_h, budget):
     sizes = [priced(gpus, hours, 1.0) for gpus, hours in rows]
 
     in_time = best_within(sizes, deadline_h=deadline_h)

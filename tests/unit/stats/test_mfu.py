@@ -1,4 +1,4 @@
-"""MFU by the dense peaks that have a source, and by no other."""
+"""The MFU uses the dense peaks that have a source, and no others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddp_perf.stats.mfu import mfu, peak_flops
         ("t4", "fp16", 65.0),
     ],
 )
-def test_a_known_gpu_has_the_dense_peak_of_its_form_and_precision(accelerator, precision, tflops):
+def test_peak_flops_is_the_dense_peak_of_the_gpu_and_precision(accelerator, precision, tflops):
     assert peak_flops(accelerator, precision) == tflops * 1e12
 
 
@@ -35,9 +35,9 @@ def test_a_known_gpu_has_the_dense_peak_of_its_form_and_precision(accelerator, p
         ("h200", "fp8"),
     ],
 )
-def test_any_other_gpu_or_precision_has_none(accelerator, precision):
+def test_peak_flops_is_none_for_any_other_gpu_or_precision(accelerator, precision):
     assert peak_flops(accelerator, precision) is None
 
 
-def test_half_of_the_peak_is_an_mfu_of_a_half():
+def test_mfu_is_one_half_at_half_of_the_peak():
     assert mfu(10**12, 0.004, 500e12) == pytest.approx(0.5)

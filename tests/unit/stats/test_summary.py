@@ -1,4 +1,4 @@
-"""One launch in figures: the slowest rank decides, and nothing is left out of throughput."""
+"""The figures of one launch: the slowest rank decides, and throughput contains every stall."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE, TWO = make_cases()
 
 
 def launch_of(*ranks):
-    """A launch whose ranks took these steps."""
+    """Return a launch whose ranks took these steps."""
     results = tuple(make_rank_result(rank, **fields) for rank, fields in enumerate(ranks))
     return msgspec.structs.replace(make_launch(make_case()), ranks=results)
 
@@ -25,7 +25,7 @@ def test_a_step_takes_as_long_as_its_slowest_rank():
     assert launch.step_s == [0.3, 0.4, 0.2]
 
 
-def test_ranks_with_unlike_numbers_of_steps_are_an_error():
+def test_ranks_with_different_numbers_of_steps_are_an_error():
     launch = launch_of({"step_s": (0.1, 0.1)}, {"step_s": (0.1,)})
 
     with pytest.raises(ValueError, match="shorter"):
@@ -43,7 +43,7 @@ def test_a_stall_shows_in_mean_tail_and_throughput_but_not_in_the_typical_step()
     assert row.throughput == pytest.approx(100 * 10 / 0.2)
 
 
-def test_throughput_is_samples_by_the_groups_wall_time():
+def test_throughput_is_samples_per_wall_time_of_the_slowest_rank():
     """Ranks that stall in turn overlap: the wall time is a rank's, not the sum of maxima."""
     launch = launch_of({"step_s": (0.1, 0.3)}, {"step_s": (0.3, 0.1)})
 
@@ -83,7 +83,7 @@ def test_a_round_without_one_rank_launch_has_no_efficiency():
 
 
 @pytest.mark.parametrize("steps", [1, 2, 19, 20, 55, 100])
-def test_the_95th_percentile_is_numpys(steps):
+def test_the_95th_percentile_equals_numpys(steps):
     taken = tuple(((7 * step) % 101 + 1) / 1e3 for step in range(steps))
 
     row = summarise(launch_of({"step_s": taken}), samples_per_step=1, single=None)
@@ -91,7 +91,7 @@ def test_the_95th_percentile_is_numpys(steps):
     assert row.p95_step_s == pytest.approx(float(np.percentile(taken, 95)))
 
 
-def test_what_a_launch_took_beyond_its_timed_steps_is_told_apart():
+def test_overhead_is_the_wall_time_outside_the_steps():
     launch = make_launch(make_case(), step_s=0.02)  # a second of wall time
     stepped_s = sum(launch.ranks[0].warmup_s) + sum(launch.ranks[0].step_s)
     no_start = msgspec.structs.replace(launch, wall_s=stepped_s / 2)
@@ -103,7 +103,7 @@ def test_what_a_launch_took_beyond_its_timed_steps_is_told_apart():
     assert overheads == [pytest.approx(1 - stepped_s), 0]
 
 
-def test_energy_is_that_of_all_ranks_by_all_samples_that_took_it():
+def test_energy_per_sample_is_the_energy_of_all_ranks_over_all_samples():
     """Two warm-ups and three measured steps of 100 samples; 30 J and 20 J."""
     steps = {"warmup_s": (0.2, 0.1), "step_s": (0.1,) * 3}
 
@@ -116,7 +116,7 @@ def test_energy_is_that_of_all_ranks_by_all_samples_that_took_it():
     assert row.values["energy"] == pytest.approx(50 / 500)
 
 
-def test_energy_counts_the_steps_that_a_gpu_took_once_more_before_the_timed_ones():
+def test_energy_counts_the_extra_warm_up_steps():
     steps = {"warmup_s": (0.2, 0.1), "step_s": (0.1,) * 3}
     again = {"extra_warmup": WarmUp(steps=30, steady=True, again=15)}
 
@@ -128,7 +128,7 @@ def test_energy_counts_the_steps_that_a_gpu_took_once_more_before_the_timed_ones
 
 
 @pytest.mark.parametrize("readings", [(None, None), (30.0, None), (None, 0.1)])
-def test_energy_is_absent_where_a_rank_has_none(readings):
+def test_energy_is_absent_if_one_rank_has_no_reading(readings):
     ranks = [{"energy_j": joules} for joules in readings]
 
     assert "energy" not in summarise(launch_of(*ranks), samples_per_step=1, single=None).values

@@ -14,7 +14,9 @@ from ddp_perf.stats.weak_scaling import weak_scaling
         pytest.param((71_710, 114.24), (41_052, 99.77), 1.75, 0.87, 14.47, 0.127, id="batch 4096"),
     ],
 )
-def test_the_published_figures(two, one, speedup, efficiency, overhead_ms, fraction):
+def test_weak_scaling_gives_the_published_figures(
+    two, one, speedup, efficiency, overhead_ms, fraction
+):
     scaling = weak_scaling(
         world_size=2,
         throughput=two[0],

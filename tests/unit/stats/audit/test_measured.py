@@ -1,4 +1,4 @@
-"""Measured figures that contradict each other, or the hardware; and what is no contradiction."""
+"""Measured figures that contradict each other or the hardware, and figures that do not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = [0.010, 0.011, 0.0105]
 
 
 def stored(case, steps, *, environment=H200, **changes):
-    """One session of these launches; ``efficiency``: of each, in their order."""
+    """Return one session of these launches; ``efficiency`` is that of each, in their order."""
     costs = changes.pop("efficiency", None)
     session = make_session(steps)
     launches = session.launches
@@ -45,13 +45,13 @@ def found(**cases):
     return [(one.case_id, one.what) for one in audit_cases(baseline)]
 
 
-def test_what_agrees_is_left_alone():
+def test_consistent_measurements_have_no_contradiction():
     two = stored(TWO, [0.012, 0.0132, 0.0126], efficiency=[1.2, 1.2, 1.2], flops=10**9)
 
     assert found(one=stored(ONE, STEPS), two=two, four=stored(FOUR, [0.013] * 3)) == []
 
 
-def test_a_scaling_that_no_pair_of_launches_gives_is_told_with_both_figures():
+def test_a_step_ratio_that_no_pair_of_launches_gives_is_reported_with_both_figures():
     two = stored(TWO, [0.012] * 3, efficiency=[1.2, 1.31, 1.2])
     baseline = make_baseline({ONE.id: stored(ONE, [0.010] * 3), TWO.id: two})
 
@@ -64,18 +64,18 @@ def test_a_scaling_that_no_pair_of_launches_gives_is_told_with_both_figures():
 
 
 def test_a_ratio_of_another_round_is_no_contradiction():
-    """Which launch was beside which is not stored."""
+    """The file does not store which launches were in one round."""
     two = stored(TWO, [0.012] * 3, efficiency=[0.012 / step for step in reversed(STEPS)])
 
     assert found(one=stored(ONE, STEPS), two=two) == []
 
 
-def test_without_the_one_rank_leg_of_that_session_nothing_is_said_of_the_ratio():
+def test_a_step_ratio_is_not_checked_without_the_single_rank_case_of_its_session():
     assert found(two=stored(TWO, [0.012] * 3, efficiency=[9.0] * 3)) == []
 
 
 @pytest.mark.parametrize(("costs", "wrong"), [([0.9, 0.95, 0.98], True), ([0.9, 0.9, 1.0], False)])
-def test_over_100_per_cent_is_one_where_every_launch_says_so(costs, wrong):
+def test_efficiency_over_100_per_cent_is_a_contradiction_if_every_launch_has_it(costs, wrong):
     assert found(two=stored(TWO, [0.012] * 3, efficiency=costs)) == (
         [(TWO.id, "efficiency")] if wrong else []
     )
@@ -96,7 +96,7 @@ def test_strong_scaling_is_not_faster_than_the_number_of_ranks(half_s, wrong):
     assert found(**cases) == ([(HALF.id, "speedup")] if wrong else [])
 
 
-def test_caches_of_a_cpu_add_up_so_there_it_may_be():
+def test_strong_scaling_on_a_cpu_may_be_faster_because_caches_add_up():
     one, two = make_cases()[0], make_cases(batch_sizes=[32])[1]
     cases = {one.id: stored(one, [0.010] * 3), two.id: stored(two, [0.0045] * 3)}
 
@@ -121,15 +121,15 @@ def test_an_mfu_over_100_per_cent_is_ruled_out_by_the_peak(flops, wrong):
         ("send", 10**12, False),
     ],
 )
-def test_what_a_step_sends_must_fit_through_the_link(kind, size, wrong):
-    """450 GB/s for 10 ms are 4.5 GB; of what is gathered by two, half comes from the other."""
+def test_the_bytes_of_a_step_must_fit_through_the_link(kind, size, wrong):
+    """450 GB/s for 10 ms are 4.5 GB; of two ranks, each gathers half from the other one."""
     collectives = (Collective(kind=kind, dtype="float32", bytes=size),)
     two = stored(TWO, [0.010] * 3, structure=make_structure(collectives=collectives))
 
     assert found(two=two) == ([(TWO.id, "GB/s of its collectives")] if wrong else [])
 
 
-def test_of_a_link_or_gpu_that_is_not_known_no_peak_is_guessed():
+def test_no_peak_is_guessed_for_an_unknown_link_or_gpu():
     collectives = (Collective(kind="all_reduce", dtype="float32", bytes=10**15),)
     structure = make_structure(collectives=collectives)
 
@@ -140,14 +140,14 @@ def test_of_a_link_or_gpu_that_is_not_known_no_peak_is_guessed():
         assert (TWO.id, "GB/s of its collectives") not in wrong
 
 
-def test_what_was_kept_of_the_first_session_is_its_median():
+def test_the_recorded_figure_of_the_first_session_is_checked_against_its_median():
     assert found(one=stored(ONE, STEPS, first={"step_time": 0.0105})) == []
     assert found(one=stored(ONE, STEPS, first={"step_time": 0.0205})) == [
         (ONE.id, "first step_time")
     ]
 
 
-def test_a_published_record_is_not_measured():
+def test_a_published_case_is_not_audited_as_measured():
     two = stored(TWO, [0.012], efficiency=[0.5], source="published")
 
     assert found(two=two) == []
@@ -159,7 +159,7 @@ def test_a_published_record_is_not_measured():
     wrong=st.sampled_from([0.4, 2.5]),
 )
 def test_true_figures_are_clean_and_a_wrong_ratio_is_found(single, costs, wrong):
-    """Rounded as they are stored."""
+    """The figures are rounded as they are stored."""
     steps = [float(f"{a * b:.7g}") for a, b in zip(single, costs, strict=True)]
     costs = [float(f"{cost:.7g}") for cost in costs]
     one = stored(ONE, [float(f"{step:.7g}") for step in single])

@@ -1,4 +1,4 @@
-"""The audit: each kind of contradiction is found, rounding is none."""
+"""The audit finds each kind of contradiction, and accepts rounding."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TWO = {
 }
 
 
-def test_figures_that_agree_are_left_alone():
+def test_consistent_figures_have_no_contradiction():
     assert found(ONE, TWO) == []
 
 
@@ -65,7 +65,7 @@ def test_a_figure_that_disagrees_is_found_with_both_values(change, what):
     assert "is stated" in str(contradictions[0])
 
 
-def test_times_of_epochs_and_of_the_whole_are_told_apart():
+def test_epoch_times_and_the_total_time_are_checked_separately():
     rows = (
         {"world_size": 1, "epochs": 3, "epoch_s": 480, "total_s": 1440},
         {"world_size": 2, "epochs": 3, "epoch_s": 270, "total_s": 825},
@@ -74,7 +74,7 @@ def test_times_of_epochs_and_of_the_whole_are_told_apart():
     assert (2, "total time", 825, 810) in found(*rows)
 
 
-def test_where_each_epoch_is_stated_their_sum_and_mean_are_compared():
+def test_stated_epochs_are_checked_by_their_sum_and_mean():
     """Document 002: 4m45s, 4m30s and 4m25s make 13m40s; each is stated to take 4m30s."""
     row = {"world_size": 2, "epochs": 3, "epochs_s": (285, 270, 265)}
 
@@ -107,7 +107,7 @@ def test_strong_scaling_at_a_fixed_batch_per_gpu_is_weak():
     assert found(*rows) == []
 
 
-def test_efficiency_neither_rises_with_gpus_nor_passes_one():
+def test_efficiency_neither_rises_with_gpus_nor_exceeds_one():
     rows = [{"world_size": n, "efficiency": e} for n, e in ((2, 0.901), (4, 0.951), (8, 1.2))]
 
     assert [(n, what) for n, what, _, _ in found(*rows)] == [
@@ -117,7 +117,7 @@ def test_efficiency_neither_rises_with_gpus_nor_passes_one():
     ]
 
 
-def test_another_strategy_or_batch_is_another_series():
+def test_efficiency_is_compared_within_one_strategy_and_batch():
     rows = [
         {"world_size": 2, "strategy": "ddp", "efficiency": 0.7},
         {"world_size": 4, "strategy": "fsdp", "efficiency": 0.9},
@@ -146,7 +146,7 @@ def test_cost_is_gpus_times_hours_times_price():
     assert found(*rows, price_per_gpu_hour=3) == [(16, "cost", 3, 2448)]
 
 
-def test_hours_are_a_speedup_too():
+def test_hours_give_a_speedup_too():
     rows = ({"world_size": 1, "hours": 720}, {"world_size": 64, "hours": 16, "speedup": 49.0})
 
     assert found(*rows) == [(64, "speedup", 49.0, 45)]
@@ -184,7 +184,7 @@ def test_shares_of_communication_that_follow_from_the_step_times_are_clean(alone
     assert {one.row.world_size for one in audit_table(halved)} >= set(far)
 
 
-def test_rows_of_other_names_are_other_series():
+def test_efficiency_is_compared_within_rows_of_one_name():
     rows = [
         {"world_size": 4, "name": name, "efficiency": e} for name, e in (("a", 0.701), ("b", 0.851))
     ]

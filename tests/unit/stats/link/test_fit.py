@@ -1,4 +1,4 @@
-"""Fits against links that are known, because the points were made from them."""
+"""Fits to points that were made from given links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = get_args(CollectiveKind)
 
 
 def times(link=LINK, *, kind="all_reduce", ranks=2, sizes=SIZES, noise=0.0, launches=1, seed=0):
-    """Points as the model has them, each launch off by a factor of its own."""
+    """Return points of the model, each launch off by its own random factor."""
     random = np.random.default_rng(seed)
     return [
         LinkPoint(payload=size, seconds=ring_s(kind, size, ranks, link) * math.exp(off))
@@ -43,7 +43,7 @@ def fitted(link=LINK, **changes):
     latency_s=st.floats(1e-6, 1e-4),
     bytes_per_s=st.floats(1e9, 1e12),
 )
-def test_points_of_the_model_give_the_link_back(kind, ranks, latency_s, bytes_per_s):
+def test_fit_link_recovers_the_link_from_points_of_the_model(kind, ranks, latency_s, bytes_per_s):
     link = Link(latency_s=latency_s, bytes_per_s=bytes_per_s)
 
     fit = fit_link(times(link, kind=kind, ranks=ranks), kind=kind, ranks=ranks)
@@ -54,7 +54,7 @@ def test_points_of_the_model_give_the_link_back(kind, ranks, latency_s, bytes_pe
     assert fit.misfit < 1e-6
 
 
-def test_the_intervals_hold_the_truth_as_often_as_they_say():
+def test_intervals_contain_the_truth_at_their_nominal_rate():
     held = [0, 0]
     for seed in range(400):
         fit = fitted(noise=0.05, launches=5, seed=seed)
@@ -65,7 +65,7 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say():
     assert 0.90 <= held[1] / 400 <= 0.985
 
 
-def test_two_disturbed_launches_of_five_move_nothing():
+def test_two_disturbed_launches_of_five_do_not_change_the_fit():
     points = times(launches=5)
     slow = [
         msgspec.structs.replace(point, seconds=point.seconds * (10 if i % 5 < 2 else 1))
@@ -110,18 +110,18 @@ def test_a_model_that_does_not_fit_widens_the_intervals():
         ([LinkPoint(payload=size, seconds=1 / size) for size in SIZES], 2),  # falling
     ],
 )
-def test_what_does_not_tell_both_figures_gives_none(points, ranks):
+def test_fit_link_is_none_if_the_points_do_not_determine_both_figures(points, ranks):
     assert fit_link(points, kind="all_reduce", ranks=ranks) is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
-def test_what_is_no_time_is_refused(seconds):
+def test_an_invalid_time_is_an_error(seconds):
     with pytest.raises(ValueError, match="no time of a call"):
         fit_link([*times(), LinkPoint(payload=8, seconds=seconds)], kind="all_reduce", ranks=2)
 
 
 @given(latency=st.floats(0.5, 3), per_byte=st.floats(0.5, 3))
-def test_each_part_is_told_apart(latency, per_byte):
+def test_latency_and_bandwidth_shifts_are_separated(latency, per_byte):
     worse = Link(latency_s=LINK.latency_s * latency, bytes_per_s=LINK.bytes_per_s / per_byte)
 
     shift = compare_links(fitted(worse), fitted())
@@ -131,7 +131,7 @@ def test_each_part_is_told_apart(latency, per_byte):
     assert shift.bandwidth.ratio == pytest.approx(per_byte, rel=1e-5)
 
 
-def test_a_misfit_that_both_sides_share_cancels():
+def test_a_misfit_shared_by_both_sides_cancels():
     def bent(link):
         factors = [1, 1.1, 1.4, 1.2, 0.9, 1]
         points = [
@@ -161,7 +161,7 @@ def test_a_misfit_that_both_sides_share_cancels():
         (Link(latency_s=5e-6, bytes_per_s=24e9), []),  # better is not worse
     ],
 )
-def test_the_part_that_got_worse_is_named(link, expected):
+def test_the_part_that_became_slower_is_named(link, expected):
     before, now = (
         fitted(one, noise=0.02, launches=5, seed=seed) for seed, one in enumerate((LINK, link))
     )
@@ -184,7 +184,7 @@ def test_an_unchanged_link_is_called_slower_no_more_often_than_the_level():
     assert alarms / 400 <= 0.08
 
 
-def test_the_same_points_are_no_shift_and_no_error():
+def test_equal_points_have_no_shift_and_raise_no_error():
     fit = fitted()
 
     shift = compare_links(fit, fit)
@@ -217,7 +217,7 @@ def test_fits_of_different_collectives_are_not_compared():
         (8, [36.93, 37.64, 76.13, 256.7, 1157.2, 8164.5], (1.7, 4.2), (143, 349)),
     ],
 )
-def test_published_times_give_the_bandwidth_that_was_published(
+def test_fit_link_gives_the_published_bandwidth_from_published_times(
     ranks, microseconds, latency_us, gb_per_s
 ):
     sizes = [2**10, 2**15, 2**20, 2**24, 2**27, 2**30]

@@ -23,13 +23,13 @@ KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
         pytest.param("broadcast", 7e-5 + 1e-4, 3e-5 + 1e-4, id="broadcast"),
     ],
 )
-def test_a_megabyte_over_eight_ranks(kind, ring, tree):
+def test_cost_of_a_megabyte_over_eight_ranks(kind, ring, tree):
     assert ring_s(kind, 1e6, 8, LINK) == pytest.approx(ring)
     assert tree_s(kind, 1e6, 8, LINK) == pytest.approx(tree)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_rank_exchanges_nothing(kind):
+def test_a_collective_of_one_rank_takes_no_time(kind):
     assert ring_s(kind, 1e6, 1, LINK) == tree_s(kind, 1e6, 1, LINK) == 0
 
 

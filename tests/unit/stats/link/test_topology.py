@@ -1,4 +1,4 @@
-"""Collectives over nodes: closed forms, and what must not depend on how nodes are cut."""
+"""Collectives over nodes: closed forms, and properties that do not depend on the node size."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_within_a_node_only_its_own_link_counts():
         assert all_reduce_s("hierarchical", ranks) == ring_s("all_reduce", S, ranks, NEAR)
 
 
-def test_a_ring_over_nodes_moves_at_the_pace_of_the_slower_link():
+def test_a_ring_over_nodes_has_the_pace_of_the_slower_link():
     assert all_reduce_s("ring", 32) == pytest.approx(62e-5 + 2 * 31 / 32 * S / 10e9)
 
 
-def test_a_tree_over_nodes_climbs_each_link_by_its_own_depth():
+def test_a_tree_over_nodes_uses_each_link_by_its_own_depth():
     messages_s = 2 * (3 * 1e-6 + 2 * 1e-5)  # 8 ranks within, 4 nodes between
 
     assert all_reduce_s("tree", 32) == pytest.approx(messages_s + 2 * 31 / 32 * S / 10e9)
@@ -45,7 +45,7 @@ def test_hierarchical_is_scatter_all_reduce_gather():
     assert all_reduce_s("hierarchical", 32) == pytest.approx(within + between)
 
 
-def test_a_node_that_is_not_full_is_a_node():
+def test_a_partly_filled_node_counts_as_a_node():
     assert NODES_OF_8.nodes(9) == 2
     assert NODES_OF_8.nodes(16) == 2
 
@@ -57,7 +57,7 @@ def test_a_node_that_is_not_full_is_a_node():
     kind=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast"]),
 )
 def test_the_cost_is_linear_in_latency_and_payload(ranks, per_node, algorithm, kind):
-    """What lets a fit work with coefficients."""
+    """A fit with coefficients relies on this."""
     topology = Topology(gpus_per_node=per_node, intra=NEAR, inter=FAR)
     endless = [msgspec.structs.replace(link, bytes_per_s=math.inf) for link in (NEAR, FAR)]
     instant = [msgspec.structs.replace(link, latency_s=0.0) for link in (NEAR, FAR)]
@@ -74,7 +74,7 @@ def test_the_cost_is_linear_in_latency_and_payload(ranks, per_node, algorithm, k
 
 
 @given(ranks=st.integers(1, 4096), per_node=st.integers(1, 64))
-def test_nodes_linked_as_well_as_gpus_are_one_ring(ranks, per_node):
+def test_nodes_with_equal_links_cost_the_same_as_one_ring(ranks, per_node):
     same = Topology(gpus_per_node=per_node, intra=NEAR, inter=NEAR)
 
     assert all_reduce_s("ring", ranks, same) == pytest.approx(

@@ -19,7 +19,7 @@ def simulated_sessions(
     slow_share: float = 0.0,
     slow: float = 1.4,
 ) -> list[Session]:
-    """``count`` sessions of launches × values; the three sds are on the log scale."""
+    """Return ``count`` sessions of launches × values; the three sds are on the log scale."""
     random = np.random.default_rng(seed)
     level = random.normal(0, session, (count, 1, 1)) + random.normal(
         0, launch, (count, launches, 1)

@@ -1,4 +1,4 @@
-"""Error budgets, against published bounds and by simulation."""
+"""Alpha spending, against published bounds and by simulation."""
 
 import numpy as np
 import pytest
@@ -7,28 +7,28 @@ from scipy import stats
 from ddp_perf.stats.rule.alpha_spending import alpha_per_metric, look_levels
 
 
-def test_levels_of_all_metrics_add_up_to_the_budget():
+def test_alpha_of_all_metrics_adds_up_to_the_false_alarm_rate():
     assert alpha_per_metric(0.01, 40) * 40 == pytest.approx(0.01)
     assert alpha_per_metric(0.01, 0) == 0.01
 
 
 @pytest.mark.parametrize(("rate", "metrics"), [(0.0, 3), (0.5, 3), (0.01, -1)])
-def test_budget_out_of_range_is_an_error(rate, metrics):
+def test_false_alarm_rate_out_of_range_is_an_error(rate, metrics):
     with pytest.raises(ValueError, match="not"):
         alpha_per_metric(rate, metrics)
 
 
-def test_bounds_are_those_published():
+def test_look_bounds_equal_the_published_ones():
     """Lan–DeMets, Pocock-type spending, five equal looks, one-sided 0.025 (R's gsDesign)."""
     bounds = stats.norm.isf(look_levels(0.025, [1, 2, 3, 4, 5]))
     assert bounds == pytest.approx([2.438, 2.427, 2.410, 2.397, 2.386], abs=0.001)
 
 
-def test_one_look_gets_everything():
+def test_one_look_has_the_whole_alpha():
     assert look_levels(0.001, [5]) == pytest.approx((0.001,))
 
 
-def test_all_looks_together_alarm_at_alpha():
+def test_all_looks_together_raise_false_alarms_at_alpha():
     launches = [5, 8, 12, 20]
     random = np.random.default_rng(2)
     sums = np.cumsum(random.normal(size=(100_000, 20)), axis=1)
@@ -37,8 +37,8 @@ def test_all_looks_together_alarm_at_alpha():
     assert alarms == pytest.approx(0.02, abs=0.0015)
 
 
-def test_looks_that_know_the_same_get_nearly_everything_each():
-    """Sessions decide, launches add nothing: the looks alarm together or not at all."""
+def test_looks_of_equal_information_have_nearly_the_whole_alpha_each():
+    """If launches add no information, all looks raise a false alarm together or not at all."""
     assert all(level > 0.5 * 0.001 for level in look_levels(0.001, [1.0, 1.0]))
 
 

@@ -20,12 +20,12 @@ def sessions(slope, *, seed, control_sd=0.03, own_sd=0.005, n=8):
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
-def test_slope_is_found_where_the_control_moves(slope):
+def test_slope_is_found_if_the_control_moves(slope):
     found = [fit_slope(*sessions(slope, seed=seed)).mean for seed in range(50)]
     assert np.mean(found) == pytest.approx(slope, abs=0.06)
 
 
-def test_control_that_only_adds_noise_is_shrunken_away():
+def test_slope_is_near_zero_if_the_control_only_adds_noise():
     random = np.random.default_rng(0)
     slopes = [
         fit_slope(centred(random.normal(0, 0.005, 8)), centred(random.normal(0, 0.05, 8))).mean
@@ -34,20 +34,20 @@ def test_control_that_only_adds_noise_is_shrunken_away():
     assert np.mean(slopes) < 0.02
 
 
-def test_control_that_never_moved_says_nothing():
+def test_slope_keeps_its_prior_if_the_control_never_moved():
     slope = fit_slope(centred(np.random.default_rng(0).normal(0, 0.005, 8)), np.zeros(8))
     assert slope.mean == pytest.approx(0.375)  # the prior's
     assert slope.variance == pytest.approx(0.19, abs=0.01)
 
 
-def test_residual_holds_the_uncertainty_of_the_slope():
+def test_residual_contains_the_uncertainty_of_the_slope():
     levels, control = sessions(0.5, seed=3)
     slope = fit_slope(levels, control)
     plain = levels - slope.mean * control
     assert slope.residual @ slope.residual >= plain @ plain
 
 
-def test_session_that_follows_exactly_leaves_nothing():
+def test_residual_is_zero_if_the_case_follows_exactly():
     _, control = sessions(1.0, seed=1)
     slope = fit_slope(control, control)
     assert slope.mean == pytest.approx(1.0, abs=1e-6)
@@ -65,7 +65,7 @@ def slope_of(mean, variance):
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_move_within_what_the_sessions_show_is_followed_by_the_learnt_slope(sign):
+def test_a_control_move_within_what_the_sessions_show_uses_the_fitted_slope(sign):
     move = currents_move(slope_of(0.8, 0.04), MOVES, sign * 0.99 * FAR)
 
     assert not move.beyond
@@ -75,7 +75,7 @@ def test_a_move_within_what_the_sessions_show_is_followed_by_the_learnt_slope(si
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_how_a_case_follows_a_move_beyond_all_sessions_is_as_unknown_as_before_any(sign):
+def test_a_control_move_beyond_all_sessions_is_as_unknown_as_before_any_session(sign):
     move = currents_move(slope_of(0.8, 0.04), MOVES, sign * 1.01 * FAR)
 
     assert move.beyond

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
-from ddp_perf.stats.rule.judge import confirm, judge_launches
+from ddp_perf.stats.rule.judge import confirm, judge_figures, judge_launches
 from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
 RULE = {"tolerance": 0.02, "alpha": 0.001}
@@ -42,13 +42,13 @@ def test_false_alarms_are_rare_on_a_noisy_machine():
     assert outcomes(1.0, trials=300, session=0.02, launch=0.02).count(Outcome.REGRESSION) <= 2
 
 
-def test_slow_down_is_found_behind_a_slow_mode():
+def test_slow_down_is_found_beside_a_slow_mode():
     found = outcomes(1.2, trials=100, slow_share=0.3)
     assert found.count(Outcome.REGRESSION) >= 92
     assert outcomes(1.0, trials=100, slow_share=0.3).count(Outcome.REGRESSION) <= 1
 
 
-def test_agrees_with_the_textbook_t_test_where_the_tolerance_is_small():
+def test_verdict_agrees_with_the_textbook_t_test_if_the_tolerance_is_small():
     """One launch a session: a two-sample t test of one session against eight."""
     *baseline, current = simulated_sessions(9, seed=3, launches=1, session=0.01)
     verdict = judge_launches(current, baseline, tolerance=1e-9, alpha=0.001)
@@ -69,7 +69,23 @@ def test_a_launch_of_many_values_counts_as_its_median():
     assert judge_launches(current, medians, **RULE) == judge_launches(current, baseline, **RULE)
 
 
-def test_spikes_within_launches_move_nothing():
+def test_judge_figures_gives_the_verdict_of_launches_with_one_value_each():
+    *baseline, current = simulated_sessions(9, seed=3)
+    *controls, control = simulated_sessions(9, seed=4)
+
+    def figures(session):
+        return [value for (value,) in session]
+
+    assert judge_figures(
+        figures(current),
+        [figures(session) for session in baseline],
+        control=figures(control),
+        baseline_control=[figures(session) for session in controls],
+        **RULE,
+    ) == judge_launches(current, baseline, control=control, baseline_control=controls, **RULE)
+
+
+def test_spikes_within_launches_do_not_change_the_verdict():
     *baseline, current = simulated_sessions(9, seed=1, values=51, value=0.01)
     spiky = [[*launch[:-2], 100.0, 100.0] for launch in current]
     plain, spiked = (judge_launches(each, baseline, **RULE) for each in (current, spiky))
@@ -91,7 +107,7 @@ def test_minimum_detectable_is_found_nine_times_in_ten():
     assert 170 <= found <= 195
 
 
-def test_frozen_reference_finds_slow_drift_that_the_whole_baseline_takes_in():
+def test_frozen_reference_finds_slow_drift_that_a_growing_one_absorbs():
     drift = [1.002**session for session in range(40)]
     sessions = simulated_sessions(40, seed=5)
     *baseline, current = [scaled(session, by) for session, by in zip(sessions, drift, strict=True)]
@@ -99,14 +115,14 @@ def test_frozen_reference_finds_slow_drift_that_the_whole_baseline_takes_in():
     assert judge_launches(current, baseline, **RULE).outcome is not Outcome.REGRESSION
 
 
-def test_prior_finds_with_three_sessions_what_they_alone_cannot():
+def test_prior_finds_a_slow_down_that_three_sessions_alone_do_not():
     prior = SessionPrior(sd=0.005, degrees_of_freedom=20)
     assert outcomes(1.05, sessions=3).count(Outcome.REGRESSION) <= 20
     assert outcomes(1.05, sessions=3, prior=prior).count(Outcome.REGRESSION) >= 57
     assert Outcome.REGRESSION not in outcomes(1.0, sessions=3, prior=prior)
 
 
-def test_prior_that_the_sessions_contradict_is_set_aside():
+def test_prior_that_the_sessions_contradict_is_not_used():
     prior = SessionPrior(sd=0.002, degrees_of_freedom=math.inf)
     *baseline, current = simulated_sessions(9, seed=2, session=0.02)
     assert judge_launches(current, baseline, prior=prior, **RULE) == judge_launches(
@@ -114,7 +130,7 @@ def test_prior_that_the_sessions_contradict_is_set_aside():
     )
 
 
-def test_control_takes_the_machine_off():
+def test_control_removes_the_movement_of_the_machine():
     moves = [1.0, 0.95, 1.06, 0.98, 1.03, 1.01, 0.94, 1.05, 1.06]
     sessions = simulated_sessions(9, seed=8)
     *baseline, current = [scaled(session, by) for session, by in zip(sessions, moves, strict=True)]
@@ -128,7 +144,7 @@ def test_control_takes_the_machine_off():
     assert "was subtracted" in seeing.reason
 
 
-def test_noisy_control_is_left_out():
+def test_noisy_control_is_not_used():
     *baseline, current = simulated_sessions(9, seed=8)
     *baseline_control, control = simulated_sessions(9, seed=9, session=0.05, launch=0.05)
     plain = judge_launches(current, baseline, **RULE)
@@ -140,7 +156,7 @@ def test_noisy_control_is_left_out():
     assert "is not used" in verdict.reason
 
 
-def test_machine_that_moved_as_never_before_is_invalid():
+def test_control_that_moved_further_than_ever_makes_the_verdict_invalid():
     sessions = simulated_sessions(9, seed=8)
     *baseline, current = sessions
     *baseline_control, control = simulated_sessions(9, seed=9, session=0.001, launch=0.001)
@@ -164,7 +180,7 @@ def test_growing_share_of_slow_launches_is_a_regression():
     assert verdict.ratio == pytest.approx(1.5**0.8, rel=0.02)
 
 
-def test_one_slow_launch_more_does_not_pass_unremarked():
+def test_two_slow_launches_prevent_a_pass_and_the_reason_counts_them():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*current[:3], *scaled(current[3:], 1.5)]
     verdict = judge_launches(current, baseline, **RULE)
@@ -181,8 +197,8 @@ def test_one_launch_below_all_others_never_passes_a_slow_down():
     )
 
 
-def test_every_launch_in_the_known_slow_mode_is_not_yet_a_regression():
-    """Three launches, 30 % of them slow: all are, in one session of 37."""
+def test_every_launch_in_the_known_slow_mode_is_no_regression():
+    """With three launches, 30 % of them slow, all launches of one session in 37 are slow."""
     *baseline, current = simulated_sessions(9, seed=6, launches=3, slow_share=0.3)
     current = scaled(simulated_sessions(1, seed=60, launches=3)[0], 1.4)
     verdict = judge_launches(current, baseline, **RULE)
@@ -199,7 +215,7 @@ def test_every_launch_in_the_known_slow_mode_is_not_yet_a_regression():
         (8, {"seed": 13, "session": 0.06}, "raise the tolerance"),
     ],
 )
-def test_undecided_says_what_would_decide(sessions, machine, advice):
+def test_undecided_verdict_states_what_would_decide_it(sessions, machine, advice):
     *baseline, current = simulated_sessions(sessions + 1, **machine)
     verdict = judge_launches(current, baseline, **RULE)
     assert verdict.outcome is Outcome.INCONCLUSIVE
@@ -210,7 +226,7 @@ class TestConfirm:
     SUSPECT = Verdict(outcome=Outcome.SUSPECT, reason="+2.4 %", ratio=1.024)
 
     @pytest.mark.parametrize("previous", [Outcome.SUSPECT, Outcome.REGRESSION])
-    def test_suspect_after_a_session_that_was_so_too_is_a_regression(self, previous):
+    def test_second_suspect_session_in_a_row_is_a_regression(self, previous):
         verdict = confirm(self.SUSPECT, previous)
         assert verdict.outcome is Outcome.REGRESSION
         assert verdict.ratio == 1.024
@@ -220,7 +236,7 @@ class TestConfirm:
         "previous",
         [None, *(o for o in Outcome if o not in {Outcome.SUSPECT, Outcome.REGRESSION})],
     )
-    def test_anything_else_before_leaves_it_suspect(self, previous):
+    def test_suspect_after_any_other_outcome_stays_suspect(self, previous):
         assert confirm(self.SUSPECT, previous) is self.SUSPECT
 
     @pytest.mark.parametrize("outcome", sorted([o for o in Outcome if o not in {Outcome.SUSPECT}]))

@@ -46,7 +46,7 @@ def test_no_session_is_no_baseline():
     assert judge_launches(CURRENT, [], **RULE).outcome is Outcome.NO_BASELINE
 
 
-def test_one_session_never_passes_and_says_why():
+def test_one_baseline_session_never_passes_and_the_reason_explains_it():
     for session in (BASELINE[0], [[1.0]] * 5):
         verdict = judge_launches(session, [session], **RULE)
         assert verdict.outcome is Outcome.INCONCLUSIVE
@@ -54,7 +54,7 @@ def test_one_session_never_passes_and_says_why():
         assert "3 % is assumed" in verdict.reason
 
 
-def test_one_session_still_finds_a_disaster():
+def test_one_baseline_session_finds_a_slow_down_by_a_factor_of_two():
     assert judge_launches(scaled(CURRENT, 2), BASELINE[:1], **RULE).outcome is Outcome.REGRESSION
 
 
@@ -75,8 +75,8 @@ def test_unequal_counts_are_judged():
     assert judge_launches(scaled(CURRENT[:3], 1.2), baseline, **RULE).outcome is Outcome.REGRESSION
 
 
-def test_no_spread_at_all_compares_exactly():
-    """As of a count of bytes: seen the same in every launch of eight sessions."""
+def test_values_without_any_spread_are_compared_exactly():
+    """A count of bytes is such a metric: it is equal in every launch of eight sessions."""
     same = [[1.0]] * 5
     verdict = judge_launches(same, [same] * 8, **RULE)
     assert (verdict.outcome, verdict.ratio, verdict.interval) == (Outcome.PASS, 1.0, (1.0, 1.0))
@@ -85,7 +85,7 @@ def test_no_spread_at_all_compares_exactly():
     assert judge_launches(scaled(same, 0.97), [same] * 8, **RULE).outcome is Outcome.IMPROVEMENT
 
 
-def test_sessions_without_spread_and_launches_with():
+def test_sessions_without_spread_allow_launches_with_spread():
     same = [[1.0]] * 5
     noisy = [[0.9], [1.1], [1.0], [1.05], [0.95]]
     verdict = judge_launches(noisy, [same] * 8, **RULE)
@@ -94,7 +94,7 @@ def test_sessions_without_spread_and_launches_with():
 
 
 @pytest.mark.parametrize("sessions", [1, 3, 8])
-def test_prior_without_degrees_of_freedom_says_nothing(sessions):
+def test_prior_without_degrees_of_freedom_is_not_used(sessions):
     prior = SessionPrior(sd=0.001, degrees_of_freedom=0)
     assert judge_launches(CURRENT, BASELINE[:sessions], prior=prior, **RULE) == judge_launches(
         CURRENT, BASELINE[:sessions], **RULE
@@ -102,7 +102,7 @@ def test_prior_without_degrees_of_freedom_says_nothing(sessions):
 
 
 @pytest.mark.parametrize("sessions", [1, 3, 8])
-def test_prior_of_infinite_degrees_of_freedom_is_the_truth(sessions):
+def test_prior_of_infinite_degrees_of_freedom_replaces_the_own_spread(sessions):
     prior = SessionPrior(sd=0.005, degrees_of_freedom=math.inf)
     verdict = judge_launches(CURRENT, BASELINE[:sessions], prior=prior, **RULE)
     assert verdict.outcome is Outcome.PASS
@@ -110,7 +110,7 @@ def test_prior_of_infinite_degrees_of_freedom_is_the_truth(sessions):
     assert slower.outcome is Outcome.REGRESSION
 
 
-def test_prior_of_no_spread_that_knows_everything():
+def test_certain_prior_without_spread_still_finds_a_regression():
     prior = SessionPrior(sd=0.0, degrees_of_freedom=math.inf)
     verdict = judge_launches(scaled(CURRENT, 1.2), BASELINE, prior=prior, **RULE)
     assert verdict.outcome is Outcome.REGRESSION

@@ -12,14 +12,14 @@ from scipy import stats
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.judge import judge_launches
 
-# Sessions of one launch whose levels alternate: nothing else than their spread is to be known.
+# Sessions of one launch whose levels alternate: their spread is the only thing to estimate.
 LEVELS = np.array([0.03, -0.03, 0.02, -0.02, 0.025, -0.025, 0.015, -0.015])
 BASELINE = [[[math.exp(level)]] for level in LEVELS]
 ERROR = LEVELS.std(ddof=1) * math.sqrt(1 + 1 / len(LEVELS))
 
 
 def at(p, *, sign=1, **options):
-    """The verdict on a session as far off as chance takes it with probability ``p``."""
+    """Return the verdict on a session as far off as chance takes it with probability ``p``."""
     difference = sign * stats.t.isf(p, len(LEVELS) - 1) * ERROR
     return judge_launches(
         [[math.exp(difference)]], BASELINE, **{"tolerance": 1e-9, "alpha": 0.001, **options}
@@ -39,7 +39,7 @@ def test_slower_at_alpha_is_a_regression_and_at_one_per_cent_a_suspect(p, outcom
     assert at(p).outcome is outcome
 
 
-def test_where_alpha_is_larger_than_one_per_cent_nothing_is_suspect():
+def test_no_verdict_is_suspect_if_alpha_exceeds_one_per_cent():
     assert at(0.019, alpha=0.02).outcome is Outcome.REGRESSION
     assert at(0.021, alpha=0.02).outcome is Outcome.INCONCLUSIVE
 
@@ -60,13 +60,13 @@ def test_a_pass_rules_out_twice_the_tolerance_at_half_a_per_cent(p, outcome):
 
 
 def stated_level(verdict):
-    """In per cent, as its reason says."""
+    """Return the level in per cent that the reason states."""
     assert verdict.outcome is Outcome.REGRESSION, verdict
     return float(re.search(r"at the ([\d.e-]+) % level", verdict.reason)[1])
 
 
 def simulated_sessions(count, launches, *, slow=(), spread=0.01):
-    """Quiet ones; those in ``slow`` have one launch in a slow mode."""
+    """Return quiet sessions; ``slow`` are the pairs of session and launch in a slow mode."""
     pattern = [1, 1 + spread, 1 - spread, 1 + spread / 2, 1 - spread / 2]
     return [
         [
@@ -77,7 +77,7 @@ def simulated_sessions(count, launches, *, slow=(), spread=0.01):
     ]
 
 
-def test_where_a_slow_mode_is_known_level_and_share_get_half_of_alpha_each():
+def test_level_and_share_get_half_of_alpha_each_if_there_is_a_slow_mode():
     slower = [[1.5 * value for value in launch] for launch in simulated_sessions(1, 5)[0]]
     plain = judge_launches(slower, simulated_sessions(8, 5), tolerance=0.02, alpha=0.002)
     modes = judge_launches(
@@ -94,7 +94,7 @@ def test_where_a_slow_mode_is_known_level_and_share_get_half_of_alpha_each():
 @pytest.mark.parametrize(
     ("launches", "like"), [(4, 5), (6, 10), (9, 10), (15, 20), (20, 20), (30, 20)]
 )
-def test_each_look_has_the_level_of_the_first_one_planned_with_as_many_launches(launches, like):
+def test_each_look_has_the_level_of_the_first_planned_one_with_as_many_launches(launches, like):
     def level(count):
         slower = [[1.5 * launch[0]] for launch in simulated_sessions(1, count)[0]]
         return stated_level(
@@ -162,8 +162,8 @@ def test_the_control_moves_against_the_sessions_that_set_the_level():
     assert "The control moved +20.0 %" in verdict.reason
 
 
-def test_a_reference_that_was_slow_as_a_whole_is_compared_with_all_the_same():
-    """Else there would be nothing left to compare with."""
+def test_a_reference_that_was_slow_as_a_whole_is_compared_anyway():
+    """Without it there would be nothing left to compare with."""
     usual = simulated_sessions(
         12, 3, slow=[(1, 0), (2, 1), (3, 0), (4, 2), (6, 1), (7, 1), (9, 0), (11, 2)]
     )
@@ -174,7 +174,7 @@ def test_a_reference_that_was_slow_as_a_whole_is_compared_with_all_the_same():
 
 
 def slow_launches(sessions_before, slow_now):
-    """The verdict on five launches, so many of them in a slow mode that no session had before."""
+    """Return the verdict on five launches; ``slow_now`` are in a slow mode, none was before."""
     current = simulated_sessions(1, 5, slow=[(0, k) for k in range(slow_now)])[0]
     return judge_launches(
         current, simulated_sessions(sessions_before, 5), tolerance=0.02, alpha=0.001
@@ -191,6 +191,6 @@ def test_more_slow_launches_are_a_regression_of_all_launches_without_an_interval
 
 
 @pytest.mark.parametrize(("before", "outcome"), [(16, Outcome.PASS), (20, Outcome.INCONCLUSIVE)])
-def test_a_slow_launch_too_rare_by_five_per_cent_is_no_pass(before, outcome):
-    """One of five now and none before: by chance in 5 ÷ 85 cases, and in 5 ÷ 105."""
+def test_a_slow_launch_with_a_p_value_below_five_per_cent_prevents_a_pass(before, outcome):
+    """One of five is slow now and none before: its p value is 5 ÷ 85, or 5 ÷ 105."""
     assert slow_launches(before, 1).outcome is outcome

@@ -1,4 +1,4 @@
-"""What must hold on every machine, whatever its noise."""
+"""Properties of the verdict on every machine, whatever its noise."""
 
 import copy
 import math
@@ -17,7 +17,7 @@ few = settings(max_examples=60)
 
 @few
 @given(comparisons(), FACTORS)
-def test_scaling_all_values_changes_nothing(arguments, factor):
+def test_scaling_all_values_does_not_change_the_verdict(arguments, factor):
     verdict = judge_launches(**arguments)
     arguments["current"] = scaled(arguments["current"], factor)
     arguments["baseline"] = [scaled(session, factor) for session in arguments["baseline"]]
@@ -28,7 +28,7 @@ def test_scaling_all_values_changes_nothing(arguments, factor):
 
 @few
 @given(comparisons(), st.randoms(use_true_random=False))
-def test_order_of_launches_and_values_changes_nothing(arguments, random):
+def test_order_of_launches_and_values_does_not_change_the_verdict(arguments, random):
     verdict = judge_launches(**arguments)
     shuffled = copy.deepcopy(arguments)
     for session in (shuffled["current"], *shuffled["baseline"]):
@@ -70,7 +70,7 @@ def test_faster_by_the_same_factor_turns_a_regression_into_an_improvement(argume
 
 @few
 @given(comparisons())
-def test_the_interval_holds_the_ratio_and_all_figures_are_finite(arguments):
+def test_the_interval_contains_the_ratio_and_all_figures_are_finite(arguments):
     verdict = judge_launches(**arguments)
     low, high = verdict.interval
     assert 0 < low <= verdict.ratio <= high < math.inf

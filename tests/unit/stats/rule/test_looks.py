@@ -1,4 +1,4 @@
-"""Looks: planned before anything is measured, taken only where they can decide."""
+"""Looks are planned before anything is measured, and taken only if they can decide."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def verdict(outcome=Outcome.INCONCLUSIVE, more_launches=None):
     return Verdict(outcome=outcome, reason="", more_launches=more_launches)
 
 
-def test_an_open_verdict_is_looked_at_again_where_launches_can_decide_it():
+def test_an_undecided_verdict_has_a_next_look_if_launches_can_decide_it():
     looks = (5, 10, 20)
 
     assert next_look(verdict(more_launches=1), 5, looks) == 10
@@ -42,12 +42,12 @@ def test_an_open_verdict_is_looked_at_again_where_launches_can_decide_it():
         (verdict(more_launches=1), 20),
     ],
 )
-def test_what_is_decided_or_cannot_be_is_left(open_or_not, launches):
+def test_there_is_no_next_look_if_decided_or_undecidable(open_or_not, launches):
     assert next_look(open_or_not, launches, (5, 10, 20)) is None
 
 
 class TestJudgeWithLooks:
-    """The same figures at one look and at several."""
+    """The same figures are judged at one look and at several."""
 
     @staticmethod
     def judge(slow_down, looks=(), launches=5, sd=0.03, seed=3):
@@ -61,7 +61,7 @@ class TestJudgeWithLooks:
             looks=looks,
         )
 
-    def test_a_single_look_is_the_plain_rule(self):
+    def test_a_single_look_gives_the_plain_verdict(self):
         assert self.judge(1.05, looks=(5,)) == self.judge(1.05)
 
     def test_each_look_is_stricter_than_one_alone(self):
@@ -69,7 +69,7 @@ class TestJudgeWithLooks:
         for looks in ((5, 10), (5, 10, 20)):
             assert self.judge(1.0, looks).minimum_detectable > alone.minimum_detectable
 
-    def test_an_open_verdict_says_how_many_more_launches_would_decide_it(self):
+    def test_an_undecided_verdict_states_how_many_more_launches_would_decide_it(self):
         verdict = self.judge(1.03, (5, 10, 20), seed=4)
 
         assert verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.SUSPECT)
@@ -88,6 +88,6 @@ class TestJudgeWithLooks:
         with pytest.raises(ValueError, match="must rise"):
             self.judge(1.0, looks)
 
-    def test_launches_that_all_agree_leave_the_level_as_it_is(self):
-        """No launch-to-launch spread: a further look would know nothing new."""
+    def test_equal_launches_do_not_lower_the_level_of_a_look(self):
+        """No launch-to-launch spread: a further look would add no information."""
         assert self.judge(1.0, (5, 10), sd=1e-12).outcome is Outcome.PASS

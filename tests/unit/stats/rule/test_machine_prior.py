@@ -28,21 +28,21 @@ def test_prior_is_the_sessions_sd_without_the_launches(launch):
     assert prior.degrees_of_freedom > 20  # the cases are truly alike
 
 
-def test_cases_that_differ_get_a_weaker_prior():
+def test_cases_that_differ_have_a_weaker_prior():
     unlike = [*cases(30, 6, session=0.003), *cases(30, 6, session=0.03)]
     assert machine_prior(unlike).degrees_of_freedom < 5
 
 
-def test_no_case_with_two_sessions_is_no_prior():
+def test_prior_is_none_if_no_case_has_two_sessions():
     assert machine_prior([]) is None
     assert machine_prior(cases(5, 1)) is None
 
 
-def test_one_case_says_nothing_of_the_others():
+def test_prior_of_one_case_has_no_degrees_of_freedom():
     assert machine_prior(cases(1, 8)).degrees_of_freedom == 0
 
 
-def test_what_the_control_explains_is_no_spread():
+def test_prior_excludes_what_the_control_explains():
     moves = np.exp(np.random.default_rng(0).normal(0, 0.05, 6)).tolist()
     control = [[move] * 5 for move in moves]
     follows = [

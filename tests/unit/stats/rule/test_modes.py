@@ -1,4 +1,4 @@
-"""Launches told apart by mode."""
+"""The separation of launches into a fast and a slow mode."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def logs(sessions, launches, *, sd=0.006, seed=0):
     return np.random.default_rng(seed).normal(0, sd, (sessions, launches))
 
 
-def test_one_mode_is_left_whole():
+def test_launches_in_one_mode_are_not_split():
     split = sum(
         session_levels(list(logs(9, 5, sd=0.05, seed=seed)), smallest_gap=0.02).slow_gap > 0
         for seed in range(200)
@@ -28,7 +28,7 @@ def test_levels_of_one_mode_are_plain_means_and_pooled_variance():
     assert levels.launch_variance == pytest.approx((2 * 0.005**2 + 2 * 0.01**2) / 3)
 
 
-def test_slow_launches_leave_the_level_alone():
+def test_slow_launches_do_not_change_the_level():
     plain = logs(9, 5)
     slow = np.zeros((9, 5), dtype=bool)
     slow[[0, 2, 2, 5, 8], [1, 0, 3, 4, 2]] = True
@@ -39,7 +39,7 @@ def test_slow_launches_leave_the_level_alone():
     assert levels.fast == pytest.approx(expected)
 
 
-def test_a_freak_launch_does_not_hide_the_slow_mode():
+def test_an_outlier_does_not_hide_the_slow_mode():
     sessions = logs(9, 5)
     sessions[[0, 2, 3, 5, 8], [1, 0, 3, 4, 2]] += SLOW
     sessions[4, 4] += 3.0
@@ -62,7 +62,7 @@ def test_a_session_whose_launches_were_all_slow_is_recognised():
     assert without_slow_sessions(levels, 8).tolist() == [True] * 5 + [False] + [True] * 2
 
 
-def test_a_session_that_is_high_where_slow_launches_are_rare_stays():
+def test_a_high_session_is_kept_if_slow_launches_are_rare():
     sessions = logs(9, 5)
     sessions[0, 0] += SLOW
     sessions[5] += SLOW

@@ -51,17 +51,17 @@ def test_prior_is_recovered_from_the_model_it_assumes():
     assert prior.sd == pytest.approx(s0, rel=0.02)
 
 
-def test_cases_that_differ_by_chance_only_share_one_variance():
+def test_cases_that_differ_only_by_chance_share_one_variance():
     prior = squeeze_session_variance([1.0e-4, 1.1e-4, 0.9e-4], [5, 5, 5])
     assert prior.degrees_of_freedom == math.inf
     assert prior.sd == pytest.approx(0.01, rel=0.01)
 
 
-def test_one_case_says_nothing_of_the_others():
+def test_prior_of_one_case_has_no_degrees_of_freedom():
     assert squeeze_session_variance([4e-4], [3]) == SessionPrior(sd=0.02, degrees_of_freedom=0)
 
 
-def test_zero_variances_are_raised_and_useless_ones_left_out():
+def test_zero_variances_are_raised_and_unusable_ones_are_dropped():
     usable = squeeze_session_variance([0.0, 1e-4, 2e-4, 1.5e-4], [3, 3, 3, 3])
     assert 0 < usable.sd < 0.02
     assert math.isfinite(usable.degrees_of_freedom)
@@ -71,7 +71,7 @@ def test_zero_variances_are_raised_and_useless_ones_left_out():
 
 
 @pytest.mark.parametrize(("variances", "dfs"), [([], []), ([1.0], [0.0]), ([1.0, 2.0], [1.0])])
-def test_nothing_usable_is_an_error(variances, dfs):
+def test_no_usable_variance_is_an_error(variances, dfs):
     with pytest.raises(ValueError, match=r"degrees of freedom"):
         squeeze_session_variance(variances, dfs)
 
@@ -85,13 +85,13 @@ def test_moderated_variance_is_the_weighted_mean():
     assert not squeezed.assumed
 
 
-def test_prior_gets_the_launch_noise_added_which_also_bounds_the_own_variance():
+def test_launch_noise_is_added_to_the_prior_and_bounds_the_own_variance():
     own = SessionSpread(variance=1e-6, degrees_of_freedom=2.0)
     squeezed = moderate(own, SessionPrior(sd=0.01, degrees_of_freedom=2), launch_noise=1e-4)
     assert squeezed.variance == pytest.approx((2 * 2e-4 + 2 * 1e-4) / 4)
 
 
-def test_wide_default_stands_in_only_while_nothing_is_known():
+def test_wide_default_is_used_only_without_any_other_estimate():
     one, two, three = (
         moderate(SessionSpread(variance=1e-4, degrees_of_freedom=d), None, launch_noise=0.0)
         for d in (0.0, 1.0, 2.0)
@@ -103,13 +103,13 @@ def test_wide_default_stands_in_only_while_nothing_is_known():
 
 
 @pytest.mark.parametrize("d0", [5.0, math.inf])
-def test_contradicted_prior_is_set_aside(d0):
+def test_contradicted_prior_is_not_used(d0):
     own = SessionSpread(variance=1e-2, degrees_of_freedom=7.0)
     prior = SessionPrior(sd=0.005, degrees_of_freedom=d0)
     assert moderate(own, prior, launch_noise=0.0) == own
 
 
-def test_strong_trend_is_taken_off_and_a_weak_one_is_not():
+def test_strong_trend_is_removed_and_a_weak_one_is_kept():
     noise = np.random.default_rng(3).normal(0, 1, 20)
     residual, df = detrend(noise + np.arange(20.0))
     assert df == 18
@@ -119,13 +119,13 @@ def test_strong_trend_is_taken_off_and_a_weak_one_is_not():
     assert residual == pytest.approx(noise - noise.mean())
 
 
-def test_trend_without_noise_leaves_nothing():
+def test_residual_of_a_trend_without_noise_is_zero():
     residual, df = detrend(np.arange(10.0))
     assert (df, float(residual @ residual)) == (8, pytest.approx(0, abs=1e-20))
 
 
 def test_spread_of_correlated_sessions_is_unbiased():
-    """AR(1) at 0.6: the plain variance of 30 sessions is too small, the mended one is not."""
+    """AR(1) at 0.6: the plain variance of 30 sessions is too small, the corrected one is not."""
     random = np.random.default_rng(11)
     plain, mended = [], []
     for _ in range(400):
@@ -150,10 +150,8 @@ def test_independent_sessions_count_almost_in_full():
 
 @pytest.mark.parametrize(("p", "contradicted"), [(0.009, True), (0.011, False)])
 @pytest.mark.parametrize("prior_df", [20.0, math.inf])
-def test_a_prior_is_set_aside_where_one_case_in_a_hundred_would_be_as_restless(
-    p, contradicted, prior_df
-):
-    """By the F test with the case's 4 degrees of freedom before the prior's."""
+def test_a_prior_is_not_used_below_a_p_value_of_one_per_cent(p, contradicted, prior_df):
+    """The F test has the case's 4 degrees of freedom first, then the prior's."""
     quantile = stats.chi2.isf(p, 4) / 4 if math.isinf(prior_df) else stats.f.isf(p, 4, prior_df)
     own = SessionSpread(variance=1e-4 * float(quantile), degrees_of_freedom=4.0)
     prior = SessionPrior(sd=0.01, degrees_of_freedom=prior_df)

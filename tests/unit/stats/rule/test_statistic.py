@@ -1,4 +1,4 @@
-"""What is worked out from the levels of the sessions, by hand."""
+"""The difference and its variance components, computed by hand from the sessions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddp_perf.stats.rule.inputs import levels_of
 from ddp_perf.stats.rule.statistic import judged_difference
 
 
-def evidence(sessions, *, reference):
+def judged(sessions, *, reference):
     levels = levels_of(sessions, 0.02)
     return judged_difference(levels, None, tolerance=0.02, reference=reference, prior=None)
 
@@ -20,8 +20,8 @@ def evidence(sessions, *, reference):
 SESSIONS = [[1.0, 1.01], [1.0, 1.01, 1.0, 1.01], [1.005], [1.02, 1.03]]
 
 
-def test_launches_make_a_session_vary_by_their_own_variance_over_their_number():
-    errors = evidence(SESSIONS, reference=3).errors
+def test_launch_noise_is_the_launch_variance_over_the_number_of_launches():
+    errors = judged(SESSIONS, reference=3).errors
 
     within = [np.log(launches) - np.mean(np.log(launches)) for launches in SESSIONS]
     pooled = sum(float(rest @ rest) for rest in within) / (1 + 3 + 0 + 1)
@@ -32,7 +32,7 @@ def test_launches_make_a_session_vary_by_their_own_variance_over_their_number():
 
 @pytest.mark.parametrize("reference", [1, 2, 3])
 def test_the_difference_is_from_the_mean_level_of_the_reference(reference):
-    found = evidence(SESSIONS, reference=reference)
+    found = judged(SESSIONS, reference=reference)
 
     levels = [float(np.mean(np.log(launches))) for launches in SESSIONS]
     expected = levels[-1] - sum(levels[:reference]) / reference

@@ -1,4 +1,4 @@
-"""Where the error of a comparison comes from, by hand; and what is said would make it smaller."""
+"""The variance components of a comparison by hand, and the advice on what would decide it."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def test_the_variance_is_that_of_the_session_its_launches_the_reference_and_the_
     assert errors().standard_error == pytest.approx(math.sqrt(8e-4))
 
 
-def test_a_session_varies_by_no_less_than_nothing():
+def test_session_variance_is_never_negative():
     quiet = errors(variance=0.5e-4)
 
     assert quiet.session_variance == 0
     assert quiet.standard_error == pytest.approx(math.sqrt(2e-4 + 0.5e-4 / 4 + 2e-4))
 
 
-def test_what_a_look_knows_is_the_inverse_of_its_variance_with_half_of_what_sessions_add():
+def test_information_of_a_look_is_its_inverse_variance_with_half_of_what_sessions_add():
     # (3e-4 + 1e-4 + 2e-4) ÷ 2, and 1e-3 ÷ launches: 5e-4, 4e-4 and 3.5e-4.
     assert errors().information((5, 10, 20)) == pytest.approx([0.7, 0.875, 1.0])
 
 
-def test_looks_at_launches_that_never_differ_know_the_same():
+def test_looks_have_equal_information_if_launches_never_differ():
     alike = errors(variance=0.0, baseline_launch_noise=0.0, launch_variance=0.0, control=0.0)
 
     assert alike.information((5, 10)) == [1.0, 1.0]
@@ -66,7 +66,7 @@ def test_degrees_of_freedom_are_shared_where_this_session_has_few_launches():
 
 
 @pytest.mark.parametrize("changes", [{"launches": 10}, {"launches": 11}, {"launch_df": 0}])
-def test_otherwise_they_are_those_of_the_sessions(changes):
+def test_degrees_of_freedom_are_otherwise_those_of_the_sessions(changes):
     assert errors(**changes).degrees_of_freedom == 7.0
 
 
@@ -79,8 +79,8 @@ def compared(errors, difference):
     )
 
 
-def test_launches_are_asked_for_only_where_they_can_decide():
-    """The fewest with which the same ratio would pass."""
+def test_more_launches_are_asked_for_only_if_they_can_decide():
+    """The result is the fewest launches with which the same ratio would pass."""
     noisy = errors(variance=2e-4, launch_variance=4e-2, launches=5, control=0.0, launch_df=400)
     now = compared(noisy, 0.0)
 
@@ -104,7 +104,7 @@ def test_launches_are_asked_for_only_where_they_can_decide():
     ],
     ids=["how sessions differ is assumed", "sessions differ too much"],
 )
-def test_no_launches_are_asked_for_where_sessions_are_what_is_missing(sources):
+def test_no_more_launches_are_asked_for_if_sessions_are_missing(sources):
     assert launches_to_decide(sources, compared(sources, 0.0), LEVELS) is None
 
 

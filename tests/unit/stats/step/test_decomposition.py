@@ -1,4 +1,4 @@
-"""A step put together from what its ranks saw: worked examples, and what must always hold."""
+"""The decomposition of a step: worked examples, and properties that it always has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def terms_of(*probes):
     return {name: value * 1e3 for name, value in decompose(launch_of(*probes)).terms.items()}
 
 
-def test_ranks_that_are_alike_have_their_own_phases_and_wait_for_communication_alone():
+def test_equal_ranks_wait_for_communication_only():
     assert terms_of(make_probe(), make_probe()) == pytest.approx(
         {
             "data": 0.1,
@@ -43,7 +43,7 @@ def test_ranks_that_are_alike_have_their_own_phases_and_wait_for_communication_a
 
 
 def test_a_straggler_is_imbalance_not_communication():
-    """The other rank waits for it, longer by as much: that wait is no communication's."""
+    """The other rank waits for the straggler; that wait is not communication."""
     waiting, late = make_probe(exposed=0.008), make_probe(forward=0.007)
     found = decompose(launch_of(waiting, late))
     assert found.terms["imbalance"] == pytest.approx(0.005)
@@ -53,9 +53,10 @@ def test_a_straggler_is_imbalance_not_communication():
     assert found.lag_s == pytest.approx(0.005)
 
 
-def test_ranks_that_come_late_in_turn_hide_no_straggler():
-    """Each is late by 4 ms in every other step, and one of them by 5 more in all: of a typical
-    rank's work nothing moves, and the straggler's lag is those 5 ms.
+def test_ranks_that_are_late_in_turn_do_not_hide_a_straggler():
+    """Each rank is late by 4 ms in every other step, and one of them by 5 ms more in all steps.
+
+    The work of the typical rank does not change, and the straggler's lag is those 5 ms.
     """
 
     def launch(lag):
@@ -80,7 +81,7 @@ def test_ranks_that_come_late_in_turn_hide_no_straggler():
     assert after.slowest_rank == 1
 
 
-def test_of_four_ranks_the_typical_one_is_the_lower_of_the_middle_two():
+def test_the_typical_rank_of_four_is_the_lower_of_the_middle_two():
     forwards = (0.002, 0.003, 0.004, 0.009)
     probes = [make_probe(forward=own, exposed=0.012 - own) for own in forwards]
     found = decompose(launch_of(*probes))
@@ -102,15 +103,15 @@ def test_ranks_that_lag_half_as_far_as_the_slowest_lag_too(forwards, lagging):
     assert decompose(launch_of(*probes)).lagging_ranks == lagging
 
 
-def test_what_the_backward_takes_longer_beside_communication_is_interference():
+def test_backward_time_added_by_communication_is_interference():
     probe = make_probe(backward=0.006, unsynchronised_backward=(0.004,) * 8)
     terms = terms_of(probe, probe)
     assert terms["backward"] == pytest.approx(4)
     assert terms["interference"] == pytest.approx(2)
 
 
-def test_a_thread_that_communicates_while_the_backward_rests_costs_nothing():
-    """4 ms of computing and 2 of rest, in which another thread of the rank uses the core."""
+def test_communication_in_idle_time_of_the_backward_costs_nothing():
+    """The backward computes for 4 ms and idles for 2, in which another thread uses the core."""
     probe = make_probe(
         backward=0.006,
         unsynchronised_backward=(0.004,) * 8,
@@ -123,8 +124,8 @@ def test_a_thread_that_communicates_while_the_backward_rests_costs_nothing():
     assert terms["interference"] == pytest.approx(0)
 
 
-def test_what_no_thread_of_the_rank_used_is_idle_and_no_interference():
-    """Of 9 ms the rank computed 4 and communicated 2; a neighbour had the core for 3."""
+def test_time_that_no_thread_of_the_rank_used_is_idle_not_interference():
+    """The rank computed for 4 of 9 ms and communicated for 2; a neighbour had the core for 3."""
     probe = make_probe(
         backward=0.009,
         unsynchronised_backward=(0.004,) * 8,
@@ -136,19 +137,19 @@ def test_what_no_thread_of_the_rank_used_is_idle_and_no_interference():
     assert terms["interference"] == pytest.approx(2)
 
 
-def test_without_an_unsynchronised_run_the_backward_is_whole():
-    """FSDP has none, and one rank needs none."""
+def test_the_backward_is_not_split_without_an_unsynchronised_run():
+    """FSDP has no unsynchronised run, and one rank needs none."""
     probe = make_probe(backward=0.006, unsynchronised_backward=())
     assert terms_of(probe, probe)["backward"] == pytest.approx(6)
     assert terms_of(make_probe(exposed=0.0))["interference"] == 0
 
 
-def test_a_collective_that_the_code_waits_for_is_exposed():
+def test_a_collective_that_the_code_waits_for_is_exposed_communication():
     probe = make_probe(waiting=0.002)
     assert terms_of(probe, probe)["exposed"] == pytest.approx(5)
 
 
-def test_a_stall_moves_no_term():
+def test_a_single_stall_changes_no_term():
     probe = make_probe()
     stalled = (0.5, *probe.phases.forward[1:])
     phases = msgspec.structs.replace(probe.phases, forward=stalled)
@@ -156,7 +157,7 @@ def test_a_stall_moves_no_term():
     assert terms_of(probe, probe)["forward"] == pytest.approx(2)
 
 
-def test_communication_alone_is_that_of_the_rank_that_leaves_last():
+def test_communication_time_is_that_of_the_rank_that_leaves_last():
     probes = make_probe(communication=(0.004,) * 8), make_probe(communication=(0.006,) * 8)
     found = decompose(launch_of(*probes))
     assert found.communication_s == pytest.approx(0.006)
@@ -164,7 +165,7 @@ def test_communication_alone_is_that_of_the_rank_that_leaves_last():
 
 
 @pytest.mark.parametrize("probes", [(make_probe(), make_probe(communication=())), (make_probe(),)])
-def test_communication_alone_is_unknown_where_a_rank_lacks_it_and_none_with_one_rank(probes):
+def test_communication_time_is_none_if_a_rank_lacks_it_or_is_single(probes):
     found = decompose(launch_of(*probes))
     assert found.communication_s is None
     assert found.hidden_share is None
@@ -180,13 +181,13 @@ def test_communication_alone_is_unknown_where_a_rank_lacks_it_and_none_with_one_
     ],
     ids=["one rank without", "older file", "no steps", "other steps"],
 )
-def test_what_ranks_did_not_all_see_is_not_put_together(probes):
+def test_decompose_is_none_if_ranks_probed_different_steps(probes):
     assert decompose(launch_of(*probes)) is None
 
 
 @given(synchronised_probes())
-def test_the_terms_are_the_step(probes):
-    """Whatever ranks do, as long as they leave a step together."""
+def test_the_terms_add_up_to_the_step(probes):
+    """The sum is exact for any ranks that leave each step together."""
     found = decompose(launch_of(*probes))
     assert set(found.terms) == set(TERMS)
     assert found.explained_s == pytest.approx(found.step_s)
@@ -194,7 +195,7 @@ def test_the_terms_are_the_step(probes):
     assert found.terms["exposed"] >= -1e-12
 
 
-def test_launches_are_typical_by_their_medians():
+def test_typical_decomposition_has_the_medians_over_launches():
     probes = [
         (make_probe(forward=own), make_probe(exposed=0.001 + own)) for own in (0.003, 0.004, 0.009)
     ]

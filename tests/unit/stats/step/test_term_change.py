@@ -1,4 +1,4 @@
-"""What chance does to one figure: closed forms, and what must hold for any figures."""
+"""The uncertainty of one figure's change: closed forms, and properties of any figures."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ def change_of(now, *sessions, others=()):
     return spread_of_sessions([figure, *others]).change("figure", figure, LEVEL)
 
 
-def test_both_sides_are_medians():
+def test_before_and_after_are_medians():
     found = change_of((7, 9, 8), (1, 2, 3), (5, 4, 6), (3, 3, 4))
     assert (found.before, found.after) == (3, 8)
 
 
-def test_launches_spread_by_the_median_of_all_deviations_but_one_a_side():
+def test_launch_variance_uses_all_deviations_but_one_of_each_side():
     figure = figure_of("figure", rows(1, 2, 4), [rows(1, 2, 3), rows(5, 5, 8)])
     assert figure.launch_variance == pytest.approx(1.4826**2)  # of 1, 2, 1, 1, 0, 3
 
 
-def test_where_most_launches_are_alike_the_few_that_are_not_tell_the_spread():
+def test_launch_variance_uses_the_mean_square_if_most_launches_are_equal():
     figure = figure_of("figure", rows(0, 0, 0, 0, 2), [rows(0, 0, 0, 0, 0)])
     assert figure.launch_variance == pytest.approx(4 / 8)
 
 
-def test_of_a_single_session_three_per_cent_are_assumed_on_four_degrees_of_freedom():
-    """A session now, and one before, each with its own part of it."""
+def test_a_single_session_is_assumed_to_vary_by_three_per_cent_on_four_degrees_of_freedom():
+    """There is one session now and one before, and each adds its own variance."""
     found = change_of((3.0, 3.0), (2.0, 2.0))
     error = 0.03 * 2.0 * math.sqrt(2)
     assert found.uncertainty == pytest.approx(stats.t.isf(LEVEL / 2, 4) * error)
 
 
-def test_what_never_differs_has_no_uncertainty_once_two_sessions_say_so():
+def test_a_constant_figure_has_no_uncertainty_from_two_sessions_on():
     found = change_of((1, 1), (0, 0), (0, 0))
     assert found.uncertainty == 0
     assert found.is_certain
 
 
-def test_sessions_that_differ_by_more_than_their_launches_add_to_it():
+def test_sessions_that_differ_beyond_their_launches_add_uncertainty():
     calm = change_of((1.0, 1.01, 0.99), (1.0, 1.01, 0.99), (1.0, 1.01, 0.99))
-    restless = change_of((1.0, 1.01, 0.99), (0.9, 0.91, 0.89), (1.1, 1.11, 1.09))
-    assert restless.uncertainty > 5 * calm.uncertainty
+    noisy = change_of((1.0, 1.01, 0.99), (0.9, 0.91, 0.89), (1.1, 1.11, 1.09))
+    assert noisy.uncertainty > 5 * calm.uncertainty
 
 
 @pytest.mark.parametrize("sides", [((), (1.0,)), ((1.0,), ()), ((1.0,),)])
-def test_a_side_without_the_figure_has_none(sides):
+def test_figure_of_is_none_if_one_side_lacks_the_figure(sides):
     now, *sessions = (rows(*side) for side in sides)
     assert figure_of("figure", now, sessions) is None
 
@@ -69,8 +69,8 @@ VALUES = st.lists(MICROSECONDS, min_size=1, max_size=5)
 
 
 @given(VALUES, st.lists(VALUES, min_size=1, max_size=4), st.floats(1e-3, 1e3))
-def test_other_units_change_nothing_but_the_unit(now, sessions, unit):
-    """And whatever launches and sessions there are, the figures are finite."""
+def test_changing_the_unit_only_scales_the_change(now, sessions, unit):
+    """The figures are finite for any launches and sessions, too."""
     plain = change_of(now, *sessions)
     scaled = change_of(
         [unit * value for value in now],
@@ -81,8 +81,8 @@ def test_other_units_change_nothing_but_the_unit(now, sessions, unit):
 
 
 @pytest.mark.parametrize("sessions", [2, 3, 5])
-def test_chance_is_beyond_it_no_more_often_than_said(sessions):
-    """Sessions and launches that differ alike; eight figures, since they share their sessions."""
+def test_false_changes_are_no_more_frequent_than_the_level(sessions):
+    """Sessions and launches differ equally; there are eight figures, which share their sessions."""
     random = np.random.default_rng(sessions)
     false = 0
     for _ in range(200):
