@@ -147,7 +147,7 @@ def _limit_text(what: str, limit: Band) -> str:
 def _gains_table(prediction: Prediction) -> rich.table.Table:
     table = plain_table()
     table.add_column("change\n", no_wrap=True)
-    table.add_column("comes\nfrom", overflow="fold")
+    table.add_column("main\nterm", overflow="fold")
     sizes = [gain.world_size for gain in next(iter(prediction.gains.values()))]
     for size in sizes:
         table.add_column(f"{size}\n%", justify="right", no_wrap=True)
