@@ -27,10 +27,12 @@ class BatchOverhead(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def least_s(self) -> float:
+        """The lower bound of the communication time."""
         return max(0.0, self.overhead_s - self.slack_s)
 
     @property
     def most_s(self) -> float:
+        """The upper bound of the communication time."""
         return max(0.0, self.overhead_s + self.slack_s) + self.hideable_s
 
 

@@ -63,4 +63,5 @@ def first_invalid_point(points: Sequence[ScalingPoint]) -> str | None:
 
 
 def ranks_text(ranks: int) -> str:
+    """Return "1 rank", "2 ranks", …"""
     return "1 rank" if ranks == 1 else f"{ranks} ranks"

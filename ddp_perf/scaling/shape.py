@@ -46,6 +46,7 @@ class StepShape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def payload(self) -> float:
+        """The sum over the collectives: bytes, or shares of the gradients."""
         return sum(exchange.payload for exchange in self.exchanges)
 
     def hideable_s(self, single_s: float) -> float:

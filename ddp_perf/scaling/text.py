@@ -75,8 +75,16 @@ def _steps_table(prediction: Prediction) -> rich.table.Table:
     table = plain_table()
     priced = any(step.cost is not None for step in prediction.steps)
     for heading in (
-        *("ranks\n", "step\nms", "90 % band\nms", "\n± %", f"{prediction.series.unit}\n/s"),
-        *("effi-\ncy %", "late.\nms", "band.\nms", "given\nms", "off\n%"),
+        "ranks\n",
+        "step\nms",
+        "90 % band\nms",
+        "\n± %",
+        f"{prediction.series.unit}\n/s",
+        "effi-\ncy %",
+        "late.\nms",
+        "band.\nms",
+        "given\nms",
+        "off\n%",
         *(["cost\na M"] if priced else []),
     ):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -39,6 +39,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
+        """The change as `parse_change` reads it."""
         return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:g}"
 
 
