@@ -39,6 +39,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compute_s(self) -> float:
+        """Seconds of forward, backward and optimizer."""
         return sum(self.step.terms[term] for term in ("forward", "backward", "optimizer"))
 
     @property
@@ -47,6 +48,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return self.step.terms["exposed"] + self.step.terms["interference"]
 
     def share(self, seconds: float) -> float:
+        """Return seconds as a share of the step."""
         return seconds / self.step.step_s
 
 

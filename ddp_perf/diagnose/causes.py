@@ -114,7 +114,7 @@ def _causes_of(attribution: Attribution, evidence: Evidence) -> list[_Found]:
             msgspec.structs.replace(
                 cause,
                 likely=True,
-                evidence=(*cause.evidence, f"by chance up to ± {_ms(likely.uncertainty)}"),
+                evidence=(*cause.evidence, f"chance alone can cause ± {_ms(likely.uncertainty)}"),
             )
             for cause in _RULES[likely.name](likely, evidence)
         ]

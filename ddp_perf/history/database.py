@@ -78,6 +78,7 @@ class Database:
             yield connection
 
     def close(self) -> None:
+        """Close all connections."""
         self._engine.dispose()
 
     @contextlib.contextmanager

@@ -41,6 +41,7 @@ class PiecewiseFit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def degrees_of_freedom(self) -> int:
+        """The number of sessions without the level and the moves."""
         return len(self.residual) - len(self.moves) - 1
 
     def p_values(self) -> list[float]:

@@ -137,6 +137,7 @@ class HistoryStore:
         return TimeSeries(case=case, metric=metric, sessions=tuple(sessions))
 
     def close(self) -> None:
+        """Close all connections to the database."""
         self._database.close()
 
     def _upgrade_tables(self) -> None:

@@ -29,6 +29,7 @@ class TrendChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_drift(self) -> bool:
+        """True if the change takes several sessions."""
         return self.last > self.first
 
     @property

@@ -1,8 +1,8 @@
-"""Can one link have done all this? A test that needs no fit.
+"""A test, without a fit, whether one link can explain several batches.
 
-The same bytes between the same ranks take the same time T, however large the batch. Of T at least
-all that computing cannot hide shows: exposed ≤ T ≤ exposed + what can be hidden. Two batches whose
-ranges of T do not meet contradict each other, whatever the link.
+The same bytes between the same ranks take the same time T for any batch. The part of T that
+computation cannot hide is scaling overhead: overhead ≤ T ≤ overhead + what can be hidden. Two
+batches whose ranges of T do not overlap contradict each other, for any link.
 """
 
 from __future__ import annotations
@@ -17,28 +17,33 @@ from ddp_perf.scaling.shape import StepShape
 from ddp_perf.stats.link.model import bus_factor
 
 
-class Exposure(msgspec.Struct, frozen=True, kw_only=True):
-    """What showed of the communication of one batch, in seconds."""
+class BatchOverhead(msgspec.Struct, frozen=True, kw_only=True):
+    """The scaling overhead of one batch at one world size, in seconds."""
 
     label: str
-    overhead_s: float  # step time(N) − step time(1); negative where N took less
-    slack_s: float  # how far both step times let it be off
-    hideable_s: float  # at most so much more was hidden
+    overhead_s: float  # T_N − T_1; negative if N ranks are faster
+    slack_s: float  # uncertainty from both step times
+    hideable_s: float  # upper bound of what was hidden
 
     @property
     def least_s(self) -> float:
+        """The lower bound of the communication time."""
         return max(0.0, self.overhead_s - self.slack_s)
 
     @property
     def most_s(self) -> float:
+        """The upper bound of the communication time."""
         return max(0.0, self.overhead_s + self.slack_s) + self.hideable_s
 
 
-def contradiction(exposures: Sequence[Exposure]) -> tuple[Exposure, Exposure] | None:
-    """The two that are furthest from one communication time, the longer first; None: one fits."""
+def contradiction(overheads: Sequence[BatchOverhead]) -> tuple[BatchOverhead, BatchOverhead] | None:
+    """Return the two batches that contradict each other most, the longer first.
+
+    Return None if one communication time fits all batches.
+    """
     apart = [
         (longer.least_s - shorter.most_s, longer, shorter)
-        for longer, shorter in itertools.permutations(exposures, 2)
+        for longer, shorter in itertools.permutations(overheads, 2)
         if longer.least_s > shorter.most_s
     ]
     if not apart:
@@ -51,8 +56,9 @@ _SLACK = 2  # standard errors of a step time
 
 
 def link_clashes(series: Sequence[ScalingCurve]) -> dict[int, str]:
-    """Why each series that contradicts another of the same work is none to predict from, by its
-    number.
+    """Return the reason for each curve that contradicts another one of the same work.
+
+    The keys are positions in `series`. Nothing can be predicted from these curves.
     """
     reasons: dict[int, str] = {}
     groups: dict[str, list[int]] = {}
@@ -62,20 +68,20 @@ def link_clashes(series: Sequence[ScalingCurve]) -> dict[int, str]:
     for members in groups.values():
         sizes = {point.world_size for i in members for point in series[i].points}
         for ranks in sorted(sizes - {1}):
-            exposures = [e for i in members if (e := _exposure(series[i], ranks)) is not None]
-            if found := contradiction(exposures):
+            overheads = [e for i in members if (e := _overhead(series[i], ranks)) is not None]
+            if found := contradiction(overheads):
                 why = _why(series[members[0]].work.shape, ranks, *found)
                 reasons |= dict.fromkeys(members, why)
     return reasons
 
 
-def _exposure(series: ScalingCurve, ranks: int) -> Exposure | None:
+def _overhead(series: ScalingCurve, ranks: int) -> BatchOverhead | None:
     by_size = {point.world_size: point for point in series.points}
     if 1 not in by_size or ranks not in by_size:
         return None
     single, several = by_size[1], by_size[ranks]
     slack_s = _SLACK * (single.step_s * single.uncertainty + several.step_s * several.uncertainty)
-    return Exposure(
+    return BatchOverhead(
         label=series.label,
         overhead_s=several.step_s - single.step_s,
         slack_s=slack_s,
@@ -83,24 +89,26 @@ def _exposure(series: ScalingCurve, ranks: int) -> Exposure | None:
     )
 
 
-def _why(shape: StepShape, ranks: int, longer: Exposure, shorter: Exposure) -> str:
+def _why(shape: StepShape, ranks: int, longer: BatchOverhead, shorter: BatchOverhead) -> str:
     size = f" {shape.payload / 1e6:,.1f} MB" if shape.payload_known else " gradients"
     hidden = (
         f"at most {shorter.hideable_s * 1e3:.1f} ms of it can hide"
         if shorter.hideable_s
-        else "none of it can hide (their bucket is full only when the backward ends)"
+        else "none of it can hide (the bucket is full only when the backward ends)"
     )
     return (
         f"contradiction: {ranks} ranks exchange the same{size} at any batch, and {hidden};"
-        f" yet {_shown(longer, shape, ranks)}, and {_shown(shorter, shape, ranks)}."
-        " No fixed link does both: a figure is wrong, or what takes the time is no transfer"
+        f" but {_shown(longer, shape, ranks)}, and {_shown(shorter, shape, ranks)}. No fixed link"
+        " explains both: a figure is wrong, or the time is not spent on the transfer"
     )
 
 
-def _shown(exposure: Exposure, shape: StepShape, ranks: int) -> str:
-    overhead_ms, slack_ms = exposure.overhead_s * 1e3, exposure.slack_s * 1e3
-    text = f"{overhead_ms:.1f} ± {slack_ms:.1f} ms show at {exposure.label}"
-    if not shape.payload_known or exposure.overhead_s <= 0:
+def _shown(overhead: BatchOverhead, shape: StepShape, ranks: int) -> str:
+    text = (
+        f"{overhead.overhead_s * 1e3:.1f} ± {overhead.slack_s * 1e3:.1f} ms are added at"
+        f" {overhead.label}"
+    )
+    if not shape.payload_known or overhead.overhead_s <= 0:
         return text
     sent = sum(e.payload * bus_factor(e.kind, ranks) for e in shape.exchanges)
-    return f"{text} ({sent / exposure.overhead_s / 1e9:.1f} GB/s of bus bandwidth)"
+    return f"{text} ({sent / overhead.overhead_s / 1e9:.1f} GB/s of bus bandwidth)"

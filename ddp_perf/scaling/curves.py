@@ -1,4 +1,4 @@
-"""Scaling curves out of what was measured or published: one for each work and batch size."""
+"""Scaling curves from measured or published figures: one for each work and batch size."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ Source = Literal["measured", "published", "modelled"]
 
 
 class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """Step times of one work at one batch per rank, over world sizes: weak scaling."""
+    """The step times of one work over world sizes, at one batch per rank (weak scaling)."""
 
     label: str  # "ddp, batch 32"
     where: str  # the suite or the table
     source: Source
     work: StepWork
-    samples: float | None = None  # of a step and a rank, in ``unit``; None: not stated
+    samples: float | None = None  # per step and rank, in `unit`; None: not stated
     unit: str = "samples"
-    per_sample: int = 1  # of ``unit``; a table's batch sizes count its unit
+    per_sample: int = 1  # units in a sample; a table's batch sizes count its unit
     points: tuple[ScalingPoint, ...]  # by world size
-    left_out: tuple[str, ...] = ()  # rows and cases that were not used, each with its reason
+    left_out: tuple[str, ...] = ()  # unused rows and cases, each with its reason
     price_per_gpu_hour: float | None = None
-    epoch_samples: int | None = None  # in ``unit``, too
-    injections: tuple[str, ...] = ()  # what slowed the ranks on purpose
+    epoch_samples: int | None = None  # in `unit`
+    injections: tuple[str, ...] = ()  # slow-downs that were injected on purpose
 
 
 class _Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One world size of a work, as it was measured."""
+    """The measurement of a work at one world size."""
 
     name: str
     work: dict[str, Scalar]
-    steps: tuple[float, ...]  # seconds: equally sure observations of the typical step
+    steps: tuple[float, ...]  # seconds: observations of the typical step, of equal precision
     structure: Structure | None
     unit: Unit = Unit()
     price_per_gpu_hour: float | None = None
-    epoch_samples: int | None = None  # in ``unit``
-    disturbance: str | None = None  # what made its steps worth nothing
+    epoch_samples: int | None = None  # in `unit`
+    disturbance: str | None = None  # why its steps are not usable
 
     @property
     def world_size(self) -> int:
@@ -67,7 +67,7 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured_series(result: SuiteResult) -> list[ScalingCurve]:
-    """Of a suite's results, launch by launch; cases that were disturbed are left out."""
+    """Return the scaling curves of a suite's results. Disturbed cases are left out."""
     members = [
         _Member(
             name=case_id,
@@ -89,7 +89,10 @@ def measured_series(result: SuiteResult) -> list[ScalingCurve]:
 
 
 def stored_series(baseline: Baseline) -> list[ScalingCurve]:
-    """Of a baseline's measured cases: the sessions that set the level, or one's launches."""
+    """Return the scaling curves of a baseline's measured cases.
+
+    A point has the reference sessions, or the launches if there is only one session.
+    """
     members = []
     for case_id, stored in baseline.cases.items():
         sessions = [s.values(STEP_TIME.name) for s in stored.reference(STEP_TIME.name)]
@@ -104,7 +107,7 @@ def stored_series(baseline: Baseline) -> list[ScalingCurve]:
 
 
 def _curves(members: Sequence[_Member], *, where: str) -> list[ScalingCurve]:
-    """Members of one work and batch, each group with the one rank that it is measured against."""
+    """Group the members by work and batch, each group with its single-rank run."""
     groups: dict[str, list[_Member]] = {}
     for member in members:
         if member.world_size > 1:
@@ -114,9 +117,9 @@ def _curves(members: Sequence[_Member], *, where: str) -> list[ScalingCurve]:
 
 def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> ScalingCurve:
     first = group[0]
-    alone = [m for m in members if m.world_size == 1]
-    wrapped = [m for m in alone if scaling_key(m.work) == scaling_key(first.work)]
-    plain = [m for m in alone if _unwrapped(m) == _unwrapped(first)]
+    singles = [m for m in members if m.world_size == 1]
+    wrapped = [m for m in singles if scaling_key(m.work) == scaling_key(first.work)]
+    plain = [m for m in singles if _unwrapped(m) == _unwrapped(first)]
     strategy = _exchanging(str(first.work["strategy"]))
     batch_size, micro_steps = (
         int(first.work.get(name, 1)) for name in ("batch_size", "gradient_accumulation")
@@ -155,12 +158,12 @@ def _unwrapped(member: _Member) -> dict[str, Scalar]:
 def published_series(
     table: PublishedTable, structures: Mapping[str, Structure]
 ) -> list[ScalingCurve]:
-    """Of a published table, one for each strategy and batch size.
+    """Return the scaling curves of a published table, one for each strategy and batch size.
 
-    ``structures``: what a step does, by case id; tells the buckets of rows that name a case,
-    where the document states all of the case's work. Rows without a step time are left out, and
-    rows that contradict themselves, unless in the share of communication alone: that says nothing
-    about how long a step takes.
+    `structures` has the structure of a step by case id. It gives the buckets of rows that name a
+    case, if the document states all of the case's work. Rows without a step time are left out. So
+    are rows that contradict themselves, unless only the share of communication is contradictory:
+    it does not affect the step time.
     """
     groups: dict[tuple[Exchanging, int | None], list[PublishedRow]] = {}
     for row in table.rows:
@@ -207,10 +210,10 @@ def _published(
 
 
 def _single(table: PublishedTable, strategy: str, batch_size: int | None) -> Iterator[PublishedRow]:
-    """The row of one GPU: as the strategy wraps it, or else the plain one."""
-    alone = [row for row in table.rows if row.world_size == 1 and row.batch_size == batch_size]
-    wrapped = [row for row in alone if row.strategy == strategy]
-    plain = [row for row in alone if row.strategy in (None, "none")]
+    """Yield the row of one GPU: with the same strategy, or else without one."""
+    singles = [row for row in table.rows if row.world_size == 1 and row.batch_size == batch_size]
+    wrapped = [row for row in singles if row.strategy == strategy]
+    plain = [row for row in singles if row.strategy in (None, "none")]
     yield from (wrapped or plain)[:1]
 
 
@@ -227,12 +230,15 @@ def _by_size(points: Iterator[ScalingPoint]) -> tuple[ScalingPoint, ...]:
 
 
 def _exchanging(strategy: str | None) -> Exchanging:
-    """How ranks exchange gradients; what is not stated is DDP."""
+    """Return how the ranks exchange gradients. A strategy that is not stated is DDP."""
     return "fsdp" if strategy == "fsdp" else "ddp"
 
 
 def shape_of(structure: Structure, strategy: str, micro_steps: int = 1) -> StepShape | None:
-    """From the counted collectives; None where there are none, or of a kind not modelled."""
+    """Return the shape of a step from its counted collectives.
+
+    Return None if there are none, or if a kind of them is not modelled.
+    """
     kinds = {collective.kind for collective in structure.collectives}
     if not kinds or not kinds <= set(get_args(CollectiveKind)):
         return None

@@ -1,12 +1,11 @@
-"""Laws fitted to points: everything that the points allow, weighted, and bands out of that.
+"""The Bayesian fit of scaling laws to points, and the bands of its predictions.
 
-Before the points are seen, every share that grows with the ranks has in the step at the largest
-world size is as likely as any other, so is every split of it into a law's two terms, and so is
-every law. Errors are normal on the log scale, with a variance believed as `points.ERROR_FREEDOM`
-observations of it would be; level and variance are integrated out exactly (Gelman et al.,
-Bayesian Data Analysis, 3rd ed., 14.2), share and split on a grid that closes in on what the
-points allow. No term can be negative, no random number is drawn, and few points give a wide
-band instead of an error.
+The prior is uniform over three things: the share of the step at the largest world size that grows
+with the ranks, the split of this share into a law's two terms, and the laws. Errors are normal on
+the log scale. The prior of their variance weighs as much as `points.ERROR_FREEDOM` observations.
+Level and variance are integrated out exactly (Gelman et al., Bayesian Data Analysis, 3rd ed.,
+14.2). Share and split are integrated on a grid that is refined where the likelihood is large. No
+term can be negative, no random number is drawn, and few points give a wide band, not an error.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from ddp_perf.scaling.points import ERROR_FREEDOM, ScalingPoint, first_invalid_p
 from ddp_perf.stats.robust import Floats
 
 CONFIDENCE = 0.9
-_GRIDS = (101, 101, 101, 101, 51)  # nodes along each axis: close in, then weigh
-_FAR = 15  # times the error of the best: nothing beyond is looked at
-_MOST_ODDS = 9.0  # log: what grows is from a ten-thousandth of a step to all but that
+_GRIDS = (101, 101, 101, 101, 51)  # nodes along each axis: four refinements, then the weights
+_FAR = 15  # times the error of the best node: nodes beyond are dropped
+_MOST_ODDS = 9.0  # log: the growing share is between 0.0001 and 0.9999 of the step
 _QUANTILES = (np.arange(21) + 0.5) / 21  # of the error at each node
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
-    """The middle and the ends of a 90 % interval, equal tails."""
+    """A 90 % interval with equal tails: its median and its ends."""
 
     value: float
     low: float
@@ -38,35 +37,36 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def half_width(self) -> float:
-        """As a share of the value."""
+        """The half of the width of the interval, as a share of the value."""
         return (self.high - self.low) / 2 / self.value
 
-    def holds(self, value: float) -> bool:
+    def contains(self, value: float) -> bool:
+        """Return whether the interval contains a value."""
         return self.low <= value <= self.high
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
-    """One law's share of a fit: combinations of terms, in seconds, and how likely each is."""
+    """The posterior of one law: combinations of terms, in seconds, and their weights."""
 
     law: Law
     terms: Floats  # (3, n): compute, first, second
-    weights: Floats  # (n,): of all laws' nodes together 1
-    error: Floats  # (n,): scale of a new measurement, log
-    freedom: float  # of that error's t distribution
+    weights: Floats  # (n,): the sum over the nodes of all laws is 1
+    error: Floats  # (n,): log scale of a new measurement's error
+    freedom: float  # degrees of freedom of that error's t distribution
 
 
 Functional = Callable[[Law, Floats], Floats]  # (law, terms (3, n)) → (…, n)
 
 
 class ScalingFit:
-    """What several laws and the points together say."""
+    """The posterior of several laws, given the points."""
 
     def __init__(self, nodes: Sequence[Nodes], points: Sequence[ScalingPoint]) -> None:
         self.nodes = tuple(nodes)
         self.points = tuple(points)
 
     def weights(self) -> dict[str, float]:
-        """How likely each law is, by its name."""
+        """Return the probability of each law, by its name."""
         total: dict[str, float] = {}
         for of_law in self.nodes:
             name = of_law.law.name
@@ -74,12 +74,12 @@ class ScalingFit:
         return total
 
     def band(self, functional: Functional) -> Band:
-        """Of a quantity that the terms fix, such as a ratio of two steps."""
+        """Return the band of a function of the terms, such as a ratio of two steps."""
         values = [functional(of_law.law, of_law.terms) for of_law in self.nodes]
         return _band(np.concatenate(values), np.concatenate([n.weights for n in self.nodes]))
 
     def mean(self, functional: Functional) -> Floats:
-        """Of several quantities at once: (…, n) → (…)."""
+        """Return the means of several functions of the terms: (…, n) → (…)."""
         means = [
             (functional(of_law.law, of_law.terms) * of_law.weights).sum(axis=-1)
             for of_law in self.nodes
@@ -88,12 +88,12 @@ class ScalingFit:
         return total
 
     def only(self, name: str) -> ScalingFit:
-        """As if the law of this name were the only one."""
+        """Return the fit with only the law of this name."""
         nodes = [of_law for of_law in self.nodes if of_law.law.name == name]
         return ScalingFit(nodes, self.points)
 
     def predict(self, ranks: int) -> Band:
-        """The step time in seconds that a new measurement would give, its own error included."""
+        """Estimate the step time in seconds of a new measurement, with that measurement's error."""
         values, weights = [], []
         for of_law in self.nodes:
             quantiles = special.stdtrit(of_law.freedom, _QUANTILES)
@@ -103,7 +103,7 @@ class ScalingFit:
         return _band(np.concatenate(values), np.concatenate(weights))
 
     def misfit(self) -> float:
-        """The largest distance of a point from the best law, as a share of the point."""
+        """Return the largest distance of a point from the best law, as a share of the point."""
         best = max(self.nodes, key=lambda of_law: float(of_law.weights.max()))
         terms = best.terms[:, [int(np.argmax(best.weights))]]
         return max(
@@ -113,7 +113,7 @@ class ScalingFit:
 
 
 def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> ScalingFit:
-    """Raises ValueError, with the reason, where the points cannot be fitted."""
+    """Fit the laws to the points. Raises ValueError, with the reason, if that is impossible."""
     if problem := first_invalid_point(points):
         raise ValueError(problem)
     grids = [_grid_of(law, points) for law in laws]
@@ -135,10 +135,10 @@ def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> ScalingFit:
 
 
 def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
-    """Terms (3, n) of a step of about one second, and the log of each one's weight.
+    """Return terms (3, n) of a step of about one second, and the log weight of each (n,).
 
-    The grid is of what grows with the ranks: its share of the largest step, even in log odds so
-    that both ends are resolved, and the first term's part of it.
+    The grid has two axes: the share of the largest step that grows with the ranks, uniform in log
+    odds so that both ends are resolved, and the part of the first term in this share.
     """
     largest = max(point.world_size for point in points)
     first, second = law.rows(largest)[0, :2]
@@ -164,7 +164,7 @@ def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
 def _residuals(
     law: Law, terms: Floats, points: Sequence[ScalingPoint]
 ) -> tuple[Floats, Floats, float]:
-    """Level (log seconds), variance of a point's error, and the freedom of that, by node."""
+    """Return the level (log seconds) and the error's variance of each node, and its freedom."""
     precision = np.array([point.uncertainty**-2 for point in points])
     weights = precision / precision.mean()
     logs = np.array([math.log(p.step_s) - np.log(law.step_s(terms, p.world_size)) for p in points])
@@ -178,7 +178,7 @@ def _band(values: Floats, weights: Floats) -> Band:
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     tail = (1 - CONFIDENCE) / 2
-    # Found, not interpolated: infinity is a value, too.
+    # A search, not an interpolation: values may be infinite.
     at = np.searchsorted(reached / reached[-1], [0.5, tail, 1 - tail])
     middle, low, high = (float(value) for value in values[order][at])
     return Band(value=middle, low=low, high=high)

@@ -1,15 +1,15 @@
-"""Scaling laws as one form: a step of N ranks is computing and what grows with N.
+"""Scaling laws in one form: the step of N ranks is computation plus a part that grows with N.
 
     step(N) = compute + max(0, the largest over the law's pieces of
               first × f(N) + second × s(N) − h × compute)
 
-Compute, first and second are seconds that are fitted, none of them negative; f, s and h are the
-law. Under weak scaling the speedup is N × step(1) ÷ step(N), which gives
+Compute, first and second are fitted seconds; none of them is negative. The functions f, s and h
+define the law. Under weak scaling the speedup is N × step(1) ÷ step(N), which gives
 
     Amdahl (1967)              f = N − 1                     first ÷ compute = serial fraction
     α-β                        f = messages, s = bytes       latency, seconds a byte
 
-The messages of a ring are 2(N − 1): its latency is a serial fraction of Amdahl's.
+A ring has 2(N − 1) messages: its latency is a serial fraction in Amdahl's law.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from ddp_perf.scaling.shape import StepShape
 from ddp_perf.stats.link.model import Algorithm, Link, Topology, collective_s
 from ddp_perf.stats.robust import Floats
 
-_SIGNS = (1, 1, -1)  # of f, s and h in what shows
-OVERLAPS = (0.0, 0.5, 1.0)  # of what could be hidden, is hidden; tried where it is not known
+_SIGNS = (1, 1, -1)  # of f, s and h in the exposed communication
+OVERLAPS = (0.0, 0.5, 1.0)  # overlaps that are tried if the overlap is not known
 
 
 class Law(msgspec.Struct, frozen=True, kw_only=True):
-    """The form of a step over ranks. ``rows(N)`` has a row of f, s and h for each piece, that of
-    all there is first.
+    """The form of a step over ranks.
+
+    ``rows(N)`` has a row of f, s and h for each piece. The first piece has every collective.
     """
 
     name: str
-    overlap: float = 0.0  # share of the computing that could hide communication, and does
+    overlap: float = 0.0  # share of the hideable communication that is hidden
     rows: Callable[[int], Floats]
 
     def parts(self, terms: Floats, ranks: int) -> Floats:
-        """Seconds of compute, of all of first and second, and of what is hidden (negative).
+        """Return the seconds of compute, latency, bandwidth and hidden communication (negative).
 
-        terms: (3, n). Returns (4, n), whose sum is the step.
+        `terms` is (3, n). The result is (4, n); its sum is the step.
         """
         rows = self.rows(ranks)
         first, second = rows[0, :2, None] * terms[1:]
@@ -48,21 +49,23 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
         return np.array([terms[0], first, second, np.maximum(shown, 0.0) - first - second])
 
     def step_s(self, terms: Floats, ranks: int) -> Floats:
-        """(n,) of ``terms`` (3, n)."""
+        """Return the step times in seconds (n,) of `terms` (3, n)."""
         total: Floats = self.parts(terms, ranks).sum(axis=0)
         return total
 
 
 def amdahl() -> Law:
-    """A part of the work that more ranks do not share."""
+    """Return Amdahl's law: a part of the work is serial."""
     return Law(name="Amdahl", rows=lambda ranks: np.array([[ranks - 1, 0.0, 0.0]]))
 
 
 def alpha_beta(
     shape: StepShape, topology: Topology, algorithm: Algorithm, overlap: float = 0.0
 ) -> Law:
-    """Collectives by one algorithm. What is fitted is the latency and the seconds a byte of the
-    link within a node; how the link between nodes compares with it, the topology says.
+    """Return the law of collectives by one algorithm.
+
+    The fit finds the latency and the seconds per byte of the link within a node. The topology
+    gives the ratio of the link between nodes to that link.
     """
     near, far = topology.intra, topology.inter
     messages = msgspec.structs.replace(
@@ -96,17 +99,17 @@ def alpha_beta(
 
 
 def _from_each(seconds: Sequence[float]) -> Floats:
-    """Of each and all after it, and 0 behind the last: the sum of a span is a difference."""
+    """Return the sums from each collective to the end, and 0: a span's sum is a difference."""
     return np.cumsum([0.0, *reversed(seconds)])[::-1]
 
 
 def alpha_beta_laws(
     shape: StepShape, topology: Topology, overlap: float | None = None
 ) -> list[Law]:
-    """One for each algorithm, and for each overlap where it was not measured.
+    """Return a law for each algorithm, and for each overlap if it is not given.
 
-    Where the buckets are not known, nothing says what could hide: what is fitted then is the
-    communication that shows.
+    If the buckets are not known, it is not known either what could be hidden. Then the fit is of
+    the exposed communication.
     """
     tried = (OVERLAPS if shape.payload_known else (0.0,)) if overlap is None else (overlap,)
     return [
@@ -117,10 +120,10 @@ def alpha_beta_laws(
 
 
 def amdahl_limit(serial: float) -> float:
-    """The speedup that no number of ranks exceeds."""
+    """Return the speedup that no number of ranks exceeds; infinite without a serial part."""
     return 1 / serial if serial > 0 else math.inf
 
 
 def _ratio(far: float, near: float) -> float:
-    """1 where both are 0 or infinite: nothing tells them apart."""
+    """Return the ratio of two links' figures; 1 if they are equal, even both 0 or infinite."""
     return 1.0 if far == near else far / near

@@ -1,4 +1,4 @@
-"""Throughput over ranks: what was measured, what is extrapolated, and what cannot be passed."""
+"""The plot of a prediction: speedup over ranks, with points, extrapolation and limits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ddp_perf.system.files import replace_file
 
 
 def write_prediction_plot(path: Path, predictions: Sequence[Prediction]) -> None:
-    """A PNG, whole or not at all. Raises OSError."""
+    """Write the plot as a PNG, completely or not at all. Raises OSError."""
     data = io.BytesIO()
     prediction_figure(predictions).savefig(data, format="png", dpi=120)
     replace_file(path, data.getvalue())
 
 
 def prediction_figure(predictions: Sequence[Prediction]) -> Figure:
-    """One panel for each series that something was predicted of; speedup against ranks."""
+    """Draw one panel for each predicted curve: speedup over ranks."""
     shown = [one for one in predictions if one.refusal is None]
     figure = Figure(figsize=(9.0, 5.6 * max(len(shown), 1)), layout="constrained")
     for number, prediction in enumerate(shown, start=1):
@@ -34,7 +34,7 @@ def prediction_figure(predictions: Sequence[Prediction]) -> Figure:
 def _plot(axes: Axes, prediction: Prediction) -> None:
     ranks = [step.world_size for step in prediction.steps]
     single_s = _single_s(prediction)
-    axes.plot(ranks, ranks, color="0.6", linewidth=1, label="physical limit: nothing but compute")
+    axes.plot(ranks, ranks, color="0.6", linewidth=1, label="physical limit: only compute")
     for name, limit in prediction.speedup_limit.items():
         if math.isfinite(limit.value) and limit.value < 2 * max(ranks):
             label = f"limit of the latency of a {name}"
@@ -70,7 +70,7 @@ def _plot_extrapolation(axes: Axes, prediction: Prediction, single_s: float) -> 
 
 
 def _plot_points(axes: Axes, prediction: Prediction, single_s: float) -> None:
-    """Black, so that they are not taken for a line; hollow where they were not fitted."""
+    """Draw the given points in black; those that were not fitted are hollow."""
     for fitted, face in ((True, "black"), (False, "white")):
         points = [
             (step.world_size, step.world_size * single_s / step.given_s)
@@ -84,6 +84,6 @@ def _plot_points(axes: Axes, prediction: Prediction, single_s: float) -> None:
 
 
 def _single_s(prediction: Prediction) -> float:
-    """Of one rank: as it was given, or else as it was fitted (the compute)."""
+    """Return the step time of one rank: as given, or else as fitted (the compute)."""
     given = [s.given_s for s in prediction.steps if s.world_size == 1 and s.given_s is not None]
     return given[0] if given else prediction.steps[0].parts["compute"]

@@ -1,4 +1,4 @@
-"""What a scaling law is fitted to: step times over numbers of ranks, and how sure they are."""
+"""The points that a scaling law is fitted to: step times by world size, with their errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from ddp_perf.render.units import counted
 from ddp_perf.stats.robust import robust_sd
 
-# Nobody publishes a spread. Authors round by a per cent without saying so (`stats.audit`): that
-# is taken for two standard deviations. Nor is any law of a step true to less than that.
-UNTOLD_ERROR = 0.005
-# The error is believed as a single observation of it would be: a law may be wrong by more, and
-# then the points show it.
+# Documents publish no spread, and authors round by a per cent (`stats.audit`). That is taken as two
+# standard deviations. No law of a step is more exact than that either.
+UNSTATED_ERROR = 0.005
+# The prior of the error weighs as much as one observation. If a law is wrong by more, the points
+# widen the error.
 ERROR_FREEDOM = 1
 
 
@@ -28,15 +28,16 @@ class ScalingPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncertainty(self) -> float:
-        """With what is not told."""
-        return math.hypot(self.error, UNTOLD_ERROR)
+        """The standard error including `UNSTATED_ERROR`, as a share of the step time."""
+        return math.hypot(self.error, UNSTATED_ERROR)
 
 
 def point_of(world_size: int, steps: Sequence[float]) -> ScalingPoint:
-    """The median of steps that are equally sure, such as those of launches.
+    """Return the point at the median of steps of equal precision, such as those of launches.
 
-    Its error is that of a median of normal logs; their sd is their median absolute deviation ×
-    1.4826, which launches in a slow mode do not widen. 0, not known, with fewer than three.
+    Its error is that of a median of normal logs. Their sd is their median absolute deviation ×
+    1.4826, which launches in a slow mode do not widen. With fewer than three steps the error is 0,
+    which means not known.
     """
     error = 0.0
     if len(steps) > 2:
@@ -46,20 +47,21 @@ def point_of(world_size: int, steps: Sequence[float]) -> ScalingPoint:
 
 
 def first_invalid_point(points: Sequence[ScalingPoint]) -> str | None:
-    """Why no law can be fitted to these points, in one sentence; None where one can."""
+    """Return why no law can be fitted to these points, or None if one can."""
     for point in points:
         if point.world_size < 1:
-            return f"{point.world_size} ranks is no world size"
+            return f"{point.world_size} ranks is not a world size"
         if not 0 < point.step_s < math.inf:  # true of NaN as well
             return f"the step time of {ranks_text(point.world_size)} is {point.step_s}"
         if not 0 <= point.error < math.inf:
             return f"the error of {ranks_text(point.world_size)} is {point.error}"
     sizes = sorted({point.world_size for point in points})
     if len(sizes) < 2:
-        known = ranks_text(sizes[0]) if sizes else "none"
-        return f"a law needs two world sizes, and there is {known}"
+        given = f"only {ranks_text(sizes[0])}" if sizes else "none"
+        return f"a law needs two world sizes, but the data have {given}"
     return None
 
 
 def ranks_text(ranks: int) -> str:
+    """Return "1 rank", "2 ranks", …"""
     return counted(ranks, "rank")

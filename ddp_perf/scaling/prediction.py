@@ -1,4 +1,4 @@
-"""What a scaling curve says beyond its points: bands, limits, cross-checks, changes, cost."""
+"""Predictions from a scaling curve: bands, limits, changes of the step, and cost."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from ddp_perf.stats.cost import Configuration, Cost, best_within, cost_of, train
 from ddp_perf.stats.link.model import Topology
 from ddp_perf.stats.robust import Floats
 
-_EVER = 2**40  # ranks: where a speedup that has a limit has reached it
-_NO_LIMIT = 2**20  # a speedup over this is none that a law sets
+_EVER = 2**40  # ranks: a speedup with a limit has reached it there
+_NO_LIMIT = 2**20  # a larger speedup counts as no limit
 _SLACK = 2  # standard errors
 
 
 class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be predicted."""
+    """The options of a prediction."""
 
     world_sizes: tuple[int, ...]
-    fit_world_sizes: tuple[int, ...] | None = None  # None: every one there is
+    fit_world_sizes: tuple[int, ...] | None = None  # None: all of them
     topology: Topology
-    changes: tuple[WhatIf, ...] | None = None  # None: what a person would try first
-    price_per_gpu_hour: float | None = None  # None: the one that the data state, if any
-    samples: float | None = None  # of a whole training: sequences, where throughput counts tokens
+    changes: tuple[WhatIf, ...] | None = None  # None: `default_changes`
+    price_per_gpu_hour: float | None = None  # None: the price in the data, if any
+    samples: float | None = None  # of a whole training; sequences if throughput counts tokens
     deadline_h: float | None = None
     budget: float | None = None
 
 
 class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A world size: what a measurement of it should give, and what one gave."""
+    """The prediction for one world size, and its step time in the data."""
 
     world_size: int
     step_s: Band
@@ -46,42 +46,44 @@ class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: Band  # against the fitted step of one rank
     parts: dict[str, float]  # mean seconds by term; hidden communication is negative
     given_s: float | None = None  # the step time in the data
-    fitted: bool = False  # whether that went into the fit
+    fitted: bool = False  # True if the fit used it
     cost: Cost | None = None
 
     @property
     def held_out_error(self) -> float | None:
-        """Predicted ÷ given, less 1; None where nothing was held out."""
+        """Predicted ÷ given − 1; None if no step time was held out."""
         held_out = self.given_s is not None and not self.fitted
         return self.step_s.value / self.given_s - 1 if held_out and self.given_s else None
 
 
 class FittedLink(msgspec.Struct, frozen=True, kw_only=True):
-    """What the fit says of the link within a node."""
+    """The fitted link within a node."""
 
     latency_s: Band
     bytes_per_s: Band | None  # None: the size of the gradients is not stated
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one series."""
+    """The prediction of one scaling curve, or the reason why there is none."""
 
     series: ScalingCurve
     refusal: str | None = None  # why nothing is predicted
     fitted: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
-    algorithms: dict[str, float] = {}  # how likely each is
-    speedup_limit: dict[str, Band] = {}  # of each; infinite: none
+    algorithms: dict[str, float] = {}  # probability of each
+    speedup_limit: dict[str, Band] = {}  # by algorithm; infinite: no limit
     link: FittedLink | None = None
     steps: tuple[PredictedStep, ...] = ()
     cross_checks: tuple[CrossCheck, ...] = ()
     gains: dict[str, tuple[Gain, ...]] = {}  # by change
-    not_gained: dict[str, str] = {}  # why nothing is said of a change
-    best: Configuration | None = None  # within the deadline or the budget, by the slow ends
+    not_gained: dict[str, str] = {}  # why a change is not predicted, by change
+    best: Configuration | None = (
+        None  # within the deadline or the budget, by the slow ends of the bands
+    )
 
 
 def predict_all(series: Sequence[ScalingCurve], request: PredictRequest) -> list[Prediction]:
-    """Each series by itself, but for those that no fixed link can have made together."""
+    """Fit each scaling curve and predict its steps, unless it contradicts another curve."""
     clashes = link_clashes(series)
     return [
         Prediction(series=one, refusal=clashes[i]) if i in clashes else _predict(one, request)
@@ -179,7 +181,7 @@ def _link(series: ScalingCurve, fit: ScalingFit) -> FittedLink:
 def _notes(
     series: ScalingCurve, points: Sequence[ScalingPoint], fit: ScalingFit, request: PredictRequest
 ) -> list[str]:
-    """What must be known to read the figures."""
+    """Return the notes that a reader of the figures needs."""
     notes = []
     singles = [point for point in points if point.world_size == 1]
     for point in points:
@@ -187,21 +189,21 @@ def _notes(
             faster = 1 - point.step_s / single.step_s
             if faster > _SLACK * math.hypot(point.uncertainty, single.uncertainty):
                 notes.append(
-                    f"{ranks_text(point.world_size)} take {faster:.1%} less time than 1: an"
+                    f"{ranks_text(point.world_size)} take {faster:.1%} less time than 1 rank: an"
                     " efficiency over 1 is an error of measurement, and no law fits it"
                 )
     misfit = fit.misfit()
     if misfit > 2 * _SLACK * max(point.uncertainty for point in points):
         notes.append(f"the best law is {misfit:.1%} off at one of the points: it does not fit")
     if not singles:
-        notes.append("no step of one rank among the points: compute is extrapolated, too")
+        notes.append("the points have no step of one rank: compute is extrapolated, too")
     if not series.work.shape.payload_known:
-        notes.append("the buckets are not stated: the terms are of the communication that shows")
+        notes.append("the buckets are not stated: the terms are of the exposed communication")
     per_node = request.topology.gpus_per_node
     if per_node is None:
-        notes.append("every rank is taken to be linked like the fitted ones (--gpus-per-node)")
+        notes.append("all ranks are assumed to have the link of the fitted ones (--gpus-per-node)")
     elif max(point.world_size for point in points) <= per_node:
-        notes.append("no fitted point spans nodes: the link between them is as it was stated")
+        notes.append("no fitted point spans several nodes: the link between nodes is as given")
     return notes
 
 
@@ -227,6 +229,6 @@ def _best(
 
 
 def _inverse(values: Floats) -> Floats:
-    with np.errstate(divide="ignore"):  # no seconds a byte: as many bytes as one likes
+    with np.errstate(divide="ignore"):  # no seconds per byte: an infinite bandwidth
         inverse: Floats = 1 / values
     return inverse

@@ -1,12 +1,13 @@
-"""What a step exchanges, and what of it its computing can hide.
+"""The communication of a step, and the part of it that computation can hide.
 
-DDP reduces a bucket when its gradients are there, and the next one when that is done. With the
-collectives numbered in order, what shows behind the backward is the largest, over all i, of
+DDP reduces a bucket when its gradients are ready and the previous bucket is done. With the
+collectives numbered in order, the exposed communication after the backward is the largest, over
+all i, of
 
     the communication of collectives i, i+1, … − the backward that is left when i is ready
 
-FSDP gathers parameters ahead of the forward and the backward; its first gather and its last
-reduce-scatter have nothing to hide behind.
+FSDP gathers parameters ahead of the forward and the backward. Its first gather and its last
+reduce-scatter cannot be hidden.
 """
 
 from __future__ import annotations
@@ -17,45 +18,48 @@ import msgspec
 
 from ddp_perf.core.collective import CollectiveKind
 
-# A backward multiplies twice as many matrices as its forward.
+# A backward has twice as many matrix products as its forward.
 BACKWARD_SHARE = 2 / 3
 MIB = 2**20
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective of a step; its payload as nccl-tests counts it."""
+    """One collective of a step. Its payload is counted as in nccl-tests."""
 
     kind: CollectiveKind
-    payload: float  # bytes, or shares of all gradients where their size is not known
+    payload: float  # bytes, or shares of all gradients if their size is not known
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """Collectives that follow each other, and the share of computing that can hide them."""
+    """Successive collectives, and the share of the computation that can hide them."""
 
-    spans: tuple[tuple[int, int], ...]  # of the step's collectives: from which to before which
+    spans: tuple[tuple[int, int], ...]  # of the step's collectives: first, and one after the last
     hideable: float = 0.0
 
 
 class StepShape(msgspec.Struct, frozen=True, kw_only=True):
-    """The exposed communication of a step is that of the piece that shows most."""
+    """The communication of a step. Its largest piece is the exposed communication."""
 
     exchanges: tuple[Exchange, ...]  # in order
-    pieces: tuple[Piece, ...]  # the first of them has every collective
+    pieces: tuple[Piece, ...]  # the first piece has every collective
     payload_known: bool = True  # False: payloads are shares of gradients of an unknown size
 
     @property
     def payload(self) -> float:
+        """The sum over the collectives: bytes, or shares of the gradients."""
         return sum(exchange.payload for exchange in self.exchanges)
 
     def hideable_s(self, single_s: float) -> float:
-        """At most so many seconds of communication can hide in a step of one rank."""
+        """Return an upper bound of the seconds that a step of one rank can hide."""
         nothing = self.payload_known and not any(piece.hideable for piece in self.pieces)
         return 0.0 if nothing else single_s
 
 
 def ddp_shape(exchanges: Sequence[Exchange], micro_steps: int = 1) -> StepShape:
-    """Of the collectives of a step, in order. Each is ready when the backward has come as far
-    as their bytes: the last one when it ends. Of several micro-steps the last one alone hides.
+    """Return the shape of a DDP step from its collectives, in order.
+
+    A collective is ready when the backward has done its share of the bytes; the last one is ready
+    at the end. Only the last of several micro-steps can hide communication.
     """
     total = sum(exchange.payload for exchange in exchanges)
     pieces, ready = [], 0.0
@@ -67,7 +71,7 @@ def ddp_shape(exchanges: Sequence[Exchange], micro_steps: int = 1) -> StepShape:
 
 
 def fsdp_shape(exchanges: Sequence[Exchange]) -> StepShape:
-    """Of the collectives of a step, in order: gathers ahead, reduce-scatters behind."""
+    """Return the shape of an FSDP step from its collectives, in order."""
     count = len(exchanges)
     ends = ((0, 1), (count - 1, count)) if count > 1 else ((0, 1),)
     return StepShape(
@@ -77,8 +81,10 @@ def fsdp_shape(exchanges: Sequence[Exchange]) -> StepShape:
 
 
 def fsdp_exchanges(units: Sequence[float]) -> list[Exchange]:
-    """Units of so many bytes, each gathered in the forward and, last first, in the backward,
-    and its gradients reduced and scattered (ZeRO-3; Rajbhandari et al. 2020, section 7.2).
+    """Return the collectives of FSDP units, given the bytes of each unit.
+
+    Each unit is gathered in the forward and again, last first, in the backward. Then its gradients
+    are reduced and scattered (ZeRO-3; Rajbhandari et al. 2020, section 7.2).
     """
     forward = [Exchange(kind="all_gather", payload=unit) for unit in units]
     backward = [
@@ -90,8 +96,9 @@ def fsdp_exchanges(units: Sequence[float]) -> list[Exchange]:
 
 
 def unknown_shape(strategy: str) -> StepShape:
-    """Of a step of which nothing is known: all gradients at once, and nothing hidden. What is
-    fitted with it is the communication that shows, not all there is.
+    """Return the shape of a step with unknown buckets: all gradients at once, nothing hidden.
+
+    A fit with it is of the exposed communication, not of all communication.
     """
     exchanges = (
         fsdp_exchanges([1.0]) if strategy == "fsdp" else [Exchange(kind="all_reduce", payload=1.0)]
@@ -101,7 +108,10 @@ def unknown_shape(strategy: str) -> StepShape:
 
 
 def in_buckets(gradient_bytes: float, bucket_bytes: float) -> list[Exchange]:
-    """DDP's, all of one size but for what is left; in truth no layer is split."""
+    """Return DDP's all-reduces of buckets of equal size, and of the rest.
+
+    The real DDP does not split a layer between buckets.
+    """
     full, rest = divmod(gradient_bytes, bucket_bytes)
     sizes = [bucket_bytes] * int(full) + ([rest] if rest else [])
     return [Exchange(kind="all_reduce", payload=size) for size in sizes]

@@ -1,4 +1,4 @@
-"""Predictions as text and as JSON: what was fitted, what follows, and how far to trust it."""
+"""Predictions as text and as JSON: the fit, the predicted steps, and their bands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NARROWEST = 80
 
 
 class PredictionFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Predictions for programs. What is infinite is null."""
+    """The file of predictions for programs. Infinite values are null."""
 
     schema_version: int = SCHEMA_VERSION
     confidence: float = 0.9
@@ -30,19 +30,19 @@ class PredictionFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prediction_json(predictions: Sequence[Prediction]) -> str:
-    """Everything that the text says, and the bands that it leaves out."""
+    """Return predictions as JSON, with the bands that the text leaves out."""
     file = PredictionFile(predictions=tuple(predictions))
     return to_json(file)
 
 
 def prediction_text(predictions: Sequence[Prediction], width: int) -> str:
-    """Series by series: a table of steps, the laws, and what changes would buy."""
+    """Return, for each curve, a table of steps, the laws, and the gain of each change."""
     width = max(width, _NARROWEST)
     return "\n\n".join("\n".join(_series_lines(one, width)) for one in predictions)
 
 
 def title_of(prediction: Prediction) -> str:
-    """Which curve, and where it comes from."""
+    """Return the name of the curve and its source."""
     series = prediction.series
     title = f"{series.where}: {series.label} ({series.source})"
     if series.injections:
@@ -76,8 +76,16 @@ def _steps_table(prediction: Prediction) -> rich.table.Table:
     table = plain_table()
     priced = any(step.cost is not None for step in prediction.steps)
     for heading in (
-        *("ranks\n", "step\nms", "90 % band\nms", "\n± %", f"{prediction.series.unit}\n/s"),
-        *("effi-\ncy %", "late.\nms", "band.\nms", "given\nms", "off\n%"),
+        "ranks\n",
+        "step\nms",
+        "90 % band\nms",
+        "\n± %",
+        f"{prediction.series.unit}\n/s",
+        "effi-\ncy %",
+        "late.\nms",
+        "band.\nms",
+        "given\nms",
+        "off\n%",
         *(["cost\na M"] if priced else []),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -111,15 +119,15 @@ def _law_lines(prediction: Prediction) -> list[str]:
     lines += [_cross_check_line(check) for check in prediction.cross_checks]
     return [
         *lines,
-        f"Latency and bandwidth are means; the step is compute, and of them what computing cannot"
-        f" hide (at most {BACKWARD_SHARE:.0%} of it can, a backward). Ranks given but not fitted"
-        " are held out.",
+        f"Latency and bandwidth are means. The step is compute plus the part of them that compute"
+        f" cannot hide (at most {BACKWARD_SHARE:.0%} of compute, a backward, can hide it). Given"
+        " ranks that are not fitted are held out.",
     ]
 
 
 def _link_line(prediction: Prediction) -> str:
     link = prediction.link
-    assert link is not None  # it was predicted
+    assert link is not None  # there is a prediction
     latency = f"latency of a message {_band(link.latency_s, 1e6, 'µs')}"
     if link.bytes_per_s is None:
         return f"link as fitted: {latency}, of all buckets together"
@@ -149,7 +157,7 @@ def _limit_text(what: str, limit: Band) -> str:
 def _gains_table(prediction: Prediction) -> rich.table.Table:
     table = plain_table()
     table.add_column("change\n", no_wrap=True)
-    table.add_column("comes\nfrom", overflow="fold")
+    table.add_column("main\nterm", overflow="fold")
     sizes = [gain.world_size for gain in next(iter(prediction.gains.values()))]
     for size in sizes:
         table.add_column(f"{size}\n%", justify="right", no_wrap=True)
@@ -159,7 +167,7 @@ def _gains_table(prediction: Prediction) -> rich.table.Table:
 
 
 def _sources(gains: Sequence[Gain]) -> str:
-    """The terms, in the order in which they take over."""
+    """Return the terms of the gains, in order of their first appearance."""
     return ", ".join(dict.fromkeys(gain.term for gain in gains))
 
 
@@ -172,17 +180,17 @@ def _gains_note(prediction: Prediction) -> str:
     reasons = [f"{text}: {reason}" for text, reason in prediction.not_gained.items()]
     return ". ".join(
         [
-            "Throughput by ranks with a change, against without, 90 % interval; modelled, with"
-            " compute proportional to the samples",
+            "Change of the throughput by ranks, 90 % interval; modelled, with compute proportional"
+            " to the samples",
             *reasons,
         ]
     )
 
 
 def best_text(best: Configuration) -> str:
-    """Which configuration to take, and what it takes."""
+    """Return one line with the best configuration, its hours and its cost."""
     return (
-        f"best within what was asked for: {best.world_size} GPUs, {best.hours:,.1f} h,"
+        f"best within the limits: {best.world_size} GPUs, {best.hours:,.1f} h,"
         f" cost {best.cost:,.2f} (by the slow end of its band)"
     )
 

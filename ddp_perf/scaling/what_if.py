@@ -1,4 +1,4 @@
-"""What a change of the step or of the link would buy, by the terms that were fitted."""
+"""The gain of a change of the step or of the link, from the fitted terms."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ ChangeKind = Literal["batch", "accumulate", "bucket", "fp16", "fsdp", "bandwidth
 Exchanging = Literal["ddp", "fsdp"]
 TERMS = ("compute", "latency", "bandwidth", "overlap")
 _FORMS = "batch:N, accumulate:N, bucket:MB, fp16, fsdp, bandwidth:FACTOR or latency:FACTOR"
-_MOST_BUCKETS = 4096  # of 25 MiB, they hold 100 GiB of gradients: more is a slip of the pen
+_MOST_BUCKETS = 4096  # of 25 MiB for 100 GiB of gradients: more is a typing error
 _BARE = ("fp16", "fsdp")
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing done otherwise."""
+    """One change of the step or of the link."""
 
     kind: ChangeKind
     value: float = 0.0  # samples a rank, micro-steps, MiB, or a factor
 
     @property
     def text(self) -> str:
+        """The change as `parse_change` reads it."""
         return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:g}"
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the step that a change starts from."""
+    """The known properties of the step that a change starts from."""
 
     shape: StepShape
     strategy: Exchanging
@@ -54,12 +55,12 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """Throughput with the change ÷ without it, at so many ranks."""
+    """The throughput with a change ÷ without it, at one world size."""
 
     world_size: int
     ratio: Band
-    term: str  # what it comes from, of TERMS, or "none"
-    saved: dict[str, float]  # seconds for the samples of a step without it, by term
+    term: str  # the term that gains most, of TERMS, or "none"
+    saved: dict[str, float]  # seconds by term, for the samples of a step without the change
 
 
 class _Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,7 @@ class _Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_change(text: str) -> WhatIf:
-    """``accumulate:4``, ``fp16``, … Raises ConfigError with the forms there are."""
+    """Parse ``accumulate:4``, ``fp16``, … Raises ConfigError with the valid forms."""
     kind, _, number = text.partition(":")
     if text in _BARE:
         return WhatIf(kind=cast(ChangeKind, text))
@@ -80,35 +81,36 @@ def parse_change(text: str) -> WhatIf:
         value = float(number)
         if value > 0:
             return WhatIf(kind=cast(ChangeKind, kind), value=value)
-    raise ConfigError(f"--change {text}: no such change; write {_FORMS}")
+    raise ConfigError(f"--change {text}: is not a change; write {_FORMS}")
 
 
 def obstacle(change: WhatIf, work: StepWork) -> str | None:
-    """Why nothing can be said of this change; None where something can."""
+    """Return why this change cannot be predicted, or None if it can."""
     if change.kind == "batch" and work.batch_size is None:
         return "the batch size is not stated"
     if change.kind in ("accumulate", "bucket", "fp16", "fsdp") and work.strategy == "fsdp":
-        return "modelled for DDP only"
+        return "it is modelled for DDP only"
     if change.kind in ("bucket", "fp16", "fsdp") and work.has_hook:
-        return "a communication hook decides already what is sent"
+        return "a communication hook already decides what is sent"
     if change.kind == "bucket" and not work.shape.payload_known:
         return "the size of the gradients is not stated"
     if change.kind == "bucket" and work.shape.payload > _MOST_BUCKETS * change.value * MIB:
-        return f"that would be over {_MOST_BUCKETS} buckets"
+        return f"it would make more than {_MOST_BUCKETS} buckets"
     return None
 
 
 def gain(change: WhatIf, work: StepWork, topology: Topology, fit: ScalingFit, ranks: int) -> Gain:
-    """What it buys. Compute is taken as proportional to the samples; the change has no obstacle.
+    """Estimate the gain of a change that has no `obstacle`.
 
-    ``fit``: of `alpha_beta_laws` of this work and topology.
+    Compute is assumed to be proportional to the samples. `fit` must be of the `alpha_beta_laws` of
+    this work and topology.
     """
     effect = _effect(change, work)
     changed = {(law.name, law.overlap): law for law in alpha_beta_laws(effect.shape, topology)}
     factors = np.array([effect.compute, effect.latency, effect.transfer])[:, None]
 
     def after(law: Law, terms: Floats) -> Floats:
-        """Parts for as many samples as a step has without the change."""
+        """Return the parts for the samples of one step without the change."""
         return changed[law.name, law.overlap].parts(terms * factors, ranks) / effect.compute
 
     ratio = fit.band(lambda law, terms: law.step_s(terms, ranks) / after(law, terms).sum(axis=0))
@@ -118,7 +120,7 @@ def gain(change: WhatIf, work: StepWork, topology: Topology, fit: ScalingFit, ra
 
 
 def _largest(saved: dict[str, float]) -> str:
-    """The term that saves most, or costs most where the whole costs; nothing changed: "none"."""
+    """Return the term that saves most, or costs most if the total is a cost, or "none"."""
     if not any(saved.values()):
         return "none"
     sign = 1 if sum(saved.values()) >= 0 else -1
@@ -126,7 +128,7 @@ def _largest(saved: dict[str, float]) -> str:
 
 
 def default_changes(work: StepWork) -> Sequence[WhatIf]:
-    """What a person would try first. Ten times the bandwidth is NVLink 2 instead of PCIe 3."""
+    """Return the usual changes. Ten times the bandwidth is NVLink 2 instead of PCIe 3."""
     changes = [
         *([WhatIf(kind="batch", value=2 * work.batch_size)] if work.batch_size else []),
         WhatIf(kind="accumulate", value=4 * work.micro_steps),
@@ -143,10 +145,10 @@ def _effect(change: WhatIf, work: StepWork) -> _Effect:
     shape, value = work.shape, change.value
     match change.kind:
         case "batch":
-            assert work.batch_size is not None  # else it has an obstacle
+            assert work.batch_size is not None  # otherwise `obstacle` refuses it
             return _Effect(shape=shape, compute=value / work.batch_size)
         case "accumulate":
-            hiding = work.micro_steps / value  # of the compute, the last micro-step
+            hiding = work.micro_steps / value  # share of the compute: the last micro-step
             pieces = [
                 msgspec.structs.replace(piece, hideable=piece.hideable * hiding)
                 for piece in shape.pieces
@@ -158,7 +160,7 @@ def _effect(change: WhatIf, work: StepWork) -> _Effect:
             return _Effect(shape=ddp_shape(buckets, work.micro_steps))
         case "fp16":
             return _Effect(shape=shape, transfer=0.5)
-        case "fsdp":  # a unit for each bucket
+        case "fsdp":  # one unit for each bucket
             units = fsdp_exchanges([exchange.payload for exchange in shape.exchanges])
             sharded = fsdp_shape(units) if shape.payload_known else unknown_shape("fsdp")
             return _Effect(shape=sharded)

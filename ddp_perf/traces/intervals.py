@@ -18,6 +18,7 @@ class Intervals(NamedTuple):
 
     @property
     def lengths(self) -> Floats:
+        """The length of each interval."""
         return self.end - self.start
 
     @property
@@ -26,6 +27,7 @@ class Intervals(NamedTuple):
         return float(self.lengths.sum())
 
     def where(self, chosen: NDArray[np.bool_]) -> Intervals:
+        """Return the intervals for which `chosen` is true."""
         return Intervals(self.start[chosen], self.end[chosen])
 
 

@@ -88,9 +88,11 @@ def _ranks(ranks: Sequence[RankTrace], width: int) -> list[str]:
             split.idle_s,
         )
         table.add_row(
-            *(str(rank.rank), ms(split.window_s)),
+            str(rank.rank),
+            ms(split.window_s),
             *(percent(part / split.window_s if split.window_s else None) for part in parts),
-            *(ms(split.communication_s), percent(split.overlap)),
+            ms(split.communication_s),
+            percent(split.overlap),
         )
     return rendered(table, width)
 
@@ -122,7 +124,8 @@ def _steps(ranks: Sequence[RankTrace], width: int) -> list[str]:
         rank_number, step = slowest[number]
         times = (step.step_s, step.computation_s, step.communication_s)
         table.add_row(
-            *(str(number), str(rank_number)),
+            str(number),
+            str(rank_number),
             *map(ms, (*times, step.exposed_communication_s)),
         )
     more = len(slowest) - _SHOWN
@@ -156,10 +159,14 @@ def _collectives(collectives: Sequence[CollectiveTotal], width: int) -> list[str
     for one in collectives:
         message = one.message
         table.add_row(
-            *(message.kind, message.dtype or "–", message.group or "–"),
+            message.kind,
+            message.dtype or "–",
+            message.group or "–",
             "–" if message.group_size is None else str(message.group_size),
             "–" if message.bytes is None else f"{message.bytes:,}",
-            *(f"{one.calls:,}", ms(one.total_s), ms(one.exposed_s)),
+            f"{one.calls:,}",
+            ms(one.total_s),
+            ms(one.exposed_s),
         )
     return rendered(table, width)
 

@@ -55,6 +55,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int  # ranges without a time, and entries that are not valid events
 
     def of(self, kind: Kind) -> Intervals:
+        """Return the intervals of one kind."""
         return self.intervals.where(self.kinds == kind)
 
     def step(self) -> NDArray[np.intp]:

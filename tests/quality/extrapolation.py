@@ -18,7 +18,7 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.scaling.curves import ScalingCurve, published_series
 from ddp_perf.scaling.fit import fit_laws
 from ddp_perf.scaling.laws import Law, alpha_beta_laws, amdahl
-from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint
+from ddp_perf.scaling.points import UNSTATED_ERROR, ScalingPoint
 from ddp_perf.scaling.shape import StepShape, ddp_shape, in_buckets, unknown_shape
 from ddp_perf.stats.link.model import Link, Topology, flat
 
@@ -88,15 +88,15 @@ def sensitivity(series: ScalingCurve) -> Iterator[str]:
     """How much the band owes to what is assumed of figures without a spread."""
     fitted = [point for point in series.points if point.world_size in FITTED]
     largest = series.points[-1]
-    for error in (UNTOLD_ERROR, 0.007, 0.01):
-        told = (error**2 - UNTOLD_ERROR**2) ** 0.5
+    for error in (UNSTATED_ERROR, 0.007, 0.01):
+        told = (error**2 - UNSTATED_ERROR**2) ** 0.5
         sure = [msgspec.structs.replace(point, error=told) for point in fitted]
         band = fit_laws(alpha_beta_laws(series.work.shape, ONE_LINK), sure).predict(
             largest.world_size
         )
         yield (
             f"  error {error:.1%}: {largest.world_size} ranks ± {band.half_width:.1%},"
-            f" {'inside' if band.holds(largest.step_s) else 'OUTSIDE'}"
+            f" {'inside' if band.contains(largest.step_s) else 'OUTSIDE'}"
         )
 
 
@@ -126,7 +126,7 @@ def coverage(name: str, truth: Truth, shape: StepShape, noise: float, told: bool
         fit = fit_laws(alpha_beta_laws(shape, ONE_LINK), seen)
         for ranks in asked:
             band = fit.predict(ranks)
-            held[ranks] += band.holds(step_s(ranks) * float(np.exp(random.normal(0, noise))))
+            held[ranks] += band.contains(step_s(ranks) * float(np.exp(random.normal(0, noise))))
             widths[ranks].append(band.half_width)
     shown = ", ".join(
         f"{ranks}: {held[ranks] / TRIALS:.0%} (± {np.median(widths[ranks]):.0%})" for ranks in asked

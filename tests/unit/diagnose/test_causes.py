@@ -287,7 +287,7 @@ def test_uncertain_cause_as_large_as_the_change_is_marked_likely():
     found = find_causes("a-case", attribute(rows(forward=0.005), sessions), evidence(), 5)
     (cause,) = found.causes
     assert (cause.kind, cause.likely) == ("compute", True)
-    assert cause.evidence[-1].startswith("by chance up to ± ")
+    assert cause.evidence[-1].startswith("chance alone can cause ± ")
 
 
 def test_change_that_no_term_shows_is_unexplained():

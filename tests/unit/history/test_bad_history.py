@@ -123,9 +123,16 @@ def test_directory_that_cannot_be_created_is_reported(tmp_path):
 @pytest.mark.parametrize(
     "url",
     [
-        *("history.sqlite", "mysql://host/db", "sqlite", "sqlite://artifacts/history.sqlite"),
-        *("sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///history.sqlite?mode=ro"),
-        *("sqlite:///file:history.sqlite?uri=true", "sqlite:///file:history.sqlite"),
+        "history.sqlite",
+        "mysql://host/db",
+        "sqlite",
+        "sqlite://artifacts/history.sqlite",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite:///history.sqlite?mode=ro",
+        "sqlite:///file:history.sqlite?uri=true",
+        "sqlite:///file:history.sqlite",
         "postgresql://me:secret@host:port/db",
     ],
 )

@@ -1,4 +1,4 @@
-"""Curves out of results, baselines and published tables."""
+"""Scaling curves are built from results, baselines and published tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sizes(series):
     return [point.world_size for point in series.points]
 
 
-def test_one_curve_for_each_batch_with_the_one_rank_it_is_measured_against():
+def test_each_batch_size_has_a_curve_with_its_single_rank_run():
     cases = make_cases(
         world_sizes=[1, 2, 4], batch_sizes=[64, 128], epoch_samples=1000, price_per_gpu_hour=3
     )
@@ -47,7 +47,7 @@ def test_one_curve_for_each_batch_with_the_one_rank_it_is_measured_against():
     assert [e.payload for e in small.work.shape.exchanges] == [3232]
 
 
-def test_where_throughput_counts_tokens_an_epoch_does_too():
+def test_epoch_counts_tokens_if_throughput_does():
     cases = make_cases(epoch_samples=1000)
     tokens = Unit(name="tokens", per_sample=512)
     (series,) = measured_series(
@@ -58,7 +58,7 @@ def test_where_throughput_counts_tokens_an_epoch_does_too():
     assert series.epoch_samples == 1000 * 512
 
 
-def test_options_make_curves_of_their_own():
+def test_each_option_has_its_own_curve():
     cases = make_cases(comm_hooks=[None, {"kind": "fp16"}])
     result = make_result([make_measurement(case, [0.01]) for case in cases])
 
@@ -68,7 +68,7 @@ def test_options_make_curves_of_their_own():
     assert sizes(plain) == sizes(hooked) == [1, 2]
 
 
-def test_the_wrapped_one_rank_is_the_one_to_compare_with():
+def test_curve_has_the_wrapped_single_rank_run():
     cases = make_cases(denominator="ddp-1")
     result = make_result([make_measurement(case, [0.01]) for case in cases])
 
@@ -77,7 +77,7 @@ def test_the_wrapped_one_rank_is_the_one_to_compare_with():
     assert sizes(series) == [1, 2]
 
 
-def test_what_slowed_the_ranks_on_purpose_stays_with_the_curve():
+def test_curve_keeps_the_injected_slow_downs():
     result = make_result(
         [make_measurement(case, [0.01]) for case in make_cases()], injections=("compute:20%",)
     )
@@ -85,7 +85,7 @@ def test_what_slowed_the_ranks_on_purpose_stays_with_the_curve():
     assert measured_series(result)[0].injections == ("compute:20%",)
 
 
-def test_cases_without_a_launch_are_no_points():
+def test_case_without_a_launch_is_no_point():
     one, two = make_cases()
     result = make_result([make_measurement(one, []), make_measurement(two, [0.01])])
 
@@ -93,7 +93,7 @@ def test_cases_without_a_launch_are_no_points():
     assert measured_series(make_result([make_measurement(one, [0.01])])) == []
 
 
-def test_a_case_that_was_disturbed_is_left_out_with_what_disturbed_it():
+def test_disturbed_case_is_left_out_with_its_disturbance():
     busy, quiet = RankConditions(foreign=0.9), RankConditions(foreign=0.0)
     one, two, four = (
         make_measurement(case, [0.01] * 3) for case in make_cases(world_sizes=[1, 2, 4])
@@ -113,7 +113,7 @@ def test_a_case_that_was_disturbed_is_left_out_with_what_disturbed_it():
     )
 
 
-def test_a_stored_curve_is_of_the_sessions_that_set_the_level():
+def test_stored_curve_has_the_reference_sessions():
     single, double = make_cases()
     sessions = [
         make_session([level, level], day=day) for day, level in enumerate([1, 1, 2, 2, 2, 9], 1)
@@ -132,7 +132,7 @@ def test_a_stored_curve_is_of_the_sessions_that_set_the_level():
     assert series.samples == 64
 
 
-def test_figures_that_were_not_measured_are_no_stored_curve():
+def test_published_figures_are_no_stored_curve():
     _, double = make_cases()
     stored = make_case_baseline(double, source="published", document="A Report")
 
@@ -146,7 +146,7 @@ def test_collectives_that_are_not_modelled_leave_the_shape_unknown():
     assert not measured_series(result)[0].work.shape.payload_known
 
 
-def test_published_rows_by_strategy_and_batch():
+def test_published_curves_are_grouped_by_strategy_and_batch():
     found = published_series(
         table(
             {"world_size": 1, "batch_size": 32, "throughput": 320},
@@ -170,7 +170,7 @@ def test_published_rows_by_strategy_and_batch():
     assert (found[2].work.strategy, found[2].unit) == ("fsdp", "images")
 
 
-def test_the_one_rank_row_of_the_same_strategy_comes_first():
+def test_published_curve_prefers_the_single_rank_row_of_its_strategy():
     rows = [
         {"world_size": 1, "batch_size": 32, "strategy": "none", "step_ms": 97},
         {"world_size": 1, "batch_size": 32, "strategy": "ddp", "step_ms": 100},
@@ -182,7 +182,7 @@ def test_the_one_rank_row_of_the_same_strategy_comes_first():
     assert [point.step_s for point in series.points] == [0.1, 0.103]
 
 
-def test_a_row_that_contradicts_itself_is_left_out_with_its_reason():
+def test_contradictory_row_is_left_out_with_the_reason():
     (series,) = published_series(
         table(
             {"world_size": 1, "batch_size": 32, "step_ms": 100},
@@ -201,7 +201,7 @@ def test_rows_without_a_step_time_are_no_curve():
     assert published_series(table({"world_size": 2, "speedup": 1.9, "efficiency": 0.95}), {}) == []
 
 
-def test_a_row_that_names_a_case_has_its_buckets():
+def test_row_that_names_a_case_has_its_buckets():
     rows = [
         {"world_size": 1, "batch_size": 32, "step_ms": 100, "case": "a"},
         {"world_size": 2, "batch_size": 32, "step_ms": 103, "case": "b"},
@@ -215,7 +215,7 @@ def test_a_row_that_names_a_case_has_its_buckets():
     assert known == msgspec.structs.replace(unknown, work=known.work)
 
 
-def test_what_a_document_does_not_state_of_the_model_says_nothing_of_its_buckets():
+def test_row_with_an_inferred_model_has_unknown_buckets():
     rows = [
         {"world_size": 1, "batch_size": 32, "step_ms": 100, "case": "a"},
         {"world_size": 2, "batch_size": 32, "step_ms": 103, "case": "b"},
@@ -228,7 +228,7 @@ def test_what_a_document_does_not_state_of_the_model_says_nothing_of_its_buckets
     assert not series.work.shape.payload_known
 
 
-def test_a_wrong_share_of_communication_leaves_the_step_time_in():
+def test_wrong_share_of_communication_keeps_the_step_time():
     (series,) = published_series(
         table(
             {"world_size": 1, "batch_size": 32, "step_ms": 100},

@@ -1,4 +1,4 @@
-"""Fits find the law that made the points, and say how sure they are."""
+"""A fit finds the law of the points, with bands of the stated coverage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ddp_perf.scaling import fit as fit_module
 from ddp_perf.scaling.fit import Band, fit_laws
 from ddp_perf.scaling.laws import alpha_beta, alpha_beta_laws, amdahl
-from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint
+from ddp_perf.scaling.points import UNSTATED_ERROR, ScalingPoint
 from ddp_perf.scaling.shape import unknown_shape
 from ddp_perf.stats.link.model import Link, flat
 
@@ -32,13 +32,13 @@ def made_by(law, *terms):
     return lambda ranks: float(law.step_s(column, ranks)[0])
 
 
-def test_published_steps_are_predicted_within_a_band_that_is_of_use():
-    """Document 004's DDP rows, fitted on 1 to 8 GPUs: 16 and 32 were not seen."""
+def test_published_steps_are_within_a_narrow_band():
+    """Document 004's DDP rows are fitted on 1 to 8 GPUs; 16 and 32 are held out."""
     fit = fit_laws(LAWS, points_of(lambda n: DOCUMENT_004[n] / 1e3))
 
     for ranks in (16, 32):
         band = fit.predict(ranks)
-        assert band.holds(DOCUMENT_004[ranks] / 1e3)
+        assert band.contains(DOCUMENT_004[ranks] / 1e3)
         assert band.half_width < 0.1
 
 
@@ -57,14 +57,14 @@ def test_exact_points_give_back_the_law(law, terms):
 
     for ranks in (1, 64):
         assert fit.predict(ranks).value == pytest.approx(step_s(ranks), rel=0.02)
-        assert fit.predict(ranks).holds(step_s(ranks))
+        assert fit.predict(ranks).contains(step_s(ranks))
     for i, term in enumerate(terms):
         band = fit.band(lambda law, found, i=i: found[i])
         assert band.low <= term + 1e-9
         assert band.high >= term - 1e-9
 
 
-def test_points_tell_a_ring_from_a_tree():
+def test_points_separate_a_ring_from_a_tree():
     for name in ("ring", "tree"):
         step_s = made_by(alpha_beta(WHOLE, ONE, name), 0.1, 0.01, 0.0)
         weights = fit_laws(LAWS, points_of(step_s)).weights()
@@ -72,8 +72,8 @@ def test_points_tell_a_ring_from_a_tree():
         assert sum(weights.values()) == pytest.approx(1)
 
 
-def test_two_points_leave_open_what_grows():
-    """Latency and bandwidth cannot be told apart: near by it hardly matters, far off it does."""
+def test_two_points_leave_the_growth_uncertain():
+    """Latency and bandwidth cannot be separated. It matters only far from the points."""
     fit = fit_laws(LAWS, points_of(made_by(LAWS[0], 0.1, 0.01, 0.0), (1, 2)))
 
     assert fit.predict(2).half_width < 0.06
@@ -81,14 +81,14 @@ def test_two_points_leave_open_what_grows():
 
 
 @pytest.mark.parametrize("longer", [1.001, 1.1, 5.0, 200.0])
-def test_two_points_are_met_however_much_is_communication(longer):
+def test_two_points_are_fitted_with_any_share_of_communication(longer):
     fit = fit_laws(LAWS, points_of({1: 0.0076, 2: 0.0076 * longer}.get, (1, 2)))
 
-    assert fit.misfit() < UNTOLD_ERROR
+    assert fit.misfit() < UNSTATED_ERROR
     assert fit.predict(2).half_width < 0.06
 
 
-def test_a_larger_error_widens_the_band():
+def test_larger_error_widens_the_band():
     step_s = made_by(LAWS[0], 0.1, 0.001, 0.01)
     sure, unsure = (
         fit_laws(
@@ -100,14 +100,14 @@ def test_a_larger_error_widens_the_band():
     assert unsure.half_width > 2 * sure.half_width
 
 
-def test_no_law_needs_scaling_to_cost_anything():
+def test_constant_step_time_is_fitted():
     band = fit_laws(LAWS, points_of(lambda ranks: 0.1)).predict(64)
 
-    assert band.holds(0.1)
+    assert band.contains(0.1)
     assert 0.1 <= band.value < 0.105
 
 
-def test_efficiency_over_one_is_no_negative_communication():
+def test_efficiency_over_one_gives_no_negative_terms():
     fit = fit_laws(LAWS, points_of(lambda ranks: 0.1 / ranks**0.1))
 
     assert fit.predict(64).value >= 0.9 * fit.predict(1).value
@@ -115,15 +115,15 @@ def test_efficiency_over_one_is_no_negative_communication():
     assert fit.misfit() > 0.05
 
 
-def test_points_without_one_rank_are_fitted_too():
+def test_points_without_one_rank_are_fitted():
     step_s = made_by(LAWS[0], 0.1, 0.001, 0.02)
 
     fit = fit_laws(LAWS, points_of(step_s, (4, 8, 16)))
 
-    assert fit.predict(1).holds(0.1)
+    assert fit.predict(1).contains(0.1)
 
 
-def test_a_point_twice_counts_twice():
+def test_repeated_point_counts_twice():
     once = points_of(made_by(LAWS[0], 0.1, 0.001, 0.02))
 
     assert (
@@ -131,7 +131,7 @@ def test_a_point_twice_counts_twice():
     )
 
 
-def test_what_cannot_be_fitted_raises_its_reason():
+def test_invalid_points_raise_the_reason():
     with pytest.raises(ValueError, match="step time of 2 ranks is nan"):
         fit_laws(LAWS, [*points_of(lambda n: 0.1, (1,)), *points_of(lambda n: math.nan, (2,))])
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_fitted_raises_its_reason():
     communication=st.floats(0.01, 3.0),
     latency=st.floats(0, 1),
 )
-def test_the_unit_of_time_changes_nothing(factor, communication, latency):
+def test_unit_of_time_does_not_change_the_fit(factor, communication, latency):
     step_s = made_by(LAWS[0], 1.0, communication * latency / 14, communication * (1 - latency))
     one, other = (
         fit_laws(LAWS, points_of(lambda n, f=f: f * step_s(n))).predict(64) for f in (1.0, factor)
@@ -152,8 +152,8 @@ def test_the_unit_of_time_changes_nothing(factor, communication, latency):
     assert other.half_width == pytest.approx(one.half_width, rel=1e-6)
 
 
-def test_nine_bands_in_ten_hold_where_points_err_as_they_say():
-    """A short form of tests/quality/extrapolation.py; 99 % of such runs hold 78 % at least."""
+def test_ninety_percent_bands_contain_nine_in_ten_new_points():
+    """A short form of tests/quality/extrapolation.py: 99 % of such runs have 78 % at least."""
     random = np.random.default_rng(0)
     held = 0
     for _ in range(60):
@@ -161,16 +161,16 @@ def test_nine_bands_in_ten_hold_where_points_err_as_they_say():
         law = LAWS[int(random.integers(2))]
         first, second = law.rows(8)[0, :2]
         step_s = made_by(law, 1 - part, part * latency / first, part * (1 - latency) / second)
-        noisy = {n: step_s(n) * math.exp(random.normal(0, UNTOLD_ERROR)) for n in (*FITTED, 32)}
+        noisy = {n: step_s(n) * math.exp(random.normal(0, UNSTATED_ERROR)) for n in (*FITTED, 32)}
         fit = fit_laws(LAWS, [ScalingPoint(world_size=n, step_s=noisy[n]) for n in FITTED])
-        held += fit.predict(32).holds(noisy[32])
+        held += fit.predict(32).contains(noisy[32])
 
     assert held >= 47
 
 
 @pytest.mark.parametrize("part", [0.005, 0.2, 0.99])
 @pytest.mark.parametrize("sizes", [(1, 2), (2, 4, 8), (1, 2, 4, 8)])
-def test_a_finer_grid_gives_the_same_band(monkeypatch, part, sizes):
+def test_finer_grid_gives_the_same_band(monkeypatch, part, sizes):
     ring = LAWS[0]
     first, second = ring.rows(8)[0, :2]
     points = points_of(made_by(ring, 1 - part, part / 2 / first, part / 2 / second), sizes)
@@ -183,5 +183,5 @@ def test_a_finer_grid_gives_the_same_band(monkeypatch, part, sizes):
         assert getattr(coarse, end) == pytest.approx(getattr(fine, end), rel=0.02)
 
 
-def test_half_width_is_of_the_value():
+def test_half_width_is_a_share_of_the_value():
     assert Band(value=2.0, low=1.0, high=4.0).half_width == 0.75

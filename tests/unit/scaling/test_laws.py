@@ -1,4 +1,4 @@
-"""Each law in its closed form."""
+"""Each law equals its closed form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def speedup(law, of, ranks):
 
 
 @given(serial=st.floats(0, 1), ranks=RANKS)
-def test_amdahl_is_one_over_serial_and_shared(serial, ranks):
+def test_amdahls_law_equals_its_closed_form(serial, ranks):
     expected = 1 / (serial + (1 - serial) / ranks)
 
     assert speedup(amdahl(), terms(1.0, serial, 0.0), ranks) == pytest.approx(expected)
@@ -44,7 +44,7 @@ def test_amdahls_limit_is_the_inverse_of_the_serial_fraction():
 
 
 @given(ranks=RANKS, latency=st.floats(0, 1), transfer=st.floats(0, 1))
-def test_a_ring_over_one_link(ranks, latency, transfer):
+def test_ring_over_one_link_equals_its_closed_form(ranks, latency, transfer):
     law = alpha_beta(unknown_shape("ddp"), ONE, "ring")
 
     step_s = law.step_s(terms(1.0, latency, transfer), ranks)[0]
@@ -55,7 +55,7 @@ def test_a_ring_over_one_link(ranks, latency, transfer):
 
 
 @given(ranks=RANKS, serial=st.floats(0, 1))
-def test_the_latency_of_a_ring_is_a_serial_fraction(ranks, serial):
+def test_latency_of_a_ring_is_a_serial_fraction(ranks, serial):
     ring = alpha_beta(unknown_shape("ddp"), ONE, "ring")
 
     assert ring.step_s(terms(1.0, serial / 2, 0.0), ranks)[0] == pytest.approx(
@@ -63,8 +63,8 @@ def test_the_latency_of_a_ring_is_a_serial_fraction(ranks, serial):
     )
 
 
-def test_only_how_links_compare_matters():
-    """Twice as good within and between: the same law."""
+def test_law_depends_only_on_the_ratio_of_the_links():
+    """A link twice as good within and between nodes gives the same law."""
     laws = [
         alpha_beta(
             unknown_shape("ddp"),
@@ -84,7 +84,7 @@ def test_only_how_links_compare_matters():
     )
 
 
-def test_the_parts_are_the_step_and_nothing_hides_more_than_there_is():
+def test_parts_add_up_to_the_step_and_hidden_is_at_most_communication():
     law = alpha_beta(ddp_shape(in_buckets(4.0, 1.0)), ONE, "ring", overlap=1.0)
 
     compute, latency, bandwidth, hidden = law.parts(terms(100.0, 0.0, 0.1), 2)[:, 0]
@@ -94,7 +94,7 @@ def test_the_parts_are_the_step_and_nothing_hides_more_than_there_is():
     assert law.step_s(terms(100.0, 0.0, 0.1), 2)[0] == compute + latency + bandwidth + hidden
 
 
-def test_what_is_not_known_is_tried():
+def test_unknown_overlap_is_tried_at_several_values():
     known = alpha_beta_laws(ddp_shape(in_buckets(4.0, 1.0)), ONE)
 
     assert [(law.name, law.overlap) for law in known] == [

@@ -1,4 +1,4 @@
-"""The picture: what was measured, what is extrapolated, and what cannot be passed."""
+"""The plot of a prediction has points, extrapolation and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line(axes, label):
     return found
 
 
-def test_points_are_black_and_those_held_out_are_hollow():
+def test_points_are_black_and_held_out_points_are_hollow():
     _, (axes,) = panels()
 
     fitted, held_out = line(axes, "published, fitted"), line(axes, "published, held out")
@@ -30,7 +30,7 @@ def test_points_are_black_and_those_held_out_are_hollow():
     assert (fitted.get_markerfacecolor(), held_out.get_markerfacecolor()) == ("black", "white")
 
 
-def test_what_is_extrapolated_is_dashed_within_its_band():
+def test_extrapolation_is_dashed_within_its_band():
     (prediction,), (axes,) = panels()
 
     dashed = line(axes, "extrapolated")
@@ -40,27 +40,27 @@ def test_what_is_extrapolated_is_dashed_within_its_band():
     assert len(axes.collections) == 1
 
 
-def test_the_physical_limit_is_as_many_times_as_ranks():
+def test_physical_limit_equals_the_number_of_ranks():
     _, (axes,) = panels()
 
     limit = line(axes, "physical limit")
     assert list(limit.get_xdata()) == list(limit.get_ydata()) == [1, 2, 4, 8, 16, 256]
 
 
-def test_the_limit_of_a_rings_latency_is_drawn_where_it_is_in_sight():
+def test_limit_of_a_rings_latency_is_drawn_if_visible():
     (prediction,), (axes,) = panels(make_series({n: 0.1 + 0.004 * (n - 1) for n in (1, 2, 4, 8)}))
 
     limit = line(axes, "limit of the latency of a ring")
     assert limit.get_ydata()[0] == prediction.speedup_limit["ring"].value
 
 
-def test_a_curve_that_is_not_predicted_has_no_panel():
+def test_curve_without_a_prediction_has_no_panel():
     _, axes = panels(make_series({1: 0.1}, where="x"), make_series())
 
     assert len(axes) == 1
 
 
-def test_the_file_is_a_png(tmp_path):
+def test_file_is_a_png(tmp_path):
     predictions, _ = panels()
 
     write_prediction_plot(tmp_path / "p.png", predictions)

@@ -1,4 +1,4 @@
-"""What a law can be fitted to, and why not."""
+"""Points that a law cannot be fitted to have a reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ddp_perf.scaling.points import UNTOLD_ERROR, ScalingPoint, first_invalid_point
+from ddp_perf.scaling.points import UNSTATED_ERROR, ScalingPoint, first_invalid_point
 
 
 def point(world_size=1, step_s=0.1, error=0.0):
@@ -14,29 +14,31 @@ def point(world_size=1, step_s=0.1, error=0.0):
 
 
 @pytest.mark.parametrize(
-    ("points", "said"),
+    ("points", "reason"),
     [
-        pytest.param([], "needs two world sizes, and there is none", id="no point"),
-        pytest.param([point(4)], "there is 4 ranks", id="one point"),
-        pytest.param([point(), point(step_s=0.2)], "there is 1 rank", id="one size, twice"),
+        pytest.param([], "needs two world sizes, but the data have none", id="no point"),
+        pytest.param([point(4)], "the data have only 4 ranks", id="one point"),
+        pytest.param(
+            [point(), point(step_s=0.2)], "the data have only 1 rank", id="one size, twice"
+        ),
         pytest.param([point(), point(2, math.nan)], "step time of 2 ranks is nan", id="NaN"),
         pytest.param([point(), point(2, math.inf)], "step time of 2 ranks is inf", id="infinite"),
         pytest.param([point(), point(2, 0.0)], "step time of 2 ranks is 0.0", id="zero"),
         pytest.param([point(), point(2, -0.1)], "step time of 2 ranks is -0.1", id="negative"),
-        pytest.param([point(0), point(2)], "0 ranks is no world size", id="no rank"),
+        pytest.param([point(0), point(2)], "0 ranks is not a world size", id="no rank"),
         pytest.param(
             [point(), point(2, error=math.nan)], "error of 2 ranks is nan", id="NaN error"
         ),
     ],
 )
-def test_what_cannot_be_fitted_is_told(points, said):
-    assert said in first_invalid_point(points)
+def test_invalid_points_have_a_reason(points, reason):
+    assert reason in first_invalid_point(points)
 
 
-def test_repeated_sizes_are_points_like_others():
+def test_repeated_sizes_are_valid_points():
     assert first_invalid_point([point(), point(), point(2), point(2)]) is None
 
 
-def test_the_error_is_never_below_what_is_not_told():
-    assert point().uncertainty == UNTOLD_ERROR
-    assert point(error=0.03).uncertainty == pytest.approx(math.hypot(0.03, UNTOLD_ERROR))
+def test_uncertainty_includes_the_unstated_error():
+    assert point().uncertainty == UNSTATED_ERROR
+    assert point(error=0.03).uncertainty == pytest.approx(math.hypot(0.03, UNSTATED_ERROR))

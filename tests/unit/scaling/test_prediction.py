@@ -1,4 +1,4 @@
-"""Predictions of whole curves: held-out points, contradictions, degenerate curves, cost."""
+"""Predictions of complete curves: held-out points, contradictions, degenerate curves, cost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def step_of(prediction, ranks):
     return next(step for step in prediction.steps if step.world_size == ranks)
 
 
-def test_every_size_that_is_known_or_asked_for():
+def test_prediction_has_every_known_and_requested_size():
     prediction = predicted()
 
     assert [step.world_size for step in prediction.steps] == [1, 2, 4, 8, 16, 256]
@@ -55,7 +55,7 @@ def test_every_size_that_is_known_or_asked_for():
     assert sum(step.parts.values()) == pytest.approx(step.step_s.value, rel=0.02)
 
 
-def test_what_is_not_fitted_is_held_out():
+def test_points_that_are_not_fitted_are_held_out():
     prediction = predicted(fit_world_sizes=(1, 2, 4))
 
     assert prediction.fitted == (1, 2, 4)
@@ -64,7 +64,7 @@ def test_what_is_not_fitted_is_held_out():
     assert (fitted.held_out_error, asked.held_out_error) == (None, None)
 
 
-def test_document_000_is_told_instead_of_fitted():
+def test_document_000_is_refused_with_its_contradiction():
     small = make_series({1: 0.0076, 2: 0.0414}, batch_size=256)
     large = make_series({1: 0.09977, 2: 0.11424}, batch_size=4096)
 
@@ -74,9 +74,9 @@ def test_document_000_is_told_instead_of_fitted():
     assert one.steps == other.steps == ()
     for part in (
         "2 ranks exchange the same 100.7 MB at any batch, and none of it can hide",
-        "33.8 ± 0.5 ms show at ddp, batch 256 (3.0 GB/s",
-        "14.5 ± 2.1 ms show at ddp, batch 4096 (7.0 GB/s",
-        "No fixed link does both",
+        "33.8 ± 0.5 ms are added at ddp, batch 256 (3.0 GB/s",
+        "14.5 ± 2.1 ms are added at ddp, batch 4096 (7.0 GB/s",
+        "No fixed link explains both",
     ):
         assert part in one.refusal
 
@@ -88,14 +88,14 @@ def test_document_000_is_told_instead_of_fitted():
         pytest.param(ddp_shape(in_buckets(BYTES, BYTES / 4)), id="four buckets"),
     ],
 )
-def test_where_a_backward_could_hide_the_rest_it_is_no_contradiction(shape):
+def test_curves_do_not_contradict_if_a_backward_can_hide_the_difference(shape):
     small = make_series({1: 0.0076, 2: 0.0414}, batch_size=256, shape=shape)
     large = make_series({1: 0.09977, 2: 0.11424}, batch_size=4096, shape=shape)
 
     assert [p.refusal for p in predict_all([small, large], make_request())] == [None, None]
 
 
-def test_curves_of_other_tables_contradict_nothing():
+def test_curves_of_different_tables_do_not_contradict():
     small = make_series({1: 0.0076, 2: 0.0414}, batch_size=256)
     large = make_series({1: 0.09977, 2: 0.11424}, batch_size=4096, where="another")
 
@@ -103,67 +103,67 @@ def test_curves_of_other_tables_contradict_nothing():
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "reason"),
     [
         pytest.param({}, "needs two world sizes", id="no point"),
-        pytest.param({4: 0.1}, "there is 4 ranks", id="one point"),
+        pytest.param({4: 0.1}, "the data have only 4 ranks", id="one point"),
         pytest.param({1: 0.1, 2: math.nan}, "is nan", id="NaN"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused_with_its_reason(steps, said):
+def test_curve_that_cannot_be_fitted_is_refused_with_the_reason(steps, reason):
     prediction = predicted(make_series(steps))
 
-    assert said in prediction.refusal
+    assert reason in prediction.refusal
     assert prediction.steps == ()
 
 
-def test_efficiency_over_one_is_told():
+def test_efficiency_over_one_is_noted():
     prediction = predicted(make_series({1: 0.1, 2: 0.09, 4: 0.1}))
 
-    assert "2 ranks take 10.0% less time than 1: an efficiency over 1" in prediction.notes[0]
+    assert "2 ranks take 10.0% less time than 1 rank: an efficiency over 1" in prediction.notes[0]
     assert step_of(prediction, 16).step_s.value > 0
 
 
-def test_a_fit_that_does_not_fit_is_told():
+def test_bad_fit_is_noted():
     prediction = predicted(make_series({1: 0.1, 2: 0.2, 4: 0.1, 8: 0.2}))
 
     assert any("it does not fit" in note for note in prediction.notes)
     assert not any("does not fit" in note for note in predicted().notes)
 
 
-def test_without_one_rank_compute_is_extrapolated_and_told():
+def test_missing_single_rank_step_is_noted():
     prediction = predicted(make_series({2: 0.11, 4: 0.116, 8: 0.12}))
 
     assert any("compute is extrapolated" in note for note in prediction.notes)
 
 
-def test_points_within_a_node_say_nothing_of_the_link_between_nodes():
+def test_points_within_a_node_leave_the_link_between_nodes_as_given():
     near = Link(latency_s=1e-6, bytes_per_s=100e9)
     far = Link(latency_s=1e-5, bytes_per_s=10e9)
     topology = Topology(gpus_per_node=8, intra=near, inter=far)
 
     slower, flat_ = predicted(topology=topology), predicted()
 
-    assert any("no fitted point spans nodes" in note for note in slower.notes)
+    assert any("no fitted point spans several nodes" in note for note in slower.notes)
     assert step_of(slower, 256).step_s.high > step_of(flat_, 256).step_s.high
     assert set(slower.algorithms) == {"ring", "tree", "hierarchical"}
 
 
-def test_the_link_has_a_rate_only_where_the_bytes_are_known():
+def test_link_has_a_bandwidth_only_if_the_bytes_are_known():
     steps = {n: 0.1 + 2 * (n - 1) / n * BYTES / 10e9 for n in (1, 2, 4, 8)}  # 10 GB/s
 
     link = predicted(make_series(steps)).link
 
-    assert link.bytes_per_s.holds(10e9)
+    assert link.bytes_per_s.contains(10e9)
     assert predicted(make_series(steps, shape=unknown_shape("ddp"))).link.bytes_per_s is None
 
 
-def test_a_ring_has_a_limit_and_a_tree_has_none():
+def test_speedup_has_a_limit_with_a_ring_and_none_with_a_tree():
     steps = {n: 0.1 + 0.002 * (n - 1) for n in (1, 2, 4, 8)}
 
     limits = predicted(make_series(steps)).speedup_limit
 
-    assert limits["ring"].holds(50)
+    assert limits["ring"].contains(50)
     assert limits["tree"].value == math.inf
 
 
@@ -173,12 +173,12 @@ def test_amdahls_law_is_reported_with_its_fraction_and_its_limit():
     (amdahl,) = predicted(make_series(steps)).cross_checks
 
     assert amdahl.law == "Amdahl"
-    assert amdahl.parameters["serial fraction"].holds(0.02)
-    assert amdahl.limit.holds(50)
-    assert amdahl.step_s[16].holds(0.13)
+    assert amdahl.parameters["serial fraction"].contains(0.02)
+    assert amdahl.limit.contains(50)
+    assert amdahl.step_s[16].contains(0.13)
 
 
-def test_changes_are_predicted_for_what_was_asked_or_told_why_not():
+def test_requested_changes_are_predicted_or_have_a_reason():
     changes = (parse_change("fp16"), parse_change("bucket:25"))
 
     known = predicted(changes=changes)
@@ -189,7 +189,7 @@ def test_changes_are_predicted_for_what_was_asked_or_told_why_not():
     assert unknown.not_gained == {"bucket:25": "the size of the gradients is not stated"}
 
 
-def test_a_price_gives_costs_and_the_best_size():
+def test_price_gives_costs_and_the_best_size():
     prediction = predicted(price_per_gpu_hour=3, samples=1e8, deadline_h=20, world_sizes=(16,))
 
     one = step_of(prediction, 1)
@@ -200,7 +200,7 @@ def test_a_price_gives_costs_and_the_best_size():
     assert prediction.best.hours == pytest.approx(slow_h)
 
 
-def test_the_price_of_the_data_is_taken_where_none_is_given():
+def test_price_of_the_data_is_the_default():
     series = msgspec.structs.replace(make_series(), price_per_gpu_hour=2.0, epoch_samples=10**6)
 
     cost = step_of(predicted(series), 8).cost
@@ -210,8 +210,8 @@ def test_the_price_of_the_data_is_taken_where_none_is_given():
     assert predicted(series).best is None  # no training was asked for
 
 
-def test_the_samples_of_a_training_are_no_tokens():
-    """512 tokens a sample: the throughput of tokens is 512 times as large, the training as long."""
+def test_samples_of_a_training_are_not_tokens():
+    """With 512 tokens a sample the token throughput is 512 times as large, the hours are equal."""
     samples = make_series()
     tokens = msgspec.structs.replace(samples, samples=32 * 512, unit="tokens", per_sample=512)
 

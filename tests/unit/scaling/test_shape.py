@@ -1,4 +1,4 @@
-"""What shows of a step's communication, against a brute-force timeline of the buckets."""
+"""The exposed communication of a step equals that of a simulated timeline of the buckets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 
 
 def timeline_s(sizes, compute_s, link, ranks):
-    """The buckets one after the other, each as soon as it is full and the last one is through."""
+    """Return the step time of buckets that follow each other, each as soon as it is full."""
     backward_s = BACKWARD_SHARE * compute_s
     forward_s, free_s, done = compute_s - backward_s, 0.0, 0.0
     for size in sizes:
@@ -41,7 +41,9 @@ def timeline_s(sizes, compute_s, link, ranks):
     second_a_byte=st.floats(1e-6, 1e-2),
     ranks=st.integers(1, 64),
 )
-def test_ddp_is_the_timeline_of_its_buckets(sizes, compute_s, latency_s, second_a_byte, ranks):
+def test_ddp_step_equals_the_timeline_of_its_buckets(
+    sizes, compute_s, latency_s, second_a_byte, ranks
+):
     exchanges = [Exchange(kind="all_reduce", payload=size) for size in sizes]
     law = alpha_beta(ddp_shape(exchanges), ONE, "ring", overlap=1.0)
     terms = np.array([[compute_s], [latency_s], [second_a_byte]])
@@ -57,17 +59,17 @@ def test_one_bucket_hides_nothing():
 
     assert shape.hideable_s(0.1) == 0
     assert ddp_shape(in_buckets(1e8, 5e7)).hideable_s(0.1) == 0.1
-    assert unknown_shape("ddp").hideable_s(0.1) == 0.1  # nobody knows
+    assert unknown_shape("ddp").hideable_s(0.1) == 0.1  # it is not known
 
 
-def test_of_several_micro_steps_the_last_one_hides():
+def test_only_the_last_micro_step_hides_communication():
     two = in_buckets(2.0, 1.0)
 
     assert ddp_shape(two).pieces[0].hideable == pytest.approx(1 / 3)
     assert ddp_shape(two, micro_steps=4).pieces[0].hideable == pytest.approx(1 / 12)
 
 
-def test_a_shape_grows_with_its_buckets_and_not_with_their_square():
+def test_size_of_a_shape_is_linear_in_its_buckets():
     few, many = (len(msgspec.json.encode(ddp_shape(in_buckets(n, 1.0)))) for n in (200, 400))
 
     assert many < 2.1 * few
@@ -87,7 +89,7 @@ def test_fsdp_gathers_twice_and_scatters_once():
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 256])
-def test_fsdp_sends_half_as_much_again_as_ddp(ranks):
+def test_fsdp_sends_one_and_a_half_times_as_much_as_ddp(ranks):
     """ZeRO-3: 3 ÷ 2 of the volume (Rajbhandari et al. 2020, section 7.2)."""
     bandwidth = np.array([[1.0], [0.0], [1.0]])
     ddp, fsdp = (
@@ -108,7 +110,7 @@ def test_fsdp_hides_all_but_its_first_gather_and_last_scatter():
 
 
 @given(total=st.floats(1, 1e10), size=st.floats(1e8, 1e9))
-def test_buckets_hold_all_gradients_and_none_is_too_large(total, size):
+def test_buckets_contain_all_gradients_and_none_is_too_large(total, size):
     payloads = [exchange.payload for exchange in in_buckets(total, size)]
 
     assert sum(payloads) == pytest.approx(total)

@@ -1,4 +1,4 @@
-"""Predictions as a person and as a program read them."""
+"""Predictions as text and as JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row(shown, ranks):
     return next(line.split() for line in shown.splitlines() if line.split()[:1] == [str(ranks)])
 
 
-def test_a_row_has_the_band_and_says_what_was_held_out():
+def test_row_has_the_band_and_marks_held_out_sizes():
     shown = text(fit_world_sizes=(1, 2, 4))
     (prediction,) = predictions(fit_world_sizes=(1, 2, 4))
     step = next(step for step in prediction.steps if step.world_size == 8)
@@ -47,14 +47,14 @@ def test_a_row_has_the_band_and_says_what_was_held_out():
     ]
 
 
-def test_nothing_is_wider_than_asked_for_with_every_column():
+def test_text_with_every_column_keeps_the_width():
     series = msgspec.structs.replace(SERIES, price_per_gpu_hour=3.0, unit="images")
 
     shown = text(series, world_sizes=(16, 32, 256, 1024, 16384), samples=1e9, deadline_h=100)
 
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown.partition("Link as fitted")[0].partition("change")[0]
-    assert "best within what was asked for: " in shown
+    assert "best within the limits: " in shown
 
 
 def test_text_names_the_model_its_limits_and_amdahls_serial_fraction():
@@ -66,7 +66,7 @@ def test_text_names_the_model_its_limits_and_amdahls_serial_fraction():
     assert "cross-check Amdahl: serial fraction" in shown
 
 
-def test_a_refusal_stands_instead_of_every_number():
+def test_refusal_replaces_all_figures():
     shown = text(*CONTRADICTING)
 
     assert shown.count("NOT PREDICTED: contradiction: 2 ranks exchange the same 100.7 MB") == 2
@@ -79,7 +79,7 @@ def test_rows_that_were_left_out_are_listed():
     assert "left out: 4 GPUs: wrong" in text(series)
 
 
-def test_a_slow_down_on_purpose_is_in_the_title():
+def test_injected_slow_down_is_in_the_title():
     series = msgspec.structs.replace(SERIES, injections=("compute:20%",))
 
     assert text(series).startswith("t: ddp, batch 32 (published), slowed on purpose: compute:20%")
@@ -95,7 +95,7 @@ def test_changes_have_their_interval_and_their_term():
     assert "modelled" in shown
 
 
-def test_json_holds_every_figure_and_what_is_infinite_is_null():
+def test_json_contains_every_figure_and_null_for_infinity():
     data = json.loads(prediction_json(predictions(fit_world_sizes=(1, 2, 4))))
 
     (prediction,) = data["predictions"]
@@ -106,7 +106,7 @@ def test_json_holds_every_figure_and_what_is_infinite_is_null():
     assert prediction["gains"]["fp16"][0]["ratio"]["low"] == pytest.approx(1, abs=0.05)
 
 
-def test_json_of_a_refusal_says_why():
+def test_json_of_a_refusal_has_the_reason():
     one, _ = json.loads(prediction_json(predictions(*CONTRADICTING)))["predictions"]
 
     assert one["refusal"].startswith("contradiction: ")

@@ -1,4 +1,4 @@
-"""What a change buys, where the link and the step are known exactly."""
+"""The gain of a change is exact if the link and the step are known exactly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNKNOWN = StepWork(shape=unknown_shape("ddp"), strategy="ddp", batch_size=32)
 
 
 def known(work, *, compute, message, byte, overlap=0.0):
-    """A fit that is sure: a ring of exactly these terms."""
+    """Return a fit without uncertainty: a ring with exactly these terms."""
     laws = alpha_beta_laws(work.shape, ONE)
     law = next(law for law in laws if (law.name, law.overlap) == ("ring", overlap))
     one = np.ones(1)
@@ -37,19 +37,19 @@ def known(work, *, compute, message, byte, overlap=0.0):
     return ScalingFit([nodes], [])
 
 
-def buys(text, work, ranks=2, **terms):
+def gain_of(text, work, ranks=2, **terms):
     return gain(parse_change(text), work, ONE, known(work, **terms), ranks)
 
 
-def test_more_buckets_than_any_step_has_are_refused_before_they_are_built():
-    said = obstacle(parse_change("bucket:0.000001"), ONE_BUCKET)
+def test_too_many_buckets_are_refused():
+    reason = obstacle(parse_change("bucket:0.000001"), ONE_BUCKET)
 
-    assert said == "that would be over 4096 buckets"
+    assert reason == "it would make more than 4096 buckets"
     assert obstacle(parse_change("bucket:0.001"), ONE_BUCKET) is None  # 4000 of them
 
 
-def test_twice_the_batch_halves_what_a_sample_waits():
-    found = buys("batch:64", UNKNOWN, compute=1.0, message=0.0, byte=1.0)  # 1 s of transfer
+def test_double_batch_halves_the_transfer_per_sample():
+    found = gain_of("batch:64", UNKNOWN, compute=1.0, message=0.0, byte=1.0)  # 1 s of transfer
 
     assert found.ratio.value == pytest.approx(2 / 1.5)
     assert found.term == "bandwidth"
@@ -57,15 +57,15 @@ def test_twice_the_batch_halves_what_a_sample_waits():
     assert found.saved["compute"] == pytest.approx(0)
 
 
-def test_four_micro_steps_exchange_once():
-    found = buys("accumulate:4", UNKNOWN, compute=1.0, message=0.5, byte=0.0)  # 1 s of latency
+def test_four_micro_steps_communicate_once():
+    found = gain_of("accumulate:4", UNKNOWN, compute=1.0, message=0.5, byte=0.0)  # 1 s of latency
 
     assert found.ratio.value == pytest.approx(2 / 1.25)
     assert found.term == "latency"
 
 
 def test_fp16_halves_the_bytes():
-    found = buys("fp16", UNKNOWN, compute=1.0, message=0.5, byte=1.0)
+    found = gain_of("fp16", UNKNOWN, compute=1.0, message=0.5, byte=1.0)
 
     assert found.ratio.value == pytest.approx(3 / 2.5)
     assert found.term == "bandwidth"
@@ -75,33 +75,33 @@ def test_fp16_halves_the_bytes():
     ("text", "ratio", "term"),
     [("bandwidth:10", 3 / 2.1, "bandwidth"), ("latency:0.5", 3 / 2.5, "latency")],
 )
-def test_a_better_link(text, ratio, term):
-    found = buys(text, UNKNOWN, compute=1.0, message=0.5, byte=1.0)
+def test_better_link_shortens_its_term(text, ratio, term):
+    found = gain_of(text, UNKNOWN, compute=1.0, message=0.5, byte=1.0)
 
     assert (found.ratio.value, found.term) == (pytest.approx(ratio), term)
 
 
-def test_smaller_buckets_pay_by_overlap_and_cost_latency():
+def test_smaller_buckets_gain_overlap_and_cost_latency():
     ring = {"compute": 1.0, "message": 0.001, "byte": 0.1 / MB_4}
 
-    found = buys("bucket:1", ONE_BUCKET, **ring, overlap=1.0)
+    found = gain_of("bucket:1", ONE_BUCKET, **ring, overlap=1.0)
 
     assert found.term == "overlap"
     assert found.saved["latency"] < 0
     assert found.ratio.value > 1
-    without_overlap = buys("bucket:1", ONE_BUCKET, **ring)
+    without_overlap = gain_of("bucket:1", ONE_BUCKET, **ring)
     assert without_overlap.ratio.value < 1
     assert without_overlap.term == "latency"
 
 
-def test_buckets_larger_than_all_gradients_change_nothing():
-    found = buys("bucket:100", ONE_BUCKET, compute=1.0, message=0.1, byte=0.1 / MB_4)
+def test_bucket_larger_than_all_gradients_changes_nothing():
+    found = gain_of("bucket:100", ONE_BUCKET, compute=1.0, message=0.1, byte=0.1 / MB_4)
 
     assert (found.ratio.value, found.term) == (1, "none")
 
 
-def test_sharding_sends_half_as_much_again():
-    found = buys("fsdp", UNKNOWN, compute=1.0, message=0.0, byte=1.0)
+def test_fsdp_sends_one_and_a_half_times_the_bytes():
+    found = gain_of("fsdp", UNKNOWN, compute=1.0, message=0.0, byte=1.0)
 
     assert found.ratio.value == pytest.approx(2 / 2.5)
     assert found.term == "bandwidth"
@@ -110,28 +110,28 @@ def test_sharding_sends_half_as_much_again():
 @pytest.mark.parametrize(
     "text", ["", "fp16:2", "batch", "batch:0", "batch:1.5", "bandwidth:", "bandwidth:-1", "x:2"]
 )
-def test_what_is_no_change_is_refused_with_the_forms(text):
+def test_invalid_change_is_refused_with_the_valid_forms(text):
     with pytest.raises(ConfigError, match=r"--change .*write batch:N, accumulate:N"):
         parse_change(text)
 
 
 @pytest.mark.parametrize("text", ["batch:64", "bucket:25", "fp16", "fsdp", "bandwidth:9.4"])
-def test_a_change_is_written_as_it_was_given(text):
+def test_text_of_a_change_is_as_given(text):
     assert parse_change(text).text == text
 
 
 @pytest.mark.parametrize(
-    ("text", "changes", "said"),
+    ("text", "changes", "reason"),
     [
         pytest.param("batch:64", {"batch_size": None}, "batch size is not stated", id="batch"),
         pytest.param("bucket:25", {"shape": UNKNOWN.shape}, "size of the gradients", id="bytes"),
-        pytest.param("fp16", {"has_hook": True}, "hook decides already", id="hook"),
-        pytest.param("accumulate:4", {"strategy": "fsdp"}, "for DDP only", id="fsdp"),
+        pytest.param("fp16", {"has_hook": True}, "hook already decides", id="hook"),
+        pytest.param("accumulate:4", {"strategy": "fsdp"}, "modelled for DDP only", id="fsdp"),
     ],
 )
-def test_of_what_nothing_can_be_said(text, changes, said):
+def test_change_that_cannot_be_predicted_has_a_reason(text, changes, reason):
     work = msgspec.structs.replace(ONE_BUCKET, **changes)
 
     assert obstacle(parse_change(text), ONE_BUCKET) is None
-    assert said in obstacle(parse_change(text), work)
+    assert reason in obstacle(parse_change(text), work)
     assert parse_change(text).kind not in {change.kind for change in default_changes(work)}

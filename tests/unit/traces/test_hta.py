@@ -38,8 +38,12 @@ def test_figures_of_real_traces_equal_those_of_hta(
 
 def test_hta_selection_leaves_out_the_last_step(timeline):
     events = [
-        *(step(1, 0, 50), launch(5, 1), kernel("gemm", 10, 20, correlation=1)),
-        *(step(2, 50, 50), launch(55, 2), kernel("gemm", 60, 30, correlation=2)),
+        step(1, 0, 50),
+        launch(5, 1),
+        kernel("gemm", 10, 20, correlation=1),
+        step(2, 50, 50),
+        launch(55, 2),
+        kernel("gemm", 60, 30, correlation=2),
     ]
     split = hta_split_of(timeline(*events))
 

@@ -13,9 +13,12 @@ US = 1e-6
 def test_collective_belongs_to_the_step_that_launched_it(timeline):
     first, second = steps_of(
         timeline(
-            *(step(4, 0, 100), step(5, 100, 90)),
-            *(launch(50, 1), all_reduce(120, 20, correlation=1)),  # runs in the second
-            *(launch(110, 2), kernel("gemm", 130, 30, correlation=2)),
+            step(4, 0, 100),
+            step(5, 100, 90),
+            launch(50, 1),
+            all_reduce(120, 20, correlation=1),  # runs in the second
+            launch(110, 2),
+            kernel("gemm", 130, 30, correlation=2),
         )
     )
 
