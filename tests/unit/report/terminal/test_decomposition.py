@@ -1,4 +1,4 @@
-"""The table of terms, and the lines that say why."""
+"""The table of terms, and the lines of an explanation."""
 
 from __future__ import annotations
 
