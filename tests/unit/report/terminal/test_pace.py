@@ -42,5 +42,5 @@ def test_pace_notes_show_the_measured_size_of_injected_compute():
     )
 
     assert pace_notes(result) == [
-        "step with compute injected, as measured: none-ws1 +18.3%, ddp-ws2 +20.0%"
+        "measured slow-down by injected compute: none-ws1 +18.3%, ddp-ws2 +20.0%"
     ]
