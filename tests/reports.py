@@ -1,4 +1,4 @@
-"""A session of every kind of verdict, for the tests of its report."""
+"""A session with every kind of verdict, for tests of reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ REGRESSED = {"ratio": 1.2, "interval": (1.15, 1.25), "minimum_detectable": 0.04,
 
 
 def make_suite_result(**changes: object) -> SuiteResult:
-    """TWO got slower, for a reason; a launch of TWO_LARGE failed; ONE_LARGE is undecided."""
+    """Return a suite: TWO is slower with a cause, a launch of TWO_LARGE failed, and ONE_LARGE is
+    undecided.
+    """
     measurements = [
         make_measurement(ONE, [0.0100, 0.0101, 0.0099], probe=make_probe(exposed=0.0)),
         make_measurement(TWO, [0.0150, 0.0151, 0.0149], probe=make_probe()),

@@ -16,7 +16,7 @@ def _or_dash(value: float | None, written: str) -> str:
 
 def _interval(row: CaseRow) -> str:
     if row.ratio_low is None or row.ratio_high is None:
-        return "–"
+        return ABSENT
     return f"{row.ratio_low:.3f} to {row.ratio_high:.3f}"
 
 

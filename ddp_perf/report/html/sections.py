@@ -98,7 +98,7 @@ def suite_section(
         scaling=_bar_plots(rows, names),
         terms=term_plot(stacks) if stacks else None,
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
-        machine=_known(result.environment),
+        machine=_present_fields(result.environment),
         topology=topology_rows(result.machine) if result.machine else [],
     )
 
@@ -193,7 +193,7 @@ def _stacks(result: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, st
     return stacks
 
 
-def _known(environment: Environment) -> dict[str, object]:
+def _present_fields(environment: Environment) -> dict[str, object]:
     """Return the known fields of machine and software, by name."""
     fields = msgspec.structs.asdict(environment)
     return {name.replace("_", " "): value for name, value in fields.items() if value is not None}

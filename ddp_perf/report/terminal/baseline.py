@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.render.units import change_text, milliseconds, percent_change
+from ddp_perf.render.units import ABSENT, change_text, milliseconds, percent_change
 from ddp_perf.session.baseline_diff import BaselineDiff, CaseDiff, TableDiff
 
 
@@ -23,7 +23,7 @@ def list_text(baselines: Sequence[Baseline], width: int) -> str:
             baseline.accelerator,
             str(len(baseline.cases)),
             str(len(sessions)),
-            max((session.date[:10] for session in sessions), default="–"),
+            max((session.date[:10] for session in sessions), default=ABSENT),
             str(sum(len(published.rows) for published in baseline.published)),
             str(len(baseline.acknowledged)),
         )
@@ -44,9 +44,9 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
         table.add_row(
             case_id,
             str(len(case.sessions)),
-            case.sessions[-1].date[:10] if case.sessions else "–",
-            milliseconds(level) if level else "–",
-            percent_change(level / first) if level and first else "–",
+            case.sessions[-1].date[:10] if case.sessions else ABSENT,
+            milliseconds(level) if level else ABSENT,
+            percent_change(level / first) if level and first else ABSENT,
         )
     entries = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
     return "\n".join([*rendered(table, width), *wrapped(entries, width)])

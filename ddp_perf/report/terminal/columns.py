@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.metric import ENERGY
-from ddp_perf.render.units import milliseconds, percent
+from ddp_perf.render.units import ABSENT, milliseconds, percent
 from ddp_perf.session.figures import CaseFigures, case_figures
 from ddp_perf.session.result import SuiteResult
 
@@ -36,9 +36,9 @@ def _of_training(figures: CaseFigures, case: Case) -> list[str]:
         milliseconds(figures.step_s),
         f"{figures.throughput:,.0f}",
         f"{figures.throughput / case.world_size:,.0f}",
-        f"{scaling.speedup:.2f}" if scaling else "–",
-        percent(scaling.efficiency, 0) if scaling else "–",
-        percent(scaling.overhead_fraction, 0) if scaling else "–",
+        f"{scaling.speedup:.2f}" if scaling else ABSENT,
+        percent(scaling.efficiency, 0) if scaling else ABSENT,
+        percent(scaling.overhead_fraction, 0) if scaling else ABSENT,
     ]
 
 
@@ -57,7 +57,7 @@ def _has_energy(result: SuiteResult) -> bool:
 
 
 def _energy(figures: CaseFigures) -> str:
-    return "–" if figures.energy_j is None else f"{figures.energy_j:.3g}"
+    return ABSENT if figures.energy_j is None else f"{figures.energy_j:.3g}"
 
 
 def _unit(result: SuiteResult) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuMachine
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.render.units import to_json
+from ddp_perf.render.units import ABSENT, to_json
 from ddp_perf.system.checks import Spoiler
 from ddp_perf.system.gpu.gpus import accelerator_slug
 from ddp_perf.system.gpu.torch_builds import misfit
@@ -142,18 +142,18 @@ def _now(health: GpuHealth) -> str:
         None if health.temperature_c is None else f"{health.temperature_c} °C",
         None if health.power_w is None else f"{health.power_w:.0f} W",
     ]
-    return " ".join(filter(None, figures)) or "–"
+    return " ".join(filter(None, figures)) or ABSENT
 
 
 def _of_most(value: float | None, most: float | None, unit: str) -> str:
     if value is None:
-        return "–"
+        return ABSENT
     return f"{value:.0f} {unit}" if most is None else f"{value:.0f}/{most:.0f} {unit}"
 
 
 def _pcie(gpu: Gpu) -> str:
     if gpu.pcie_generation_max is None or gpu.pcie_width_max is None:
-        return "–"
+        return ABSENT
     return f"{gpu.pcie_generation_max} x{gpu.pcie_width_max}"
 
 
@@ -187,15 +187,15 @@ def _ranges(numbers: Sequence[int]) -> str:
             parts[-1] = parts[-1][0], number
         else:
             parts.append((number, number))
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts) or "–"
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts) or ABSENT
 
 
 def _on_or_off(value: bool | None) -> str:
-    return "–" if value is None else "on" if value else "off"
+    return ABSENT if value is None else "on" if value else "off"
 
 
 def _or_dash(value: object) -> str:
-    return "–" if value is None else str(value)
+    return ABSENT if value is None else str(value)
 
 
 def _ranks(count: int) -> str:

@@ -17,7 +17,11 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     else:
         head = f"why: unknown: the {explanation.launches} probed launches were not slower"
         head += f" ({change})"
-    return [head, *(f"  {cause_line(cause)}" for cause in explanation.causes), *_moved(explanation)]
+    return [
+        head,
+        *(f"  {cause_line(cause)}" for cause in explanation.causes),
+        *_changed(explanation),
+    ]
 
 
 def cause_line(cause: Cause) -> str:
@@ -28,13 +32,16 @@ def cause_line(cause: Cause) -> str:
     )
 
 
-def _moved(explanation: Explanation) -> list[str]:
+def _changed(explanation: Explanation) -> list[str]:
     least = _SHOWN * abs(explanation.step_change_s)
-    moved = [term for term in explanation.terms if abs(term.change) >= least]
-    moved.sort(key=lambda term: abs(term.change), reverse=True)
-    return [f"  terms that moved, ms: {', '.join(map(_term, moved[:_MOST]))}"] if moved else []
+    changed = [term for term in explanation.terms if abs(term.change) >= least]
+    changed.sort(key=lambda term: abs(term.change), reverse=True)
+    shown = ", ".join(map(_term, changed[:_MOST]))
+    return [f"  terms that changed, ms: {shown}"] if changed else []
 
 
 def _term(term: Delta) -> str:
-    by_chance = f" (uncertainty ± {milliseconds(term.uncertainty)})" if term.uncertainty else ""
-    return change_text(term.name, *map(milliseconds, (term.before, term.after))) + by_chance
+    change = change_text(term.name, milliseconds(term.before), milliseconds(term.after))
+    if not term.uncertainty:
+        return change
+    return f"{change} (uncertainty ± {milliseconds(term.uncertainty)})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddp_perf.render.tables import plain_table, rendered
-from ddp_perf.render.units import short_number
+from ddp_perf.render.units import ABSENT, short_number
 from ddp_perf.session.result import LinkFinding, SuiteResult
 from ddp_perf.stats.link.values import LinkFit
 
@@ -75,5 +75,5 @@ def _fit_cells(fit: LinkFit) -> list[str]:
 
 def _shift_cells(link: LinkFinding) -> list[str]:
     if link.shift is None:
-        return ["–"] * 2
+        return [ABSENT] * 2
     return [f"{shift.ratio:.2f}" for shift in (link.shift.latency, link.shift.bandwidth)]

@@ -21,11 +21,11 @@ def pace_notes(result: SuiteResult) -> list[str]:
     notes = []
     if bound:
         notes.append(
-            f"bound by the host: {', '.join(bound)}. Their GPUs wait for Python to launch kernels;"
-            " cuda_graphs, compile or larger batches change that, a faster GPU does not"
+            f"bound by the host: {', '.join(bound)}. Their GPUs wait for Python to launch kernels."
+            " cuda_graphs, compile or larger batches can help; a faster GPU does not"
         )
     if measured:
-        notes.append(f"step with compute injected, as measured: {', '.join(measured)}")
+        notes.append(f"measured slow-down by injected compute: {', '.join(measured)}")
     return notes
 
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import percent
+from ddp_perf.render.units import ABSENT, percent
 from ddp_perf.session.measure.profiling import MERGED
 from ddp_perf.session.result import CaseProfile, SuiteResult
 from ddp_perf.traces.text import comparison_lines, ms
@@ -43,11 +43,11 @@ def _row(analysis: TraceAnalysis) -> Sequence[str]:
     collective = analysis.collectives[0].message if analysis.collectives else None
     size = f" {collective.bytes:,} B" if collective and collective.bytes is not None else ""
     return (
-        ms(statistics.median(step.step_s for step in steps)) if steps else "–",
-        ms(statistics.median(s.exposed_communication_s for s in steps)) if steps else "–",
+        ms(statistics.median(step.step_s for step in steps)) if steps else ABSENT,
+        ms(statistics.median(s.exposed_communication_s for s in steps)) if steps else ABSENT,
         percent(min(overlaps, default=None)),
-        kernel.name.removeprefix("void ") if kernel else "–",
-        f"{collective.kind}{size}" if collective else "–",
+        kernel.name.removeprefix("void ") if kernel else ABSENT,
+        f"{collective.kind}{size}" if collective else ABSENT,
     )
 
 

@@ -8,7 +8,7 @@ from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.metric import PEAK_MEMORY
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
-from ddp_perf.render.units import milliseconds, percent
+from ddp_perf.render.units import ABSENT, milliseconds, percent
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.decomposition import typical_step
@@ -90,7 +90,7 @@ def _row(found: Decomposition, step_s: float) -> list[str]:
         for heading, terms in _COLUMNS.items()
     }
     if not found.sees_communication:
-        values["comm."] = "–"
+        values["comm."] = ABSENT
     rest = milliseconds(step_s - found.explained_s)
     return [*values.values(), rest, percent(found.hidden_share, 0)]
 

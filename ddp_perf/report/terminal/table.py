@@ -10,7 +10,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import counted, percent
+from ddp_perf.render.units import ABSENT, counted, percent
 from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
@@ -44,7 +44,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
     for case_id, measurement in result.measurements.items():
         name = names[case_id]
         if measurement.failures or not measurement.launches:
-            table.add_row(name, *["–"] * len(headings), "FAILED", "–")
+            table.add_row(name, *[ABSENT] * len(headings), "FAILED", ABSENT)
         else:
             cells = figure_cells(result, measurement.case)
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
@@ -120,7 +120,7 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
 def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
     """Return the worst verdict, and mark one that was acknowledged."""
     if not findings:
-        return "–"
+        return ABSENT
     finding = worst(result, findings)
     outcome = finding.verdict.outcome.value
     return f"{outcome}\n(known)" if is_expected(finding) else outcome

@@ -1,4 +1,4 @@
-"""The directory of a report: every file whole or not at all, and within the directory."""
+"""The directory of a report: each file is complete, and lies within the directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One row a case: its verdict is the worst, its figures are those of the table."""
+"""One row for each case: its verdict is the worst, its figures are those of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each file as its own format has it; all of them say the same of the same rows."""
+"""The file formats for other tools: each is valid, and all have the same figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS_MS = {ONE.id: 10.0, TWO.id: 15.0, ONE_LARGE.id: 20.0, TWO_LARGE.id: 30.0}
 
 @pytest.fixture
 def summary():
-    """Steps that never differ have a 95th percentile like the median: here it is told apart."""
+    """Return rows whose 95th percentile differs from the median."""
     summary = report_summary([make_suite_result()], complete=True)
     rows = tuple(msgspec.structs.replace(row, p95_step_s=0.099) for row in summary.rows)
     return msgspec.structs.replace(summary, rows=rows)
@@ -43,7 +43,7 @@ def hostile():
 
 
 def metrics(text):
-    """By metric and case."""
+    """Return the samples by metric and case."""
     return {
         (sample.name, sample.labels["case"]): sample.value
         for family in text_string_to_metric_families(text)
@@ -54,7 +54,7 @@ def metrics(text):
 def test_every_format_has_the_same_step_time_for_the_same_cases(summary):
     rows = list(csv.DictReader(io.StringIO(summary_csv(summary.rows))))
     heading, figures = csv.reader(io.StringIO(otava_csv(summary.rows)))
-    told = {
+    by_format = {
         "csv": {row["case"]: 1e3 * float(row["step_s"]) for row in rows},
         "action": {
             e["name"][6:]: e["value"] for e in json.loads(action_benchmark_json(summary.rows))
@@ -73,7 +73,7 @@ def test_every_format_has_the_same_step_time_for_the_same_cases(summary):
         },
     }
 
-    for format_, steps in told.items():
+    for format_, steps in by_format.items():
         assert steps == pytest.approx(STEPS_MS), format_
 
 
@@ -212,7 +212,7 @@ def test_step_summary_is_appended_to_the_file_of_github(tmp_path):
 def test_performance_report_has_label_reason_and_advice_in_80_columns(summary):
     text = performance_report([make_suite_result()], summary)
 
-    for told in ("RED: 2 of 4", "Fair: 67% efficiency on 2 ranks", "why (+2.50 ms a step)"):
-        assert told in text
+    for line in ("RED: 2 of 4", "Fair: 67% efficiency on 2 ranks", "why (+2.50 ms a step)"):
+        assert line in text
     tables = [line for line in text.splitlines() if "http" not in line]
     assert max(map(len, tables)) <= 80

@@ -1,4 +1,4 @@
-"""The page: well-formed, without network, with every text of another's escaped."""
+"""The page: it is well-formed, uses no network, and escapes all texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VOID = {"meta", "link", "br"}
 
 
 class Page(html.parser.HTMLParser):
-    """Tags, attributes and text of a page whose every element must be closed in order."""
+    """The tags, attributes and text of a page. Each element must be closed, in order."""
 
     def __init__(self, source):
         super().__init__()
@@ -130,7 +130,7 @@ def test_work_and_size_of_a_page_are_proportional_to_its_cases():
 
 
 def work_and_bytes(count):
-    """Calls of functions that a page of ``count`` cases takes, and its size."""
+    """Return the number of function calls for a page of ``count`` cases, and its size in bytes."""
     cases = make_cases(batch_sizes=list(range(1, count // 2 + 1)), steps=60, warmup=5)
     steps = tuple(0.01 + 1e-5 * (i % 7) for i in range(55))
     launches = [steps] * 10

@@ -1,4 +1,4 @@
-"""Axes: every figure has its place, ticks are round and within."""
+"""Scales: positions of figures, and round ticks within the scale."""
 
 from __future__ import annotations
 

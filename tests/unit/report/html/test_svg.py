@@ -1,4 +1,4 @@
-"""Elements escape what is not theirs."""
+"""SVG elements escape texts and attributes."""
 
 from __future__ import annotations
 

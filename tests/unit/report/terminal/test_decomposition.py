@@ -1,4 +1,4 @@
-"""The table of terms, and the lines that say why."""
+"""The table of terms, and the lines of an explanation."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_explanation_lines_mark_likely_causes_and_show_uncertainties_of_terms():
     )
     assert explanation_lines(why)[1:] == [
         "  likely data +4.00 ms (100%): late",
-        "  terms that moved, ms: data 2.00 → 6.00 (uncertainty ± 0.50),"
+        "  terms that changed, ms: data 2.00 → 6.00 (uncertainty ± 0.50),"
         " exposed 2.00 → 1.00 (uncertainty ± 0.50), optimizer 1.00 → 1.50",
     ]
 

@@ -1,4 +1,4 @@
-"""What a person and a program read of a machine."""
+"""The text and the JSON of ``ddp-perf doctor``."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
 
 
 @pytest.mark.parametrize(
-    ("machine", "runtime", "said"),
+    ("machine", "runtime", "text"),
     [
         (GpuMachine(gpus=()), RUNTIME, "nothing: no GPU is visible (no driver is loaded)"),
         (
@@ -126,8 +126,8 @@ NO_NCCL = msgspec.structs.replace(RUNTIME, nccl=None)
         ),
     ],
 )
-def test_abilities_of_the_gpu_tier_state_a_reason_if_it_cannot_gate(machine, runtime, said):
-    assert next(abilities(machine, HOST, runtime)) == f"gpu: {said}"
+def test_abilities_of_the_gpu_tier_state_a_reason_if_it_cannot_gate(machine, runtime, text):
+    assert next(abilities(machine, HOST, runtime)) == f"gpu: {text}"
 
 
 def test_abilities_of_one_gpu_exclude_ddp_scaling_and_collectives():

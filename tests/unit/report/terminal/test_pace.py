@@ -1,4 +1,4 @@
-"""What sets the pace of steps is said beside their figures."""
+"""Notes on host-bound cases and on injected compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ONE, TWO = make_cases()
 
 
 def paced(*host_bound):
-    """A suite whose first case was bound by the host in these launches, and whose second never."""
+    """Return a suite whose first case was host-bound in these launches, and its second in none."""
     launches = [make_launch(ONE, i, host_bound=bound) for i, bound in enumerate(host_bound)]
     first = Measurement(case=ONE, launches=tuple(launches), failures=())
     return make_result([first, make_measurement(TWO, [0.0125], host_bound=False)])
@@ -42,5 +42,5 @@ def test_pace_notes_show_the_measured_size_of_injected_compute():
     )
 
     assert pace_notes(result) == [
-        "step with compute injected, as measured: none-ws1 +18.3%, ddp-ws2 +20.0%"
+        "measured slow-down by injected compute: none-ws1 +18.3%, ddp-ws2 +20.0%"
     ]

@@ -1,4 +1,4 @@
-"""The table of a suite: fits a terminal, hides no failure, repeats no name."""
+"""The table of a suite: it fits a terminal, shows every failure, and repeats no name."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_throughput_heading_has_the_workloads_unit(result):
 
 @pytest.fixture
 def quick():
-    """The shape of cpu_quick: four cases, each with a verdict as long as verdicts get."""
+    """Return four cases as in cpu_quick, each with the longest verdict."""
     cases = make_cases(batch_sizes=[64, 128])
     measured = [make_measurement(case, [0.0298765]) for case in cases]
     findings = [
@@ -243,10 +243,10 @@ def test_changes_since_the_baseline_are_shown_once_for_all_cases(result):
     ("states", "marked"), [(("expected",), True), (("expected", None), False), (("over",), False)]
 )
 def test_only_a_case_whose_regressions_are_all_expected_is_marked_as_known(result, states, marked):
-    said = make_acknowledgement(TWO)
+    entry = make_acknowledgement(TWO)
     findings = [
         make_finding(
-            TWO, Outcome.REGRESSION, known=state and Known(acknowledgement=said, state=state)
+            TWO, Outcome.REGRESSION, known=state and Known(acknowledgement=entry, state=state)
         )
         for state in states
     ]

@@ -1,4 +1,4 @@
-"""What a person reads of one case."""
+"""The texts of one case."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def figures_of(measurement):
 
 
 def test_summary_block_has_consistent_throughput_and_samples():
-    """In the published sample time, throughput and sample count contradict one another."""
+    """Step time, throughput and sample count of the published sample contradict one another."""
     case = make_case()
     measurement = make_measurement(case, [0.008, 0.010, 0.012])
     rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
@@ -120,7 +120,7 @@ def test_summary_block_has_consistent_throughput_and_samples():
 
 
 @pytest.mark.parametrize(
-    ("evidence", "said"),
+    ("evidence", "expected"),
     [
         pytest.param({}, [], id="nothing"),
         pytest.param({"traceback": "Traceback …\n"}, ["Traceback …"], id="traceback"),
@@ -132,10 +132,10 @@ def test_summary_block_has_consistent_throughput_and_samples():
         pytest.param({"output": "a\nb"}, ["last output:", "a", "b"], id="output"),
     ],
 )
-def test_describe_launch_failure_shows_all_evidence(evidence, said):
+def test_describe_launch_failure_shows_all_evidence(evidence, expected):
     failure = make_failure(make_case(), **evidence)
 
-    assert describe_launch_failure(failure).splitlines() == [str(failure), *said]
+    assert describe_launch_failure(failure).splitlines() == [str(failure), *expected]
 
 
 def test_summary_block_counts_throughput_in_the_workloads_unit():
@@ -162,23 +162,23 @@ def test_summary_block_of_a_collective_shows_call_time_and_bandwidth():
 
 
 def block_of(**rank):
-    """The lines of a case of GPUs whose ranks had these results beside their steps."""
+    """Return the summary block of a GPU case whose ranks have these results."""
     measurement = make_measurement(make_case(tier="gpu"), [0.010, 0.010], **rank)
     rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
     return summary_block(measurement, rows, figures_of(measurement)).splitlines()
 
 
 @pytest.mark.parametrize(
-    ("steady", "said"),
+    ("steady", "expected"),
     [
         (True, "2, after up to 40 until the step time was steady"),
         (False, "2, after up to 40, and the step time was not steady then"),
     ],
 )
-def test_summary_block_shows_extra_warm_up_steps_of_gpus(steady, said):
+def test_summary_block_shows_extra_warm_up_steps_of_gpus(steady, expected):
     block = block_of(extra_warmup=WarmUp(steps=40, steady=steady))
 
-    assert f"Warmup steps     : {said}" in block
+    assert f"Warmup steps     : {expected}" in block
 
 
 def test_summary_block_shows_the_numerics_of_torch():
@@ -217,7 +217,7 @@ def test_summary_block_shows_different_gpu_clocks_as_a_range():
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "expected"),
     [
         ("expected", '"new kernel, see #12"; expected until 2026-12-31'),
         ("expired", '"new kernel, see #12"; the acknowledgement ended on 2026-12-31'),
@@ -228,10 +228,10 @@ def test_summary_block_shows_different_gpu_clocks_as_a_range():
         ),
     ],
 )
-def test_describe_finding_shows_the_acknowledgement_with_its_reason(state, said):
+def test_describe_finding_shows_the_acknowledgement_with_its_reason(state, expected):
     known = Known(acknowledgement=make_acknowledgement(make_case()), state=state)
     finding = make_finding(make_case(), Outcome.REGRESSION, known=known)
 
     last = describe_finding(finding).splitlines()[-1]
     assert last.startswith("acknowledged on 2026-01-01: ")
-    assert said in last
+    assert expected in last

@@ -1,4 +1,4 @@
-"""Plots: marks lie where the figures say, and every one is named."""
+"""Plots: each mark is at the place of its figure, and has a name."""
 
 from __future__ import annotations
 
