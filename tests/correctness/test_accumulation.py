@@ -36,7 +36,7 @@ def test_micro_steps_equal_the_large_batch(trained, fields, world_size):
     )
 
 
-def test_so_they_do_on_one_rank(trained):
+def test_micro_steps_equal_the_large_batch_on_one_rank(trained):
     accumulated = trained("Mlp", 1, denominator="no-ddp", gradient_accumulation=3)
 
     assert len(accumulated.ranks[0].losses) == 3 * STEPS

@@ -55,7 +55,7 @@ def test_checkpointing_computes_the_forward_of_each_block_twice(
     assert forwards == [STEPS * (2 if checkpointing else 1)] * 2
 
 
-def test_blocks_that_nobody_named_cannot_be_checkpointed(failure, tmp_path):
+def test_checkpointing_without_named_blocks_is_refused(failure, tmp_path):
     model = {"path": str(tmp_path), "model": "Normalised", "steps": 1}
 
     found = failure("recorded:build", 2, model, activation_checkpointing=True)

@@ -38,7 +38,9 @@ def saved(trained, tmp_path_factory):
 
 @pytest.mark.parametrize("world_size", [1, 4])
 @pytest.mark.parametrize("fields", STRATEGIES)
-def test_training_goes_on_as_if_it_had_not_stopped(trained, saved, fields, world_size):
+def test_training_from_a_checkpoint_equals_uninterrupted_training(
+    trained, saved, fields, world_size
+):
     """Momentum included, on the batches that come next."""
     later = trained(
         *("Transformer", world_size),
@@ -56,7 +58,7 @@ def test_training_goes_on_as_if_it_had_not_stopped(trained, saved, fields, world
 
 
 @pytest.mark.parametrize(("saving", "loading"), [("ddp", "fsdp"), ("fsdp", "ddp")])
-def test_a_checkpoint_goes_from_one_strategy_to_another(trained, saved, saving, loading):
+def test_a_checkpoint_of_one_strategy_loads_under_the_other(trained, saved, saving, loading):
     later = trained(
         *("Transformer", 4),
         workload="resumed",

@@ -39,7 +39,7 @@ def test_every_sample_is_seen_once_an_epoch_in_equal_shares(epochs):
         assert sorted(itertools.chain(*shares)) == list(range(SAMPLES))
 
 
-def test_every_epoch_has_an_order_of_its_own(epochs):
+def test_every_epoch_has_its_own_order(epochs):
     first, second = epochs
 
     assert first != second

@@ -40,13 +40,13 @@ def test_one_rank_without_ddp_is_the_plain_module(trained):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_no_option_changes_the_result(trained, options):
+def test_no_ddp_option_changes_the_result(trained, options):
     changed = trained("Mlp", 2, ddp=options)
 
     assert_equals_reference(changed, reference("Mlp"), TOLERANCES["float64"])
 
 
-def test_float32_is_as_near_as_float32_gets(trained):
+def test_ddp_in_float32_is_within_rounding_of_the_reference(trained):
     assert_equals_reference(
         trained("Transformer", 2, dtype="float32"),
         reference("Transformer"),
@@ -69,7 +69,7 @@ def test_all_ranks_end_with_the_same_bits(trained, world_size, options):
     )
 
 
-def test_other_initial_seeds_are_broadcast_away(trained):
+def test_ddp_broadcasts_the_initial_parameters_of_rank_0(trained):
     """Rank 0's parameters count."""
     differing = trained("Mlp", 4, seed_by_rank=True)
 
@@ -88,7 +88,7 @@ def test_each_bucket_is_reduced_once_a_step(trained):
 
 
 @pytest.mark.parametrize("culprit", [0, 2])
-def test_a_rank_whose_parameters_were_tampered_with_is_named(failure, tmp_path, culprit):
+def test_a_rank_with_changed_parameters_is_named(failure, tmp_path, culprit):
     model = {"path": str(tmp_path), "model": "Mlp", "steps": STEPS, "tamper": culprit}
 
     found = failure("recorded:build", 4, model)

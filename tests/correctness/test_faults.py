@@ -70,7 +70,7 @@ def ask(request_of, world_size):
     return lambda fault: request_of("faulty:build", {"fault": fault, "fault_rank": last})
 
 
-def test_a_hang_is_found_named_and_ended(launcher, ask, world_size, tmp_path):
+def test_a_hang_is_detected_named_and_ended(launcher, ask, world_size, tmp_path):
     request = msgspec.structs.replace(ask("hang"), records=str(tmp_path / "hangs"))
 
     failure = launcher.launch(request)

@@ -25,7 +25,7 @@ def trained_plainly(model):
 
 @pytest.mark.parametrize("model", ["Mlp", "Transformer"])
 @pytest.mark.parametrize(("strategy", "world_size"), [("none", 1), ("ddp", 1), ("ddp", 2)])
-def test_it_ends_with_the_parameters_of_one_process(
+def test_training_on_a_fixed_batch_equals_one_process(
     launcher, case_of, tier, tmp_path, model, strategy, world_size
 ):
     arguments = {"path": str(tmp_path), "model": model, "steps": STEPS}

@@ -59,7 +59,7 @@ def test_fsdp_and_ddp_train_alike(trained, model):
 
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_each_rank_holds_its_share_of_every_parameter(trained, world_size, options):
+def test_each_rank_stores_its_share_of_every_parameter(trained, world_size, options):
     sharded = trained("Transformer", world_size, strategy="fsdp", fsdp=options)
 
     for name, parameter in build_model("Transformer", "float64").named_parameters():
@@ -75,7 +75,7 @@ def test_ddp_shards_nothing(trained):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_ranks_see_the_same_bits(trained, options):
+def test_all_ranks_gather_the_same_bits(trained, options):
     sharded = trained("Transformer", 4, strategy="fsdp", fsdp=options, dtype="float32")
 
     assert_ranks_hold_the_same_bits(sharded)
@@ -108,7 +108,7 @@ def test_without_resharding_a_block_is_gathered_once(trained):
     )
 
 
-def test_wrapped_as_a_whole_the_model_is_gathered_at_once(trained):
+def test_wrapping_the_whole_model_gathers_it_at_once(trained):
     sharded = trained("Transformer", 2, strategy="fsdp", fsdp={"wrap": "model"}, dtype="float32")
     blocks, rest = unit_bytes(2)
 
@@ -155,7 +155,7 @@ def test_sharding_saves_memory(launcher, case_of, tmp_path):
     assert peak("fsdp", fsdp={"wrap": "model"}) - by_block > 8 * MIB  # it gathers all at once
 
 
-def test_blocks_that_nobody_named_cannot_be_wrapped(failure, tmp_path):
+def test_wrapping_without_named_blocks_is_refused(failure, tmp_path):
     model = {"path": str(tmp_path), "model": "Normalised", "steps": 1}
 
     found = failure("recorded:build", 2, model, strategy="fsdp")

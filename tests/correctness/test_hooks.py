@@ -51,7 +51,7 @@ def test_an_exact_hook_equals_one_process_on_the_whole_batch(trained, hook, worl
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_a_half_hook_rounds_and_no_more(trained, kind, world_size):
+def test_a_half_precision_hook_is_within_rounding(trained, kind, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[{"kind": kind}], dtype="float32")
     expected = reference("Transformer")
 
@@ -61,7 +61,7 @@ def test_a_half_hook_rounds_and_no_more(trained, kind, world_size):
 
 @pytest.mark.parametrize("hook", ALL)
 @pytest.mark.parametrize("options", DDP_OPTIONS)
-def test_no_option_of_ddp_changes_what_a_hook_gives(trained, hook, options):
+def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, options):
     plain = trained("Mlp", 2, comm_hooks=[hook])
     changed = trained("Mlp", 2, comm_hooks=[hook], ddp=options)
 
@@ -80,7 +80,7 @@ def test_all_ranks_end_with_the_same_bits(trained, hook, world_size):
 
 
 @pytest.mark.parametrize("hook", [ALL[-1], ALL[-2]])
-def test_before_its_start_step_a_hook_is_a_plain_all_reduce(trained, hook):
+def test_a_hook_is_a_plain_all_reduce_before_its_start_step(trained, hook):
     """And from there on it is not."""
     hooked, expected = trained("Mlp", 2, comm_hooks=[hook]).ranks[0], reference("Mlp")
 
@@ -93,7 +93,7 @@ def test_before_its_start_step_a_hook_is_a_plain_all_reduce(trained, hook):
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
-def test_bytes_of_a_half_hook(trained, kind):
+def test_a_half_precision_hook_sends_half_the_bytes(trained, kind):
     hooked = trained("Mlp", 2, comm_hooks=[{"kind": kind}], ddp=MANY, dtype="float32")
 
     dtype = {"fp16": "float16", "bf16": "bfloat16"}[kind]
@@ -103,7 +103,7 @@ def test_bytes_of_a_half_hook(trained, kind):
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_bytes_of_top_k(trained, world_size):
+def test_top_k_sends_its_values_and_indices(trained, world_size):
     """Of n values every rank gets ⌈ratio·n⌉ values and as many indices, from every rank."""
     hook = {"kind": "topk", "ratio": 0.1}
     hooked = trained("Mlp", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
@@ -116,7 +116,7 @@ def test_bytes_of_top_k(trained, world_size):
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_bytes_of_the_hierarchical_all_reduce(trained, world_size):
+def test_hierarchical_all_reduce_sends_a_share_between_groups(trained, world_size):
     """Between the groups goes one half, that is 1/group_size, of each padded bucket."""
     hook = {"kind": "hierarchical", "group_size": 2}
     hooked = trained("Mlp", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
@@ -132,7 +132,7 @@ def test_bytes_of_the_hierarchical_all_reduce(trained, world_size):
     assert hooked.collectives == expected
 
 
-def test_bytes_of_powersgd(trained):
+def test_powersgd_sends_low_rank_factors(trained):
     """Of an n × m matrix that it halves at least, (n + m)·rank values; all else as it is."""
     hook = {"kind": "powersgd", "rank": 2}
     hooked = trained("Mlp", 2, comm_hooks=[hook], dtype="float32")
@@ -151,7 +151,7 @@ def test_bytes_of_powersgd(trained):
 @pytest.mark.parametrize(
     "hook", [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.02}], ids=KIND
 )
-def test_a_lossy_hook_sends_later_what_it_did_not_send(launcher, case_of, tmp_path, hook):
+def test_a_lossy_hook_sends_unsent_values_later(launcher, case_of, tmp_path, hook):
     """Without error feedback the small gradient waits for ever, and its entry stays at 0. With
     it, no more is held back than two pulls. Seen: 0.25 (PowerSGD) and 0.1 (Top-K) of 0.4.
     """

@@ -46,7 +46,7 @@ def one_process_for_each_group():
         yield [{n: p.detach().clone() for n, p in m.named_parameters()} for m in modules]
 
 
-def test_it_is_one_process_for_each_group_and_their_mean(hooked):
+def test_post_local_sgd_equals_one_process_for_each_group(hooked):
     """The recorder looks before the parameters are averaged; a step later it shows."""
     for step, groups in enumerate(one_process_for_each_group()):
         if averages(step):
@@ -56,18 +56,18 @@ def test_it_is_one_process_for_each_group_and_their_mean(hooked):
             assert relative_error(record.parameters[step], expected) < TOLERANCES["float64"]
 
 
-def test_between_two_averages_groups_differ(hooked):
+def test_groups_differ_between_two_averages(hooked):
     one, other = (hooked.ranks[rank].parameters[-1] for rank in (0, 2))
 
     assert not averages(STEPS - 1)
     assert relative_error(one, other) > 1e-3
 
 
-def test_before_its_start_step_all_ranks_are_alike(hooked):
+def test_all_ranks_are_equal_before_the_start_step(hooked):
     assert_ranks_hold_the_same_bits(hooked, START - 1)
 
 
-def test_the_counted_step_is_one_that_averages_parameters(hooked):
+def test_the_counted_step_averages_parameters(hooked):
     """However many steps were measured; so the ranks that are compared hold the same bits."""
     structure = hooked.structure
 
@@ -77,7 +77,7 @@ def test_the_counted_step_is_one_that_averages_parameters(hooked):
     assert len({rank.digest for rank in hooked.result.ranks}) == 1
 
 
-def test_a_step_that_a_scaler_skips_holds_nobody_up(trained):
+def test_a_step_that_the_scaler_skips_blocks_no_rank(trained):
     """The averages must be taken on all ranks, also where GradScaler skips a group's step."""
     half = trained("Mlp", 4, steps=1, comm_hooks=[HOOK], precision="fp16", dtype="float32")
 

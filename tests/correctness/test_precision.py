@@ -20,7 +20,7 @@ from tests.correctness.training import (
 @pytest.mark.parametrize(
     ("strategy", "world_size"), [("none", 1), ("ddp", 2), ("ddp", 4), ("fsdp", 2), ("fsdp", 4)]
 )
-def test_half_precision_rounds_and_no_more(trained, precision, strategy, world_size):
+def test_half_precision_is_within_rounding(trained, precision, strategy, world_size):
     half = trained(
         "Transformer", world_size, strategy=strategy, precision=precision, dtype="float32"
     )
@@ -40,7 +40,7 @@ def test_all_ranks_end_with_the_same_bits(trained, precision, strategy):
     assert_ranks_hold_the_same_bits(half)
 
 
-def test_autocast_leaves_the_bytes_of_ddp_as_they_are(trained):
+def test_autocast_does_not_change_the_bytes_of_ddp(trained):
     """Parameters, and so their gradients, are float32; only a hook sends fewer bytes."""
     half = trained("Transformer", 2, precision="bf16", dtype="float32")
 
@@ -63,7 +63,7 @@ def test_an_overflow_of_fp16_skips_the_step_on_every_rank(launcher, case_of, tmp
 @pytest.mark.parametrize(
     "tier", [pytest.param("gpu", marks=pytest.mark.gpu)], indirect=True, scope="session"
 )
-def test_tf32_rounds_and_no_more(trained):
+def test_tf32_is_within_rounding(trained):
     """A format of GPUs alone: the CPU tier refuses it."""
     assert_equals_reference(
         trained("Transformer", 2, precision="tf32", dtype="float32"),

@@ -86,7 +86,7 @@ def launched(launcher):
 
 
 @pytest.mark.parametrize("fields", EXACT)
-def test_they_train_as_one_process_on_the_whole_batch(trained, fields):
+def test_ranks_on_one_gpu_equal_one_process_on_the_whole_batch(trained, fields):
     shared = trained(**fields)
 
     assert [rank.placement.device for rank in shared.result.ranks] == ["cuda:0", "cuda:0"]
@@ -101,7 +101,7 @@ def test_micro_steps_without_synchronisation_equal_the_large_batch(trained):
     assert_equals_reference(shared, expected, TOLERANCES["float64"])
 
 
-def test_the_half_hook_rounds_and_no_more(trained):
+def test_the_fp16_hook_is_within_rounding(trained):
     shared = trained(dtype="float32", comm_hooks=[{"kind": "fp16"}])
 
     roundings = HOOK_ROUNDINGS * UNIT_ROUNDOFF["fp16"]
@@ -114,7 +114,7 @@ def test_a_lossy_hook_leaves_all_ranks_with_the_same_bits(trained, fields):
 
 
 @pytest.mark.parametrize("fields", [*EXACT, *LOSSY])
-def test_a_step_does_the_same_collectives_as_on_cpus(trained, fields):
+def test_a_step_has_the_same_collectives_as_on_cpus(trained, fields):
     shared, on_cpus = trained(dtype="float32", **fields), trained("cpu", dtype="float32", **fields)
 
     assert shared.collectives == on_cpus.collectives

@@ -26,7 +26,7 @@ def gradients(launcher, case_of, tmp_path, world_size, **fields):
 
 @pytest.mark.parametrize("options", DDP_OPTIONS)
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_a_rank_that_runs_out_counts_as_zero(launcher, case_of, tmp_path, world_size, options):
+def test_a_rank_without_batches_counts_as_zero(launcher, case_of, tmp_path, world_size, options):
     """``Join``: rank r has a batch more than rank r − 1; the mean is still over all ranks."""
     ranks = gradients(launcher, case_of, tmp_path, world_size, ddp=options)
     module = build_model("Mlp", "float64")

@@ -108,7 +108,7 @@ def test_blocks_are_the_repeated_layers_of_the_model(workload):
     assert all(block in inside for block in built.blocks)
 
 
-def test_gpt_sees_no_token_before_its_time():
+def test_gpt_predicts_from_earlier_tokens_only():
     model = find_builder("gpt")(context_of(0), **TINY["gpt"]).model
     tokens = torch.arange(8).unsqueeze(0)
     later = tokens.clone()
@@ -119,7 +119,7 @@ def test_gpt_sees_no_token_before_its_time():
 
 
 @pytest.mark.parametrize("workload", ["distilbert", "text_transformer"])
-def test_padding_changes_nothing_of_a_classifier(workload):
+def test_padding_does_not_change_the_loss_of_a_classifier(workload):
     built = find_builder(workload)(context_of(0), **TINY[workload])
     long = torch.tensor([[1, 7, 8, 9, 0, 0, 0, 0]])
     label = torch.tensor([2])

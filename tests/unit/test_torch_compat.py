@@ -104,25 +104,25 @@ def printed():
 
 
 @pytest.mark.parametrize(("allowed", "products"), [(False, "highest"), (True, "high")])
-def test_tf32_is_read_back_as_it_was_set_and_torch_rejects_nothing(printed, allowed, products):
+def test_numerics_reads_tf32_as_set_and_torch_rejects_no_switch(printed, allowed, products):
     """transformers enters ``cudnn.flags()``, and Inductor reads ``cudnn.allow_tf32``."""
     assert printed[f"tf32 {allowed}"] == f"{products} {allowed} {allowed} {allowed}"
 
 
 @needs_new_switches
 @pytest.mark.parametrize("allowed", [False, True])
-def test_recurrent_layers_compute_by_what_convolutions_do(printed, allowed):
+def test_recurrent_layers_use_the_format_of_convolutions(printed, allowed):
     assert printed[f"recurrent {allowed}"] == f"{allowed} {allowed}"
 
 
 @needs_new_switches
 @pytest.mark.parametrize("choice", CHOICES)
-def test_the_control_keeps_whatever_a_workload_chose_and_it_is_read_back(printed, choice):
+def test_ieee_products_restores_the_switches_of_a_workload(printed, choice):
     """A workload that uses the newer switches must not fail its launch after the last step."""
     assert printed[choice] == " ".join(CHOICES[choice])
 
 
-def test_what_a_workload_changed_is_read_back_too(monkeypatch):
+def test_numerics_reads_what_a_workload_changed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
 
@@ -146,14 +146,14 @@ def older_torch(monkeypatch):
 
 
 @pytest.mark.parametrize(("allowed", "products"), [(False, "highest"), (True, "high")])
-def test_an_older_torch_is_set_and_read_by_the_switches_that_it_has(older_torch, allowed, products):
+def test_numerics_uses_the_switches_of_an_older_torch(older_torch, allowed, products):
     set_tf32(allowed)
 
     assert (numerics().matmul_precision, numerics().convolution_tf32) == (products, allowed)
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA], ids=str)
-def test_the_control_keeps_an_older_torchs_choice(older_torch, device):
+def test_ieee_products_restores_the_switch_of_an_older_torch(older_torch, device):
     older_torch.products = "medium"
 
     with ieee_products(device):
@@ -170,7 +170,7 @@ def test_the_control_keeps_an_older_torchs_choice(older_torch, device):
         ("2.13.0+cu130", "TORCH_FR_BUFFER_SIZE"),
     ],
 )
-def test_the_flight_recorder_is_sized_by_the_name_that_the_version_reads(
+def test_flight_recorder_variable_is_the_name_that_the_version_reads(
     monkeypatch, version, variable
 ):
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
@@ -178,7 +178,7 @@ def test_the_flight_recorder_is_sized_by_the_name_that_the_version_reads(
     assert flight_recorder_variable() == variable
 
 
-def test_cudnn_is_asked_for_its_version_without_a_device(monkeypatch):
+def test_cudnn_version_uses_no_device(monkeypatch):
     def refuse():
         raise AssertionError("asks the GPUs")
 
@@ -190,7 +190,7 @@ def test_cudnn_is_asked_for_its_version_without_a_device(monkeypatch):
     assert cudnn_version() == "91900"
 
 
-def test_a_torch_without_cudnn_has_no_version_of_it(monkeypatch):
+def test_cudnn_version_is_none_without_cudnn(monkeypatch):
     monkeypatch.delattr(torch._C, "_cudnn", raising=False)
 
     assert cudnn_version() is None

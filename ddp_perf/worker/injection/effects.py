@@ -64,11 +64,13 @@ class Injected:
         self._effects = [_EFFECTS[i.kind](i, context) for i in ordered]
 
     def case(self, case: Case) -> Case:
+        """Return the case to build instead of ``case``."""
         for effect in self._effects:
             case = effect.case(case)
         return case
 
     def into(self, trainer: Trainer) -> None:
+        """Change the built trainer, before its first timed step."""
         for effect in self._effects:
             effect.into(trainer)
 
@@ -79,6 +81,7 @@ class Injected:
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
+        """Run beside the timed steps, in the ``with`` block, what the injections need there."""
         with contextlib.ExitStack() as stack:
             for effect in self._effects:
                 stack.enter_context(effect.beside())
@@ -269,9 +272,8 @@ class _DelayedBuckets:
         return reduced
 
     def _reduce(self) -> None:
-        scale = (
-            1 / dist.get_world_size()
-        )  # a product, as in DDP; a quotient would round differently
+        # DDP multiplies by this factor, too. A quotient would round differently.
+        scale = 1 / dist.get_world_size()
         works = [dist.all_reduce(buffer.mul_(scale), async_op=True) for buffer, _ in self._waiting]
         for work, (buffer, reduced) in zip(works, self._waiting, strict=True):
             work.wait()

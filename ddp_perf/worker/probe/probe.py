@@ -47,7 +47,7 @@ def probe(
     host_reads = count_host_reads(trainer, device)
     alone_s = communication_s(case, structure.collectives, trainer.beat, device, steps)
     alone = _unsynchronised(case, trainer, structure, device, steps)
-    # The CPU time of the host says nothing about the phases of a GPU. With several threads it does
+    # The CPU time of the host does not show the phases of a GPU. With several threads it does
     # not show which of them was idle.
     measures_idle = case.tier == "cpu" and case.threads_per_rank == 1
     idle = [_idle_s(row, "backward") if measures_idle else 0.0 for row in alone]

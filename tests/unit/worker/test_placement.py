@@ -30,7 +30,7 @@ def test_ranks_get_neighbouring_cores(cores, threads, ranks):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_no_core_is_shared_where_there_are_enough(threads):
+def test_ranks_share_no_core_if_there_are_enough(threads):
     cores = tuple(range(10, 18))
 
     ranks = [cores_of_rank(cores, rank, threads) for rank in range(len(cores) // threads)]
@@ -41,12 +41,12 @@ def test_no_core_is_shared_where_there_are_enough(threads):
 @pytest.mark.parametrize(
     ("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4), ({"NCCL_DEBUG": "INFO"}, 1)]
 )
-def test_a_rank_has_one_thread_unless_its_case_says_otherwise(env, threads):
+def test_a_rank_has_one_thread_unless_its_case_sets_more(env, threads):
     assert make_case(env=env).threads_per_rank == threads
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_every_rank_of_a_recorded_machine_runs_beside_its_gpu(name):
+def test_every_rank_of_a_recorded_machine_runs_near_its_gpu(name):
     allowed = range(256)
 
     for gpu in RecordedReader.of(name).machine().gpus:
@@ -61,7 +61,7 @@ def test_every_rank_of_a_recorded_machine_runs_beside_its_gpu(name):
         pytest.param((), (6, 7), (6, 7), id="not known: all that are allowed"),
     ],
 )
-def test_a_rank_stays_within_what_it_may_use(near, allowed, cores):
+def test_a_rank_uses_allowed_cores_only(near, allowed, cores):
     assert cores_beside(near, allowed) == cores
 
 
@@ -73,14 +73,14 @@ def test_a_rank_stays_within_what_it_may_use(near, allowed, cores):
         (8, 2, "", "but torch sees 2 GPUs under CUDA_VISIBLE_DEVICES=;"),
     ],
 )
-def test_a_rank_without_a_gpu_of_its_own_is_an_error_with_the_remedy(rank, count, mask, said):
+def test_a_rank_without_its_own_gpu_is_an_error_with_a_remedy(rank, count, mask, said):
     with pytest.raises(LaunchError, match="lower --ddp-world-sizes") as caught:
         check_devices(rank, count, mask)
 
     assert said in str(caught.value)
 
 
-def test_as_many_gpus_as_ranks_are_enough():
+def test_one_gpu_for_each_rank_is_accepted():
     check_devices(1, 2, None)
 
 
@@ -103,7 +103,7 @@ def one_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4)])
-def test_a_rank_on_a_gpu_has_as_many_threads_as_its_case_says(one_gpu, env, threads):
+def test_a_rank_on_a_gpu_has_the_threads_of_its_case(one_gpu, env, threads):
     """torch's default would be all cores of the machine, in each of eight ranks."""
     placed = placement.place(make_case(tier="gpu", env=env), 0)[1]
 
@@ -111,12 +111,12 @@ def test_a_rank_on_a_gpu_has_as_many_threads_as_its_case_says(one_gpu, env, thre
     assert placed.device_id == "GPU-0abc-0000"
 
 
-def test_a_second_rank_has_no_gpu_where_there_is_one(one_gpu):
+def test_a_second_rank_on_one_gpu_is_an_error(one_gpu):
     with pytest.raises(LaunchError, match="rank 1 needs cuda:1"):
         placement.place(make_case(tier="gpu"), 1)
 
 
-def test_ranks_that_are_asked_to_share_a_gpu_are_all_on_the_first(one_gpu):
+def test_ranks_that_share_a_gpu_are_all_on_the_first(one_gpu):
     placed = [placement.place(make_case(tier="gpu"), rank, shared_gpu=True) for rank in (0, 1)]
 
     assert [str(device) for device, _ in placed] == ["cuda:0", "cuda:0"]

@@ -51,7 +51,7 @@ def text_case(dataset="ag_news", **changes):
     return make_case(workload="distilbert", **{**fields, **changes})
 
 
-def test_ag_news_is_class_title_description_with_quotes_and_line_ends_inside(news):
+def test_ag_news_is_read_with_quotes_and_line_ends_inside_of_fields(news):
     news(NEWS)
 
     assert list(read_texts("ag_news")) == [
@@ -60,7 +60,7 @@ def test_ag_news_is_class_title_description_with_quotes_and_line_ends_inside(new
     ]
 
 
-def test_imdb_is_a_folder_of_each_class_and_a_file_of_each_review(folder):
+def test_imdb_is_read_from_a_folder_for_each_class(folder):
     reviews(folder, neg=[b"Dull.\n", b"Bad"], pos=["Très bon".encode()])
 
     assert list(read_texts("imdb")) == [Text(0, "Dull.\n"), Text(0, "Bad"), Text(1, "Très bon")]
@@ -103,7 +103,7 @@ def test_a_class_without_reviews_is_named(folder):
         check_texts([text_case("imdb")])
 
 
-def test_a_missing_file_is_named_with_the_variable_that_leads_to_it(folder):
+def test_a_missing_file_is_named_with_its_environment_variable(folder):
     with pytest.raises(
         DataError, match=r"DDP_PERF_DATA: there is no file .*ag_news_csv/train\.csv"
     ):
@@ -117,7 +117,7 @@ def test_a_missing_folder_is_named(monkeypatch):
         check_texts([text_case()])
 
 
-def test_files_that_nobody_named_are_asked_for(monkeypatch):
+def test_an_unset_data_folder_is_an_error_with_its_variable(monkeypatch):
     monkeypatch.delenv("DDP_PERF_DATA", raising=False)
 
     with pytest.raises(DataError, match="DDP_PERF_DATA must name the folder"):

@@ -15,7 +15,7 @@ from ddp_perf.workloads.workload import BuildContext
 
 
 @given(st.text(max_size=60), st.integers(min_value=3, max_value=100), st.integers(2, 40))
-def test_any_text_fills_the_length_with_tokens_of_the_vocabulary(text, vocab_size, max_seq_len):
+def test_tokenize_fills_the_length_with_tokens_of_the_vocabulary(text, vocab_size, max_seq_len):
     tokens = tokenize(text, vocab_size=vocab_size, max_seq_len=max_seq_len)
 
     assert len(tokens) == max_seq_len
@@ -25,7 +25,7 @@ def test_any_text_fills_the_length_with_tokens_of_the_vocabulary(text, vocab_siz
     assert tokens[words:] == [PADDING] * (max_seq_len - words)
 
 
-def test_words_are_lower_case_signs_are_words_and_hashes_are_the_same_in_every_process():
+def test_tokenize_hashes_lower_case_words_and_signs_by_crc32():
     tokens = tokenize("Oil, oil!", vocab_size=1000, max_seq_len=6)
 
     oil, comma, bang = (2 + zlib.crc32(word) % 998 for word in (b"oil", b",", b"!"))
@@ -52,7 +52,7 @@ def test_synthetic_texts_have_the_shape_of_real_ones(dataset, classes):
     assert labels.max() < classes
 
 
-def test_each_rank_has_samples_of_its_own_the_same_in_every_launch():
+def test_each_rank_has_its_own_samples_equal_in_every_launch():
     first, again, other = (
         text_batches(context_of(rank), "imdb", vocab_size=50, max_seq_len=7) for rank in (0, 0, 1)
     )
@@ -62,7 +62,7 @@ def test_each_rank_has_samples_of_its_own_the_same_in_every_launch():
 
 
 @pytest.mark.parametrize("num_workers", [None, 0])
-def test_files_are_tokenized_alike_with_and_without_a_loader(tmp_path, monkeypatch, num_workers):
+def test_files_are_tokenized_equally_with_and_without_a_loader(tmp_path, monkeypatch, num_workers):
     monkeypatch.setenv("DDP_PERF_DATA", str(tmp_path))
     path = tmp_path / "ag_news_csv" / "train.csv"
     path.parent.mkdir()

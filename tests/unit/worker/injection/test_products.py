@@ -54,14 +54,14 @@ def slowed(gpu, share, *, cuda_graphs=False, **step):
 
 @pytest.mark.parametrize("share", [0.03, 0.10, 0.20, 1.00])
 @pytest.mark.parametrize("step_s", [0.002, 0.020, 0.200])
-def test_a_step_at_the_pace_of_its_gpu_is_slowed_by_what_was_asked(gpu, share, step_s):
+def test_compute_slows_a_device_bound_step_by_the_given_share(gpu, share, step_s):
     measured, reported = slowed(gpu, share, device_s=step_s, host_s=step_s / 2)
 
     assert measured == pytest.approx(share, rel=0.05)
     assert reported == pytest.approx(share, rel=0.05)
 
 
-def test_a_captured_step_is_slowed_by_a_share_of_its_own_time(gpu):
+def test_compute_slows_a_captured_step_by_a_share_of_its_own_time(gpu):
     """Launched one by one its operations take longer: a share of that would be too much."""
     measured, reported = slowed(gpu, 0.1, cuda_graphs=True, device_s=0.010, host_s=0.030)
 
@@ -69,7 +69,7 @@ def test_a_captured_step_is_slowed_by_a_share_of_its_own_time(gpu):
     assert reported == pytest.approx(0.1, rel=0.05)
 
 
-def test_a_step_at_the_pace_of_its_host_hides_products_and_the_report_says_so(gpu):
+def test_compute_reports_that_a_host_bound_step_hides_the_products(gpu):
     measured, reported = slowed(gpu, 0.1, device_s=0.002, host_s=0.020)
 
     assert measured < 0.05
@@ -77,13 +77,13 @@ def test_a_step_at_the_pace_of_its_host_hides_products_and_the_report_says_so(gp
 
 
 @pytest.mark.parametrize(("seconds", "size"), [(0.00005, 256), (0.001, 1024), (0.1, 1024)])
-def test_the_longer_the_time_the_larger_the_products(gpu, seconds, size):
+def test_a_longer_time_is_filled_with_larger_products(gpu, seconds, size):
     products_for(seconds, CUDA)
 
     assert gpu.sizes[-1] == size
 
 
-def test_a_cpu_has_small_products_alone():
+def test_a_cpu_has_small_products_only():
     products = products_for(0.001, CPU)
 
     assert products.count >= 1

@@ -18,7 +18,7 @@ def noted():
     return []
 
 
-def test_a_future_is_waited_for(noted):
+def test_note_waits_observes_the_wait_of_a_future(noted):
     future = torch.futures.Future()
     future.set_result(1)
     with note_waits(MODULE, noted.append):
@@ -27,7 +27,9 @@ def test_a_future_is_waited_for(noted):
 
 
 @pytest.mark.parametrize(("work", "waited"), [(None, True), ("a work", False)])
-def test_a_call_that_returns_no_work_has_waited(monkeypatch, noted, work, waited):
+def test_note_waits_counts_a_call_without_a_returned_work_as_a_wait(
+    monkeypatch, noted, work, waited
+):
     """As NCCL's do from torch 2.8 on."""
     monkeypatch.setattr(ProcessGroup, "allreduce", lambda group, tensors: work)
     with note_waits(MODULE, noted.append):
@@ -35,7 +37,7 @@ def test_a_call_that_returns_no_work_has_waited(monkeypatch, noted, work, waited
     assert noted == [False, waited]
 
 
-def test_everything_is_itself_again(noted):
+def test_note_waits_restores_the_methods(noted):
     """As it lies in its class: what getattr gives of a pybind11 method binds no instance."""
     owners = {ProcessGroup: "allreduce", Work: "wait", torch.futures.Future: "wait"}
     before = {owner: vars(owner)[name] for owner, name in owners.items()}

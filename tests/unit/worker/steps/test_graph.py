@@ -56,9 +56,7 @@ def counted():
     return trainer, calls
 
 
-def test_it_is_captured_after_enough_eager_steps_on_the_stream_that_it_trained_on(
-    captures, counted
-):
+def test_capture_follows_enough_eager_steps_on_the_same_stream(captures, counted):
     trainer, calls = counted
 
     trainer.capture()
@@ -67,7 +65,7 @@ def test_it_is_captured_after_enough_eager_steps_on_the_stream_that_it_trained_o
     assert captures == [{"stream": "the side stream", "capture_error_mode": "thread_local"}]
 
 
-def test_each_step_replays_the_gradients_and_takes_the_optimizers_step_itself(captures, counted):
+def test_a_captured_step_replays_the_gradients_and_runs_the_optimizer(captures, counted):
     trainer, calls = counted
     trainer.capture()
     before = trainer.module.state_dict()["0.weight"].clone()
@@ -79,7 +77,7 @@ def test_each_step_replays_the_gradients_and_takes_the_optimizers_step_itself(ca
     assert not torch.equal(trainer.module.state_dict()["0.weight"], before)
 
 
-def test_released_it_is_launched_by_the_host_again(captures, counted):
+def test_a_released_step_is_launched_by_the_host_again(captures, counted):
     trainer, calls = counted
     trainer.capture()
 
@@ -89,7 +87,7 @@ def test_released_it_is_launched_by_the_host_again(captures, counted):
     assert (FakeGraph.replays, len(calls)) == (0, WARM_UPS + 2)
 
 
-def test_a_captured_trainer_dies_with_its_last_name(captures):
+def test_a_captured_trainer_is_in_no_reference_cycle(captures):
     """A cycle would keep DDP alive until after destroy_process_group, which then hangs."""
     trainer = Trainer(ONE, make_context())
     trainer.capture()
@@ -102,7 +100,7 @@ def test_a_captured_trainer_dies_with_its_last_name(captures):
         gc.enable()
 
 
-def test_batches_that_change_are_refused_with_the_remedy(captures):
+def test_capture_refuses_changing_batches_with_a_remedy(captures):
     trainer = Trainer(ONE, make_context())
     trainer.wrap_batches(lambda batches: (batch for batch in batches))  # as a workload's iterator
 
@@ -111,7 +109,7 @@ def test_batches_that_change_are_refused_with_the_remedy(captures):
     assert captures == []
 
 
-def test_a_case_of_gpus_that_runs_on_a_cpu_is_not_captured():
+def test_a_gpu_case_that_runs_on_a_cpu_is_not_captured():
     assert is_captured(ONE, CUDA)
     assert not is_captured(ONE, CPU)
     with graph_stream(ONE, CPU):

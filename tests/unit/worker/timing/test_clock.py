@@ -41,7 +41,7 @@ def test_cpu_time_is_read_from_the_threads_own_clock(readings):
 
 
 @pytest.mark.parametrize("marks", [0, 1])
-def test_without_two_marks_there_is_no_interval(marks):
+def test_a_clock_with_less_than_two_marks_has_no_interval(marks):
     clock = HostClock()
     for _ in range(marks):
         clock.mark()
