@@ -1,4 +1,4 @@
-"""What is timed must first be right: DDP trains as one process on the whole batch does."""
+"""DDP trains as one process does on the whole batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.correctness.training import (
     STEPS,
     TOLERANCES,
     assert_equals_reference,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     reference,
     relative_error,
 )
@@ -55,7 +55,7 @@ def test_ddp_in_float32_is_within_rounding_of_the_reference(trained):
 
 
 def test_training_moves_the_parameters(trained):
-    """The comparisons would also hold of ranks, and of a reference, that never train."""
+    """Otherwise the comparisons would pass although neither ranks nor reference train."""
     start = {n: p.detach() for n, p in build_model("Mlp", "float64").named_parameters()}
 
     assert relative_error(trained("Mlp", 2).ranks[0].parameters[-1], start) > 0.1
@@ -64,13 +64,13 @@ def test_training_moves_the_parameters(trained):
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("options", [{}, SMALL_BUCKETS], ids=["one_bucket", "many"])
 def test_all_ranks_end_with_the_same_bits(trained, world_size, options):
-    assert_ranks_hold_the_same_bits(
+    assert_ranks_have_the_same_bits(
         trained("Transformer", world_size, dtype="float32", ddp=options)
     )
 
 
 def test_ddp_broadcasts_the_initial_parameters_of_rank_0(trained):
-    """Rank 0's parameters count."""
+    """Other ranks start from other seeds."""
     differing = trained("Mlp", 4, seed_by_rank=True)
 
     assert_equals_reference(differing, reference("Mlp"), TOLERANCES["float64"])
@@ -98,7 +98,7 @@ def test_a_rank_with_changed_parameters_is_named(failure, tmp_path, culprit):
 
 
 def test_the_ranks_share_the_batch(trained):
-    """Each its own samples: their losses average to that of the whole batch, and differ."""
+    """Their losses differ, and their mean is the loss of the whole batch."""
     one, other = (record.losses[:STEPS] for record in trained("Mlp", 2).ranks)
 
     means = [(a + b) / 2 for a, b in zip(one, other, strict=True)]

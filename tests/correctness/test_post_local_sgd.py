@@ -1,4 +1,4 @@
-"""Post-local SGD: groups train apart, and all ranks meet now and then."""
+"""Post-local SGD: groups train separately, and parameters are averaged periodically."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from tests.correctness.training import (
     TOLERANCES,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     relative_error,
 )
 from tests.correctness.workloads.models import build_model, global_batch, loss_of, optimizer_of
@@ -18,7 +18,7 @@ HOOK = {"kind": "post_local_sgd", "group_size": 2, "period": PERIOD, "start_step
 
 @pytest.fixture
 def hooked(trained):
-    """Four ranks in two groups."""
+    """A trained case with four ranks in two groups."""
     return trained("Mlp", 4, steps=STEPS, comm_hooks=[HOOK])
 
 
@@ -27,7 +27,7 @@ def averages(step):
 
 
 def one_process_for_each_group():
-    """Parameters of each group after each step; one batch for all before START."""
+    """Yield the parameters of each group after each step; before START all use one batch."""
     modules = [build_model("Mlp", "float64") for _ in range(GROUPS)]
     optimizers = [optimizer_of(module.parameters()) for module in modules]
     for step in range(STEPS):
@@ -47,7 +47,7 @@ def one_process_for_each_group():
 
 
 def test_post_local_sgd_equals_one_process_for_each_group(hooked):
-    """The recorder looks before the parameters are averaged; a step later it shows."""
+    """The recorder runs before parameters are averaged, so an average shows one step later."""
     for step, groups in enumerate(one_process_for_each_group()):
         if averages(step):
             continue
@@ -64,11 +64,11 @@ def test_groups_differ_between_two_averages(hooked):
 
 
 def test_all_ranks_are_equal_before_the_start_step(hooked):
-    assert_ranks_hold_the_same_bits(hooked, START - 1)
+    assert_ranks_have_the_same_bits(hooked, START - 1)
 
 
 def test_the_counted_step_averages_parameters(hooked):
-    """However many steps were measured; so the ranks that are compared hold the same bits."""
+    """This is independent of the number of timed steps, so compared ranks have equal bits."""
     structure = hooked.structure
 
     *within, across = structure.collectives
@@ -78,7 +78,7 @@ def test_the_counted_step_averages_parameters(hooked):
 
 
 def test_a_step_that_the_scaler_skips_blocks_no_rank(trained):
-    """The averages must be taken on all ranks, also where GradScaler skips a group's step."""
+    """All ranks must average, also if GradScaler skips the step of one group."""
     half = trained("Mlp", 4, steps=1, comm_hooks=[HOOK], precision="fp16", dtype="float32")
 
     assert len({rank.digest for rank in half.result.ranks}) == 1

@@ -1,8 +1,8 @@
-"""Two ranks on one GPU, over gloo: DDP's CUDA path where NCCL cannot run.
+"""Two ranks on one GPU over gloo: DDP's CUDA code on a machine on which NCCL cannot run.
 
-Gloo takes CUDA tensors for every collective that is used here; it copies them through the host's
+Gloo accepts CUDA tensors in every collective that is used here. It copies them through the host's
 memory (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp and ProcessGroupGlooCuda.cpp). So buckets,
-hooks, streams, events and the figures that DDP takes of itself are those of any GPU; speed is not.
+hooks, streams, events and DDP's own figures are those of any GPU, but the speed is not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.correctness.training import (
     TOLERANCES,
     UNIT_ROUNDOFF,
     assert_equals_reference,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     launch,
     make_case,
     reference,
@@ -75,7 +75,7 @@ def trained(launcher, tmp_path):
 
 @pytest.fixture
 def launched(launcher):
-    """A launch of two ranks on one GPU that ends well."""
+    """``launched(case)``: the result of a launch of two ranks on one GPU."""
 
     def run(case):
         outcome = launch(launcher, case, shared_gpu=True)
@@ -110,7 +110,7 @@ def test_the_fp16_hook_is_within_rounding(trained):
 
 @pytest.mark.parametrize("fields", LOSSY)
 def test_a_lossy_hook_leaves_all_ranks_with_the_same_bits(trained, fields):
-    assert_ranks_hold_the_same_bits(trained(dtype="float32", **fields))
+    assert_ranks_have_the_same_bits(trained(dtype="float32", **fields))
 
 
 @pytest.mark.parametrize("fields", [*EXACT, *LOSSY])
@@ -143,14 +143,14 @@ def test_every_step_is_timed_by_events_and_its_communication_is_seen(launched, r
     for rank in ranks:
         assert len(rank.step_s) == 18
         assert min(rank.step_s) > 0
-        # DDP's own events; by gloo a bucket of 100 MB is copied to the host and back.
+        # By DDP's own events. Gloo copies a bucket of 100 MB to the host and back.
         assert float(rank.ddp_logging["avg_backward_comm_time"]) > 0
         assert min(rank.probe.communication) > 0
         assert min(rank.probe.phases.exposed) >= 0
-        assert min(rank.probe.phases.backward) >= 0  # less what is exposed: that is a part of it
+        assert min(rank.probe.phases.backward) >= 0  # exposed communication is already subtracted
     record_property("exposed_ms", f"{1e3 * max(ranks[0].probe.phases.exposed):.1f}")
 
 
 def _step(work):
-    """Cases that differ in their batch and their ranks alone do the same step under DDP."""
+    """Return the work of a DDP step, which depends neither on batch size nor on ranks."""
     return {key: value for key, value in work.items() if key != "batch_size"}

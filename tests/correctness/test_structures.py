@@ -1,4 +1,4 @@
-"""What ships as the structure of a suite is what its ranks do."""
+"""The shipped structure of a suite is the one that its ranks have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_step_has_the_shipped_structure_of_its_suite(launcher, name):
 
 
 def test_ddp_on_three_ranks_has_the_shipped_structure_of_two(launcher):
-    """What `judge_structure` takes for granted of plain DDP at any size."""
+    """`judge_structure` assumes this of plain DDP at any world size."""
     overrides = Overrides(world_sizes=(2,), steps=1, warmup=0)
     case, *_ = load_cases([ROOT / "bench_configs" / "cpu_quick.yaml"], overrides)
     stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]

@@ -1,4 +1,4 @@
-"""Parameters that take no part in a forward: DDP must be told, or it says so."""
+"""Parameters that no forward uses: DDP needs an option for them."""
 
 from __future__ import annotations
 

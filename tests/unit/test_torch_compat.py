@@ -1,7 +1,6 @@
-"""torch computes by what it was asked to, whichever of its switches a workload uses.
+"""torch uses the number formats that were set, whichever of its switches a workload uses.
 
-Each state of the switches is made in a process of its own: there is no way back to where torch
-began.
+Each state of the switches is set in a process of its own: torch cannot return to its initial state.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ needs_new_switches = pytest.mark.skipif(
 )
 
 
-# What a workload may say → what products on a GPU are then set to, and what is reported of them.
+# The line of a workload → the switch of products on a GPU afterwards, and the reported precision.
 CHOICES = {
     "torch.backends.cuda.matmul.fp32_precision = 'tf32'": ("tf32", "high"),
     "set_tf32(False); torch.backends.cuda.matmul.fp32_precision = 'tf32'": ("tf32", "high"),
@@ -76,7 +75,7 @@ _EACH_IN_A_FORK = """
 import json, os, sys
 import torch
 from ddp_perf.torch_compat import ieee_products, numerics, set_tf32
-torch.cuda.get_allocator_backend = lambda: "native"  # a torch without CUDA has none to ask
+torch.cuda.get_allocator_backend = lambda: "native"  # a torch without CUDA has none
 for name, code in json.load(sys.stdin).items():
     if (child := os.fork()) == 0:
         print(name, end="\t")
@@ -92,7 +91,7 @@ for name, code in json.load(sys.stdin).items():
 
 @pytest.fixture(scope="module")
 def printed():
-    """What each of LINES prints, by its name; what torch raised, where it did."""
+    """The output of each of LINES by its name, or the error that torch raised."""
     done = subprocess.run(
         [sys.executable, "-c", _EACH_IN_A_FORK],
         input=json.dumps(LINES),
@@ -118,7 +117,7 @@ def test_recurrent_layers_use_the_format_of_convolutions(printed, allowed):
 @needs_new_switches
 @pytest.mark.parametrize("choice", CHOICES)
 def test_ieee_products_restores_the_switches_of_a_workload(printed, choice):
-    """A workload that uses the newer switches must not fail its launch after the last step."""
+    """Otherwise a workload that uses the newer switches would fail its launch at the end."""
     assert printed[choice] == " ".join(CHOICES[choice])
 
 
@@ -131,7 +130,7 @@ def test_numerics_reads_what_a_workload_changed(monkeypatch):
 
 @pytest.fixture
 def older_torch(monkeypatch):
-    """A torch before 2.9: its switches are those of the whole process."""
+    """A torch before 2.9, whose switches apply to the whole process."""
     chosen = SimpleNamespace(products="highest")
     cudnn = SimpleNamespace(allow_tf32=True, benchmark=False)
     monkeypatch.setattr(torch.backends, "cudnn", cudnn)
@@ -180,7 +179,7 @@ def test_flight_recorder_variable_is_the_name_that_the_version_reads(
 
 def test_cudnn_version_uses_no_device(monkeypatch):
     def refuse():
-        raise AssertionError("asks the GPUs")
+        raise AssertionError("this would use the GPUs")
 
     monkeypatch.setattr(torch.backends.cudnn, "version", refuse)
     monkeypatch.setattr(

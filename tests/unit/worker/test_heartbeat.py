@@ -1,4 +1,4 @@
-"""Progress is seen across a fork, each rank's for itself, and names the step that it is in."""
+"""Progress is visible across a fork, is separate for each rank, and names the rank's step."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_progress_of_a_forked_rank_is_visible_here():
 
 
 class HungError(Exception):
-    """Stands for a step, or a wait for the GPU, that never ends."""
+    """A substitute for a step, or a wait for the GPU, that never ends."""
 
 
 class Steps:
-    """Beats as a case's steps do, and hangs in one of them, after its forward."""
+    """Steps that beat as those of a case, and hang in one step after its forward."""
 
     def __init__(self, heartbeats, hang_in=None):
         self._heartbeats, self._left = heartbeats, hang_in
@@ -74,7 +74,7 @@ class Steps:
 
 
 class GpuClock:
-    """Follows a GPU that hangs in one of the steps that its host queued."""
+    """The clock of a GPU that hangs in one of the steps that its host queued."""
 
     def __init__(self, hang_in=None):
         self._marks, self._hang_in = 0, hang_in
@@ -92,7 +92,7 @@ class GpuClock:
 
 @pytest.fixture
 def hung_at(monkeypatch):
-    """Where a rank on a GPU is seen to hang, which warmed up before."""
+    """``hung_at(…)``: the phase and step in which a rank on a GPU appears to hang."""
 
     def hang(*, host_in=None, gpu_in=None, warm_ups=30):
         monkeypatch.setattr(dist, "barrier", lambda: None)

@@ -1,4 +1,4 @@
-"""Which cores a rank gets, and that it has a GPU of its own."""
+"""The cores of a rank, and its own GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.recordings import RECORDED, FakeNvml, RecordedReader
     [
         pytest.param((0, 1), 1, [(0,), (1,)], id="one each"),
         pytest.param((2, 5, 7, 9), 2, [(2, 5), (7, 9)], id="neighbours"),
-        pytest.param((0, 1), 1, [(0,), (1,), (0,)], id="shared round and round"),
+        pytest.param((0, 1), 1, [(0,), (1,), (0,)], id="shared in turn"),
         pytest.param((0, 1, 2), 2, [(0, 1), (0, 2)], id="shared at the end"),
         pytest.param((4,), 3, [(4,), (4,)], id="more threads than cores"),
     ],
@@ -56,9 +56,9 @@ def test_every_rank_of_a_recorded_machine_runs_near_its_gpu(name):
 @pytest.mark.parametrize(
     ("near", "allowed", "cores"),
     [
-        pytest.param((0, 1, 2, 3), (2, 3, 4), (2, 3), id="what a container allows of them"),
-        pytest.param((0, 1), (6, 7), (6, 7), id="none is allowed: all that are"),
-        pytest.param((), (6, 7), (6, 7), id="not known: all that are allowed"),
+        pytest.param((0, 1, 2, 3), (2, 3, 4), (2, 3), id="some are allowed"),
+        pytest.param((0, 1), (6, 7), (6, 7), id="none is allowed: all allowed cores"),
+        pytest.param((), (6, 7), (6, 7), id="unknown: all allowed cores"),
     ],
 )
 def test_a_rank_uses_allowed_cores_only(near, allowed, cores):
@@ -66,18 +66,18 @@ def test_a_rank_uses_allowed_cores_only(near, allowed, cores):
 
 
 @pytest.mark.parametrize(
-    ("rank", "count", "mask", "said"),
+    ("rank", "count", "mask", "message"),
     [
         (1, 1, "0", "rank 1 needs cuda:1, but torch sees 1 GPU under CUDA_VISIBLE_DEVICES=0;"),
         (0, 0, None, "rank 0 needs cuda:0, but torch sees 0 GPUs; make one GPU visible for each"),
         (8, 2, "", "but torch sees 2 GPUs under CUDA_VISIBLE_DEVICES=;"),
     ],
 )
-def test_a_rank_without_its_own_gpu_is_an_error_with_a_remedy(rank, count, mask, said):
+def test_a_rank_without_its_own_gpu_is_an_error_with_a_remedy(rank, count, mask, message):
     with pytest.raises(LaunchError, match="lower --ddp-world-sizes") as caught:
         check_devices(rank, count, mask)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_one_gpu_for_each_rank_is_accepted():
@@ -86,7 +86,7 @@ def test_one_gpu_for_each_rank_is_accepted():
 
 @pytest.fixture
 def one_gpu(monkeypatch):
-    """A machine with one GPU; what the rank would set is noted, and nothing is set."""
+    """A machine with one GPU. The rank's settings are noted and not applied."""
     noted = {}
     FakeNvml(make_gpu_machine("NVIDIA H200", cores=(4, 5))).install(monkeypatch)
     for owner, name, stand_in in (
@@ -104,7 +104,7 @@ def one_gpu(monkeypatch):
 
 @pytest.mark.parametrize(("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4)])
 def test_a_rank_on_a_gpu_has_the_threads_of_its_case(one_gpu, env, threads):
-    """torch's default would be all cores of the machine, in each of eight ranks."""
+    """torch's default is one thread for each core of the machine, in each of eight ranks."""
     placed = placement.place(make_case(tier="gpu", env=env), 0)[1]
 
     assert one_gpu == {"threads": threads, "cores": (4, 5)}

@@ -1,4 +1,4 @@
-"""Which backend the ranks of a launch use."""
+"""The backend of the ranks of a launch."""
 
 from __future__ import annotations
 

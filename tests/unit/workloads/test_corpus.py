@@ -1,4 +1,4 @@
-"""Texts in their published formats; a broken file is named with its line."""
+"""Texts in their published formats, and errors that name file and line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEWS = '"3","Fears for T N pension","Unions ""disappointed""\nby talks."\n"4","S
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """What DDP_PERF_DATA names; nothing in it yet."""
+    """The empty folder that DDP_PERF_DATA names."""
     monkeypatch.setenv("DDP_PERF_DATA", str(tmp_path))
     return tmp_path
 
@@ -37,7 +37,7 @@ def news(folder):
 
 
 def reviews(folder, **texts):
-    """``reviews(folder, neg=[…], pos=[…])`` writes IMDB's folders, one file a review."""
+    """Write IMDB's folders, with one file for each review, and return their parent."""
     for name, contents in texts.items():
         directory = folder / "aclImdb" / "train" / name
         directory.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A workload by its name: one module is imported, and what it returns is checked."""
+"""A workload is found by its name: one module is imported, and its return value is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as tokens: the same word the same token, in every process and of a fixed length."""
+"""Texts as tokens: equal words have equal tokens in every process, and the length is fixed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_tokenize_fills_the_length_with_tokens_of_the_vocabulary(text, vocab_siz
     assert len(tokens) == max_seq_len
     assert all(0 <= token < vocab_size for token in tokens)
     words = tokens.index(PADDING) if PADDING in tokens else max_seq_len
-    assert words >= 1  # the start token: no text is all padding
+    assert words >= 1  # the start token, so no text is padding only
     assert tokens[words:] == [PADDING] * (max_seq_len - words)
 
 
@@ -48,7 +48,7 @@ def test_synthetic_texts_have_the_shape_of_real_ones(dataset, classes):
 
     assert (tokens.shape, tokens.dtype) == ((3, 7), torch.int64)
     assert (labels.shape, labels.dtype) == ((3,), torch.int64)
-    assert tokens.ne(PADDING).all()  # as long as they may be: the most work
+    assert tokens.ne(PADDING).all()  # texts of the full length are the most work
     assert labels.max() < classes
 
 

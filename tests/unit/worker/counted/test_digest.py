@@ -1,4 +1,4 @@
-"""The checksum that ranks of one model must share."""
+"""The checksum of a model, which must be equal on all ranks."""
 
 from __future__ import annotations
 

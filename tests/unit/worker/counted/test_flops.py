@@ -1,4 +1,4 @@
-"""Operations of a step, against torch's own counter."""
+"""The operations of a step, compared with torch's own counter."""
 
 from __future__ import annotations
 

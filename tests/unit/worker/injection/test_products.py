@@ -1,4 +1,4 @@
-"""compute:N% slows a step by as much as was asked, or says by how much it did."""
+"""compute:N% slows a step by the given share, or reports the share that it reached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.worker.contexts import CPU, CUDA, make_context
 
 
 class SimulatedTrainer:
-    """Steps of one kernel each; ``captured`` makes the host launch them in no time."""
+    """A trainer with one kernel a step; in a captured step the host needs no time to launch it."""
 
     micro_steps = 1
 
@@ -40,7 +40,7 @@ class SimulatedTrainer:
 
 
 def slowed(gpu, share, *, cuda_graphs=False, **step):
-    """A step that compute:N% was put into, measured ÷ before, and what the injection reports."""
+    """Return by which share compute:N% slowed a step, as measured here and as reported by it."""
     trainer = SimulatedTrainer(gpu, **step)
     injected = Injected([parse_injection(f"compute:{share:.0%}")], make_context(CUDA))
     injected.case(make_case(tier="gpu", cuda_graphs=cuda_graphs))
@@ -62,7 +62,7 @@ def test_compute_slows_a_device_bound_step_by_the_given_share(gpu, share, step_s
 
 
 def test_compute_slows_a_captured_step_by_a_share_of_its_own_time(gpu):
-    """Launched one by one its operations take longer: a share of that would be too much."""
+    """An eager step takes longer, so the same share of it would be too much."""
     measured, reported = slowed(gpu, 0.1, cuda_graphs=True, device_s=0.010, host_s=0.030)
 
     assert measured == pytest.approx(0.1, rel=0.05)

@@ -1,4 +1,4 @@
-"""Phases between marks, and waits told apart."""
+"""Phases between marks, with waits as separate phases."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from torch._C._distributed_c10d import Work
 from ddp_perf.worker.probe.phases import WAITING, PhaseClock
 
 CPU = torch.device("cpu")
-
-
 MODULE = nn.Linear(1, 1)
 
 
 class Done(Work):
-    """A collective that is over."""
+    """A collective that is finished."""
 
     def wait(self, *timeout):
         return True

@@ -1,4 +1,4 @@
-"""What is captured, and what is replayed: torch's graphs are faked, there may be no GPU."""
+"""Capturing and replaying a step. torch's graphs are faked, since there may be no GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE, _ = make_cases(tier="gpu", cuda_graphs=True)
 
 
 class FakeGraph:
-    """Computes once, while it is captured; a replay is only counted."""
+    """A graph that computes during its capture; its replays are only counted."""
 
     replays = 0
 
@@ -29,7 +29,7 @@ class FakeGraph:
 
 @pytest.fixture
 def captures(monkeypatch):
-    """The arguments of each capture."""
+    """The arguments of each capture so far."""
     noted = []
 
     @contextlib.contextmanager
@@ -46,7 +46,7 @@ def captures(monkeypatch):
 
 @pytest.fixture
 def counted():
-    """A trainer on a CPU, and how often its loss was computed."""
+    """A trainer on a CPU, and the batches for which its loss was computed."""
     trainer, calls = Trainer(ONE, make_context()), []
 
     def wrap(plain):
@@ -61,7 +61,7 @@ def test_capture_follows_enough_eager_steps_on_the_same_stream(captures, counted
 
     trainer.capture()
 
-    assert len(calls) == WARM_UPS + 1  # the last one is the captured one
+    assert len(calls) == WARM_UPS + 1  # the last one is captured
     assert captures == [{"stream": "the side stream", "capture_error_mode": "thread_local"}]
 
 
@@ -88,7 +88,7 @@ def test_a_released_step_is_launched_by_the_host_again(captures, counted):
 
 
 def test_a_captured_trainer_is_in_no_reference_cycle(captures):
-    """A cycle would keep DDP alive until after destroy_process_group, which then hangs."""
+    """In a cycle, DDP would live until after destroy_process_group, which then hangs."""
     trainer = Trainer(ONE, make_context())
     trainer.capture()
     dead = weakref.ref(trainer)

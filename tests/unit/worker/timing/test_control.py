@@ -1,4 +1,4 @@
-"""The control is of a warm device, and leaves the precision that it found."""
+"""The control is timed on a warm device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CUDA = torch.device("cuda", 0)
 def test_both_halves_of_the_control_run_on_a_warm_gpu(gpu):
     gpu.cold_s = 0.1
     before = control_times_s(CUDA)
-    gpu.rest(1.0)  # as between the last step and the second half
+    gpu.rest(1.0)  # as between the last step and the second half of the control
     after = control_times_s(CUDA)
 
     assert before == after == pytest.approx([2.3e-3] * REPEATS, rel=0.01)

@@ -1,4 +1,4 @@
-"""The host sets the pace, or its GPU: who is ahead when the last step is enqueued shows it."""
+"""Host-bound or device-bound: the host's lead after the last step shows which."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = 20
 
 
 class SimulatedSteps:
-    """Steps of so many kernels; ``reads``: the host waits for a value in each of them."""
+    """Steps of ten kernels. With ``reads`` the host waits for a value in each step."""
 
     def __init__(self, gpu, *, device_s, host_s, reads=False):
         self._gpu, self._device_s, self._host_s, self._reads = gpu, device_s, host_s, reads
@@ -35,7 +35,7 @@ class SimulatedSteps:
 
 @pytest.fixture
 def found(gpu, monkeypatch):
-    """``found(device_s=…, host_s=…)``: the typical step, and whether the host sets the pace."""
+    """``found(device_s=…, host_s=…)``: the typical step in seconds, and ``is_host_bound`` of it."""
     monkeypatch.setattr(torch.distributed, "barrier", gpu.synchronize)
 
     def timed(*, reads=False, **step):

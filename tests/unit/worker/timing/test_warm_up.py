@@ -1,4 +1,4 @@
-"""Extra warm-ups end when the step time stands still, or at their bounds, alike on every rank."""
+"""Extra warm-ups end when the step time is steady, or at their limits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def test_warm_up_repeats_a_fifth_of_a_second_of_steps(step_s, again):
 
 
 def warm_up(medians, window_s=0.1):
-    """``medians`` of one window after the other, the last one for ever."""
-    told = itertools.chain(medians, itertools.repeat(medians[-1]))
-    return until_steady(lambda: (next(told), window_s))
+    """Run ``until_steady`` on windows with these medians, the last one repeated for ever."""
+    windows = itertools.chain(medians, itertools.repeat(medians[-1]))
+    return until_steady(lambda: (next(windows), window_s))
 
 
 def test_warm_up_of_a_steady_step_takes_three_windows():
