@@ -44,7 +44,7 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
     injected = Injected(request.injections, context)
     steps, examine = _build_steps(request, context, injected)
     on_gpu = case.tier == "gpu"
-    with injected.beside():
+    with injected.run_beside():
         # Slow calls come before the warm-up: a GPU that idles after the warm-up runs faster.
         gc.collect()
         watch = RankWatch(
@@ -96,9 +96,9 @@ def _build_steps(
     if request.case.collective is not None:
         calls = CollectiveSteps(request.case.collective, context)
         return calls, calls.examine
-    case = injected.case(request.case)
+    case = injected.change_case(request.case)
     trainer = Trainer(case, context)
-    injected.into(trainer)
+    injected.apply_to(trainer)
     if is_captured(case, context.device):
         trainer.capture()
     examine = functools.partial(

@@ -32,11 +32,11 @@ def test_ddp_equals_one_process_on_the_whole_batch(trained, model, world_size):
 
 
 def test_one_rank_without_ddp_is_the_plain_module(trained):
-    alone = trained("Mlp", 1, denominator="no-ddp")
+    single = trained("Mlp", 1, denominator="no-ddp")
 
-    assert alone.case.strategy == "none"
-    assert alone.collectives == []
-    assert_equals_reference(alone, reference("Mlp"), TOLERANCES["float64"])
+    assert single.case.strategy == "none"
+    assert single.collectives == []
+    assert_equals_reference(single, reference("Mlp"), TOLERANCES["float64"])
 
 
 @pytest.mark.parametrize("options", OPTIONS)

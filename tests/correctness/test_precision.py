@@ -54,7 +54,7 @@ def test_an_overflow_of_fp16_skips_the_step_on_every_rank(launcher, case_of, tmp
     case = case_of("overflow:build", 2, model, strategy=strategy, precision="fp16", steps=12)
     outcome = launch(launcher, case)
 
-    assert isinstance(outcome, LaunchResult), str(outcome)  # the ranks hold the same parameters
+    assert isinstance(outcome, LaunchResult), str(outcome)  # all ranks have the same parameters
     updates = [int((tmp_path / f"rank{rank}").read_text()) for rank in range(2)]
     assert updates[0] == updates[1]
     assert 0 < updates[0] < 12

@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
 HAS_NEW_SWITCHES = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # from 2.9 on
 needs_new_switches = pytest.mark.skipif(
-    not HAS_NEW_SWITCHES, reason="torch before 2.9 has the older switches alone"
+    not HAS_NEW_SWITCHES, reason="torch before 2.9 has only the older switches"
 )
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 FEATURES, WIDTH, OUTPUTS = 12, 16, 3
-GLOBAL_BATCH = 8  # samples of all ranks together, whatever their number
+GLOBAL_BATCH = 8  # samples of all ranks together, for any number of ranks
 
 
 class Mlp(nn.Sequential):

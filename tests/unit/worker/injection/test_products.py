@@ -43,9 +43,9 @@ def slowed(gpu, share, *, cuda_graphs=False, **step):
     """Return by which share compute:N% slowed a step, as measured here and as reported by it."""
     trainer = SimulatedTrainer(gpu, **step)
     injected = Injected([parse_injection(f"compute:{share:.0%}")], make_context(CUDA))
-    injected.case(make_case(tier="gpu", cuda_graphs=cuda_graphs))
+    injected.change_case(make_case(tier="gpu", cuda_graphs=cuda_graphs))
     gpu.synchronize()
-    injected.into(trainer)
+    injected.apply_to(trainer)
     trainer.is_captured = cuda_graphs
     slowed_s = statistics.median(times_s(CUDA, trainer.step, 50))
     plain_s = max(step["device_s"], 0.0 if cuda_graphs else step["host_s"])
