@@ -62,6 +62,7 @@ class Heartbeats:
         self._ranks = (_Words * world_size).from_buffer(self._memory)
 
     def beat(self, rank: int) -> None:
+        """Count one beat of a rank."""
         self._ranks[rank].beats += 1
 
     def enter(self, rank: int, phase: Phase) -> None:
@@ -71,6 +72,7 @@ class Heartbeats:
         words.phase = phase
 
     def read(self) -> list[Progress]:
+        """Return the progress of each rank, by rank."""
         return [
             Progress(
                 beats=words.beats,

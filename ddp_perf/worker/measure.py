@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from ddp_perf.core.case import Case
+from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.system.watch.rank_watch import RankWatch
 from ddp_perf.torch_compat import numerics
@@ -38,13 +40,11 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
     case, device, placement = request.case, context.device, context.placement
     control_s = control_times_s(device)
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(
-            device
-        )  # the case's peak does not include the control's memory
+        torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not part of the peak
     injected = Injected(request.injections, context)
     steps, examine = _build_steps(request, context, injected)
     on_gpu = case.tier == "gpu"
-    with injected.beside():
+    with injected.run_beside():
         # Slow calls come before the warm-up: a GPU that idles after the warm-up runs faster.
         gc.collect()
         watch = RankWatch(
@@ -66,10 +66,6 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
     control_s += control_times_s(device)
     warmup = case.schedule.warmup
     step_s = timed.step_s[warmup:]
-    host_bound = None
-    if on_gpu and case.trains:
-        waits = waits_for_gpu(case, facts.probe)
-        host_bound = is_host_bound(timed.lead_s, statistics.median(step_s), waits=waits)
     return RankResult(
         placement=placement,
         warmup_s=tuple(timed.step_s[:warmup]),
@@ -84,7 +80,7 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         unit=facts.unit,
         conditions=watched.conditions,
         extra_warmup=extra_warmup,
-        host_bound=host_bound,
+        host_bound=_is_host_bound(case, timed.lead_s, step_s, facts.probe),
         slowdown=injected.slowdown,
         numerics=numerics() if on_gpu and case.trains else None,
         energy_j=watched.energy_j,
@@ -100,9 +96,9 @@ def _build_steps(
     if request.case.collective is not None:
         calls = CollectiveSteps(request.case.collective, context)
         return calls, calls.examine
-    case = injected.case(request.case)
+    case = injected.change_case(request.case)
     trainer = Trainer(case, context)
-    injected.into(trainer)
+    injected.apply_to(trainer)
     if is_captured(case, context.device):
         trainer.capture()
     examine = functools.partial(
@@ -141,6 +137,16 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
     lead_s = time.perf_counter() - enqueued_s
     gc.enable()
     return Timed(step_s, timer.intervals_s(), lead_s)
+
+
+def _is_host_bound(
+    case: Case, lead_s: float, step_s: list[float], probe: RankProbe | None
+) -> bool | None:
+    """Return whether the host sets the pace of a case that trains on GPUs, or None if unclear."""
+    if case.tier != "gpu" or not case.trains:
+        return None
+    waits = waits_for_gpu(case, probe)
+    return is_host_bound(lead_s, statistics.median(step_s), waits=waits)
 
 
 def _peak_memory(device: torch.device) -> int:

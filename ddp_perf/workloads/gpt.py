@@ -82,6 +82,7 @@ def build(
     n_heads: int,
     num_layers: int,
 ) -> Workload:
+    """Build it with random tokens, the cross-entropy of the next token, and AdamW."""
     model = Gpt(
         max_seq_len=max_seq_len,
         vocab_size=vocab_size,

@@ -22,6 +22,7 @@ _SAMPLES = 1_281_167  # the size of ImageNet's train set
 def build(
     context: BuildContext, *, image_size: int, num_classes: int, width: int, channels_last: bool
 ) -> Workload:
+    """Build it with random images and classes, cross-entropy and SGD with momentum."""
     config = ResNetConfig(
         embedding_size=width,
         hidden_sizes=[width * factor for factor in (4, 8, 16, 32)],

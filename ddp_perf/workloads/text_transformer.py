@@ -62,6 +62,7 @@ def build(
     dim_feedforward: int,
     dropout: float,
 ) -> Workload:
+    """Build it with the texts of ``dataset``, cross-entropy and AdamW."""
     model = TextTransformer(
         classes=CLASSES[dataset],
         max_seq_len=max_seq_len,

@@ -1,4 +1,4 @@
-"""Real ranks, started from one forkserver; over gloo, and over NCCL where there are GPUs."""
+"""Launches of real ranks from one forkserver, over gloo, and over NCCL if there are GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.correctness import training
 from tests.correctness.training import STEPS, Trained, make_training_case, train
 
 WORKLOADS = Path(__file__).parent / "workloads"
-# What of a test's fields goes to the recorded workload; the others go to the suite.
+# The fields of a test that are arguments of the recorded workload. The others are the suite's.
 MODEL_ARGUMENTS = {"dtype", "seed_by_rank", "first_step", "save_to", "load_from"}
 
 
@@ -27,13 +27,13 @@ def tier(request):
 
 @pytest.fixture(scope="session")
 def case_of(tier) -> Callable[..., Case]:
-    """A case of this tier. Skips where it wants more GPUs than there are."""
+    """``case_of(…)``: a case of this tier. It skips the test if there are not enough GPUs."""
     capacity = find_capacity()
 
     def make(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> Case:
         case = make_training_case(workload, world_size, model, tier=tier, **suite)
         if tier == "gpu" and (obstacle := capacity.obstacle(case)):
-            pytest.skip(obstacle)  # four ranks may share two cores: nothing is timed here
+            pytest.skip(obstacle)  # four ranks may share two cores, since nothing is timed here
         return case
 
     return make
@@ -41,7 +41,7 @@ def case_of(tier) -> Callable[..., Case]:
 
 @pytest.fixture(scope="session")
 def trained(launcher, case_of, tmp_path_factory) -> Callable[..., Trained]:
-    """``trained("Mlp", 2, steps=4, dtype="float32", strategy="fsdp", …)``: each case once."""
+    """``trained("Mlp", 2, steps=4, strategy="fsdp", …)``: a trained case; each is launched once."""
     done: dict[str, Trained] = {}
 
     def run(
@@ -67,7 +67,7 @@ def trained(launcher, case_of, tmp_path_factory) -> Callable[..., Trained]:
 
 @pytest.fixture(scope="session")
 def failure(launcher, case_of) -> Callable[..., LaunchFailure]:
-    """The failure that a launch must end in."""
+    """``failure(…)``: the failure in which the launch must end."""
 
     def run(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> LaunchFailure:
         outcome = training.launch(launcher, case_of(workload, world_size, model, **suite))
@@ -79,7 +79,7 @@ def failure(launcher, case_of) -> Callable[..., LaunchFailure]:
 
 @pytest.fixture
 def launch(launcher):
-    """``launch("probe:build", world_size, **changes of the suite)``: a launch that went well."""
+    """``launch("probe:build", world_size, **changes of the suite)``: a launch without failure."""
 
     def run(workload, world_size, **suite):
         few_steps = {"world_sizes": [world_size], "steps": 8, "warmup": 1}

@@ -1,4 +1,4 @@
-"""Gradient accumulation: one large batch in parts, synchronised once."""
+"""Gradient accumulation: a large batch in micro-steps, synchronised once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.correctness.training import (
     TOLERANCES,
     UNIT_ROUNDOFF,
     assert_equals_reference,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     reference,
 )
 
@@ -36,7 +36,7 @@ def test_micro_steps_equal_the_large_batch(trained, fields, world_size):
     )
 
 
-def test_so_they_do_on_one_rank(trained):
+def test_micro_steps_equal_the_large_batch_on_one_rank(trained):
     accumulated = trained("Mlp", 1, denominator="no-ddp", gradient_accumulation=3)
 
     assert len(accumulated.ranks[0].losses) == 3 * STEPS
@@ -45,7 +45,7 @@ def test_so_they_do_on_one_rank(trained):
 
 @pytest.mark.parametrize("fields", STRATEGIES)
 def test_gradients_are_synchronised_once_a_step(trained, fields):
-    """As often as without accumulation; FSDP must gather its parameters in every micro-step."""
+    """FSDP must still gather its parameters in every micro-step."""
     accumulated = trained("Transformer", 2, gradient_accumulation=3, **fields)
     at_once = trained("Transformer", 2, **fields)
 
@@ -61,7 +61,8 @@ def test_gradients_are_synchronised_once_a_step(trained, fields):
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_half_precision_accumulates(trained, precision, strategy):
     accumulated = trained(
-        *("Transformer", 2),
+        "Transformer",
+        2,
         gradient_accumulation=3,
         precision=precision,
         strategy=strategy,
@@ -73,7 +74,7 @@ def test_half_precision_accumulates(trained, precision, strategy):
         reference("Transformer", micro_steps=3),
         LAYER_ROUNDINGS * UNIT_ROUNDOFF[precision],
     )
-    assert_ranks_hold_the_same_bits(accumulated)
+    assert_ranks_have_the_same_bits(accumulated)
 
 
 def test_throughput_counts_the_samples_of_every_micro_step(trained):

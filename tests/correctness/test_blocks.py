@@ -1,4 +1,4 @@
-"""Activation checkpointing and torch.compile change how a block is computed, never what."""
+"""Activation checkpointing and torch.compile do not change the result of a block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.correctness.training import (
     STEPS,
     TOLERANCES,
     assert_equals_reference,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     launch,
     reference,
 )
@@ -55,7 +55,7 @@ def test_checkpointing_computes_the_forward_of_each_block_twice(
     assert forwards == [STEPS * (2 if checkpointing else 1)] * 2
 
 
-def test_blocks_that_nobody_named_cannot_be_checkpointed(failure, tmp_path):
+def test_checkpointing_without_named_blocks_is_refused(failure, tmp_path):
     model = {"path": str(tmp_path), "model": "Normalised", "steps": 1}
 
     found = failure("recorded:build", 2, model, activation_checkpointing=True)
@@ -65,11 +65,11 @@ def test_blocks_that_nobody_named_cannot_be_checkpointed(failure, tmp_path):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_compiled_model_trains_as_the_plain_one(trained, strategy):
-    """Its blocks are of torch's own classes, which ``Module.compile`` leaves as they are."""
+    """Its blocks are of torch's own classes, which ``Module.compile`` does not compile."""
     compiled = trained("Mlp", 2, strategy=strategy, compile=True, dtype="float32")
     plain = trained("Mlp", 2, strategy=strategy, dtype="float32")
 
     assert_equals_reference(compiled, reference("Mlp"), TOLERANCES["float32"])
-    assert_ranks_hold_the_same_bits(compiled)
+    assert_ranks_have_the_same_bits(compiled)
     assert compiled.structure == plain.structure
     assert (plain.compiled_graphs, compiled.compiled_graphs > 0) == (0, True)

@@ -1,4 +1,4 @@
-"""BatchNorm: each rank normalises by its own samples; whose statistics are kept is an option."""
+"""BatchNorm: each rank normalises by its own samples; broadcasting its buffers is an option."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def batch_mean(step, rank):
 
 
 def running_means(rank, *, broadcast):
-    """Of each step: rank 0's of the step before, or the rank's own, moved to the batch's."""
+    """Yield the running mean of each step, updated from rank 0's or the rank's own one before."""
     means = [torch.zeros(12, dtype=torch.float64)] * 2
     for step in range(STEPS):
         before = [means[0]] * 2 if broadcast else means
@@ -26,7 +26,7 @@ def running_means(rank, *, broadcast):
 
 
 @pytest.mark.parametrize("broadcast", [True, False])
-def test_running_statistics_are_rank_0s_only_where_they_are_broadcast(trained, broadcast):
+def test_running_statistics_are_those_of_rank_0_only_if_broadcast(trained, broadcast):
     ranks = trained("Normalised", 2, ddp={"broadcast_buffers": broadcast}).ranks
 
     for rank, record in enumerate(ranks):
@@ -37,7 +37,7 @@ def test_running_statistics_are_rank_0s_only_where_they_are_broadcast(trained, b
 
 
 @pytest.mark.parametrize("broadcast", [True, False])
-def test_a_broadcast_is_one_more_collective(trained, broadcast):
+def test_broadcasting_buffers_adds_a_collective(trained, broadcast):
     structure = trained("Normalised", 2, ddp={"broadcast_buffers": broadcast}).structure
 
     broadcasts = [c for c in structure.collectives if c.kind == "broadcast"]
@@ -45,8 +45,8 @@ def test_a_broadcast_is_one_more_collective(trained, broadcast):
 
 
 @pytest.mark.parametrize("options", [{}, {"broadcast_buffers": False}, {"static_graph": True}])
-def test_gradients_are_the_mean_of_the_ranks_own(trained, options):
-    """Not those of the whole batch: its mean and variance are others."""
+def test_gradients_are_the_mean_over_the_ranks(trained, options):
+    """They differ from those of the whole batch, whose mean and variance are different."""
     module = build_model("Normalised", "float64")
     optimizer = optimizer_of(module.parameters())
     records = trained("Normalised", 2, ddp=options).ranks

@@ -1,4 +1,4 @@
-"""Checkpoints: what two ranks saved, one rank and four ranks go on with."""
+"""Checkpoints: one rank and four ranks continue from a checkpoint of two ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRATEGIES = [
 
 @pytest.fixture(scope="session")
 def saved(trained, tmp_path_factory):
-    """The folder of a checkpoint that two ranks wrote after SAVED_AFTER steps."""
+    """``saved(…)``: the folder of a checkpoint that two ranks wrote after SAVED_AFTER steps."""
     folders = {}
 
     def save(**fields):
@@ -25,7 +25,8 @@ def saved(trained, tmp_path_factory):
         if key not in folders:
             folders[key] = str(tmp_path_factory.mktemp("checkpoint"))
             trained(
-                *("Transformer", 2),
+                "Transformer",
+                2,
                 workload="resumed",
                 steps=SAVED_AFTER,
                 save_to=folders[key],
@@ -38,10 +39,11 @@ def saved(trained, tmp_path_factory):
 
 @pytest.mark.parametrize("world_size", [1, 4])
 @pytest.mark.parametrize("fields", STRATEGIES)
-def test_training_goes_on_as_if_it_had_not_stopped(trained, saved, fields, world_size):
-    """Momentum included, on the batches that come next."""
+def test_training_from_a_checkpoint_equals_uninterrupted_one(trained, saved, fields, world_size):
+    """The checkpoint includes momentum. Training continues on the next batches."""
     later = trained(
-        *("Transformer", world_size),
+        "Transformer",
+        world_size,
         workload="resumed",
         steps=STEPS - SAVED_AFTER,
         load_from=saved(**fields),
@@ -56,9 +58,10 @@ def test_training_goes_on_as_if_it_had_not_stopped(trained, saved, fields, world
 
 
 @pytest.mark.parametrize(("saving", "loading"), [("ddp", "fsdp"), ("fsdp", "ddp")])
-def test_a_checkpoint_goes_from_one_strategy_to_another(trained, saved, saving, loading):
+def test_a_checkpoint_of_one_strategy_loads_under_the_other(trained, saved, saving, loading):
     later = trained(
-        *("Transformer", 4),
+        "Transformer",
+        4,
         workload="resumed",
         steps=STEPS - SAVED_AFTER,
         load_from=saved(strategy=saving),

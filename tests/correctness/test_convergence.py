@@ -1,4 +1,4 @@
-"""Real data: scikit-learn's 1,797 handwritten digits, bundled with it."""
+"""Convergence on real data: the 1,797 handwritten digits of scikit-learn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GLOBAL_BATCH, STEPS = 32, 500
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """A file of images and digits to train by, and to test by."""
+    """A file of images and digits for training and for testing."""
     bunch = load_digits()
     images = torch.tensor(bunch.data, dtype=torch.float32) / 16
     targets = torch.tensor(bunch.target)

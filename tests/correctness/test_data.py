@@ -1,4 +1,4 @@
-"""Data as ranks share them: every sample once an epoch, equal shares, a new order each time."""
+"""The distribution of samples to ranks: each once an epoch, in equal shares and a new order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS_PER_EPOCH = SAMPLES // BATCH // RANKS
 
 @pytest.fixture(params=[0, 2], ids=["in-the-rank", "2-workers"])
 def epochs(request, launch, tmp_path):
-    """Two epochs, each the samples of every rank, in order."""
+    """The samples of two epochs, for each rank, in order."""
     notes = tmp_path / "samples"
     launch(
         "sampled:build",
@@ -39,7 +39,7 @@ def test_every_sample_is_seen_once_an_epoch_in_equal_shares(epochs):
         assert sorted(itertools.chain(*shares)) == list(range(SAMPLES))
 
 
-def test_every_epoch_has_an_order_of_its_own(epochs):
+def test_every_epoch_has_its_own_order(epochs):
     first, second = epochs
 
     assert first != second

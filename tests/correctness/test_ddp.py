@@ -1,4 +1,4 @@
-"""What is timed must first be right: DDP trains as one process on the whole batch does."""
+"""DDP trains as one process does on the whole batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.correctness.training import (
     STEPS,
     TOLERANCES,
     assert_equals_reference,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     reference,
     relative_error,
 )
@@ -32,21 +32,21 @@ def test_ddp_equals_one_process_on_the_whole_batch(trained, model, world_size):
 
 
 def test_one_rank_without_ddp_is_the_plain_module(trained):
-    alone = trained("Mlp", 1, denominator="no-ddp")
+    single = trained("Mlp", 1, denominator="no-ddp")
 
-    assert alone.case.strategy == "none"
-    assert alone.collectives == []
-    assert_equals_reference(alone, reference("Mlp"), TOLERANCES["float64"])
+    assert single.case.strategy == "none"
+    assert single.collectives == []
+    assert_equals_reference(single, reference("Mlp"), TOLERANCES["float64"])
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_no_option_changes_the_result(trained, options):
+def test_no_ddp_option_changes_the_result(trained, options):
     changed = trained("Mlp", 2, ddp=options)
 
     assert_equals_reference(changed, reference("Mlp"), TOLERANCES["float64"])
 
 
-def test_float32_is_as_near_as_float32_gets(trained):
+def test_ddp_in_float32_is_within_rounding_of_the_reference(trained):
     assert_equals_reference(
         trained("Transformer", 2, dtype="float32"),
         reference("Transformer"),
@@ -55,7 +55,7 @@ def test_float32_is_as_near_as_float32_gets(trained):
 
 
 def test_training_moves_the_parameters(trained):
-    """The comparisons would also hold of ranks, and of a reference, that never train."""
+    """Otherwise the comparisons would pass although neither ranks nor reference train."""
     start = {n: p.detach() for n, p in build_model("Mlp", "float64").named_parameters()}
 
     assert relative_error(trained("Mlp", 2).ranks[0].parameters[-1], start) > 0.1
@@ -64,13 +64,13 @@ def test_training_moves_the_parameters(trained):
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("options", [{}, SMALL_BUCKETS], ids=["one_bucket", "many"])
 def test_all_ranks_end_with_the_same_bits(trained, world_size, options):
-    assert_ranks_hold_the_same_bits(
+    assert_ranks_have_the_same_bits(
         trained("Transformer", world_size, dtype="float32", ddp=options)
     )
 
 
-def test_other_initial_seeds_are_broadcast_away(trained):
-    """Rank 0's parameters count."""
+def test_ddp_broadcasts_the_initial_parameters_of_rank_0(trained):
+    """Other ranks start from other seeds."""
     differing = trained("Mlp", 4, seed_by_rank=True)
 
     assert_equals_reference(differing, reference("Mlp"), TOLERANCES["float64"])
@@ -88,7 +88,7 @@ def test_each_bucket_is_reduced_once_a_step(trained):
 
 
 @pytest.mark.parametrize("culprit", [0, 2])
-def test_a_rank_whose_parameters_were_tampered_with_is_named(failure, tmp_path, culprit):
+def test_a_rank_with_changed_parameters_is_named(failure, tmp_path, culprit):
     model = {"path": str(tmp_path), "model": "Mlp", "steps": STEPS, "tamper": culprit}
 
     found = failure("recorded:build", 4, model)
@@ -98,7 +98,7 @@ def test_a_rank_whose_parameters_were_tampered_with_is_named(failure, tmp_path, 
 
 
 def test_the_ranks_share_the_batch(trained):
-    """Each its own samples: their losses average to that of the whole batch, and differ."""
+    """Their losses differ, and their mean is the loss of the whole batch."""
     one, other = (record.losses[:STEPS] for record in trained("Mlp", 2).ranks)
 
     means = [(a + b) / 2 for a, b in zip(one, other, strict=True)]

@@ -1,5 +1,6 @@
-"""A hang and two kills, on either tier: the rank is named, nothing outlives the run, and the next
-launch works.
+"""A hang and two kills, on either tier.
+
+The rank is named, no process outlives the run, and the next launch succeeds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ForkserverLauncher().launch(msgspec.json.decode(sys.argv[1], type=LaunchRequest)
 
 @pytest.fixture
 def world_size(tier):
-    """Two ranks; one on a machine with one GPU."""
+    """The number of ranks: two, or one on a machine with one GPU."""
     if tier == "cpu":
         return 2
     gpus = len(find_gpus().gpus)
@@ -43,7 +44,7 @@ def world_size(tier):
 
 @pytest.fixture
 def request_of(tier, world_size):
-    """A launch of a workload that misbehaves as it is asked to."""
+    """``request_of(…)``: the request for a launch of a workload that fails on purpose."""
 
     def make(workload, model, *, steps=12):
         return make_request(
@@ -61,12 +62,12 @@ def request_of(tier, world_size):
 
 @pytest.fixture
 def ask(request_of, world_size):
-    """``ask("hang")``: the launch in whose last rank that fault happens."""
+    """``ask("hang")``: the request for a launch whose last rank has that fault."""
     last = world_size - 1
     return lambda fault: request_of("faulty:build", {"fault": fault, "fault_rank": last})
 
 
-def test_a_hang_is_found_named_and_ended(launcher, ask, world_size, tmp_path):
+def test_a_hang_is_detected_named_and_ended(launcher, ask, world_size, tmp_path):
     request = msgspec.structs.replace(ask("hang"), records=str(tmp_path / "hangs"))
 
     failure = launcher.launch(request)
@@ -110,8 +111,8 @@ def test_killing_the_driver_ends_its_ranks(request_of, world_size, tmp_path):
 
 
 def _pids(pipe, driver, ranks):
-    """The ranks and the forkserver, as each rank writes them once it trains."""
-    # Read and write: with the read end alone, the first rank to close would end the file.
+    """Return the process ids of ranks and forkserver, which each rank writes when it trains."""
+    # Opened for both: with a reader only, the file would end when the first rank closes it.
     reader, gone = os.open(pipe, os.O_RDWR), os.pidfd_open(driver.pid)
     written = b""
     with os.fdopen(reader), os.fdopen(gone):

@@ -1,4 +1,4 @@
-"""Many steps on one batch train as one process does; on GPUs by a CUDA graph that is replayed."""
+"""Many steps on one batch equal one process; on GPUs they replay a CUDA graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = 40  # most of them after the capture
 
 
 def trained_plainly(model):
-    """The parameters after STEPS, in float64."""
+    """Return the parameters after STEPS steps of one process, in float64."""
     module, batch = build_model(model, "float64"), global_batch(0, "float64")
     optimizer = optimizer_of(module.parameters())
     for _ in range(STEPS):
@@ -25,7 +25,7 @@ def trained_plainly(model):
 
 @pytest.mark.parametrize("model", ["Mlp", "Transformer"])
 @pytest.mark.parametrize(("strategy", "world_size"), [("none", 1), ("ddp", 1), ("ddp", 2)])
-def test_it_ends_with_the_parameters_of_one_process(
+def test_training_on_a_fixed_batch_equals_one_process(
     launcher, case_of, tier, tmp_path, model, strategy, world_size
 ):
     arguments = {"path": str(tmp_path), "model": model, "steps": STEPS}

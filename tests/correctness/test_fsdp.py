@@ -1,4 +1,4 @@
-"""FSDP2 trains as DDP does, on a share of the parameters."""
+"""FSDP2 trains as DDP does, with sharded parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.correctness.training import (
     TOLERANCES,
     assert_equals_reference,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     launch,
     reference,
     relative_error,
@@ -23,12 +23,12 @@ OPTIONS = [
     pytest.param({"cpu_offload": True}, id="cpu_offload"),
 ]
 MIB = 2**20
-# glibc keeps what was freed, and more of it the larger it was: the peak would tell its habits.
+# glibc keeps freed memory, which would then be part of the peak. With these it returns it.
 RETURN_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
 
 
 def unit_bytes(world_size, model="Transformer", itemsize=4):
-    """Bytes that are gathered for each block and for the rest: rows are padded to the ranks."""
+    """Return the gathered bytes of each block and of the rest; rows are padded to the ranks."""
     module = build_model(model, "float32")
     units = {f"blocks.{i}.": 0 for i in range(len(module.blocks))} | {"": 0}
     for name, parameter in module.named_parameters():
@@ -49,7 +49,7 @@ def test_fsdp_equals_one_process_on_the_whole_batch(trained, world_size, options
 
 @pytest.mark.parametrize("model", ["Mlp", "Transformer"])
 def test_fsdp_and_ddp_train_alike(trained, model):
-    """In float32 too, where each is a little off the reference."""
+    """In float32, in which both differ a little from the reference."""
     sharded = trained(model, 2, strategy="fsdp", dtype="float32").ranks[0]
     whole = trained(model, 2, strategy="ddp", dtype="float32").ranks[0]
 
@@ -59,15 +59,15 @@ def test_fsdp_and_ddp_train_alike(trained, model):
 
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("options", OPTIONS)
-def test_each_rank_holds_its_share_of_every_parameter(trained, world_size, options):
+def test_each_rank_stores_its_share_of_every_parameter(trained, world_size, options):
     sharded = trained("Transformer", world_size, strategy="fsdp", fsdp=options)
 
     for name, parameter in build_model("Transformer", "float64").named_parameters():
         rows, *others = parameter.shape
         share = math.ceil(rows / world_size)
         shapes = [rank.shards[name] for rank in sharded.ranks]
-        held = [min(share, max(0, rows - rank * share)) for rank in range(world_size)]
-        assert shapes == [(count, *others) for count in held]
+        stored = [min(share, max(0, rows - rank * share)) for rank in range(world_size)]
+        assert shapes == [(count, *others) for count in stored]
 
 
 def test_ddp_shards_nothing(trained):
@@ -75,16 +75,16 @@ def test_ddp_shards_nothing(trained):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_ranks_see_the_same_bits(trained, options):
+def test_all_ranks_gather_the_same_bits(trained, options):
     sharded = trained("Transformer", 4, strategy="fsdp", fsdp=options, dtype="float32")
 
-    assert_ranks_hold_the_same_bits(sharded)
+    assert_ranks_have_the_same_bits(sharded)
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[-1]])
 def test_a_block_is_gathered_for_forward_and_for_backward(trained, world_size, options):
-    """The rest, which comes last and first, is kept in between."""
+    """The rest of the model is gathered once and kept between forward and backward."""
     sharded = trained("Transformer", world_size, strategy="fsdp", fsdp=options, dtype="float32")
     blocks, rest = unit_bytes(world_size)
 
@@ -108,7 +108,7 @@ def test_without_resharding_a_block_is_gathered_once(trained):
     )
 
 
-def test_wrapped_as_a_whole_the_model_is_gathered_at_once(trained):
+def test_wrapping_the_whole_model_gathers_it_at_once(trained):
     sharded = trained("Transformer", 2, strategy="fsdp", fsdp={"wrap": "model"}, dtype="float32")
     blocks, rest = unit_bytes(2)
 
@@ -143,7 +143,7 @@ def test_shards_are_on_the_device_unless_they_are_offloaded(trained, tier, offlo
 
 
 def test_sharding_saves_memory(launcher, case_of, tmp_path):
-    """Of 16 MiB each of parameters, gradients and momentum, one half is the other rank's."""
+    """Parameters, gradients and momentum are 16 MiB each, and each rank stores half of them."""
 
     def peak(strategy, **fields):
         model = {"path": str(tmp_path), "model": "Wide", "dtype": "float32", "steps": 0}
@@ -152,10 +152,12 @@ def test_sharding_saves_memory(launcher, case_of, tmp_path):
 
     by_block = peak("fsdp")
     assert peak("ddp") - by_block > 16 * MIB
-    assert peak("fsdp", fsdp={"wrap": "model"}) - by_block > 8 * MIB  # it gathers all at once
+    assert (
+        peak("fsdp", fsdp={"wrap": "model"}) - by_block > 8 * MIB
+    )  # wrap: model gathers all at once
 
 
-def test_blocks_that_nobody_named_cannot_be_wrapped(failure, tmp_path):
+def test_wrapping_without_named_blocks_is_refused(failure, tmp_path):
     model = {"path": str(tmp_path), "model": "Normalised", "steps": 1}
 
     found = failure("recorded:build", 2, model, strategy="fsdp")

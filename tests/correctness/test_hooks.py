@@ -1,4 +1,4 @@
-"""Communication hooks: what they change is the bytes on the wire, and no more than they say."""
+"""Communication hooks: their results, and the bytes that they send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.correctness.training import (
     TOLERANCES,
     UNIT_ROUNDOFF,
     assert_equals_reference,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     launch,
     reference,
     relative_error,
@@ -22,7 +22,7 @@ from tests.correctness.workloads.models import build_model
 from tests.correctness.workloads.tug_of_war import GOAL, LEARNING_RATE, PULL
 
 KIND = operator.itemgetter("kind")
-MANY = {"bucket_cap_mb": 0.001}  # buckets of all sizes, odd ones too
+MANY = {"bucket_cap_mb": 0.001}  # buckets of many sizes, also odd ones
 EXACT = [
     pytest.param({"kind": "topk", "ratio": 1.0}, id="topk"),
     pytest.param({"kind": "hierarchical", "group_size": 2}, id="hierarchical"),
@@ -51,7 +51,7 @@ def test_an_exact_hook_equals_one_process_on_the_whole_batch(trained, hook, worl
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_a_half_hook_rounds_and_no_more(trained, kind, world_size):
+def test_a_half_precision_hook_is_within_rounding(trained, kind, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[{"kind": kind}], dtype="float32")
     expected = reference("Transformer")
 
@@ -61,7 +61,7 @@ def test_a_half_hook_rounds_and_no_more(trained, kind, world_size):
 
 @pytest.mark.parametrize("hook", ALL)
 @pytest.mark.parametrize("options", DDP_OPTIONS)
-def test_no_option_of_ddp_changes_what_a_hook_gives(trained, hook, options):
+def test_no_ddp_option_changes_the_result_of_a_hook(trained, hook, options):
     plain = trained("Mlp", 2, comm_hooks=[hook])
     changed = trained("Mlp", 2, comm_hooks=[hook], ddp=options)
 
@@ -76,12 +76,12 @@ def test_no_option_of_ddp_changes_what_a_hook_gives(trained, hook, options):
 def test_all_ranks_end_with_the_same_bits(trained, hook, world_size):
     hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
 
-    assert_ranks_hold_the_same_bits(hooked)
+    assert_ranks_have_the_same_bits(hooked)
 
 
 @pytest.mark.parametrize("hook", [ALL[-1], ALL[-2]])
-def test_before_its_start_step_a_hook_is_a_plain_all_reduce(trained, hook):
-    """And from there on it is not."""
+def test_a_hook_is_a_plain_all_reduce_before_its_start_step(trained, hook):
+    """From its start step on it is not."""
     hooked, expected = trained("Mlp", 2, comm_hooks=[hook]).ranks[0], reference("Mlp")
 
     errors = [
@@ -93,7 +93,7 @@ def test_before_its_start_step_a_hook_is_a_plain_all_reduce(trained, hook):
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16"])
-def test_bytes_of_a_half_hook(trained, kind):
+def test_a_half_precision_hook_sends_half_the_bytes(trained, kind):
     hooked = trained("Mlp", 2, comm_hooks=[{"kind": kind}], ddp=MANY, dtype="float32")
 
     dtype = {"fp16": "float16", "bf16": "bfloat16"}[kind]
@@ -103,8 +103,8 @@ def test_bytes_of_a_half_hook(trained, kind):
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_bytes_of_top_k(trained, world_size):
-    """Of n values every rank gets ⌈ratio·n⌉ values and as many indices, from every rank."""
+def test_top_k_sends_its_values_and_indices(trained, world_size):
+    """Every rank gathers ⌈ratio·n⌉ of n values, and as many indices, from every rank."""
     hook = {"kind": "topk", "ratio": 0.1}
     hooked = trained("Mlp", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
 
@@ -116,8 +116,8 @@ def test_bytes_of_top_k(trained, world_size):
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_bytes_of_the_hierarchical_all_reduce(trained, world_size):
-    """Between the groups goes one half, that is 1/group_size, of each padded bucket."""
+def test_hierarchical_all_reduce_sends_a_share_between_groups(trained, world_size):
+    """The share between groups is 1/group_size of each padded bucket: here one half."""
     hook = {"kind": "hierarchical", "group_size": 2}
     hooked = trained("Mlp", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
 
@@ -132,8 +132,8 @@ def test_bytes_of_the_hierarchical_all_reduce(trained, world_size):
     assert hooked.collectives == expected
 
 
-def test_bytes_of_powersgd(trained):
-    """Of an n × m matrix that it halves at least, (n + m)·rank values; all else as it is."""
+def test_powersgd_sends_low_rank_factors(trained):
+    """An n × m matrix is sent as (n + m)·rank values if that is at most half; else unchanged."""
     hook = {"kind": "powersgd", "rank": 2}
     hooked = trained("Mlp", 2, comm_hooks=[hook], dtype="float32")
 
@@ -151,9 +151,10 @@ def test_bytes_of_powersgd(trained):
 @pytest.mark.parametrize(
     "hook", [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.02}], ids=KIND
 )
-def test_a_lossy_hook_sends_later_what_it_did_not_send(launcher, case_of, tmp_path, hook):
-    """Without error feedback the small gradient waits for ever, and its entry stays at 0. With
-    it, no more is held back than two pulls. Seen: 0.25 (PowerSGD) and 0.1 (Top-K) of 0.4.
+def test_a_lossy_hook_sends_unsent_values_later(launcher, case_of, tmp_path, hook):
+    """Without error feedback the small gradient is never sent, and its entry stays at 0.
+
+    With it, the unsent rest is at most two pulls. Observed: 0.25 (PowerSGD) and 0.1 (Top-K) of 0.4.
     """
     steps = 600
     model = {"path": str(tmp_path), "steps": steps}
@@ -169,9 +170,11 @@ def test_a_lossy_hook_sends_later_what_it_did_not_send(launcher, case_of, tmp_pa
     "hook", [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.1}], ids=KIND
 )
 def test_a_lossy_hook_converges(trained, hook):
-    """To the least loss of a convex problem, 0, at a linear rate, as error feedback does where
-    the gradients vanish at the optimum (Stich and Karimireddy 2020). Such a run forgets its
-    start and its roundings. Seen, from four sets of samples: 1e-11 to 1e-8 of the first loss.
+    """It converges to 0, the least loss of a convex problem, at a linear rate.
+
+    Error feedback does so if the gradients vanish at the optimum (Stich and Karimireddy 2020). The
+    result then does not depend on the start or on rounding. Observed for four sets of samples:
+    1e-11 to 1e-8 of the first loss.
     """
     steps = 100
     hooked = trained("Linear", 2, steps=steps, comm_hooks=[hook], dtype="float32")

@@ -1,4 +1,4 @@
-"""Post-local SGD: groups train apart, and all ranks meet now and then."""
+"""Post-local SGD: groups train separately, and parameters are averaged periodically."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from tests.correctness.training import (
     TOLERANCES,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     relative_error,
 )
 from tests.correctness.workloads.models import build_model, global_batch, loss_of, optimizer_of
@@ -18,7 +18,7 @@ HOOK = {"kind": "post_local_sgd", "group_size": 2, "period": PERIOD, "start_step
 
 @pytest.fixture
 def hooked(trained):
-    """Four ranks in two groups."""
+    """A trained case with four ranks in two groups."""
     return trained("Mlp", 4, steps=STEPS, comm_hooks=[HOOK])
 
 
@@ -27,7 +27,7 @@ def averages(step):
 
 
 def one_process_for_each_group():
-    """Parameters of each group after each step; one batch for all before START."""
+    """Yield the parameters of each group after each step; before START all use one batch."""
     modules = [build_model("Mlp", "float64") for _ in range(GROUPS)]
     optimizers = [optimizer_of(module.parameters()) for module in modules]
     for step in range(STEPS):
@@ -46,8 +46,8 @@ def one_process_for_each_group():
         yield [{n: p.detach().clone() for n, p in m.named_parameters()} for m in modules]
 
 
-def test_it_is_one_process_for_each_group_and_their_mean(hooked):
-    """The recorder looks before the parameters are averaged; a step later it shows."""
+def test_post_local_sgd_equals_one_process_for_each_group(hooked):
+    """The recorder runs before parameters are averaged, so an average shows one step later."""
     for step, groups in enumerate(one_process_for_each_group()):
         if averages(step):
             continue
@@ -56,19 +56,19 @@ def test_it_is_one_process_for_each_group_and_their_mean(hooked):
             assert relative_error(record.parameters[step], expected) < TOLERANCES["float64"]
 
 
-def test_between_two_averages_groups_differ(hooked):
+def test_groups_differ_between_two_averages(hooked):
     one, other = (hooked.ranks[rank].parameters[-1] for rank in (0, 2))
 
     assert not averages(STEPS - 1)
     assert relative_error(one, other) > 1e-3
 
 
-def test_before_its_start_step_all_ranks_are_alike(hooked):
-    assert_ranks_hold_the_same_bits(hooked, START - 1)
+def test_all_ranks_are_equal_before_the_start_step(hooked):
+    assert_ranks_have_the_same_bits(hooked, START - 1)
 
 
-def test_the_counted_step_is_one_that_averages_parameters(hooked):
-    """However many steps were measured; so the ranks that are compared hold the same bits."""
+def test_the_counted_step_averages_parameters(hooked):
+    """This is independent of the number of timed steps, so compared ranks have equal bits."""
     structure = hooked.structure
 
     *within, across = structure.collectives
@@ -77,8 +77,8 @@ def test_the_counted_step_is_one_that_averages_parameters(hooked):
     assert len({rank.digest for rank in hooked.result.ranks}) == 1
 
 
-def test_a_step_that_a_scaler_skips_holds_nobody_up(trained):
-    """The averages must be taken on all ranks, also where GradScaler skips a group's step."""
+def test_a_step_that_the_scaler_skips_blocks_no_rank(trained):
+    """All ranks must average, also if GradScaler skips the step of one group."""
     half = trained("Mlp", 4, steps=1, comm_hooks=[HOOK], precision="fp16", dtype="float32")
 
     assert len({rank.digest for rank in half.result.ranks}) == 1

@@ -1,8 +1,8 @@
-"""Two ranks on one GPU, over gloo: DDP's CUDA path where NCCL cannot run.
+"""Two ranks on one GPU over gloo: DDP's CUDA code on a machine on which NCCL cannot run.
 
-Gloo takes CUDA tensors for every collective that is used here; it copies them through the host's
+Gloo accepts CUDA tensors in every collective that is used here. It copies them through the host's
 memory (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp and ProcessGroupGlooCuda.cpp). So buckets,
-hooks, streams, events and the figures that DDP takes of itself are those of any GPU; speed is not.
+hooks, streams, events and DDP's own figures are those of any GPU, but the speed is not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.correctness.training import (
     TOLERANCES,
     UNIT_ROUNDOFF,
     assert_equals_reference,
-    assert_ranks_hold_the_same_bits,
+    assert_ranks_have_the_same_bits,
     launch,
     make_training_case,
     reference,
@@ -73,7 +73,7 @@ def trained(launcher, tmp_path):
 
 @pytest.fixture
 def launched(launcher):
-    """A launch of two ranks on one GPU that ends well."""
+    """``launched(case)``: the result of a launch of two ranks on one GPU."""
 
     def run(case):
         outcome = launch(launcher, case, shared_gpu=True)
@@ -84,7 +84,7 @@ def launched(launcher):
 
 
 @pytest.mark.parametrize("fields", EXACT)
-def test_they_train_as_one_process_on_the_whole_batch(trained, fields):
+def test_ranks_on_one_gpu_equal_one_process_on_the_whole_batch(trained, fields):
     shared = trained(**fields)
 
     assert [rank.placement.device for rank in shared.result.ranks] == ["cuda:0", "cuda:0"]
@@ -99,7 +99,7 @@ def test_micro_steps_without_synchronisation_equal_the_large_batch(trained):
     assert_equals_reference(shared, expected, TOLERANCES["float64"])
 
 
-def test_the_half_hook_rounds_and_no_more(trained):
+def test_the_fp16_hook_is_within_rounding(trained):
     shared = trained(dtype="float32", comm_hooks=[{"kind": "fp16"}])
 
     roundings = HOOK_ROUNDINGS * UNIT_ROUNDOFF["fp16"]
@@ -108,11 +108,11 @@ def test_the_half_hook_rounds_and_no_more(trained):
 
 @pytest.mark.parametrize("fields", LOSSY)
 def test_a_lossy_hook_leaves_all_ranks_with_the_same_bits(trained, fields):
-    assert_ranks_hold_the_same_bits(trained(dtype="float32", **fields))
+    assert_ranks_have_the_same_bits(trained(dtype="float32", **fields))
 
 
 @pytest.mark.parametrize("fields", [*EXACT, *LOSSY])
-def test_a_step_does_the_same_collectives_as_on_cpus(trained, fields):
+def test_a_step_has_the_same_collectives_as_on_cpus(trained, fields):
     shared, on_cpus = trained(dtype="float32", **fields), trained("cpu", dtype="float32", **fields)
 
     assert shared.collectives == on_cpus.collectives
@@ -141,14 +141,14 @@ def test_every_step_is_timed_by_events_and_its_communication_is_seen(launched, r
     for rank in ranks:
         assert len(rank.step_s) == 18
         assert min(rank.step_s) > 0
-        # DDP's own events; by gloo a bucket of 100 MB is copied to the host and back.
+        # By DDP's own events. Gloo copies a bucket of 100 MB to the host and back.
         assert float(rank.ddp_logging["avg_backward_comm_time"]) > 0
         assert min(rank.probe.communication) > 0
         assert min(rank.probe.phases.exposed) >= 0
-        assert min(rank.probe.phases.backward) >= 0  # less what is exposed: that is a part of it
+        assert min(rank.probe.phases.backward) >= 0  # exposed communication is already subtracted
     record_property("exposed_ms", f"{1e3 * max(ranks[0].probe.phases.exposed):.1f}")
 
 
 def _step(work):
-    """Cases that differ in their batch and their ranks alone do the same step under DDP."""
+    """Return the work of a DDP step, which depends neither on batch size nor on ranks."""
     return {key: value for key, value in work.items() if key != "batch_size"}

@@ -1,4 +1,4 @@
-"""What ships as the structure of a suite is what its ranks do."""
+"""The shipped structure of a suite is the one that its ranks have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["cpu_quick", "cpu/text_transformer_agnews", "cpu/fsdp_scaling"])
-def test_the_ranks_of_a_suite_do_what_ships_as_its_structure(launcher, name):
+def test_a_step_has_the_shipped_structure_of_its_suite(launcher, name):
     overrides = Overrides(world_sizes=(2,), steps=1, warmup=0)
     case = load_cases([ROOT / "bench_configs" / f"{name}.yaml"], overrides)[0]
     stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]
@@ -28,8 +28,8 @@ def test_the_ranks_of_a_suite_do_what_ships_as_its_structure(launcher, name):
     assert compare_structure([outcome], stored.structure).outcome == "PASS"
 
 
-def test_ddp_does_on_three_ranks_what_ships_of_two(launcher):
-    """What `judge_structure` takes for granted of plain DDP at any size."""
+def test_ddp_on_three_ranks_has_the_shipped_structure_of_two(launcher):
+    """`judge_structure` assumes this of plain DDP at any world size."""
     overrides = Overrides(world_sizes=(2,), steps=1, warmup=0)
     case, *_ = load_cases([ROOT / "bench_configs" / "cpu_quick.yaml"], overrides)
     stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]
@@ -42,7 +42,7 @@ def test_ddp_does_on_three_ranks_what_ships_of_two(launcher):
     assert compare_structure([outcome], stored.structure).outcome == "PASS"
 
 
-def test_one_collective_more_is_no_longer_that_structure(launcher):
+def test_smaller_buckets_are_a_regression_of_the_structure(launcher):
     case = load_cases([ROOT / "bench_configs" / "cpu_quick.yaml"], Overrides(steps=1, warmup=0))[1]
     smaller = msgspec.structs.replace(case.ddp, bucket_cap_mb=0.5)
     case = msgspec.structs.replace(case, ddp=smaller)

@@ -1,4 +1,4 @@
-"""Uneven shares: a smaller last batch, and ranks that run out of samples before others."""
+"""Uneven shares: a smaller last batch, and ranks with fewer batches than others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DDP_OPTIONS = [
 
 
 def gradients(launcher, case_of, tmp_path, world_size, **fields):
-    """Of each rank, step by step."""
+    """Launch the case and return the gradients of each rank, step by step."""
     case = case_of("uneven:build", world_size, {"path": str(tmp_path)}, **fields)
     outcome = launch(launcher, case)
     assert not isinstance(outcome, Exception), outcome
@@ -26,8 +26,8 @@ def gradients(launcher, case_of, tmp_path, world_size, **fields):
 
 @pytest.mark.parametrize("options", DDP_OPTIONS)
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_a_rank_that_runs_out_counts_as_zero(launcher, case_of, tmp_path, world_size, options):
-    """``Join``: rank r has a batch more than rank r − 1; the mean is still over all ranks."""
+def test_a_rank_without_batches_counts_as_zero(launcher, case_of, tmp_path, world_size, options):
+    """Under ``Join`` rank r has one batch more than rank r − 1; the mean is over all ranks."""
     ranks = gradients(launcher, case_of, tmp_path, world_size, ddp=options)
     module = build_model("Mlp", "float64")
     optimizer = optimizer_of(module.parameters())

@@ -1,4 +1,4 @@
-"""Parameters that take no part in a forward: DDP must be told, or it says so."""
+"""Parameters that no forward uses: DDP needs an option for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_unused_parameters_of_fsdp_stay(trained):
         assert torch.equal(last["unused.weight"], start["unused.weight"])
 
 
-def test_ddp_refuses_what_it_was_not_told(failure, tmp_path):
+def test_ddp_refuses_unused_parameters_without_an_option(failure, tmp_path):
     model = {"path": str(tmp_path), "model": "PartlyUsed", "steps": STEPS}
 
     found = failure("recorded:build", 2, model)

@@ -1,4 +1,4 @@
-"""Each of the suite's own workloads is what it says it is, and trains, on one rank and on two."""
+"""Each of the suite's own workloads has its documented size, and trains on one and two ranks."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def test_every_own_workload_is_tested_here():
 
 @pytest.mark.parametrize("workload", TINY)
 def test_two_ranks_train_as_one_process_does_on_the_samples_of_both(launch, tmp_path, workload):
-    """In float64; a gradient half or twice as large would move parameters by 1e-4 and more."""
+    """In float64, a gradient of half or twice the size would change parameters by over 1e-4."""
     path = tmp_path / "parameters"
     probe = {"workload": workload, "path": str(path), "after_steps": STEPS}
     result = launch("own:build", 2, model={**probe, **TINY[workload]}, steps=STEPS + 2)
 
-    for expected, actual in zip(_trained_alone(workload), torch.load(path), strict=True):
+    for expected, actual in zip(_train_in_one_process(workload), torch.load(path), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
     assert result.ranks[0].structure.parameters == parameters_of(workload, TINY[workload])
 
 
-def _trained_alone(workload):
-    """Parameters after STEPS plain steps on the mean of both ranks' losses.
+def _train_in_one_process(workload):
+    """Return the parameters after STEPS plain steps on the mean of both ranks' losses.
 
-    Each rank's samples go through the model by themselves: batch norm is over a rank's own.
+    The model computes each rank's samples separately, since batch norm is over one rank's samples.
     """
     torch.manual_seed(0)  # as the harness does
     ranks = [own.build(context_of(rank), workload=workload, **TINY[workload]) for rank in (0, 1)]
@@ -76,7 +76,7 @@ def test_the_loss_falls_with_the_workloads_own_optimizer(workload):
 
 
 @pytest.mark.parametrize(
-    ("workload", "arguments", "known"),
+    ("workload", "arguments", "published"),
     [
         ("mlp", {"num_layers": 3}, 41_953_280),  # mlp_scaling's, inferred: docs/published.md
         ("distilbert", {}, 66_955_010 + 2 * 769),  # published with 2 classes; AG News has 4
@@ -90,15 +90,17 @@ def test_the_loss_falls_with_the_workloads_own_optimizer(workload):
         ),
     ],
 )
-def test_the_full_size_has_the_known_number_of_parameters(workload, arguments, known):
+def test_the_full_size_has_the_published_number_of_parameters(workload, arguments, published):
     arguments = msgspec.structs.asdict(msgspec.convert(arguments, MODELS[workload]))
-    with torch.device("meta"):  # no memory, no time; a loader makes no batch before it is asked
+    with torch.device(
+        "meta"
+    ):  # uses no memory and no time; a loader makes no batch before the first step
         context = context_of(0, device="meta", num_workers=0)
         model = find_builder(workload)(context, **arguments).model
 
     count = sum(parameter.numel() for parameter in model.parameters())
     assert count == parameters_of(workload, arguments)
-    assert known in (None, count)
+    assert published in (None, count)
 
 
 @pytest.mark.parametrize("workload", [name for name in TINY if name != "mlp"])
@@ -111,7 +113,7 @@ def test_blocks_are_the_repeated_layers_of_the_model(workload):
     assert all(block in inside for block in built.blocks)
 
 
-def test_gpt_sees_no_token_before_its_time():
+def test_gpt_predicts_from_earlier_tokens_only():
     model = find_builder("gpt")(context_of(0), **TINY["gpt"]).model
     tokens = torch.arange(8).unsqueeze(0)
     later = tokens.clone()
@@ -122,7 +124,7 @@ def test_gpt_sees_no_token_before_its_time():
 
 
 @pytest.mark.parametrize("workload", ["distilbert", "text_transformer"])
-def test_padding_changes_nothing_of_a_classifier(workload):
+def test_padding_does_not_change_the_loss_of_a_classifier(workload):
     built = find_builder(workload)(context_of(0), **TINY[workload])
     long = torch.tensor([[1, 7, 8, 9, 0, 0, 0, 0]])
     label = torch.tensor([2])
@@ -133,7 +135,7 @@ def test_padding_changes_nothing_of_a_classifier(workload):
 
 
 def context_of(rank, *, device="cpu", **data):
-    """Of one of two ranks with a batch of 4 each."""
+    """Return the context of one of two ranks with a batch of 4 each."""
     return BuildContext(
         device=torch.device(device),
         batch_size=4,
@@ -144,7 +146,7 @@ def context_of(rank, *, device="cpu", **data):
 
 
 def parameters_of(workload, sizes):
-    """By the arithmetic of the model's definition."""
+    """Return the number of parameters by the arithmetic of the model's definition."""
     return _COUNTS[workload](**sizes)
 
 
@@ -158,7 +160,7 @@ def _mlp(*, input_dim, hidden_dim, output_dim, num_layers):
 
 
 def _layer(d_model, dim_feedforward):
-    """Query, key, value and projection; two layer norms; the feed-forward part."""
+    """Count query, key, value and projection, two layer norms, and the feed-forward part."""
     feed_forward = _linear(d_model, dim_feedforward) + _linear(dim_feedforward, d_model)
     return 4 * _linear(d_model, d_model) + 2 * 2 * d_model + feed_forward
 
@@ -183,7 +185,7 @@ def _gpt(*, vocab_size, max_seq_len, d_model, num_layers, **_):
 
 
 def _resnet50(*, num_classes, width, **_):
-    """Convolutions without bias, each with a norm of two parameters a channel."""
+    """Count convolutions without bias, each with a norm of two parameters a channel."""
     count = 3 * 7 * 7 * width + 2 * width
     wide = width
     for depth, narrow in zip((3, 4, 6, 3), (width, 2 * width, 4 * width, 8 * width), strict=True):

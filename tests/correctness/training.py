@@ -1,4 +1,4 @@
-"""Train a case on real ranks, and the same by one plain loop: what the tests compare."""
+"""Training of a case on real ranks, and of the same model in one plain loop, to compare them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEPS = 4
 
 Tensors = dict[str, torch.Tensor]
 
-# Largest relative error, in norm, of a step's gradients or parameters against float64.
+# The largest relative error, in norm, of a step's gradients or parameters against float64.
 TOLERANCES = {"float64": 1e-14, "float32": 2e-6}
 UNIT_ROUNDOFF = {"fp16": 2**-11, "tf32": 2**-11, "bf16": 2**-8}
 HOOK_ROUNDINGS = 4  # units: gradients are rounded once, and once for each sum
@@ -39,20 +39,20 @@ LAYER_ROUNDINGS = 16  # units: so are activations, layer by layer; seen: up to 7
 
 @dataclass(frozen=True, kw_only=True)
 class RankRecord:
-    """What one rank computed, step by step, before and after each update."""
+    """The computations of one rank, step by step, before and after each update."""
 
     losses: list[float]  # of each micro-step
     gradients: list[Tensors]
     parameters: list[Tensors]
     buffers: list[Tensors]
-    shards: dict[str, tuple[int, ...]]  # shape of this rank's part, where it holds only a part
-    devices: set[str]  # that parameters are on: "cpu", "cuda"
-    compiled_graphs: int  # that torch.compile has made
+    shards: dict[str, tuple[int, ...]]  # shape of this rank's part of each sharded parameter
+    devices: set[str]  # of the parameters: "cpu", "cuda"
+    compiled_graphs: int  # made by torch.compile
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A case as its ranks trained it."""
+    """A case and the records of the ranks that trained it."""
 
     case: Case
     result: LaunchResult
@@ -68,12 +68,12 @@ class Trained:
 
     @property
     def collectives(self) -> list[tuple[str, str, int]]:
-        """Kind, format and bytes of each collective of a step, in order."""
+        """The kind, format and bytes of each collective of a step, in order."""
         return [(c.kind, c.dtype, c.bytes) for c in self.structure.collectives]
 
 
 def make_training_case(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> Case:
-    """Return a case with the options in ``suite``, which collection accepts."""
+    """Return a case of the options in ``suite``, which must pass the checks of collection."""
     fields = {
         "suite": "correctness",
         "workload": f"tests.correctness.workloads.{workload}",
@@ -93,9 +93,9 @@ def make_training_case(workload: str, world_size: int, model: dict[str, Any], **
 def launch(
     launcher: Launcher, case: Case, *, shared_gpu: bool = False
 ) -> LaunchResult | LaunchFailure:
-    """On GPUs that no other test holds meanwhile; cores may be shared, for nothing is timed.
+    """Launch a case on GPUs that no other test uses; cores may be shared, as nothing is timed.
 
-    ``shared_gpu``: all ranks run on one GPU.
+    With ``shared_gpu`` all ranks run on one GPU.
     """
     wanted = 0 if case.tier == "cpu" else 1 if shared_gpu else case.world_size
     with gpu_lease(wanted, gpus=find_gpus().gpus, patience_s=600, on_wait=print) as gpus:
@@ -116,7 +116,7 @@ def train(launcher: Launcher, case: Case, directory: Path, *, shared_gpu: bool =
 
 
 def reference(model: str, *, steps: int = STEPS, micro_steps: int = 1) -> RankRecord:
-    """One process, float64, the plain module on the whole batch of all ranks and micro-steps."""
+    """Train the plain module in one process, in float64, on the batch of all micro-steps."""
     module = build_model(model, "float64")
     optimizer = optimizer_of(module.parameters())
     record = RankRecord(
@@ -142,7 +142,7 @@ def reference(model: str, *, steps: int = STEPS, micro_steps: int = 1) -> RankRe
 
 
 def relative_error(actual: Tensors, expected: Tensors) -> float:
-    """‖actual − expected‖ ÷ ‖expected‖, over all tensors together."""
+    """Return ‖actual − expected‖ ÷ ‖expected‖, over all tensors together."""
     assert actual.keys() == expected.keys()
     pairs = [(actual[name].double(), expected[name].double()) for name in expected]
     difference = sum((a - e).square().sum().item() for a, e in pairs)
@@ -150,7 +150,7 @@ def relative_error(actual: Tensors, expected: Tensors) -> float:
 
 
 def assert_equals_reference(trained: Trained, expected: RankRecord, tolerance: float) -> None:
-    """Every rank's gradients and parameters of every step."""
+    """Assert that gradients and parameters of every rank and step are within ``tolerance``."""
     for record in trained.ranks:
         assert len(record.gradients) == len(expected.gradients)
         for actual, wanted in zip(record.gradients, expected.gradients, strict=True):
@@ -159,7 +159,7 @@ def assert_equals_reference(trained: Trained, expected: RankRecord, tolerance: f
             assert relative_error(actual, wanted) < tolerance
 
 
-def assert_ranks_hold_the_same_bits(trained: Trained, step: int = -1) -> None:
+def assert_ranks_have_the_same_bits(trained: Trained, step: int = -1) -> None:
     first, *others = (record.parameters[step] for record in trained.ranks)
     for other in others:
         assert all(torch.equal(first[name], other[name]) for name in first)

@@ -1,7 +1,6 @@
-"""torch computes by what it was asked to, whichever of its switches a workload uses.
+"""torch uses the number formats that were set, whichever of its switches a workload uses.
 
-Each state of the switches is made in a process of its own: there is no way back to where torch
-began.
+Each state of the switches is set in a process of its own: torch cannot return to its initial state.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
 HAS_NEW_SWITCHES = hasattr(torch.backends.cuda.matmul, "fp32_precision")  # from 2.9 on
 needs_new_switches = pytest.mark.skipif(
-    not HAS_NEW_SWITCHES, reason="torch before 2.9 has the older switches alone"
+    not HAS_NEW_SWITCHES, reason="torch before 2.9 has only the older switches"
 )
 
 
-# What a workload may say → what products on a GPU are then set to, and what is reported of them.
+# The line of a workload → the switch of products on a GPU afterwards, and the reported precision.
 CHOICES = {
     "torch.backends.cuda.matmul.fp32_precision = 'tf32'": ("tf32", "high"),
     "set_tf32(False); torch.backends.cuda.matmul.fp32_precision = 'tf32'": ("tf32", "high"),
@@ -76,7 +75,7 @@ _EACH_IN_A_FORK = """
 import json, os, sys
 import torch
 from ddp_perf.torch_compat import ieee_products, numerics, set_tf32
-torch.cuda.get_allocator_backend = lambda: "native"  # a torch without CUDA has none to ask
+torch.cuda.get_allocator_backend = lambda: "native"  # a torch without CUDA has none
 for name, code in json.load(sys.stdin).items():
     if (child := os.fork()) == 0:
         print(name, end="\t")
@@ -92,7 +91,7 @@ for name, code in json.load(sys.stdin).items():
 
 @pytest.fixture(scope="module")
 def printed():
-    """What each of LINES prints, by its name; what torch raised, where it did."""
+    """The output of each of LINES by its name, or the error that torch raised."""
     done = subprocess.run(
         [sys.executable, "-c", _EACH_IN_A_FORK],
         input=json.dumps(LINES),
@@ -104,25 +103,25 @@ def printed():
 
 
 @pytest.mark.parametrize(("allowed", "products"), [(False, "highest"), (True, "high")])
-def test_tf32_is_read_back_as_it_was_set_and_torch_rejects_nothing(printed, allowed, products):
+def test_numerics_reads_tf32_as_set_and_torch_rejects_no_switch(printed, allowed, products):
     """transformers enters ``cudnn.flags()``, and Inductor reads ``cudnn.allow_tf32``."""
     assert printed[f"tf32 {allowed}"] == f"{products} {allowed} {allowed} {allowed}"
 
 
 @needs_new_switches
 @pytest.mark.parametrize("allowed", [False, True])
-def test_recurrent_layers_compute_by_what_convolutions_do(printed, allowed):
+def test_recurrent_layers_use_the_format_of_convolutions(printed, allowed):
     assert printed[f"recurrent {allowed}"] == f"{allowed} {allowed}"
 
 
 @needs_new_switches
 @pytest.mark.parametrize("choice", CHOICES)
-def test_the_control_keeps_whatever_a_workload_chose_and_it_is_read_back(printed, choice):
-    """A workload that uses the newer switches must not fail its launch after the last step."""
+def test_ieee_products_restores_the_switches_of_a_workload(printed, choice):
+    """Otherwise a workload that uses the newer switches would fail its launch at the end."""
     assert printed[choice] == " ".join(CHOICES[choice])
 
 
-def test_what_a_workload_changed_is_read_back_too(monkeypatch):
+def test_numerics_reads_what_a_workload_changed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
 
@@ -131,7 +130,7 @@ def test_what_a_workload_changed_is_read_back_too(monkeypatch):
 
 @pytest.fixture
 def older_torch(monkeypatch):
-    """A torch before 2.9: its switches are those of the whole process."""
+    """A torch before 2.9, whose switches apply to the whole process."""
     chosen = SimpleNamespace(products="highest")
     cudnn = SimpleNamespace(allow_tf32=True, benchmark=False)
     monkeypatch.setattr(torch.backends, "cudnn", cudnn)
@@ -146,14 +145,14 @@ def older_torch(monkeypatch):
 
 
 @pytest.mark.parametrize(("allowed", "products"), [(False, "highest"), (True, "high")])
-def test_an_older_torch_is_set_and_read_by_the_switches_that_it_has(older_torch, allowed, products):
+def test_numerics_uses_the_switches_of_an_older_torch(older_torch, allowed, products):
     set_tf32(allowed)
 
     assert (numerics().matmul_precision, numerics().convolution_tf32) == (products, allowed)
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA], ids=str)
-def test_the_control_keeps_an_older_torchs_choice(older_torch, device):
+def test_ieee_products_restores_the_switch_of_an_older_torch(older_torch, device):
     older_torch.products = "medium"
 
     with ieee_products(device):
@@ -170,7 +169,7 @@ def test_the_control_keeps_an_older_torchs_choice(older_torch, device):
         ("2.13.0+cu130", "TORCH_FR_BUFFER_SIZE"),
     ],
 )
-def test_the_flight_recorder_is_sized_by_the_name_that_the_version_reads(
+def test_flight_recorder_variable_is_the_name_that_the_version_reads(
     monkeypatch, version, variable
 ):
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
@@ -178,9 +177,9 @@ def test_the_flight_recorder_is_sized_by_the_name_that_the_version_reads(
     assert flight_recorder_variable() == variable
 
 
-def test_cudnn_is_asked_for_its_version_without_a_device(monkeypatch):
+def test_cudnn_version_uses_no_device(monkeypatch):
     def refuse():
-        raise AssertionError("asks the GPUs")
+        raise AssertionError("this would use the GPUs")
 
     monkeypatch.setattr(torch.backends.cudnn, "version", refuse)
     monkeypatch.setattr(
@@ -190,7 +189,7 @@ def test_cudnn_is_asked_for_its_version_without_a_device(monkeypatch):
     assert cudnn_version() == "91900"
 
 
-def test_a_torch_without_cudnn_has_no_version_of_it(monkeypatch):
+def test_cudnn_version_is_none_without_cudnn(monkeypatch):
     monkeypatch.delattr(torch._C, "_cudnn", raising=False)
 
     assert cudnn_version() is None

@@ -39,8 +39,6 @@ class PowerSgd(Hook):
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:
         reduced = powerSGD_hook(self._state, bucket)
-        if (
-            self._blocks
-        ):  # its callbacks run on gloo's threads, where the collectives of two buckets cross
+        if self._blocks:  # in gloo's threads the collectives of two buckets would cross
             reduced.wait()
         return reduced

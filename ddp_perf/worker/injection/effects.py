@@ -43,14 +43,14 @@ class Effect:
         self.rank = context.rank
         self.device = context.device
 
-    def case(self, case: Case) -> Case:
+    def change_case(self, case: Case) -> Case:
         """Return the case to build instead of ``case``."""
         return case
 
-    def into(self, trainer: Trainer) -> None:
+    def apply_to(self, trainer: Trainer) -> None:
         """Change the built trainer, before its first timed step."""
 
-    def beside(self) -> AbstractContextManager[None]:
+    def run_beside(self) -> AbstractContextManager[None]:
         """Return a context manager around the timed steps, for what runs beside them."""
         return nullcontext()
 
@@ -63,14 +63,16 @@ class Injected:
         ordered = sorted(injections, key=lambda injection: KINDS.index(injection.kind))
         self._effects = [_EFFECTS[i.kind](i, context) for i in ordered]
 
-    def case(self, case: Case) -> Case:
+    def change_case(self, case: Case) -> Case:
+        """Return the case to build instead of ``case``."""
         for effect in self._effects:
-            case = effect.case(case)
+            case = effect.change_case(case)
         return case
 
-    def into(self, trainer: Trainer) -> None:
+    def apply_to(self, trainer: Trainer) -> None:
+        """Change the built trainer, before its first timed step."""
         for effect in self._effects:
-            effect.into(trainer)
+            effect.apply_to(trainer)
 
     @property
     def slowdown(self) -> float | None:
@@ -78,10 +80,11 @@ class Injected:
         return next((e.slowdown for e in self._effects if e.slowdown is not None), None)
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
+    def run_beside(self) -> Iterator[None]:
+        """Run beside the timed steps, in the ``with`` block, what the injections need there."""
         with contextlib.ExitStack() as stack:
             for effect in self._effects:
-                stack.enter_context(effect.beside())
+                stack.enter_context(effect.run_beside())
             yield
 
 
@@ -90,11 +93,11 @@ class _Compute(Effect):
 
     _is_captured = False
 
-    def case(self, case: Case) -> Case:
+    def change_case(self, case: Case) -> Case:
         self._is_captured = is_captured(case, self.device)
         return case
 
-    def into(self, trainer: Trainer) -> None:
+    def apply_to(self, trainer: Trainer) -> None:
         plain_s = self._step_s(trainer)
         products = products_for(self.injection.amount * plain_s, self.device)
         _before_forward(trainer, products.run)
@@ -112,7 +115,7 @@ class _Compute(Effect):
 class _Straggler(Effect):
     """A straggler: one rank begins its backward late, and the others wait in theirs."""
 
-    def into(self, trainer: Trainer) -> None:
+    def apply_to(self, trainer: Trainer) -> None:
         if self.rank == self.injection.rank:
             _before_backward(trainer, lambda loss: _wait(self.injection.amount, self.device))
 
@@ -120,7 +123,7 @@ class _Straggler(Effect):
 class _ExtraAllReduce(Effect):
     """One more all-reduce a step, between forward and backward, where no computation hides it."""
 
-    def into(self, trainer: Trainer) -> None:
+    def apply_to(self, trainer: Trainer) -> None:
         count = int(self.injection.amount) // torch.float32.itemsize
         values = torch.zeros(count, dtype=torch.float32, device=self.device)
         _before_backward(trainer, lambda loss: dist.all_reduce(values))
@@ -129,7 +132,7 @@ class _ExtraAllReduce(Effect):
 class _SmallBuckets(Effect):
     """Smaller DDP buckets. DDP uses a given size for the first bucket, too."""
 
-    def case(self, case: Case) -> Case:
+    def change_case(self, case: Case) -> Case:
         assert case.ddp is not None  # small-buckets applies to DDP only
         ddp = msgspec.structs.replace(case.ddp, bucket_cap_mb=self.injection.amount / 2**20)
         return msgspec.structs.replace(case, ddp=ddp)
@@ -144,7 +147,7 @@ class _NoOverlap(Effect):
     all-reduce would not use DDP's rebuilt buckets.)
     """
 
-    def into(self, trainer: Trainer) -> None:
+    def apply_to(self, trainer: Trainer) -> None:
         assert isinstance(trainer.module, DistributedDataParallel)
         buckets = _DelayedBuckets(self.device)
         # A lambda, since DDP compares annotations with types, and here annotations are text.
@@ -154,14 +157,14 @@ class _NoOverlap(Effect):
 class _SyncEachStep(Effect):
     """A synchronisation in every step: it reads the mean loss, as for a progress bar."""
 
-    def into(self, trainer: Trainer) -> None:
+    def apply_to(self, trainer: Trainer) -> None:
         _before_backward(trainer, _read_mean)
 
 
 class _Data(Effect):
     """A slow data loader: the batch is late, and the forward cannot start."""
 
-    def into(self, trainer: Trainer) -> None:
+    def apply_to(self, trainer: Trainer) -> None:
         is_last = _last_micro_steps(trainer)
         trainer.wrap_batches(
             lambda batches: (self._late(batch, next(is_last)) for batch in batches)
@@ -185,7 +188,7 @@ class _Memory(Effect):
 class _CpuHog(Effect):
     """CPU contention: busy processes, assigned to the ranks in turn."""
 
-    def beside(self) -> AbstractContextManager[None]:
+    def run_beside(self) -> AbstractContextManager[None]:
         return burn_cores(len(range(self.rank, int(self.injection.amount), dist.get_world_size())))
 
 
@@ -269,9 +272,8 @@ class _DelayedBuckets:
         return reduced
 
     def _reduce(self) -> None:
-        scale = (
-            1 / dist.get_world_size()
-        )  # a product, as in DDP; a quotient would round differently
+        # DDP multiplies by this factor, too. A quotient would round differently.
+        scale = 1 / dist.get_world_size()
         works = [dist.all_reduce(buffer.mul_(scale), async_op=True) for buffer, _ in self._waiting]
         for work, (buffer, reduced) in zip(works, self._waiting, strict=True):
             work.wait()

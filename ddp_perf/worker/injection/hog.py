@@ -36,6 +36,7 @@ def burn_cores(count: int) -> Iterator[None]:
 
 
 def main(parent: int) -> None:
+    """Keep one core busy until this process is killed or the process ``parent`` ends."""
     die_with_parent(parent)
     Path("/proc/self/comm").write_text(STRANGER, encoding="utf-8")
     print("busy", flush=True)

@@ -29,6 +29,7 @@ class Products:
         self.count = 1
 
     def run(self) -> None:
+        """Run ``count`` products."""
         for _ in range(self.count):
             torch.mm(*self._factors, out=self._product)
 

@@ -1,4 +1,4 @@
-"""The conditions of the probe that all ranks must decide alike, or some would hang."""
+"""The conditions of the probe that all ranks must decide equally, or some would hang."""
 
 from __future__ import annotations
 

@@ -45,18 +45,18 @@ def probe(
     rows, exposed = _synchronised(trainer, device, steps)
     retries = allocator_retries(device) - before
     host_reads = count_host_reads(trainer, device)
-    alone_s = communication_s(case, structure.collectives, trainer.beat, device, steps)
-    alone = _unsynchronised(case, trainer, structure, device, steps)
-    # The CPU time of the host says nothing about the phases of a GPU. With several threads it does
+    communication = communication_s(case, structure.collectives, trainer.beat, device, steps)
+    unsynchronised = _unsynchronised(case, trainer, structure, device, steps)
+    # The CPU time of the host does not show the phases of a GPU. With several threads it does
     # not show which of them was idle.
     measures_idle = case.tier == "cpu" and case.threads_per_rank == 1
-    idle = [_idle_s(row, "backward") if measures_idle else 0.0 for row in alone]
+    idle = [_idle_s(row, "backward") if measures_idle else 0.0 for row in unsynchronised]
     return RankProbe(
         phases=_as_phases(rows, exposed, measures_idle=measures_idle),
         backward_cpu=_of_phase(rows, "backward", "process_s") if measures_idle else (),
-        unsynchronised_backward=_minus(_of_phase(alone, "backward"), idle),
+        unsynchronised_backward=_minus(_of_phase(unsynchronised, "backward"), idle),
         unsynchronised_idle=tuple(idle),
-        communication=alone_s,
+        communication=communication,
         host_reads=host_reads,
         allocator_retries=retries / (steps + 1),  # _synchronised runs one more
         sees_communication=case.strategy != "fsdp" or device.type == "cpu",

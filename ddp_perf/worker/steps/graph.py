@@ -31,7 +31,7 @@ def is_captured(case: Case, device: torch.device) -> bool:
     return case.cuda_graphs and device.type == "cuda"
 
 
-def captured(gradients: Callable[[], None]) -> Callable[[], None]:
+def capture_graph(gradients: Callable[[], None]) -> Callable[[], None]:
     """Capture ``gradients`` on the current stream, and return a function that replays it.
 
     No gradient may exist before the capture: the graph must allocate the gradients, and then

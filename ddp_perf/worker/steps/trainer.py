@@ -17,7 +17,7 @@ from ddp_perf.strategies.strategy import Parts
 from ddp_perf.torch_compat import set_tf32
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.steps.graph import WARM_UPS, captured
+from ddp_perf.worker.steps.graph import WARM_UPS, capture_graph
 from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import Batch, BuildContext
 
@@ -114,7 +114,7 @@ class Trainer:
         self.run_until_settled(WARM_UPS)
         # Before the capture, since freed memory must not be part of it.
         self._optimizer.zero_grad(set_to_none=True)
-        self._replay = captured(self._compute_gradients)
+        self._replay = capture_graph(self._compute_gradients)
 
     def release(self) -> None:
         """Release the CUDA graph: later steps are launched by the host, operation by operation."""

@@ -13,7 +13,9 @@ import torch
 class StepClock(Protocol):
     """A clock: call ``mark`` at every step boundary, and ``intervals_s`` once, at the end."""
 
-    def mark(self) -> None: ...
+    def mark(self) -> None:
+        """Mark a step boundary."""
+        ...
 
     def intervals_s(self, on_step: Callable[[], None]) -> list[float]:
         """Return the seconds between the marks, and call ``on_step`` at each mark of a GPU."""

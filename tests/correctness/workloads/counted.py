@@ -1,4 +1,4 @@
-"""Counts the forwards of a block."""
+"""A workload that counts the forwards of a block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Counted(nn.Linear):
 
 
 def build(context, *, path, after_steps):
-    """Writes down how often the block was computed in the first ``after_steps`` steps."""
+    """Build it. Each rank writes how often the block ran in the first ``after_steps`` steps."""
     block = Counted(4, 4)
     model = nn.Sequential(nn.Linear(4, 4), block).to(context.device)
     steps = 0

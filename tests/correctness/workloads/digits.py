@@ -1,4 +1,4 @@
-"""A classifier of scikit-learn's digits, from a file: images and digits, to train and to test."""
+"""A classifier of scikit-learn's digits, read from a file of images and digits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddp_perf.workloads.workload import Workload
 
 
 def build(context, *, digits, after_steps, accuracy):
-    """Writes the share of test digits told right to the file ``accuracy``, as rank 0."""
+    """Build it. Rank 0 writes the share of right test digits to the file ``accuracy``."""
     images, targets, test_images, test_targets = torch.load(digits)
     step = 0
 
@@ -22,9 +22,9 @@ def build(context, *, digits, after_steps, accuracy):
         nonlocal step
         if step == after_steps and context.rank == 0:
             with torch.no_grad():
-                told = module(test_images).argmax(1)
+                predicted = module(test_images).argmax(1)
             Path(accuracy).write_text(
-                str(told.eq(test_targets).double().mean().item()), encoding="utf-8"
+                str(predicted.eq(test_targets).double().mean().item()), encoding="utf-8"
             )
         step += 1
         return functional.cross_entropy(module(batch[0]), batch[1])

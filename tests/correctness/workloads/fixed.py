@@ -1,6 +1,6 @@
-"""A workload that trains on one batch, and whose ranks write down what they have after some steps.
+"""A workload that trains on one batch. Its ranks write their parameters after some steps.
 
-It notes that after the optimizer's step, which the host launches also beside a CUDA graph.
+They do so after the optimizer's step, which the host also runs with a CUDA graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.correctness.workloads.models import build_model, global_batch, loss_o
 
 
 def build(context, *, path, model, steps):
-    """In float64; the rank's own share of the global batch."""
+    """Build it in float64, with the rank's own share of the global batch."""
     module = build_model(model, "float64").to(context.device)
     shares = (part.chunk(context.world_size) for part in global_batch(0, "float64"))
     done = 0

@@ -1,4 +1,4 @@
-"""Small models, and the samples that they train on: alike in the ranks and in the reference."""
+"""Small models and their samples, equal in the ranks and in the reference."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import nn
 from torch.nn import functional
 
 FEATURES, WIDTH, OUTPUTS = 12, 16, 3
-GLOBAL_BATCH = 8  # samples of all ranks together, whatever their number
+GLOBAL_BATCH = 8  # samples of all ranks together, for any number of ranks
 
 
 class Mlp(nn.Sequential):
-    """As the suite's own: a class of torch's, whose blocks are torch's too."""
+    """A network like the suite's own: the model and its blocks are of torch's own classes."""
 
     def __init__(self) -> None:
         layers = [nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU()]
@@ -23,14 +23,14 @@ class Mlp(nn.Sequential):
 
 
 class Linear(nn.Linear):
-    """A convex problem: the least loss, for any batch, is 0, at one known matrix."""
+    """A convex problem: the least loss is 0 for any batch, at one known matrix."""
 
     def __init__(self) -> None:
         super().__init__(FEATURES, OUTPUTS)
 
 
 class Transformer(nn.Module):
-    """Attention and normalisation in blocks; an embedding and a head outside of them."""
+    """Blocks with attention and normalisation; an embedding and a head outside of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Transformer(nn.Module):
 
 
 class Normalised(nn.Module):
-    """BatchNorm first: its statistics are those of the samples, whatever the parameters."""
+    """BatchNorm first: its statistics are those of the samples and depend on no parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Normalised(nn.Module):
 
 
 class PartlyUsed(nn.Module):
-    """A layer that takes part in no forward."""
+    """A model with a layer that no forward uses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class PartlyUsed(nn.Module):
 
 
 class Wide(nn.Sequential):
-    """Parameters that are worth sharding: 16 MiB in float32, in four blocks, and a little."""
+    """A model of more than 16 MiB in float32, in four blocks: worth sharding."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -95,25 +95,25 @@ MODELS = {
 
 
 def build_model(name: str, dtype: str, seed: int = 0) -> nn.Module:
-    """Initialised in float32 in any case, so that all start from the same values."""
+    """Build a model, initialised in float32 for any dtype, so that all have the same values."""
     torch.manual_seed(seed)
     return MODELS[name]().to(getattr(torch, dtype))
 
 
 def global_batch(step: int, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs (GLOBAL_BATCH, FEATURES) and targets (GLOBAL_BATCH, OUTPUTS) of a micro-step."""
+    """Return a micro-step's inputs (GLOBAL_BATCH, FEATURES), targets (GLOBAL_BATCH, OUTPUTS)."""
     generator = torch.Generator().manual_seed(1000 + step)
     inputs = torch.randn(GLOBAL_BATCH, FEATURES, generator=generator, dtype=torch.float64)
-    targets = inputs.unflatten(1, (OUTPUTS, -1)).sum(-1)  # which can be learnt
+    targets = inputs.unflatten(1, (OUTPUTS, -1)).sum(-1)  # a function that can be learnt
     return inputs.to(getattr(torch, dtype)), targets.to(getattr(torch, dtype))
 
 
 def loss_of(module: nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """A tenth of the squared error: times GradScaler's first scale it fits into float16."""
+    """Return a tenth of the squared error. GradScaler's first scale × it fits into float16."""
     inputs, targets = batch
     return functional.mse_loss(module(inputs), targets) / 10
 
 
 def optimizer_of(parameters) -> torch.optim.Optimizer:
-    """Momentum, so that a step depends on those before it; not scale-free as Adam is."""
+    """Return SGD with momentum: a step depends on those before, and on the gradient's scale."""
     return torch.optim.SGD(parameters, lr=1.0, momentum=0.5)

@@ -11,7 +11,7 @@ from ddp_perf.workloads.workload import Workload
 
 
 def build(context, *, path, steps):
-    """Writes down how many of the first ``steps`` steps changed the parameters."""
+    """Build it. Each rank writes how many of the first ``steps`` steps changed parameters."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(context.device)
     large = 100.0 if context.rank == 1 else 1.0
     begun = updates = 0

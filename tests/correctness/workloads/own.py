@@ -1,4 +1,4 @@
-"""One of the suite's own workloads in float64, with its parameters written down at the end."""
+"""One of the suite's own workloads in float64. Rank 0 writes its parameters at the end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddp_perf.workloads.registry import find_builder
 
 
 def build(context, *, workload, path="", after_steps=0, **model):
-    """Plain SGD shows a wrong scale of the gradient, which Adam would hide."""
+    """Build it with plain SGD, since Adam would hide a wrong scale of the gradient."""
     built = find_builder(workload)(context, **model)
     built.model.double()
     batch = tuple(t.double() if t.is_floating_point() else t for t in built.batch)

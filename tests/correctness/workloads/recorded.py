@@ -1,4 +1,4 @@
-"""A workload whose ranks write down what they compute in their first steps."""
+"""A workload whose ranks record the computations of their first steps in a file."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def build(
     seed_by_rank=False,
     tamper=-1,
 ):
-    """Records ``steps`` steps of ``model`` in ``path``.
+    """Build it. Each rank records ``steps`` steps of ``model`` in ``path``.
 
-    ``seed_by_rank``: every rank starts from other parameters. ``tamper``: the rank that
-    changes a parameter by itself, after every step.
+    With ``seed_by_rank`` every rank starts from other parameters. ``tamper`` is a rank that
+    changes one of its parameters after every step.
     """
     module = build_model(model, dtype, context.rank if seed_by_rank else 0).to(context.device)
     recorder = Recorder(module, Path(path) / f"rank{context.rank}", steps)
 
     def loss(wrapped, batch):
         if not recorder.losses:
-            recorder.begin()  # not before: a checkpoint is loaded by a step of its own
+            recorder.begin()  # not earlier, since loading a checkpoint also runs a step
         value = loss_of(wrapped, batch)
         recorder.losses.append(value.item())
         return value
@@ -57,7 +57,7 @@ def build(
 
 @dataclass
 class Recorder:
-    """Gradients and parameters of each step, put together where they are sharded."""
+    """A recorder of the gradients and parameters of each step, gathered if they are sharded."""
 
     module: nn.Module
     path: Path
@@ -103,7 +103,7 @@ class Recorder:
 
 
 def _own_batches(context, dtype, first_step):
-    """This rank's share of each micro-step's global batch."""
+    """Yield this rank's share of each micro-step's global batch."""
     step = first_step
     while True:
         shares = (part.chunk(context.world_size) for part in global_batch(step, dtype))
@@ -112,7 +112,7 @@ def _own_batches(context, dtype, first_step):
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in the host's memory, put together where it is sharded."""
+    """Return a copy in the host's memory, gathered if it is sharded."""
     tensor = tensor.detach()
     if isinstance(tensor, DTensor):
         tensor = tensor.full_tensor()

@@ -1,4 +1,4 @@
-"""The recorded workload with a checkpoint before its first step, or after its last."""
+"""The recorded workload, with a checkpoint before its first step or after its last one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.correctness.workloads import recorded
 
 
 def build(context, *, steps, save_to="", load_from="", **arguments):
-    """``load_from`` is read before the first step, ``save_to`` written after ``steps`` steps."""
+    """Build it. It loads ``load_from`` before the first step and writes ``save_to`` at the end."""
     workload = recorded.build(context, steps=steps, **arguments)
     optimizers = []
     begun = 0

@@ -1,4 +1,4 @@
-"""A workload whose samples are their own numbers; every rank notes those that it trains on."""
+"""A workload whose samples are numbers. Every rank writes the samples that it trains on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Numbers(Synthetic):
 
 
 def build(context, *, samples, notes):
-    """A line of JSON in the file ``notes``.RANK for each batch."""
+    """Build it. Each rank writes a line of JSON for each batch to the file ``notes``.RANK."""
     file = Path(f"{notes}.{context.rank}")
 
     def loss(module, batch):

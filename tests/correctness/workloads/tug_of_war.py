@@ -1,7 +1,7 @@
-"""Two entries of a matrix: large gradients that cancel over two steps hide a small one that counts.
+"""Two entries of a matrix: large gradients that cancel over two steps hide a small one.
 
-Whoever sends only the largest part of each step's gradient sends the pull, and never the rest;
-unless what was not sent is added to the next gradient (error feedback).
+A hook that sends only the largest part of each gradient never sends the small one, unless it adds
+the unsent part to the next gradient (error feedback).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Point(nn.Module):
 
 
 def build(context, *, path, steps):
-    """Record the point after each of ``steps`` steps; the mean loss is least at GOAL."""
+    """Build it. Each rank records the matrix after each step; the mean loss is least at GOAL."""
     point = Point().to(context.device)
     places = []
 

@@ -1,4 +1,4 @@
-"""Ranks with different numbers of batches, under ``Join``; the batches differ in size, too."""
+"""A workload whose ranks have different numbers of batches, of different sizes (``Join``)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ BATCHES_OF_RANK_0 = 2
 
 
 def build(context, *, path):
-    """Each rank trains the module that it is given until its batches end, and writes down the
-    gradients; whatever comes after is none of the test's."""
+    """Build it. Each rank trains the wrapped module on all its batches and writes the gradients.
+
+    This happens inside the first step; the test does not use later steps.
+    """
     model = build_model("Mlp", "float64").to(context.device)
     done = False
 
@@ -32,7 +34,7 @@ def build(context, *, path):
 
 
 def share(batch, rank, world_size):
-    """The last rank's share is the smallest: one sample less."""
+    """Return a rank's share of a batch; the last rank's share has one sample less."""
     shares = [part.chunk(world_size)[rank] for part in batch]
     return tuple(part[:-1] if rank == world_size - 1 else part for part in shares)
 

@@ -1,4 +1,4 @@
-"""What tests of a rank's own code share."""
+"""A simulated GPU for the tests of the code inside a rank."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.simulated_gpu import CLOCK_HZ, SimulatedGpu
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """torch's CUDA calls and this process's clocks are those of a simulated GPU and its host."""
+    """A simulated GPU and its host, in place of torch's CUDA calls and this process's clocks."""
     simulated = SimulatedGpu()
     for owner, name, stand_in in (
         (torch.cuda, "Event", simulated.event),
         (torch.cuda, "current_stream", lambda device=None: "stream"),
         (torch.cuda, "synchronize", simulated.synchronize),
         (torch.cuda, "_sleep", lambda cycles: simulated.work(cycles / CLOCK_HZ)),
-        # A matrix is its size.
+        # A matrix is represented by its size.
         (torch, "mm", simulated.multiply),
         (torch, "empty", lambda *size, device: size[0]),
         (torch, "full", lambda size, value, device: SimpleNamespace(unbind=lambda: size[1:])),

@@ -1,4 +1,4 @@
-"""Contexts of a rank that runs alone, in the test's own process."""
+"""The context of a single rank, in the test's own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress is seen across a fork, each rank's for itself, and names the step that it is in."""
+"""Progress is visible across a fork, is separate for each rank, and names the rank's step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def beats(heartbeats):
     return [progress.beats for progress in heartbeats.read()]
 
 
-def test_each_rank_counts_for_itself():
+def test_heartbeats_count_each_rank_separately():
     heartbeats = Heartbeats(3)
     heartbeats.beat(2)
     heartbeats.beat(0)
@@ -27,7 +27,7 @@ def test_each_rank_counts_for_itself():
     assert beats(heartbeats) == [1, 0, 2]
 
 
-def test_what_was_read_does_not_change_afterwards():
+def test_progress_does_not_change_after_it_was_read():
     heartbeats = Heartbeats(1)
     before = beats(heartbeats)
     heartbeats.beat(0)
@@ -35,7 +35,7 @@ def test_what_was_read_does_not_change_afterwards():
     assert before == [0]
 
 
-def test_progress_of_a_forked_rank_is_seen_here():
+def test_progress_of_a_forked_rank_is_visible_here():
     heartbeats = Heartbeats(2)
     pid = os.fork()
     if pid == 0:
@@ -49,11 +49,11 @@ def test_progress_of_a_forked_rank_is_seen_here():
 
 
 class HungError(Exception):
-    """Stands for a step, or a wait for the GPU, that never ends."""
+    """A substitute for a step, or a wait for the GPU, that never ends."""
 
 
 class Steps:
-    """Beats as a case's steps do, and hangs in one of them, after its forward."""
+    """Steps that beat as those of a case, and hang in one step after its forward."""
 
     def __init__(self, heartbeats, hang_in=None):
         self._heartbeats, self._left = heartbeats, hang_in
@@ -74,7 +74,7 @@ class Steps:
 
 
 class GpuClock:
-    """Follows a GPU that hangs in one of the steps that its host queued."""
+    """The clock of a GPU that hangs in one of the steps that its host queued."""
 
     def __init__(self, hang_in=None):
         self._marks, self._hang_in = 0, hang_in
@@ -92,7 +92,7 @@ class GpuClock:
 
 @pytest.fixture
 def hung_at(monkeypatch):
-    """Where a rank on a GPU is seen to hang, which warmed up before."""
+    """``hung_at(…)``: the phase and step in which a rank on a GPU appears to hang."""
 
     def hang(*, host_in=None, gpu_in=None, warm_ups=30):
         monkeypatch.setattr(dist, "barrier", lambda: None)
@@ -111,18 +111,18 @@ def hung_at(monkeypatch):
 
 
 @pytest.mark.parametrize("step", [1, 7, 12])
-def test_the_host_hangs_in_a_timed_step_whatever_was_run_before(hung_at, step):
+def test_progress_names_the_timed_step_in_which_the_host_hangs(hung_at, step):
     assert hung_at(host_in=step) == (Phase.TIMED, step)
 
 
 @pytest.mark.parametrize("step", [1, 7, 12])
-def test_the_gpu_hangs_in_a_timed_step_that_its_host_queued_long_ago(hung_at, step):
+def test_progress_names_the_queued_step_in_which_the_gpu_hangs(hung_at, step):
     assert hung_at(gpu_in=step) == (Phase.FOLLOWED, step)
 
 
-def test_the_gpu_hangs_before_the_first_timed_step(hung_at):
+def test_progress_is_at_step_0_if_the_gpu_hangs_before_the_timed_steps(hung_at):
     assert hung_at(gpu_in=0) == (Phase.FOLLOWED, 0)
 
 
-def test_a_step_of_the_warm_up_has_no_number(hung_at):
+def test_progress_in_the_warm_up_has_no_step_number(hung_at):
     assert hung_at(host_in=-3) == (Phase.WARM_UP, None)

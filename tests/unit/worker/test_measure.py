@@ -1,4 +1,4 @@
-"""In which order a rank reads, warms up, times and looks."""
+"""The order in which a rank reads, warms up, times and examines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.worker.contexts import make_context
 
 @pytest.fixture
 def order(monkeypatch):
-    """``order(tier)``: what a rank of a case of that tier does, in order, without doing it."""
+    """``order(tier)``: the calls of a rank on that tier in order, each replaced by a note."""
     done = []
 
     class Steps:
@@ -72,22 +72,22 @@ def order(monkeypatch):
     return measured
 
 
-def test_what_takes_long_is_read_before_the_warm_up_and_steps_come_once_more_after_it(order):
+def test_measure_reads_before_the_warm_up_and_runs_further_steps_after_it(order):
     done, result = order("gpu")
 
     warm = ["control", "read", "warm up", "begin", "step", "step", "time", "end"]
     assert done[: len(warm)] == warm
-    assert result.host_bound is False  # it was ahead by two steps
+    assert result.host_bound is False  # the host was ahead by two steps
 
 
-def test_what_is_profiled_is_what_was_timed_and_not_what_is_looked_at_afterwards(order):
-    """Of a case with CUDA graphs the step that is looked at is another, launched by the host."""
+def test_measure_profiles_before_it_examines_the_steps(order):
+    """With CUDA graphs the examined steps differ from the timed ones: the host launches them."""
     done, _ = order("gpu")
 
     assert done[done.index("end") :] == ["end", "profile", "examine", "control"]
 
 
-def test_a_cpu_is_not_warmed_up_and_its_host_is_ahead_of_nothing(order):
+def test_measure_on_a_cpu_has_no_extra_warm_up_and_no_pace(order):
     done, result = order("cpu")
 
     assert done == ["control", "read", "begin", "time", "end", "profile", "examine", "control"]

@@ -1,4 +1,4 @@
-"""Which cores a rank gets, and that it has a GPU of its own."""
+"""The cores of a rank, and its own GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.recordings import RECORDED, FakeNvml, RecordedReader
     [
         pytest.param((0, 1), 1, [(0,), (1,)], id="one each"),
         pytest.param((2, 5, 7, 9), 2, [(2, 5), (7, 9)], id="neighbours"),
-        pytest.param((0, 1), 1, [(0,), (1,), (0,)], id="shared round and round"),
+        pytest.param((0, 1), 1, [(0,), (1,), (0,)], id="shared in turn"),
         pytest.param((0, 1, 2), 2, [(0, 1), (0, 2)], id="shared at the end"),
         pytest.param((4,), 3, [(4,), (4,)], id="more threads than cores"),
     ],
@@ -30,7 +30,7 @@ def test_ranks_get_neighbouring_cores(cores, threads, ranks):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_no_core_is_shared_where_there_are_enough(threads):
+def test_ranks_share_no_core_if_there_are_enough(threads):
     cores = tuple(range(10, 18))
 
     ranks = [cores_of_rank(cores, rank, threads) for rank in range(len(cores) // threads)]
@@ -41,12 +41,12 @@ def test_no_core_is_shared_where_there_are_enough(threads):
 @pytest.mark.parametrize(
     ("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4), ({"NCCL_DEBUG": "INFO"}, 1)]
 )
-def test_a_rank_has_one_thread_unless_its_case_says_otherwise(env, threads):
+def test_a_rank_has_one_thread_unless_its_case_sets_more(env, threads):
     assert make_case(env=env).threads_per_rank == threads
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_every_rank_of_a_recorded_machine_runs_beside_its_gpu(name):
+def test_every_rank_of_a_recorded_machine_runs_near_its_gpu(name):
     allowed = range(256)
 
     for gpu in RecordedReader.of(name).machine().gpus:
@@ -56,37 +56,37 @@ def test_every_rank_of_a_recorded_machine_runs_beside_its_gpu(name):
 @pytest.mark.parametrize(
     ("near", "allowed", "cores"),
     [
-        pytest.param((0, 1, 2, 3), (2, 3, 4), (2, 3), id="what a container allows of them"),
-        pytest.param((0, 1), (6, 7), (6, 7), id="none is allowed: all that are"),
-        pytest.param((), (6, 7), (6, 7), id="not known: all that are allowed"),
+        pytest.param((0, 1, 2, 3), (2, 3, 4), (2, 3), id="some are allowed"),
+        pytest.param((0, 1), (6, 7), (6, 7), id="none is allowed: all allowed cores"),
+        pytest.param((), (6, 7), (6, 7), id="unknown: all allowed cores"),
     ],
 )
-def test_a_rank_stays_within_what_it_may_use(near, allowed, cores):
+def test_a_rank_uses_allowed_cores_only(near, allowed, cores):
     assert cores_beside(near, allowed) == cores
 
 
 @pytest.mark.parametrize(
-    ("rank", "count", "mask", "said"),
+    ("rank", "count", "mask", "message"),
     [
         (1, 1, "0", "rank 1 needs cuda:1, but torch sees 1 GPU under CUDA_VISIBLE_DEVICES=0;"),
         (0, 0, None, "rank 0 needs cuda:0, but torch sees 0 GPUs; make one GPU visible for each"),
         (8, 2, "", "but torch sees 2 GPUs under CUDA_VISIBLE_DEVICES=;"),
     ],
 )
-def test_a_rank_without_a_gpu_of_its_own_is_an_error_with_the_remedy(rank, count, mask, said):
+def test_a_rank_without_its_own_gpu_is_an_error_with_a_remedy(rank, count, mask, message):
     with pytest.raises(LaunchError, match="lower --ddp-world-sizes") as caught:
         check_devices(rank, count, mask)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_as_many_gpus_as_ranks_are_enough():
+def test_one_gpu_for_each_rank_is_accepted():
     check_devices(1, 2, None)
 
 
 @pytest.fixture
 def one_gpu(monkeypatch):
-    """A machine with one GPU; what the rank would set is noted, and nothing is set."""
+    """A machine with one GPU. The rank's settings are noted and not applied."""
     noted = {}
     FakeNvml(make_gpu_machine("NVIDIA H200", cores=(4, 5))).install(monkeypatch)
     for owner, name, stand_in in (
@@ -103,20 +103,20 @@ def one_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4)])
-def test_a_rank_on_a_gpu_has_as_many_threads_as_its_case_says(one_gpu, env, threads):
-    """torch's default would be all cores of the machine, in each of eight ranks."""
+def test_a_rank_on_a_gpu_has_the_threads_of_its_case(one_gpu, env, threads):
+    """torch's default is one thread for each core of the machine, in each of eight ranks."""
     placed = placement.place(make_case(tier="gpu", env=env), 0)[1]
 
     assert one_gpu == {"threads": threads, "cores": (4, 5)}
     assert placed.device_id == "GPU-0abc-0000"
 
 
-def test_a_second_rank_has_no_gpu_where_there_is_one(one_gpu):
+def test_a_second_rank_on_one_gpu_is_an_error(one_gpu):
     with pytest.raises(LaunchError, match="rank 1 needs cuda:1"):
         placement.place(make_case(tier="gpu"), 1)
 
 
-def test_ranks_that_are_asked_to_share_a_gpu_are_all_on_the_first(one_gpu):
+def test_ranks_that_share_a_gpu_are_all_on_the_first(one_gpu):
     placed = [placement.place(make_case(tier="gpu"), rank, shared_gpu=True) for rank in (0, 1)]
 
     assert [str(device) for device, _ in placed] == ["cuda:0", "cuda:0"]

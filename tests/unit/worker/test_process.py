@@ -1,4 +1,4 @@
-"""Which backend the ranks of a launch use."""
+"""The backend of the ranks of a launch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.builders import make_case
     ],
     ids=["CPUs", "GPUs", "shards in the host's memory", "one GPU for all"],
 )
-def test_ranks_use_nccl_where_each_has_a_gpu_of_its_own(case, shared_gpu, backend):
+def test_ranks_use_nccl_if_each_has_its_own_gpu(case, shared_gpu, backend):
     request = LaunchRequest(case=make_case(**case), round=0, shared_gpu=shared_gpu)
 
     assert backend_of(request) == backend

@@ -1,4 +1,4 @@
-"""Texts in their published formats; a broken file is named with its line."""
+"""Texts in their published formats, and errors that name file and line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEWS = '"3","Fears for T N pension","Unions ""disappointed""\nby talks."\n"4","S
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """What DDP_PERF_DATA names; nothing in it yet."""
+    """The empty folder that DDP_PERF_DATA names."""
     monkeypatch.setenv("DDP_PERF_DATA", str(tmp_path))
     return tmp_path
 
@@ -37,7 +37,7 @@ def news(folder):
 
 
 def reviews(folder, **texts):
-    """``reviews(folder, neg=[…], pos=[…])`` writes IMDB's folders, one file a review."""
+    """Write IMDB's folders, with one file for each review, and return their parent."""
     for name, contents in texts.items():
         directory = folder / "aclImdb" / "train" / name
         directory.mkdir(parents=True)
@@ -51,7 +51,7 @@ def text_case(dataset="ag_news", **changes):
     return make_case(workload="distilbert", **{**fields, **changes})
 
 
-def test_ag_news_is_class_title_description_with_quotes_and_line_ends_inside(news):
+def test_ag_news_is_read_with_quotes_and_line_ends_inside_of_fields(news):
     news(NEWS)
 
     assert list(read_texts("ag_news")) == [
@@ -60,7 +60,7 @@ def test_ag_news_is_class_title_description_with_quotes_and_line_ends_inside(new
     ]
 
 
-def test_imdb_is_a_folder_of_each_class_and_a_file_of_each_review(folder):
+def test_imdb_is_read_from_a_folder_for_each_class(folder):
     reviews(folder, neg=[b"Dull.\n", b"Bad"], pos=["Très bon".encode()])
 
     assert list(read_texts("imdb")) == [Text(0, "Dull.\n"), Text(0, "Bad"), Text(1, "Très bon")]
@@ -103,7 +103,7 @@ def test_a_class_without_reviews_is_named(folder):
         check_texts([text_case("imdb")])
 
 
-def test_a_missing_file_is_named_with_the_variable_that_leads_to_it(folder):
+def test_a_missing_file_is_named_with_its_environment_variable(folder):
     with pytest.raises(
         DataError, match=r"DDP_PERF_DATA: there is no file .*ag_news_csv/train\.csv"
     ):
@@ -117,7 +117,7 @@ def test_a_missing_folder_is_named(monkeypatch):
         check_texts([text_case()])
 
 
-def test_files_that_nobody_named_are_asked_for(monkeypatch):
+def test_an_unset_data_folder_is_an_error_with_its_variable(monkeypatch):
     monkeypatch.delenv("DDP_PERF_DATA", raising=False)
 
     with pytest.raises(DataError, match="DDP_PERF_DATA must name the folder"):

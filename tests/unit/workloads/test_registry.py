@@ -1,4 +1,4 @@
-"""A workload by its name: one module is imported, and what it returns is checked."""
+"""A workload is found by its name: one module is imported, and its return value is checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(*(name for name in others if name in sys.modules))
     assert (result.returncode, result.stdout) == (0, b"\n")
 
 
-def test_a_function_that_returns_no_workload_is_named(tmp_path, monkeypatch):
+def test_a_function_that_does_not_return_a_workload_is_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "returns_none.py").write_text("def build(context): ...")
     context = BuildContext(device=torch.device("cpu"), batch_size=1, rank=0, world_size=1)

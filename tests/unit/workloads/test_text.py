@@ -1,4 +1,4 @@
-"""Texts as tokens: the same word the same token, in every process and of a fixed length."""
+"""Texts as tokens: equal words have equal tokens in every process, and the length is fixed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ddp_perf.workloads.workload import BuildContext
 
 
 @given(st.text(max_size=60), st.integers(min_value=3, max_value=100), st.integers(2, 40))
-def test_any_text_fills_the_length_with_tokens_of_the_vocabulary(text, vocab_size, max_seq_len):
+def test_tokenize_fills_the_length_with_tokens_of_the_vocabulary(text, vocab_size, max_seq_len):
     tokens = tokenize(text, vocab_size=vocab_size, max_seq_len=max_seq_len)
 
     assert len(tokens) == max_seq_len
     assert all(0 <= token < vocab_size for token in tokens)
     words = tokens.index(PADDING) if PADDING in tokens else max_seq_len
-    assert words >= 1  # the start token: no text is all padding
+    assert words >= 1  # the start token, so no text is padding only
     assert tokens[words:] == [PADDING] * (max_seq_len - words)
 
 
-def test_words_are_lower_case_signs_are_words_and_hashes_are_the_same_in_every_process():
+def test_tokenize_hashes_lower_case_words_and_signs_by_crc32():
     tokens = tokenize("Oil, oil!", vocab_size=1000, max_seq_len=6)
 
     oil, comma, bang = (2 + zlib.crc32(word) % 998 for word in (b"oil", b",", b"!"))
@@ -48,11 +48,11 @@ def test_synthetic_texts_have_the_shape_of_real_ones(dataset, classes):
 
     assert (tokens.shape, tokens.dtype) == ((3, 7), torch.int64)
     assert (labels.shape, labels.dtype) == ((3,), torch.int64)
-    assert tokens.ne(PADDING).all()  # as long as they may be: the most work
+    assert tokens.ne(PADDING).all()  # texts of the full length are the most work
     assert labels.max() < classes
 
 
-def test_each_rank_has_samples_of_its_own_the_same_in_every_launch():
+def test_each_rank_has_its_own_samples_equal_in_every_launch():
     first, again, other = (
         text_batches(context_of(rank), "imdb", vocab_size=50, max_seq_len=7) for rank in (0, 0, 1)
     )
@@ -62,7 +62,7 @@ def test_each_rank_has_samples_of_its_own_the_same_in_every_launch():
 
 
 @pytest.mark.parametrize("num_workers", [None, 0])
-def test_files_are_tokenized_alike_with_and_without_a_loader(tmp_path, monkeypatch, num_workers):
+def test_files_are_tokenized_equally_with_and_without_a_loader(tmp_path, monkeypatch, num_workers):
     monkeypatch.setenv("DDP_PERF_DATA", str(tmp_path))
     path = tmp_path / "ag_news_csv" / "train.csv"
     path.parent.mkdir()

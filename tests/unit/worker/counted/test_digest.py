@@ -1,4 +1,4 @@
-"""The checksum that ranks of one model must share."""
+"""The checksum of a model, which must be equal on all ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def model(seed=0):
     return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
-def test_the_same_parameters_have_the_same_digest():
+def test_equal_parameters_have_equal_digests():
     assert parameter_digest(model()) == parameter_digest(model())
 
 
@@ -27,7 +27,7 @@ def swap_rows(module):
 
 
 @pytest.mark.parametrize("change", [nudge, swap_rows], ids=lambda change: change.__name__)
-def test_the_least_change_is_another_digest(change):
+def test_the_smallest_change_changes_the_digest(change):
     changed = model()
     with torch.no_grad():
         change(changed)
@@ -35,7 +35,7 @@ def test_the_least_change_is_another_digest(change):
     assert parameter_digest(changed) != parameter_digest(model())
 
 
-def test_a_parameter_that_does_not_lie_in_order_is_read_in_order():
+def test_the_digest_does_not_depend_on_the_memory_layout():
     plain, transposed = model(), model()
     weight = transposed[0].weight
     transposed[0].weight = nn.Parameter(weight.detach().t().contiguous().t())

@@ -1,4 +1,4 @@
-"""Operations of a step, against torch's own counter."""
+"""The operations of a step, compared with torch's own counter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_as_many_as_torchs_own_counter_says(name):
+def test_flops_equal_those_of_torchs_own_counter(name):
     model, shape = MODELS[name]()
     data = torch.randn(shape)
 
@@ -29,7 +29,7 @@ def test_as_many_as_torchs_own_counter_says(name):
     assert ours.flops == theirs.get_total_flops() > 0
 
 
-def test_a_product_of_matrices_is_two_operations_for_each_element_and_inner_index():
+def test_a_matrix_product_counts_two_flops_for_each_multiply_add():
     with FlopCounter() as counter:
         torch.ones(3, 5) @ torch.ones(5, 7)
         torch.ones(9) + 1

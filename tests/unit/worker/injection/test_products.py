@@ -1,4 +1,4 @@
-"""compute:N% slows a step by as much as was asked, or says by how much it did."""
+"""compute:N% slows a step by the given share, or reports the share that it reached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.worker.contexts import CPU, CUDA, make_context
 
 
 class SimulatedTrainer:
-    """Steps of one kernel each; ``captured`` makes the host launch them in no time."""
+    """A trainer with one kernel a step; in a captured step the host needs no time to launch it."""
 
     micro_steps = 1
 
@@ -40,12 +40,12 @@ class SimulatedTrainer:
 
 
 def slowed(gpu, share, *, cuda_graphs=False, **step):
-    """A step that compute:N% was put into, measured ÷ before, and what the injection reports."""
+    """Return by which share compute:N% slowed a step, as measured here and as reported by it."""
     trainer = SimulatedTrainer(gpu, **step)
     injected = Injected([parse_injection(f"compute:{share:.0%}")], make_context(CUDA))
-    injected.case(make_case(tier="gpu", cuda_graphs=cuda_graphs))
+    injected.change_case(make_case(tier="gpu", cuda_graphs=cuda_graphs))
     gpu.synchronize()
-    injected.into(trainer)
+    injected.apply_to(trainer)
     trainer.is_captured = cuda_graphs
     slowed_s = statistics.median(times_s(CUDA, trainer.step, 50))
     plain_s = max(step["device_s"], 0.0 if cuda_graphs else step["host_s"])
@@ -54,22 +54,22 @@ def slowed(gpu, share, *, cuda_graphs=False, **step):
 
 @pytest.mark.parametrize("share", [0.03, 0.10, 0.20, 1.00])
 @pytest.mark.parametrize("step_s", [0.002, 0.020, 0.200])
-def test_a_step_at_the_pace_of_its_gpu_is_slowed_by_what_was_asked(gpu, share, step_s):
+def test_compute_slows_a_device_bound_step_by_the_given_share(gpu, share, step_s):
     measured, reported = slowed(gpu, share, device_s=step_s, host_s=step_s / 2)
 
     assert measured == pytest.approx(share, rel=0.05)
     assert reported == pytest.approx(share, rel=0.05)
 
 
-def test_a_captured_step_is_slowed_by_a_share_of_its_own_time(gpu):
-    """Launched one by one its operations take longer: a share of that would be too much."""
+def test_compute_slows_a_captured_step_by_a_share_of_its_own_time(gpu):
+    """An eager step takes longer, so the same share of it would be too much."""
     measured, reported = slowed(gpu, 0.1, cuda_graphs=True, device_s=0.010, host_s=0.030)
 
     assert measured == pytest.approx(0.1, rel=0.05)
     assert reported == pytest.approx(0.1, rel=0.05)
 
 
-def test_a_step_at_the_pace_of_its_host_hides_products_and_the_report_says_so(gpu):
+def test_compute_reports_that_a_host_bound_step_hides_the_products(gpu):
     measured, reported = slowed(gpu, 0.1, device_s=0.002, host_s=0.020)
 
     assert measured < 0.05
@@ -77,13 +77,13 @@ def test_a_step_at_the_pace_of_its_host_hides_products_and_the_report_says_so(gp
 
 
 @pytest.mark.parametrize(("seconds", "size"), [(0.00005, 256), (0.001, 1024), (0.1, 1024)])
-def test_the_longer_the_time_the_larger_the_products(gpu, seconds, size):
+def test_a_longer_time_is_filled_with_larger_products(gpu, seconds, size):
     products_for(seconds, CUDA)
 
     assert gpu.sizes[-1] == size
 
 
-def test_a_cpu_has_small_products_alone():
+def test_a_cpu_has_small_products_only():
     products = products_for(0.001, CPU)
 
     assert products.count >= 1

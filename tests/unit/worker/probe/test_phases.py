@@ -1,4 +1,4 @@
-"""Phases between marks, and waits told apart."""
+"""Phases between marks, with waits as separate phases."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from torch._C._distributed_c10d import Work
 from ddp_perf.worker.probe.phases import WAITING, PhaseClock
 
 CPU = torch.device("cpu")
-
-
 MODULE = nn.Linear(1, 1)
 
 
 class Done(Work):
-    """A collective that is over."""
+    """A collective that is finished."""
 
     def wait(self, *timeout):
         return True
@@ -33,21 +31,21 @@ def phases_of(clock):
     return [interval.phase for interval in clock.intervals()]
 
 
-def test_each_mark_ends_its_phase(clock):
+def test_each_mark_ends_a_phase(clock):
     for phase in ("data", "forward", "backward"):
         clock.mark(phase)
     assert phases_of(clock) == ["data", "forward", "backward"]
     assert all(interval.wall_s > 0 for interval in clock.intervals())
 
 
-def test_computation_takes_processor_time(clock):
+def test_computation_uses_cpu_time(clock):
     torch.rand(400, 400) @ torch.rand(400, 400)
     clock.mark("forward")
     (interval,) = clock.intervals()
     assert interval.process_s >= interval.thread_s > 0
 
 
-def test_a_wait_splits_the_phase_that_it_is_in(clock):
+def test_a_wait_splits_its_phase(clock):
     clock.mark("data")
     with clock.separate_waits(MODULE):
         Work.wait(Done())
@@ -55,7 +53,7 @@ def test_a_wait_splits_the_phase_that_it_is_in(clock):
     assert phases_of(clock) == ["data", "forward", WAITING, "forward"]
 
 
-def test_waits_are_themselves_again_afterwards_even_after_an_error(clock):
+def test_separate_waits_restores_the_methods_even_after_an_error(clock):
     before = vars(Work)["wait"]
 
     def fail():

@@ -1,4 +1,4 @@
-"""Each place where Python waits for communication is bracketed, and restored."""
+"""Each method in which Python waits for communication is patched, and restored."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MODULE = nn.Linear(1, 1)
 
 @pytest.fixture
 def noted():
-    """What was noted between the beginning and the end of the calls of a test."""
+    """The arguments of ``note`` during the calls of a test."""
     return []
 
 
-def test_a_future_is_waited_for(noted):
+def test_note_waits_observes_the_wait_of_a_future(noted):
     future = torch.futures.Future()
     future.set_result(1)
     with note_waits(MODULE, noted.append):
@@ -27,16 +27,16 @@ def test_a_future_is_waited_for(noted):
 
 
 @pytest.mark.parametrize(("work", "waited"), [(None, True), ("a work", False)])
-def test_a_call_that_returns_no_work_has_waited(monkeypatch, noted, work, waited):
-    """As NCCL's do from torch 2.8 on."""
+def test_note_waits_counts_a_call_that_returns_no_work(monkeypatch, noted, work, waited):
+    """From torch 2.8 on the synchronous calls of NCCL return no work."""
     monkeypatch.setattr(ProcessGroup, "allreduce", lambda group, tensors: work)
     with note_waits(MODULE, noted.append):
         assert ProcessGroup.allreduce(object(), []) == work  # type: ignore[call-overload]
     assert noted == [False, waited]
 
 
-def test_everything_is_itself_again(noted):
-    """As it lies in its class: what getattr gives of a pybind11 method binds no instance."""
+def test_note_waits_restores_the_methods(noted):
+    """They are compared by ``vars``: getattr of a pybind11 class binds no instance."""
     owners = {ProcessGroup: "allreduce", Work: "wait", torch.futures.Future: "wait"}
     before = {owner: vars(owner)[name] for owner, name in owners.items()}
     with note_waits(MODULE, noted.append):

@@ -1,4 +1,4 @@
-"""What is captured, and what is replayed: torch's graphs are faked, there may be no GPU."""
+"""Capturing and replaying a step. torch's graphs are faked, since there may be no GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE, _ = make_cases(tier="gpu", cuda_graphs=True)
 
 
 class FakeGraph:
-    """Computes once, while it is captured; a replay is only counted."""
+    """A graph that computes during its capture; its replays are only counted."""
 
     replays = 0
 
@@ -29,7 +29,7 @@ class FakeGraph:
 
 @pytest.fixture
 def captures(monkeypatch):
-    """The arguments of each capture."""
+    """The arguments of each capture so far."""
     noted = []
 
     @contextlib.contextmanager
@@ -46,7 +46,7 @@ def captures(monkeypatch):
 
 @pytest.fixture
 def counted():
-    """A trainer on a CPU, and how often its loss was computed."""
+    """A trainer on a CPU, and the batches for which its loss was computed."""
     trainer, calls = Trainer(ONE, make_context()), []
 
     def wrap(plain):
@@ -56,18 +56,16 @@ def counted():
     return trainer, calls
 
 
-def test_it_is_captured_after_enough_eager_steps_on_the_stream_that_it_trained_on(
-    captures, counted
-):
+def test_capture_follows_enough_eager_steps_on_the_same_stream(captures, counted):
     trainer, calls = counted
 
     trainer.capture()
 
-    assert len(calls) == WARM_UPS + 1  # the last one is the captured one
+    assert len(calls) == WARM_UPS + 1  # the last one is captured
     assert captures == [{"stream": "the side stream", "capture_error_mode": "thread_local"}]
 
 
-def test_each_step_replays_the_gradients_and_takes_the_optimizers_step_itself(captures, counted):
+def test_a_captured_step_replays_the_gradients_and_runs_the_optimizer(captures, counted):
     trainer, calls = counted
     trainer.capture()
     before = trainer.module.state_dict()["0.weight"].clone()
@@ -79,7 +77,7 @@ def test_each_step_replays_the_gradients_and_takes_the_optimizers_step_itself(ca
     assert not torch.equal(trainer.module.state_dict()["0.weight"], before)
 
 
-def test_released_it_is_launched_by_the_host_again(captures, counted):
+def test_a_released_step_is_launched_by_the_host_again(captures, counted):
     trainer, calls = counted
     trainer.capture()
 
@@ -89,8 +87,8 @@ def test_released_it_is_launched_by_the_host_again(captures, counted):
     assert (FakeGraph.replays, len(calls)) == (0, WARM_UPS + 2)
 
 
-def test_a_captured_trainer_dies_with_its_last_name(captures):
-    """A cycle would keep DDP alive until after destroy_process_group, which then hangs."""
+def test_a_captured_trainer_is_in_no_reference_cycle(captures):
+    """In a cycle, DDP would live until after destroy_process_group, which then hangs."""
     trainer = Trainer(ONE, make_context())
     trainer.capture()
     dead = weakref.ref(trainer)
@@ -102,7 +100,7 @@ def test_a_captured_trainer_dies_with_its_last_name(captures):
         gc.enable()
 
 
-def test_batches_that_change_are_refused_with_the_remedy(captures):
+def test_capture_refuses_changing_batches_with_a_remedy(captures):
     trainer = Trainer(ONE, make_context())
     trainer.wrap_batches(lambda batches: (batch for batch in batches))  # as a workload's iterator
 
@@ -111,7 +109,7 @@ def test_batches_that_change_are_refused_with_the_remedy(captures):
     assert captures == []
 
 
-def test_a_case_of_gpus_that_runs_on_a_cpu_is_not_captured():
+def test_a_gpu_case_that_runs_on_a_cpu_is_not_captured():
     assert is_captured(ONE, CUDA)
     assert not is_captured(ONE, CPU)
     with graph_stream(ONE, CPU):

@@ -1,4 +1,4 @@
-"""Steps are told from boundary to boundary, by the clock that fits the device."""
+"""Steps are timed from boundary to boundary, by the clock of the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddp_perf.worker.timing.clock import HostClock, ThreadTimer, step_clock
 
 @pytest.fixture
 def readings(monkeypatch):
-    """``readings("perf_counter_ns", …)`` makes that clock of ``time`` tell these values."""
+    """``readings("perf_counter_ns", …)`` makes that clock of ``time`` return these values."""
 
     def set_to(name, *values):
         left = iter(values)
@@ -41,7 +41,7 @@ def test_cpu_time_is_read_from_the_threads_own_clock(readings):
 
 
 @pytest.mark.parametrize("marks", [0, 1])
-def test_without_two_marks_there_is_no_interval(marks):
+def test_a_clock_with_less_than_two_marks_has_no_interval(marks):
     clock = HostClock()
     for _ in range(marks):
         clock.mark()

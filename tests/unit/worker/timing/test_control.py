@@ -1,4 +1,4 @@
-"""The control is of a warm device, and leaves the precision that it found."""
+"""The control is timed on a warm device."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ddp_perf.worker.timing.control import REPEATS, control_times_s
 CUDA = torch.device("cuda", 0)
 
 
-def test_both_halves_are_taken_on_a_warm_gpu(gpu):
+def test_both_halves_of_the_control_run_on_a_warm_gpu(gpu):
     gpu.cold_s = 0.1
     before = control_times_s(CUDA)
-    gpu.rest(1.0)  # as between the last step and the second half
+    gpu.rest(1.0)  # as between the last step and the second half of the control
     after = control_times_s(CUDA)
 
     assert before == after == pytest.approx([2.3e-3] * REPEATS, rel=0.01)
 
 
-def test_its_sizes_are_those_of_every_stored_baseline(gpu):
+def test_the_control_has_the_size_of_every_stored_baseline(gpu):
     control_times_s(CUDA)
 
     assert set(gpu.sizes) == {4096}
 
 
-def test_a_cpu_is_timed_without_further_warming():
+def test_the_control_of_a_cpu_needs_no_warming():
     assert len(control_times_s(torch.device("cpu"))) == REPEATS

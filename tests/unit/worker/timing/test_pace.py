@@ -1,4 +1,4 @@
-"""The host sets the pace, or its GPU: who is ahead when the last step is enqueued shows it."""
+"""Host-bound or device-bound: the host's lead after the last step shows which."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = 20
 
 
 class SimulatedSteps:
-    """Steps of so many kernels; ``reads``: the host waits for a value in each of them."""
+    """Steps of ten kernels. With ``reads`` the host waits for a value in each step."""
 
     def __init__(self, gpu, *, device_s, host_s, reads=False):
         self._gpu, self._device_s, self._host_s, self._reads = gpu, device_s, host_s, reads
@@ -35,7 +35,7 @@ class SimulatedSteps:
 
 @pytest.fixture
 def found(gpu, monkeypatch):
-    """``found(device_s=…, host_s=…)``: the typical step, and whether the host sets the pace."""
+    """``found(device_s=…, host_s=…)``: the typical step in seconds, and ``is_host_bound`` of it."""
     monkeypatch.setattr(torch.distributed, "barrier", gpu.synchronize)
 
     def timed(*, reads=False, **step):
@@ -55,11 +55,11 @@ def found(gpu, monkeypatch):
         pytest.param(0.0095, 0.010, 0.010, True, id="the GPU is hardly faster"),
     ],
 )
-def test_the_slower_of_both_sets_the_pace(found, device_s, host_s, step_s, host_bound):
+def test_the_slower_of_host_and_gpu_sets_the_pace(found, device_s, host_s, step_s, host_bound):
     assert found(device_s=device_s, host_s=host_s) == (pytest.approx(step_s), host_bound)
 
 
-def test_a_host_that_reads_a_value_in_each_step_is_never_ahead_and_proves_nothing(found):
+def test_the_pace_is_unknown_if_the_host_reads_a_value_in_each_step(found):
     assert found(device_s=0.010, host_s=0.002, reads=True)[1] is None
 
 
@@ -73,7 +73,7 @@ def test_a_host_that_reads_a_value_in_each_step_is_never_ahead_and_proves_nothin
         ("bf16", make_probe(), False),
     ],
 )
-def test_a_step_waits_for_its_gpu_where_it_reads_a_value_of_it(precision, probe, waits):
+def test_a_step_waits_for_its_gpu_if_it_reads_a_value_of_it(precision, probe, waits):
     assert waits_for_gpu(make_case(precision=precision), probe) is waits
 
 
@@ -87,7 +87,7 @@ def test_a_step_waits_for_its_gpu_where_it_reads_a_value_of_it(precision, probe,
         ((None, None), None),
     ],
 )
-def test_one_rank_whose_gpu_waits_holds_up_all_others(ranks, launch):
+def test_a_launch_is_host_bound_if_one_rank_is(ranks, launch):
     case = make_case()
     results = [make_launch(case, host_bound=bound).ranks[0] for bound in ranks]
 
