@@ -118,7 +118,11 @@ def test_a_value_outside_the_choices_is_named(suite_file, field):
     [
         ("gpt", {"d_model": 100}, "model: d_model 100 is no multiple of n_heads 12"),
         ("distilbert", {"max_seq_len": 513}, "model.max_seq_len: expected `int` <= 512"),
-        ("distilbert", {"dataset": "ag-news"}, "model.dataset: 'ag-news' is none of ag_news, imdb"),
+        (
+            "distilbert",
+            {"dataset": "ag-news"},
+            "model.dataset: 'ag-news' is not one of ag_news, imdb",
+        ),
         ("text_transformer", {"dropout": 1}, "model.dropout: expected `float` < 1.0"),
         ("resnet50", {"channels_last": 1}, "model.channels_last: expected `bool`, got `int`"),
     ],
@@ -130,7 +134,9 @@ def test_sizes_that_make_no_model_are_refused(suite_file, workload, model, said)
 def test_an_unknown_workload_is_told_the_known_ones(suite_file):
     message = refusal(suite_file(workload="mpl"))
 
-    assert message.startswith("workload: 'mpl' is none of the suite's own (distilbert, gpt, mlp, ")
+    assert message.startswith(
+        "workload: 'mpl' is not one of the built-in ones (distilbert, gpt, mlp, "
+    )
     assert "module:function" in message
     assert "did you mean 'mlp'?" in message
 
@@ -146,7 +152,7 @@ def test_a_key_given_twice_is_refused(tmp_path, text, key):
     path = tmp_path / "twice.yaml"
     path.write_text(text, encoding="utf-8")
 
-    assert refusal(path) == f"{key}: given 2 times; keep one"
+    assert refusal(path) == f"{key}: it is given 2 times; keep one"
 
 
 @pytest.mark.parametrize(

@@ -49,14 +49,14 @@ def test_only_times_are_gated():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"world_sizes": [1, 2]}, "world_sizes: one rank has nobody to exchange anything with"),
-        ({"world_sizes": [3]}, "sizes: 1KiB of float32 cannot be dealt out to 3 ranks evenly"),
+        ({"world_sizes": [1, 2]}, "world_sizes: one rank has no other to exchange data with"),
+        ({"world_sizes": [3]}, "sizes: 1KiB of float32 cannot be divided evenly among 3 ranks"),
         ({"sizes": ["1MiB", "1024KiB"]}, "sizes: 1MiB is listed twice"),
         ({"collectives": ["broadcast"] * 2}, "collectives: broadcast is listed twice"),
         ({"sizes": ["1MB"]}, "sizes[0]: write whole KiB, MiB or GiB, as in 64KiB"),
         ({"sizes": []}, "sizes: "),
         ({"sizes": ...}, "sizes: required, but missing"),
-        ({"collectives": ["allreduce"]}, "'allreduce' is none of all_reduce, reduce_scatter"),
+        ({"collectives": ["allreduce"]}, "'allreduce' is not one of all_reduce, reduce_scatter"),
         ({"batch_sizes": [1]}, "batch_sizes: unknown field"),
         ({"tolerances": {"efficiency": 0.1}}, "tolerances.efficiency: unknown field"),
         ({"warmup": 12}, "warmup: 12 warm-ups leave nothing to measure of 12 steps"),
@@ -100,7 +100,7 @@ def test_world_sizes_that_only_training_has_leave_no_collective(file):
         (Overrides(batch_sizes=(8,)), "--ddp-batch-sizes: no selected suite trains"),
         (Overrides(hidden_dim=8), "--ddp-hidden-dim: no selected suite has a model"),
         (Overrides(bucket_cap_mb=8), "--ddp-bucket-cap-mb: no selected suite has a case with DDP"),
-        (Overrides(world_sizes=(3,)), "with what the command line changes: sizes: 1KiB"),
+        (Overrides(world_sizes=(3,)), "changed by the command line: sizes: 1KiB"),
         (Overrides(steps=2), "--ddp-steps counts the warm-ups too"),
     ],
 )

@@ -118,26 +118,30 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         ),
         pytest.param(
             {"strategy": "fsdp", "ddp": {"static_graph": True}},
-            "ddp: these are options of strategy ddp, and this is fsdp",
+            "ddp: these are options of strategy ddp, but the strategy is fsdp",
             id="ddp options of fsdp",
         ),
         pytest.param(
             {"fsdp": {"cpu_offload": True}},
-            "fsdp: these are options of strategy fsdp, and this is ddp",
+            "fsdp: these are options of strategy fsdp, but the strategy is ddp",
             id="fsdp options of ddp",
         ),
         pytest.param(
             {"strategy": "fsdp", "comm_hooks": [TOPK]},
-            "comm_hooks: only DDP has communication hooks, and this is fsdp",
+            "comm_hooks: only DDP has communication hooks, but the strategy is fsdp",
             id="hooks of fsdp",
         ),
         pytest.param({"precision": "tf32"}, "precision: tf32 is a format of GPUs", id="tf32"),
-        pytest.param({"cuda_graphs": True}, "cuda_graphs: an option of GPUs", id="cuda graphs"),
-        pytest.param({"cudnn_benchmark": True}, "cudnn_benchmark: an option of GPUs", id="cudnn"),
+        pytest.param(
+            {"cuda_graphs": True}, "cuda_graphs: this is an option of GPUs", id="cuda graphs"
+        ),
+        pytest.param(
+            {"cudnn_benchmark": True}, "cudnn_benchmark: this is an option of GPUs", id="cudnn"
+        ),
         *(
             pytest.param(
                 {"tier": "gpu", "cuda_graphs": True, **changes},
-                f"cuda_graphs: a step with {name} is not captured here; leave one of them out",
+                f"cuda_graphs: a step with {name} cannot be captured; remove one of them",
                 id=f"captured {name}",
             )
             for name, changes in {
@@ -184,7 +188,7 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         ),
         pytest.param(
             {"comm_hooks": [{"kind": "topkk"}]},
-            "comm_hooks[0].kind: 'topkk' is none of fp16, bf16, powersgd, topk",
+            "comm_hooks[0].kind: 'topkk' is not one of fp16, bf16, powersgd, topk",
             id="misspelt hook",
         ),
         pytest.param(
@@ -204,7 +208,7 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         ),
         pytest.param({"strategy": "dpp"}, "did you mean 'ddp'?", id="misspelt strategy"),
         pytest.param(
-            {"fsdp": {"wrap": "blocks"}}, "fsdp.wrap: 'blocks' is none of", id="misspelt wrap"
+            {"fsdp": {"wrap": "blocks"}}, "fsdp.wrap: 'blocks' is not one of", id="misspelt wrap"
         ),
         pytest.param(
             {"gradient_accumulation": 0}, "gradient_accumulation: expected `int` >= 1", id="no step"
@@ -260,7 +264,7 @@ def test_so_is_what_the_command_line_makes_of_a_file(suite_file, overrides, chan
     with pytest.raises(ConfigError) as caught:
         load_cases([path], Overrides(**overrides))
 
-    assert str(caught.value).startswith(f"{path}, with what the command line changes: ")
+    assert str(caught.value).startswith(f"{path}, changed by the command line: ")
     assert said in str(caught.value)
 
 

@@ -144,7 +144,7 @@ def refusal(path):
             "workload: my_workload:build is a coroutine; make it a plain function",
             id="coroutine",
         ),
-        pytest.param("build = 3", {}, "workload: my_workload:build is no function", id="number"),
+        pytest.param("build = 3", {}, "workload: my_workload:build is not a function", id="number"),
     ],
 )
 def test_what_cannot_be_called_as_the_ranks_call_it_is_refused(
