@@ -110,7 +110,10 @@ def test_a_machine_that_can_gate_exits_with_0_and_writes_three_files(selftest):
     ("machine", "code", "said"),
     [
         pytest.param(
-            Machine(launch=0.002, level=lambda n: 1.002**n), 1, "alarms falsely here", id="drifts"
+            Machine(launch=0.002, level=lambda n: 1.002**n),
+            1,
+            "too many false alarms here",
+            id="drifts",
         ),
         pytest.param(Machine(launch=0.2), 2, "This machine cannot gate", id="noisy"),
         pytest.param(Machine(responds=0), 2, "This machine cannot gate", id="deaf"),
@@ -129,7 +132,7 @@ def test_too_short_a_budget_exits_with_2_and_tells_how_long_is_needed(selftest):
     done = selftest("--budget", "1m")
 
     assert done.exit_code == 2
-    assert "About 195 more launches are needed, 6 min; run it again" in " ".join(
+    assert "About 195 more launches are needed, 6 min; run the command again" in " ".join(
         done.stdout.split()
     )
 

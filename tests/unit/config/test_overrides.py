@@ -101,7 +101,7 @@ def test_a_sweep_over_the_files_own_value_keeps_its_id(suite_file):
 
 
 def test_one_value_given_twice_is_refused(suite_file):
-    with pytest.raises(ConfigError, match=f"case id '{TWO_RANKS}-A=1'"):
+    with pytest.raises(ConfigError, match=f"two cases have the id '{TWO_RANKS}-A=1'"):
         load_cases([suite_file(world_sizes=[2])], Overrides(env=(("A", "1"), ("A", "1"))))
 
 

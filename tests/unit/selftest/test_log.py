@@ -128,7 +128,7 @@ def test_another_schema_version_is_refused(written):
     text = written.read_text().replace('"schema_version":1', '"schema_version":2')
     written.write_text(text)
 
-    with pytest.raises(ResultsError, match="schema_version is 2, this ddp-perf goes on with 1"):
+    with pytest.raises(ResultsError, match="schema_version is 2, this ddp-perf continues only 1"):
         read(written)
 
 
@@ -158,7 +158,7 @@ def full_disk():
 @pytest.mark.parametrize("left", [0, 30])
 def test_a_full_disk_ends_it_in_a_sentence_and_what_was_there_stays(written, full_disk, left):
     with full_disk(written, left=left), open_log(written) as log:
-        with pytest.raises(ResultsError, match=r"cannot be written: .*; the launches before are"):
+        with pytest.raises(ResultsError, match=r"cannot be written: .*; earlier launches are kept"):
             log.append(LAUNCHES[0])
         assert log.launches == LAUNCHES
 

@@ -95,7 +95,7 @@ def test_before_any_trial_there_is_neither_point_nor_line():
 
     assert markers(axes) == set()
     assert curves_drawn(axes) == []
-    assert axes.get_title().startswith("Some Processor\nToo short to tell")
+    assert axes.get_title().startswith("Some Processor\nToo short: ")
 
 
 def test_the_file_is_a_png_with_something_in_it(tmp_path):
