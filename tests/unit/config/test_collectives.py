@@ -1,4 +1,4 @@
-"""A suite of collectives: its cases, and what it refuses."""
+"""A suite of collectives: its cases, and the errors it refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def file(tmp_path):
     return write
 
 
-def test_cases_are_named_by_collective_world_size_and_payload():
+def test_collective_cases_are_named_by_kind_world_size_and_payload():
     cases = make_collectives(sizes=["1MiB", "1KiB"], world_sizes=[4, 2])
 
     assert [case.id for case in cases] == [
@@ -37,7 +37,7 @@ def test_cases_are_named_by_collective_world_size_and_payload():
     assert [case.collective.payload for case in cases] == [2**10, 2**10, 2**20, 2**20] * 2
 
 
-def test_only_times_are_gated():
+def test_collectives_gate_only_times():
     timed, tailed = (
         make_collectives(tolerances={"step_time": 0.1, "tail": tail})[0] for tail in (None, 0.2)
     )
@@ -62,7 +62,7 @@ def test_only_times_are_gated():
         ({"warmup": 12}, "warmup: 12 warm-ups leave nothing to measure of 12 steps"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_field(file, change, said):
+def test_impossible_collectives_are_refused_with_their_field(file, change, said):
     path = file(**change)
 
     with pytest.raises(ConfigError) as caught:
@@ -72,7 +72,7 @@ def test_what_makes_no_sense_is_refused_with_its_field(file, change, said):
     assert said in str(caught.value)
 
 
-def test_overrides_change_what_a_collective_has_and_leave_one_rank_to_training(file):
+def test_overrides_leave_out_one_rank_for_collectives(file):
     cases = load_cases([file(sizes=["1KiB"])], Overrides(world_sizes=(1, 4), steps=30))
 
     assert [case.id for case in cases] == ["all_reduce-ws4-1KiB", "broadcast-ws4-1KiB"]
@@ -90,7 +90,7 @@ def test_swept_environments_are_cases_of_their_own(file):
     ]
 
 
-def test_world_sizes_that_only_training_has_leave_no_collective(file):
+def test_world_size_1_leaves_no_collective(file):
     assert load_cases([file()], Overrides(world_sizes=(1,))) == []
 
 
@@ -104,7 +104,7 @@ def test_world_sizes_that_only_training_has_leave_no_collective(file):
         (Overrides(steps=2), "--ddp-steps counts the warm-ups too"),
     ],
 )
-def test_overrides_that_fit_nothing_are_refused(file, overrides, said):
+def test_overrides_that_do_not_apply_to_collectives_are_refused(file, overrides, said):
     path = file()
 
     with pytest.raises(ConfigError) as caught:

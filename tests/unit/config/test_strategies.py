@@ -1,4 +1,4 @@
-"""Strategies and options of a suite: which cases they make, under which ids."""
+"""Strategies and options of a suite: their cases and ids, and the combinations refused."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def two_ranks(**changes):
         ),
     ],
 )
-def test_the_id_tells_options_from_the_defaults(changes, name):
+def test_the_id_names_options_that_differ_from_the_defaults(changes, name):
     assert two_ranks(**changes).id == name
 
 
-def test_a_case_has_the_options_of_its_own_strategy_alone():
+def test_a_case_has_only_the_options_of_its_strategy():
     fsdp = two_ranks(strategy="fsdp", fsdp={"reshard_after_forward": False})
     ddp = two_ranks(comm_hooks=[TOPK])
 
@@ -93,7 +93,7 @@ def test_against_the_wrapped_rank_a_hook_is_compared_with_itself():
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
+def test_the_one_rank_case_shares_options_that_are_not_part_of_a_strategy(strategy):
     one, two = make_cases(
         strategy=strategy,
         precision="bf16",
@@ -215,7 +215,9 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_field_and_reason(suite_file, changes, said):
+def test_options_that_exclude_each_other_are_refused_with_field_and_reason(
+    suite_file, changes, said
+):
     path = suite_file(**changes)
 
     with pytest.raises(ConfigError) as caught:
@@ -246,7 +248,7 @@ def test_what_does_not_go_together_is_refused_with_field_and_reason(suite_file, 
         pytest.param({"comm_hooks": [HIERARCHICAL], "world_sizes": [1, 2, 4]}, id="groups"),
     ],
 )
-def test_what_works_is_allowed(suite_file, changes):
+def test_combinations_that_work_are_allowed(suite_file, changes):
     assert load_cases([suite_file(**changes)], Overrides())
 
 
@@ -258,7 +260,9 @@ def test_what_works_is_allowed(suite_file, changes):
         ({"warmup": 1}, {"comm_hooks": [TOPK]}, "topk starts with step 2, after 1 warm-ups"),
     ],
 )
-def test_so_is_what_the_command_line_makes_of_a_file(suite_file, overrides, changes, said):
+def test_overrides_that_exclude_options_of_the_file_are_refused(
+    suite_file, overrides, changes, said
+):
     path = suite_file(**changes)
 
     with pytest.raises(ConfigError) as caught:
@@ -268,7 +272,7 @@ def test_so_is_what_the_command_line_makes_of_a_file(suite_file, overrides, chan
     assert said in str(caught.value)
 
 
-def test_the_bucket_size_of_the_command_line_leaves_fsdp_alone(suite_file):
+def test_the_bucket_size_override_does_not_change_fsdp(suite_file):
     ddp = suite_file("a.yaml", suite="a", world_sizes=[2])
     fsdp = suite_file("b.yaml", suite="b", world_sizes=[2], strategy="fsdp")
 
@@ -278,6 +282,6 @@ def test_the_bucket_size_of_the_command_line_leaves_fsdp_alone(suite_file):
     assert (other.id, other.ddp) == ("mlp-fsdp-fp32-ws2-b64", None)
 
 
-def test_the_bucket_size_is_refused_where_nothing_has_ddp(suite_file):
+def test_the_bucket_size_override_is_refused_without_ddp(suite_file):
     with pytest.raises(ConfigError, match="--ddp-bucket-cap-mb: no selected suite has a case"):
         load_cases([suite_file(strategy="fsdp")], Overrides(bucket_cap_mb=50))

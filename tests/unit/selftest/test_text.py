@@ -1,4 +1,4 @@
-"""The self-test as a person reads it, and as a program does."""
+"""The text of a self-test, and its JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quiet():
 
 
 def rows_of(curve):
-    """Cells by percent, parted by more than one blank."""
+    """Return the cells of the table by percent."""
     _, table = selftest_text(curve, 100).split("─\n")
     lines = [re.split(r"\s\s+", line.strip()) for line in table.splitlines()[:6]]
     return {int(percent): cells for percent, *cells in lines}
@@ -36,7 +36,7 @@ def one_line(curve):
     return " ".join(selftest_text(curve, 100).split())
 
 
-def test_what_was_measured_and_how_it_was_judged_comes_first(quiet):
+def test_the_text_begins_with_the_case_and_the_rule(quiet):
     assert one_line(quiet).startswith(
         "mlp-ddp-fp32-ws2-b64 of quick on Some Processor: step time of 435 launches, some of them"
         " slowed on purpose A session is 5 launches, judged against the 8 unslowed sessions"
@@ -45,7 +45,7 @@ def test_what_was_measured_and_how_it_was_judged_comes_first(quiet):
     )
 
 
-def test_every_point_tells_its_launches_trials_interval_and_other_outcomes(quiet):
+def test_every_row_has_launches_trials_interval_and_other_outcomes(quiet):
     rows = rows_of(quiet)
 
     assert list(rows) == [0, 2, 3, 5, 10, 20]
@@ -57,13 +57,13 @@ def test_every_point_tells_its_launches_trials_interval_and_other_outcomes(quiet
 
 
 @pytest.mark.parametrize("width", [20, 80, 120])
-def test_it_fits_the_terminal_and_80_columns_at_least(quiet, width):
+def test_the_text_fits_the_terminal_or_80_columns(quiet, width):
     for line in selftest_text(quiet, width).splitlines():
         assert len(line) <= max(width, 80)
         assert "…" not in line
 
 
-def test_what_must_be_known_to_read_it_is_said(quiet):
+def test_the_notes_explain_the_table(quiet):
     text = one_line(quiet)
 
     assert "up to 3 % is below the tolerance of 5 %; the gate is not meant to find it." in text
@@ -76,7 +76,7 @@ def test_what_must_be_known_to_read_it_is_said(quiet):
     assert "Stored sessions of this case: 0; 3 are needed" in text
 
 
-def test_stored_sessions_are_told_with_what_the_model_gives():
+def test_stored_sessions_are_reported_with_their_model():
     sessions = [
         make_session([0.02 * level] * 3, day=day) for day, level in enumerate([1, 1.1, 0.9], 1)
     ]
@@ -94,13 +94,13 @@ def test_stored_sessions_are_told_with_what_the_model_gives():
     assert "3 would tell" not in text
 
 
-def test_nothing_is_below_the_tolerance_where_it_is_small():
+def test_no_slow_down_is_below_a_small_tolerance():
     tight = make_case(tolerances=Tolerances(step_time=0.01))
 
     assert "below the tolerance" not in one_line(curve_of(Machine(), case=tight))
 
 
-def test_a_machine_that_can_gate_is_told_what_it_sees(quiet):
+def test_a_machine_that_can_gate_is_reported_with_its_slow_down(quiet):
     sentence = conclusion_of(quiet)
 
     slow_down = quiet.sees.slow_down.value
@@ -143,7 +143,7 @@ def test_a_machine_that_can_gate_is_told_what_it_sees(quiet):
         ),
     ],
 )
-def test_a_machine_that_cannot_is_told_why(machine, count, begins):
+def test_a_machine_that_cannot_gate_is_reported_with_the_reason(machine, count, begins):
     curve = curve_of(machine, count)
 
     assert conclusion_of(curve).startswith(begins)
@@ -160,7 +160,7 @@ def test_false_alarms_name_their_metric():
     )
 
 
-def test_a_program_reads_every_figure(quiet):
+def test_json_has_every_figure(quiet):
     report = json.loads(selftest_json(quiet))
 
     assert (report["schema_version"], report["conclusion"]) == (1, "CAN_GATE")
