@@ -1,1 +1,1 @@
-"""Suite files, from YAML and options to cases. Mistakes are refused before a launch."""
+"""Suite files: from YAML and options to cases. Mistakes are refused before a launch."""

@@ -1,4 +1,4 @@
-"""A suite file of collectives: each by itself, over a matrix of sizes and world sizes."""
+"""Suite files of collectives, measured over a matrix of payload sizes and world sizes."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ SizeText = Annotated[str, Meta(pattern="^[1-9][0-9]{0,3}(KiB|MiB|GiB)$")]
 
 
 class CollectiveTolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much worse a metric may get before it matters, as fractions; null: not gated."""
+    """The change of each metric that is tolerated, as a fraction. null: not gated."""
 
     step_time: Annotated[
-        Fraction, Meta(description="Typical time of the calls of a step: median of a launch.")
+        Fraction, Meta(description="Typical time of the calls of a step: the median of a launch.")
     ] = 0.05
     tail: Annotated[
-        Fraction | None, Meta(description="Mean ÷ median step time: calls that stall.")
+        Fraction | None, Meta(description="Mean ÷ median step time. It shows calls that stall.")
     ] = 0.05
 
 
 class CollectivesSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Collectives: the link and its library by themselves, without a model."""
+    """A suite that measures collectives without a model: the link and its library."""
 
     collectives: Annotated[
-        list[CollectiveKind], Meta(min_length=1, description="What is called, on float32 values.")
+        list[CollectiveKind],
+        Meta(min_length=1, description="The collectives to call, on float32 values."),
     ]
     sizes: Annotated[
         list[SizeText],
         Meta(
             min_length=1,
-            description="Bytes of a call, as nccl-tests counts them: of the whole tensor (what a"
-            " reduce-scatter takes in, what an all-gather gives out). Whole KiB, MiB or GiB.",
+            description="Payloads of a call, counted as in nccl-tests: bytes of the whole tensor"
+            " (a reduce-scatter's input, an all-gather's output). Whole KiB, MiB or GiB.",
         ),
     ]
     tolerances: Annotated[
         CollectiveTolerances,
-        Meta(description="How much worse each metric may get before it matters."),
+        Meta(description="The tolerated change of each metric."),
     ] = CollectiveTolerances()
 
 
 def collective_cases(suite: CollectivesSuite, env: Mapping[str, str], suffix: str) -> list[Case]:
-    """Collective by collective, size by size, few ranks first."""
+    """Return the cases, ordered by collective, then payload, then world size."""
     sizes = sorted(map(parse_size, suite.sizes))
     return [
         _case(suite, kind, payload, world_size, dict(env), suffix)
@@ -100,20 +101,20 @@ def _case(
 
 
 def check_collectives(suite: CollectivesSuite) -> None:
-    """Raise ConfigError for the first thing that makes no sense, as field and remedy."""
+    """Raise ConfigError for the first value that is not possible, with field and remedy."""
     for refusal in _refusals(suite):
         raise ConfigError(refusal)
 
 
 def _refusals(suite: CollectivesSuite) -> Iterator[str]:
     if 1 in suite.world_sizes:
-        yield "world_sizes: one rank has nobody to exchange anything with; take 2 or more"
+        yield "world_sizes: one rank has no other to exchange data with; take 2 or more"
     sizes = list(map(parse_size, suite.sizes))
     for size, world_size in itertools.product(sizes, suite.world_sizes):
         if sizes.count(size) > 1:
             yield f"sizes: {size_text(size)} is listed twice, so two cases have one id"
         if size % (FLOAT32 * world_size):
             yield (
-                f"sizes: {size_text(size)} of float32 cannot be dealt out to {world_size} ranks"
-                " evenly; choose another size or world size"
+                f"sizes: {size_text(size)} of float32 cannot be divided evenly among {world_size}"
+                " ranks; choose another size or world size"
             )

@@ -1,4 +1,4 @@
-"""What every suite file says, whatever it measures."""
+"""The fields of every suite file, whether it trains or measures collectives."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]+$")]
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the cases of a suite run, how often and how patiently."""
+    """The tier, the world sizes, the launches and the deadlines of a suite."""
 
     suite: Annotated[Name, Meta(description="Name of the suite, shown in reports.")]
     variant: Annotated[
         str,
         Meta(
             pattern=r"^[A-Za-z0-9_.]*$",
-            description="Added to the ids of the cases: tells two suites of one workload apart.",
+            description="Added to the ids of the cases, to distinguish two suites of one workload.",
         ),
     ] = ""
-    description: Annotated[str, Meta(description="What it measures, and whose experiment.")] = ""
+    description: Annotated[
+        str, Meta(description="What the suite measures, and the experiment it follows.")
+    ] = ""
     tier: Annotated[
-        Tier, Meta(description="gpu: CUDA and NCCL, one GPU a rank. cpu: gloo, one core a rank.")
+        Tier,
+        Meta(description="gpu: CUDA and NCCL, one GPU per rank. cpu: gloo, one core per rank."),
     ]
-    world_sizes: Annotated[
-        list[Count], Meta(min_length=1, description="Numbers of ranks to run with.")
-    ]
+    world_sizes: Annotated[list[Count], Meta(min_length=1, description="Numbers of ranks.")]
     steps: Annotated[Count, Meta(description="Steps of a launch, warm-ups included.")] = 60
-    warmup: Annotated[int, Meta(ge=0, description="First steps of a launch, kept apart.")] = 5
+    warmup: Annotated[int, Meta(ge=0, description="Unmeasured first steps of a launch.")] = 5
     launches: Annotated[
-        Count, Meta(description="Fresh process groups per case: the sample size.")
+        Count,
+        Meta(description="Launches of each case, each with fresh processes: the sample size."),
     ] = 5
     start_deadline_s: Annotated[
-        Seconds, Meta(description="Seconds until the first step must be done.")
+        Seconds, Meta(description="Seconds until the first step must end.")
     ] = 120
     step_deadline_s: Annotated[
-        Seconds, Meta(description="Seconds a rank may go without progress after that.")
+        Seconds,
+        Meta(description="Seconds without progress of a rank, afterwards, until it is ended."),
     ] = 60
     env: Annotated[
         dict[str, str], Meta(description="Environment of the ranks, read before torch is imported.")

@@ -1,7 +1,7 @@
-"""Options that do not go together: what torch, gloo or arithmetic refuses, and why.
+"""Options that cannot be combined, since torch, gloo or arithmetic refuses them.
 
-What is not here was tried and works. Hardware that a machine lacks is no refusal but an
-obstacle of that machine (``ddp_perf.system.capacity``).
+All other combinations were tested, and they work. Missing hardware is not treated here: see
+``obstacle`` in ``ddp_perf.system.capacity``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ddp_perf.errors import ConfigError
 
 
 def check_constraints(suite: Suite) -> None:
-    """Raise ConfigError for the first thing that does not go together, as field and remedy."""
+    """Raise ConfigError for the first options that exclude each other, with field and remedy."""
     for rule in _RULES:
         for refusal in rule(suite):
             raise ConfigError(refusal)
@@ -27,9 +27,12 @@ def _of_another_strategy(suite: Suite) -> Iterator[str]:
     }
     for name, is_given in given.items():
         if is_given and suite.strategy != name:
-            yield f"{name}: these are options of strategy {name}, and this is {suite.strategy}"
+            yield (
+                f"{name}: these are options of strategy {name}, but the strategy is"
+                f" {suite.strategy}"
+            )
     if any(suite.comm_hooks) and suite.strategy != "ddp":
-        yield f"comm_hooks: only DDP has communication hooks, and this is {suite.strategy}"
+        yield f"comm_hooks: only DDP has communication hooks, but the strategy is {suite.strategy}"
 
 
 def _alone(suite: Suite) -> Iterator[str]:
@@ -44,16 +47,16 @@ def _of_gpus(suite: Suite) -> Iterator[str]:
     if suite.tier == "gpu":
         return
     if suite.precision == "tf32":
-        yield "precision: tf32 is a format of GPUs; tier cpu has fp32, bf16 and fp16"
+        yield "precision: tf32 is a format of GPUs; choose fp32, bf16 or fp16 for tier cpu"
     if suite.tolerances.energy is not None:
-        yield "tolerances.energy: only GPUs count their energy; tier cpu has none to gate"
+        yield "tolerances.energy: only GPUs count their energy; remove it from tier cpu"
     for name in ("cuda_graphs", "cudnn_benchmark"):
         if getattr(suite, name):
-            yield f"{name}: an option of GPUs; leave it out, or make it tier: gpu"
+            yield f"{name}: this is an option of GPUs; remove it, or use tier: gpu"
 
 
 def _captured(suite: Suite) -> Iterator[str]:
-    """A graph replays what was captured, and nothing that the host would do or decide anew."""
+    """Yield the options that a CUDA graph excludes: they need the host in each step."""
     clashes = {
         "strategy: fsdp": suite.strategy == "fsdp",
         "comm_hooks": any(suite.comm_hooks),
@@ -64,7 +67,7 @@ def _captured(suite: Suite) -> Iterator[str]:
     }
     for name, is_given in clashes.items():
         if suite.cuda_graphs and is_given:
-            yield f"cuda_graphs: a step with {name} is not captured here; leave one of them out"
+            yield f"cuda_graphs: a step with {name} cannot be captured; remove one of them"
 
 
 def _compiled_buckets(suite: Suite) -> Iterator[str]:
@@ -72,7 +75,8 @@ def _compiled_buckets(suite: Suite) -> Iterator[str]:
     if suite.compile and suite.strategy == "ddp" and cap < LEAST_COMPILED_BUCKET_MB:
         yield (
             "ddp.bucket_cap_mb: torch.compile cannot split a model at buckets under"
-            f" {LEAST_COMPILED_BUCKET_MB} MiB (got {cap:g}); make them larger, or compile: false"
+            f" {LEAST_COMPILED_BUCKET_MB} MiB (got {cap:g}); make them larger, or set compile:"
+            " false"
         )
 
 
@@ -93,8 +97,8 @@ def _mixed_steps(suite: Suite) -> Iterator[str]:
         if hook is not None and start_step > suite.warmup:
             yield (
                 f"comm_hooks: {hook.kind} starts with step {start_step}, after {suite.warmup}"
-                f" warm-ups: measured steps would be of two kinds; make warmup {start_step} at"
-                " least"
+                f" warm-ups: measured steps would be of two kinds; set warmup to {start_step} or"
+                " more"
             )
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a suite file, in words: the field, the fault, the remedy."""
+"""Error messages about suite files: the field, the fault and the remedy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _REMEDIES = {
 
 
 def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefix: str = "") -> str:
-    """msgspec's message, turned to ``field: what is wrong; remedy``.
+    """Return msgspec's message as ``field: fault; remedy``.
 
-    ``schema`` is the type that ``data`` was to be converted to.
+    ``schema`` is the type that ``data`` could not be converted to.
     """
     message, _, where = str(error).partition(" - at `")
     field = where.rstrip("`").partition("$")[2].lstrip(".")
@@ -36,7 +36,9 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
     elif message.startswith(("Invalid enum value", "Invalid value")):
         choices = [str(choice) for choice in _choices(schema, field)]
         given = re.sub(r"^Invalid (?:enum )?value '(.*)'$", r"\1", message)
-        message = f"{given!r} is none of {', '.join(choices)}{did_you_mean(given.lower(), choices)}"
+        message = (
+            f"{given!r} is not one of {', '.join(choices)}{did_you_mean(given.lower(), choices)}"
+        )
     elif "matching regex" in message:
         message = _REMEDIES.get(_without_index(field), message)
     elif field.endswith("[...]"):
@@ -46,21 +48,21 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
 
 
 def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:
-    """The entry of a table of texts that is none: ``OMP_NUM_THREADS: 2`` wants quotes."""
+    """Find the value of a table of texts that is not a text, as in ``OMP_NUM_THREADS: 2``."""
     table = data.get(field) if isinstance(data, dict) else None
     for name, value in table.items() if isinstance(table, dict) else ():
         if "expected `str`" in message.lower() and not isinstance(value, str):
-            return f"{field}.{name}", f"{value!r} is no text; quote it: '{value}'"
+            return f"{field}.{name}", f"{value!r} is not a text; quote it: '{value}'"
     return field, message
 
 
 def _without_index(path: str) -> str:
-    """``sizes[0]`` → ``sizes``."""
+    """Return the path without indices: ``sizes`` for ``sizes[0]``."""
     return re.sub(r"\[.*?\]", "", path)
 
 
 def _structs_at(schema: Any, path: str) -> list[Any]:
-    """The struct at a dotted path; every one that it may be, where it is a choice."""
+    """Return the struct types at a dotted path: several if the field is a union of structs."""
     found = [schema]
     for part in filter(None, _without_index(path).split(".")):
         fields = [field for struct in found for field in msgspec.structs.fields(struct)]
@@ -69,7 +71,7 @@ def _structs_at(schema: Any, path: str) -> list[Any]:
 
 
 def _structs_in(kind: Any) -> list[Any]:
-    """The structs within Annotated, lists and unions."""
+    """Return the struct types within Annotated, lists and unions."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [kind]
     return [struct for argument in get_args(kind) for struct in _structs_in(argument)]
@@ -81,7 +83,7 @@ def _field_names(schema: Any, path: str) -> list[str]:
 
 
 def _choices(schema: Any, path: str) -> tuple[Any, ...]:
-    """The values that a field takes: of a Literal, or the tags of a choice of structs."""
+    """Return the allowed values of a field: those of a Literal, or the tags of a union."""
     parent, _, name = _without_index(path).rpartition(".")
     structs = _structs_at(schema, parent)
     fields = {field.name: field.type for s in structs for field in msgspec.structs.fields(s)}

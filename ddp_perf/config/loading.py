@@ -1,4 +1,4 @@
-"""Suite files → cases. Everything wrong with a file is said here, before anything runs."""
+"""Suite files are read and checked here, and become cases, before anything runs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ddp_perf.core.data import DATA_FOLDER, has_texts
 from ddp_perf.core.models import MODELS
 from ddp_perf.errors import ConfigError, did_you_mean
 
-_MERGE_KEY = "tag:yaml.org,2002:merge"  # `<<`, which may stand several times
+_MERGE_KEY = "tag:yaml.org,2002:merge"  # `<<`, which may occur several times
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader where it was built
-    """YAML that refuses a key given twice; plain YAML silently takes the last."""
+class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader if yaml has it
+    """A YAML loader that refuses a duplicate key. Plain YAML silently takes the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [key.value for key, _ in node.value if key.tag != _MERGE_KEY]
         for key, count in collections.Counter(map(str, keys)).items():
             if count > 1:
-                raise ConfigError(f"{key}: given {count} times; keep one")
+                raise ConfigError(f"{key}: it is given {count} times; keep one")
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping
 
@@ -40,10 +40,10 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader where
 def load_cases(
     paths: Sequence[Path], overrides: Overrides, import_paths: Sequence[str] = ()
 ) -> list[Case]:
-    """The cases of all suite files, with the overrides applied, each id once in its tier.
+    """Load the cases of all suite files, with the overrides applied.
 
-    ``import_paths``: where ranks look first for a user's workload.
-    Raises ConfigError naming the file and the field.
+    ``import_paths`` is where ranks first search for a user's workload. Raises ConfigError with
+    the file and the field, also if a tier has two cases of one id.
     """
     suites = [(path, load_suite(path, import_paths)) for path in dict.fromkeys(paths)]
     _check_names(suites)
@@ -54,7 +54,7 @@ def load_cases(
         _check_overridden(path, variant.suite)
         for case in cases_of(variant):
             _check_environment(path, case)
-            key = (case.tier, case.id)  # what a baseline is found by
+            key = (case.tier, case.id)  # baselines are stored by these
             if key in origin:
                 raise ConfigError(_duplicate(case.id, origin[key], path))
             origin[key] = path
@@ -66,11 +66,11 @@ def _check_overridden(path: Path, suite: AnySuite) -> None:
     try:
         _check(suite)
     except ConfigError as error:
-        raise ConfigError(f"{path}, with what the command line changes: {error}") from None
+        raise ConfigError(f"{path}, changed by the command line: {error}") from None
 
 
 def _check(suite: AnySuite) -> None:
-    """Raise ConfigError for what does not go together."""
+    """Raise ConfigError for options that cannot be combined."""
     if isinstance(suite, CollectivesSuite):
         check_collectives(suite)
     else:
@@ -80,13 +80,13 @@ def _check(suite: AnySuite) -> None:
 def _check_environment(path: Path, case: Case) -> None:
     threads = case.env.get("OMP_NUM_THREADS", "1")
     if not threads.isdecimal() or int(threads) == 0:
-        raise ConfigError(f"{path}: env.OMP_NUM_THREADS: {threads!r} is no number of threads")
+        raise ConfigError(f"{path}: env.OMP_NUM_THREADS: {threads!r} is not a number of threads")
     if DATA_FOLDER in case.env:
         raise ConfigError(f"{path}: env.{DATA_FOLDER}: set it in the environment of pytest itself")
 
 
 def _check_names(suites: Sequence[tuple[Path, AnySuite]]) -> None:
-    """Results are told apart by the suite's name."""
+    """Check that the names of the suites differ: results are stored by them."""
     origin: dict[str, Path] = {}
     for path, suite in suites:
         if suite.suite in origin:
@@ -98,7 +98,7 @@ def _check_names(suites: Sequence[tuple[Path, AnySuite]]) -> None:
 
 
 def find_suites(directory: Path) -> list[Path]:
-    """The suite files of a directory, by name."""
+    """Return the suite files of a directory, sorted by name."""
     return sorted(path for path in directory.glob("*.y*ml") if path.suffix in {".yaml", ".yml"})
 
 
@@ -123,7 +123,7 @@ def load_suite(path: Path, import_paths: Sequence[str] = ()) -> AnySuite:
 
 
 def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
-    """What the types alone cannot say. Fills the model's defaults in."""
+    """Check what the types do not, and return the suite with the model's defaults."""
     if suite.warmup >= suite.steps:
         raise ConfigError(
             f"warmup: {suite.warmup} warm-ups leave nothing to measure of {suite.steps} steps;"
@@ -141,14 +141,14 @@ def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
 def _with_workload(suite: Suite, import_paths: Sequence[str]) -> Suite:
     if suite.data.source == "files" and not has_texts(suite.workload):
         readers = ", ".join(filter(has_texts, MODELS))
-        raise ConfigError(f"data.source: only {readers} read files; make it synthetic")
+        raise ConfigError(f"data.source: only {readers} read files; set it to synthetic")
     if suite.workload in MODELS:
         return msgspec.structs.replace(suite, model=_validated_model(suite))
     if ":" not in suite.workload:
         known = sorted(MODELS)
         raise ConfigError(
-            f"workload: {suite.workload!r} is none of the suite's own ({', '.join(known)});"
-            f" write your own as module:function{did_you_mean(suite.workload, known)}"
+            f"workload: {suite.workload!r} is not one of the built-in ones ({', '.join(known)});"
+            f" give your own as module:function{did_you_mean(suite.workload, known)}"
         )
     check_target(suite.workload, suite.model, import_paths)
     return suite
@@ -170,7 +170,7 @@ def _nearest_file(path: Path) -> str:
 
 def _duplicate(case_id: str, first: Path, second: Path) -> str:
     if first == second:
-        return f"{second}: case id {case_id!r} arises twice; make the overrides differ"
+        return f"{second}: two cases have the id {case_id!r}; make the overrides differ"
     return f"{second}: case id {case_id!r} is also in {first}; give one of the two a `variant:`"
 
 

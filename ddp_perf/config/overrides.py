@@ -1,4 +1,4 @@
-"""Overrides of the command line: a changed case gets an id of its own."""
+"""Overrides of the command line. A changed case gets an id of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddp_perf.errors import ConfigError
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given on the command line; None or empty: leave the file's value."""
+    """Values from the command line. None or empty: keep the value of the suite file."""
 
     world_sizes: tuple[int, ...] = ()
     batch_sizes: tuple[int, ...] = ()
@@ -28,7 +28,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     warmup: int | None = None
     launches: int | None = None
-    env: tuple[tuple[str, str], ...] = ()  # a name given several times is swept
+    env: tuple[tuple[str, str], ...] = ()  # several values of one name are swept
     files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
 
     @property
@@ -40,9 +40,9 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 def apply_overrides(
     suites: Sequence[tuple[Path, AnySuite]], overrides: Overrides
 ) -> list[tuple[Path, Variant]]:
-    """Each suite as the overrides make it, once per combination of swept environment values.
+    """Return a variant of each suite for each combination of swept environment values.
 
-    Raises ConfigError for an override that fits no suite, or leaves nothing to measure.
+    Raises ConfigError for an override that applies to no suite, or leaves nothing to measure.
     """
     training = [suite for _, suite in suites if isinstance(suite, Suite)]
     if overrides.bucket_cap_mb is not None and not any(_has_ddp(s, overrides) for s in training):
@@ -76,7 +76,7 @@ def _variants(path: Path, suite: AnySuite, overrides: Overrides) -> list[Variant
 
 
 def _override_training(suite: Suite, overrides: Overrides) -> Variant:
-    """The suite with the overrides in place, but for the environment."""
+    """Apply all overrides but the environment."""
     model: dict[str, Scalar] = {
         name: value for name, value in overrides.model.items() if _has_argument(suite, name)
     }
@@ -102,7 +102,7 @@ def _override_training(suite: Suite, overrides: Overrides) -> Variant:
 
 
 def _override_collectives(suite: CollectivesSuite, overrides: Overrides) -> Variant:
-    """One rank among the world sizes is meant for suites that train, beside this one."""
+    """Apply the overrides, without world size 1, which is for suites that train."""
     changes: dict[str, Any] = _schedule(overrides)
     if overrides.world_sizes:
         changes["world_sizes"] = [size for size in overrides.world_sizes if size > 1]
@@ -135,7 +135,7 @@ def _environments(assignments: Sequence[tuple[str, str]]) -> list[dict[str, str]
 
 
 def _suffix(chosen: dict[str, Any], default: dict[str, Any]) -> str:
-    """What differs from the file, for the id: ``-hidden_dim=512``."""
+    """Return the differences from the file as a suffix of the id: ``-hidden_dim=512``."""
     return "".join(
         f"-{name}={value}" for name, value in chosen.items() if default.get(name) != value
     )

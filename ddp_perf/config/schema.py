@@ -1,4 +1,4 @@
-"""The JSON Schema of suite files, from the types that validate them: editors complete it."""
+"""The JSON Schema of suite files, made from the types that validate them, for editors."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ddp_perf.core.models import MODELS
 
 
 def suite_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a suite file, with each workload's own model arguments.
+    """Return the JSON Schema (2020-12) of suite files, with each workload's model arguments.
 
-    A file that names collectives is a suite of those; any other trains.
+    A file with the field ``collectives`` measures these; any other file trains.
     """
     (training, collectives), components = msgspec.json.schema_components(
         [Suite, CollectivesSuite], ref_template="#/$defs/{name}"

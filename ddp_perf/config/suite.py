@@ -1,4 +1,4 @@
-"""The schema of a suite file in ``bench_configs/``, and the cases that it stands for."""
+"""The fields of a suite file in ``bench_configs/``, and its cases."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from ddp_perf.core.strategy import (
 
 
 class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Training: a workload over a matrix of world sizes and batch sizes."""
+    """A suite that trains a workload over a matrix of world sizes and batch sizes."""
 
     workload: Annotated[
         str,
         Meta(
-            description="One of the suite's own (mlp, distilbert, text_transformer, resnet50, gpt),"
-            " or your module:function.",
+            description="A built-in workload (mlp, distilbert, text_transformer, resnet50, gpt), or"
+            " your own as module:function.",
             pattern=r"^[A-Za-z_][\w.]*(:[A-Za-z_]\w*)?$",
         ),
     ]
     model: Annotated[
-        dict[str, Scalar], Meta(description="Arguments of the workload: sizes of the model.")
+        dict[str, Scalar],
+        Meta(description="Arguments of the workload, such as the sizes of the model."),
     ] = msgspec.field(default_factory=dict)
-    data: Annotated[DataOptions, Meta(description="Where batches come from.")] = DataOptions()
+    data: Annotated[DataOptions, Meta(description="The source of the batches.")] = DataOptions()
     strategy: Annotated[
         Strategy,
         Meta(
-            description="What the ranks train by: ddp (DistributedDataParallel), fsdp (FSDP2's"
+            description="Strategy of the ranks: ddp (DistributedDataParallel), fsdp (FSDP2's"
             " fully_shard), or none (the plain module, on one rank)."
         ),
     ] = "ddp"
@@ -52,46 +53,48 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[AnyCommHook | None, ...],
         Meta(
             min_length=1,
-            description="Communication hooks of DDP, as kind and arguments, each a case of its"
-            " own; null: DDP's own all-reduce.",
+            description="Communication hooks of DDP, with kind and arguments. Each makes a case of"
+            " its own. null: DDP's own all-reduce.",
         ),
     ] = (None,)
     precision: Annotated[
         Precision,
         Meta(
-            description="Number format: fp32; tf32 (fp32 with TF32 matrix products); fp16 or bf16,"
-            " by autocast, or by FSDP's policy with gradients reduced in fp32. fp16 with"
-            " GradScaler."
+            description="Number format: fp32; tf32 (fp32 with TF32 matrix products); fp16 or bf16"
+            " (autocast, or FSDP's policy with gradients reduced in fp32). fp16 uses GradScaler."
         ),
     ] = "fp32"
     gradient_accumulation: Annotated[
         Count,
         Meta(
-            description="Micro-steps of a step, each of batch_size samples a rank. Gradients are"
-            " synchronised in the last one."
+            description="Micro-steps of a step, each of batch_size samples per rank. The last one"
+            " synchronises the gradients."
         ),
     ] = 1
     activation_checkpointing: Annotated[
         bool,
         Meta(
-            description="Compute the activations of each block that the workload names again in"
-            " the backward, instead of keeping them."
+            description="Recompute the activations in the backward pass instead of keeping them,"
+            " block by block, for the blocks that the workload names."
         ),
     ] = False
     compile: Annotated[
-        bool, Meta(description="torch.compile the model; with FSDP, each part that it gathers.")
+        bool,
+        Meta(
+            description="Apply torch.compile to the model; with FSDP, to each part that it gathers."
+        ),
     ] = False
     cuda_graphs: Annotated[
         bool,
         Meta(
             description="Capture forward, loss, backward and gradient sync as one CUDA graph, and"
-            " replay it in each step; the optimizer's step is not in it. Tier gpu only."
+            " replay it in each step. The optimizer's step is not captured. Tier gpu only."
         ),
     ] = False
     cudnn_benchmark: Annotated[
         bool,
         Meta(
-            description="Let cuDNN try its algorithms for each size of convolution, and keep the"
+            description="Let cuDNN measure its algorithms for each size of convolution, and use the"
             " fastest (torch.backends.cudnn.benchmark). Tier gpu only."
         ),
     ] = False
@@ -101,19 +104,20 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     denominator: Annotated[
         Literal["no-ddp", "ddp-1"],
         Meta(
-            description="What scaling is measured against at one rank: the plain module"
-            " (no-ddp), or the module as the strategy wraps it (ddp-1)."
+            description="The one-rank case that scaling is measured against: the plain module"
+            " (no-ddp), or the module wrapped by the strategy (ddp-1)."
         ),
     ] = "no-ddp"
-    tolerances: Annotated[
-        Tolerances, Meta(description="How much worse each metric may get before it matters.")
-    ] = Tolerances()
+    tolerances: Annotated[Tolerances, Meta(description="The tolerated change of each metric.")] = (
+        Tolerances()
+    )
     price_per_gpu_hour: Annotated[
         Annotated[float, Meta(gt=0, le=1e6)] | None,
-        Meta(description="Price of a GPU (cpu tier: a rank) for an hour; reports then show cost."),
+        Meta(description="Price per GPU-hour (tier cpu: per rank-hour). Reports then show cost."),
     ] = None
     epoch_samples: Annotated[
-        Count | None, Meta(description="Samples of an epoch; with a price, what an epoch costs.")
+        Count | None,
+        Meta(description="Samples of an epoch. With a price, reports show the cost of an epoch."),
     ] = None
 
 
@@ -121,16 +125,16 @@ AnySuite = Suite | CollectivesSuite
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
-    """A suite after the overrides of the command line, and how it differs from its file."""
+    """A suite after the overrides of the command line, with its differences from the file."""
 
     suite: AnySuite
     env: dict[str, str] = {}
-    suffix: str = ""  # what the overrides changed, as in "-hidden_dim=512"
-    ddp_suffix: str = ""  # likewise, of the cases with DDP alone
+    suffix: str = ""  # the overrides, as in "-hidden_dim=512"
+    ddp_suffix: str = ""  # the same, only for cases with DDP
 
 
 def cases_of(variant: Variant) -> list[Case]:
-    """Every case of the matrix, batch size by batch size, one-rank cases first."""
+    """Return the cases of the matrix, ordered by batch size, then world size."""
     suite = variant.suite
     if isinstance(suite, CollectivesSuite):
         return collective_cases(suite, {**suite.env, **variant.env}, variant.suffix)
@@ -180,8 +184,11 @@ def _case_id(
 ) -> str:
     strategy = _strategy(suite, world_size)
     parts = [
-        *(suite.workload.replace(":", "."), strategy, suite.precision),
-        *(f"ws{world_size}", f"b{batch_size}"),
+        suite.workload.replace(":", "."),
+        strategy,
+        suite.precision,
+        f"ws{world_size}",
+        f"b{batch_size}",
         *_option_names(suite, strategy, hook),
         *filter(None, [suite.variant]),
     ]
@@ -190,7 +197,7 @@ def _case_id(
 
 
 def _option_names(suite: Suite, strategy: Strategy, hook: AnyCommHook | None) -> list[str]:
-    """What tells the case's options from the defaults: ``topk``, ``ratio=0.1``."""
+    """Return the case's options that differ from the defaults: ``topk``, ``ratio=0.1``."""
     names = []
     if strategy == "fsdp":
         names += _values(suite.fsdp)
@@ -211,5 +218,5 @@ def _values(options: msgspec.Struct) -> list[str]:
 
 
 def _strategy(suite: Suite, world_size: int) -> Strategy:
-    """One rank is the plain module, unless scaling is measured against the wrapped one."""
+    """Return the strategy: none for one rank, unless scaling is measured against DDP on it."""
     return "none" if world_size == 1 and suite.denominator == "no-ddp" else suite.strategy

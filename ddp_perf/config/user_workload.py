@@ -1,5 +1,7 @@
-"""Whether a user's ``module:function`` exists and takes its arguments, without importing it:
-that would import torch. What the source does not tell gets the benefit of the doubt.
+"""Checks that a user's ``module:function`` exists and accepts its arguments.
+
+The module is not imported, since that would import torch. Its source is parsed instead, and what
+the source leaves open is accepted.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from pathlib import Path
 
 from ddp_perf.errors import ConfigError, did_you_mean
 
-_UNKNOWABLE = {"*", "__getattr__"}  # names by which a module may have any other
+_UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
 
 
 def check_target(target: str, arguments: Iterable[str], import_paths: Sequence[str]) -> None:
-    """Raise ConfigError where ``target`` names no module, the module no such function, or the
-    function cannot be called with a context and ``arguments``.
+    """Check the target, and raise ConfigError if the module or the function does not exist.
 
-    ``import_paths`` is where ranks look first.
+    ConfigError is also raised if the function cannot be called with a context and ``arguments``.
+    ``import_paths`` is where ranks search first.
     """
     module, function = target.split(":")
     spec = _find(module, import_paths)
@@ -43,7 +45,7 @@ def check_target(target: str, arguments: Iterable[str], import_paths: Sequence[s
 
 
 def _find(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
-    """``importlib.util.find_spec`` would import the parents of a submodule; this only looks."""
+    """Find a module. ``importlib.util.find_spec`` would import the parents of a submodule."""
     top, *rest = module.split(".")
     try:
         spec = PathFinder.find_spec(top, list(import_paths)) or importlib.util.find_spec(top)
@@ -52,7 +54,7 @@ def _find(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
     for name in rest:
         if spec is None:
             return None
-        # By its last name alone: the parents of a dotted one are looked up in sys.modules.
+        # Only the last name: the parents of a dotted name would be searched in sys.modules.
         spec = PathFinder.find_spec(name, list(spec.submodule_search_locations or []))
     return spec
 
@@ -62,12 +64,12 @@ def _parse(source: Path) -> ast.Module:
         return ast.parse(source.read_text(encoding="utf-8"))
     except SyntaxError as error:
         raise ConfigError(f"workload: {source}:{error.lineno}: {error.msg}") from None
-    except (ValueError, OSError) as error:  # a NUL byte, bytes that are no UTF-8, no permission
+    except (ValueError, OSError) as error:  # a NUL byte, bytes that are not UTF-8, no permission
         raise ConfigError(f"workload: {source} is not Python source: {error}") from None
 
 
 def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Each name that a statement at the top level of a module may bind, with the statement."""
+    """Yield each name that a module may bind at its top level, with the statement that does."""
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield statement.name, statement
@@ -78,7 +80,7 @@ def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
             for node in (node for target in targets for node in ast.walk(target)):
                 if isinstance(node, ast.Name):
                     yield node.id, statement
-        else:  # if, try, with, for: whatever their blocks bind
+        else:  # if, try, with, for: all that their blocks bind
             blocks = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
             blocks += [handler.body for handler in getattr(statement, "handlers", [])]
             for block in blocks:
@@ -86,18 +88,18 @@ def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def _check_callable(target: str, statement: ast.stmt, arguments: set[str]) -> None:
-    """The one statement that binds the target; a decorator may change what it binds."""
+    """Check the only statement that binds the target. A decorator may change what it binds."""
     if isinstance(statement, ast.AsyncFunctionDef):
         raise ConfigError(f"workload: {target} is a coroutine; make it a plain function")
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     if isinstance(value, ast.Constant | ast.List | ast.Tuple | ast.Dict | ast.Set):
-        raise ConfigError(f"workload: {target} is no function")
+        raise ConfigError(f"workload: {target} is not a function")
     if isinstance(statement, ast.FunctionDef) and not statement.decorator_list:
         _check_signature(target, statement.args, arguments)
 
 
 def _check_signature(target: str, signature: ast.arguments, arguments: set[str]) -> None:
-    """``target(context, **arguments)``, as the ranks call it."""
+    """Check that the ranks can call ``target(context, **arguments)``."""
     positional = [*signature.posonlyargs, *signature.args]
     if not positional and signature.vararg is None:
         raise ConfigError(f"workload: {target} must take a BuildContext as its first argument")

@@ -68,7 +68,7 @@ class MeasuredCase:
     def assert_verdict(self, metric: str) -> None:
         """Fail, skip or pass the test, by the verdict on that metric."""
         if needs_single_rank(metric) and self.case.single is None:
-            pytest.skip("there is no single-rank case to compare with; add 1 to world_sizes")
+            pytest.skip("there is no one-rank case to compare with; add 1 to world_sizes")
         finding = self.finding(metric)
         if finding is None:
             pytest.fail(f"{self.case.id} has no finding for {metric}", pytrace=False)

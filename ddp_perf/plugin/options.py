@@ -191,14 +191,7 @@ def read_options(config: pytest.Config) -> Options:
     value = config.getoption
     save_mode, reason = value("save_baseline"), value("reason")
     json_path, report = value("ddp_json"), value("ddp_report")
-    if save_mode == "accept" and not reason:
-        raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
-    if reason and save_mode != "accept":
-        raise pytest.UsageError("--reason: needs --save-baseline=accept")
-    if save_mode is not None and value("ddp_inject"):
-        raise pytest.UsageError(
-            "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"
-        )
+    _check_saving(save_mode, reason, injected=bool(value("ddp_inject")))
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise pytest.UsageError(f"--ddp-json: there is no directory {json_path.parent}")
     if report is not None:
@@ -236,6 +229,17 @@ def read_options(config: pytest.Config) -> Options:
             profile_steps=value("ddp_profile"),
         ),
     )
+
+
+def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: bool) -> None:
+    if save_mode == "accept" and not reason:
+        raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
+    if reason and save_mode != "accept":
+        raise pytest.UsageError("--reason: needs --save-baseline=accept")
+    if save_mode is not None and injected:
+        raise pytest.UsageError(
+            "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"
+        )
 
 
 def _make_directory(path: Path) -> None:

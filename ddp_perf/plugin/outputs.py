@@ -6,10 +6,14 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddp_perf.errors import HistoryError, ResultsError
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
+
+if TYPE_CHECKING:
+    from ddp_perf.report.source import ReportSource
 
 
 class ReportWriter:
@@ -53,24 +57,9 @@ class ReportWriter:
             is_github,
         )
         from ddp_perf.report.files.markdown import summary_markdown
-        from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, history_points_for
 
-        curve = None
         try:
-            curve = curve_for(suites, self._root / SELFTEST)
-        except ResultsError as error:
-            self.errors.append(f"--ddp-report: the report lacks the self-test: {error}")
-        sessions = {}
-        if self._history is not None and suites:
-            try:
-                sessions = history_points_for(suites, self._history)
-            except HistoryError as error:
-                self.errors.append(f"--ddp-report: the report lacks the history: {error}")
-        source = ReportSource(
-            suites=tuple(suites), complete=complete, curve=curve, sessions=sessions
-        )
-        try:
-            session = write_report(self._directory, source)
+            session = write_report(self._directory, self._source(suites, complete))
         except ResultsError as error:
             self.errors.append(
                 f"--ddp-report: {error}; the measurements are in {self._results}; write the report"
@@ -84,6 +73,23 @@ class ReportWriter:
         except OSError as error:
             self.errors.append(f"--ddp-report: GITHUB_STEP_SUMMARY: {error.strerror}")
         self.lines.append(f"report: {self._directory / PAGE}")
+
+    def _source(self, suites: Sequence[SuiteResult], complete: bool) -> ReportSource:
+        """Add the self-test and the history to the suites. An error leaves out its part alone."""
+        from ddp_perf.report.source import SELFTEST, ReportSource, curve_for, history_points_for
+
+        curve = None
+        try:
+            curve = curve_for(suites, self._root / SELFTEST)
+        except ResultsError as error:
+            self.errors.append(f"--ddp-report: the report lacks the self-test: {error}")
+        sessions = {}
+        if self._history is not None and suites:
+            try:
+                sessions = history_points_for(suites, self._history)
+            except HistoryError as error:
+                self.errors.append(f"--ddp-report: the report lacks the history: {error}")
+        return ReportSource(suites=tuple(suites), complete=complete, curve=curve, sessions=sessions)
 
 
 class HistoryLog:

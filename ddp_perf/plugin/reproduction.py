@@ -16,9 +16,17 @@ from ddp_perf.plugin.items import asserted_metric, case_of
 
 # The options that change a case, or how often it is launched.
 WORK = (
-    *("--ddp-config", "--ddp-world-sizes", "--ddp-batch-sizes", "--ddp-hidden-dim"),
-    *("--ddp-num-layers", "--ddp-bucket-cap-mb", "--ddp-steps", "--ddp-launches"),
-    *("--ddp-warmup", "--ddp-env", "--ddp-inject"),
+    "--ddp-config",
+    "--ddp-world-sizes",
+    "--ddp-batch-sizes",
+    "--ddp-hidden-dim",
+    "--ddp-num-layers",
+    "--ddp-bucket-cap-mb",
+    "--ddp-steps",
+    "--ddp-launches",
+    "--ddp-warmup",
+    "--ddp-env",
+    "--ddp-inject",
 )
 
 

@@ -1,4 +1,4 @@
-"""The result of a self-test: points that were measured, curves that were modelled."""
+"""The result of a self-test: measured points and modelled curves."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.selftest.power import PowerModel, Share, SlowDown, Spread
 
-LEAST_TRIALS = 5  # fewer say little: with four found of four, the power may be 40 %
-LEAST_SESSIONS = 3  # to tell how they differ
-_ALARM_LEVEL = 0.01  # at which false alarms are too many
+LEAST_TRIALS = 5  # with fewer the interval is too wide: four found of four may be a power of 40 %
+LEAST_SESSIONS = 3  # for an estimate of the between-session variance
+_ALARM_LEVEL = 0.01  # significance level of the test for too many false alarms
 
 
 class SelftestOutcome(str, enum.Enum):
-    """What the points say together."""
+    """The conclusion from all points."""
 
     CAN_GATE = "CAN_GATE"
     CANNOT_GATE = "CANNOT_GATE"
@@ -26,60 +26,62 @@ class SelftestOutcome(str, enum.Enum):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One slow-down: what was injected, what came of it, and how the step time was judged."""
+    """One injected slow-down, with the observed one and the verdicts on the step time."""
 
     percent: int  # injected; 0: nothing
-    slow_down: SlowDown | None  # of the step time; None: nothing injected, or not known yet
+    slow_down: (
+        SlowDown | None
+    )  # observed in the step time; None: nothing injected, or too few launches
     launches: int
-    outcomes: dict[Outcome, int]  # one a trial
+    outcomes: dict[Outcome, int]  # their sum is the number of trials
     found: Share  # REGRESSION
 
 
 class FalseAlarms(msgspec.Struct, frozen=True, kw_only=True):
-    """Unslowed sessions with a REGRESSION in any gated metric."""
+    """The unslowed sessions with a REGRESSION in any gated metric."""
 
     share: Share
     by_metric: dict[str, int]
-    promised: float  # of a session of this case alone
-    chance: float  # of so many or more, if the promise holds
+    promised: float  # rate, for a session of this case alone
+    chance: float  # probability of this number or more, if the promised rate is true
 
 
 class Modelled(msgspec.Struct, frozen=True, kw_only=True):
     """A power curve from measured variances."""
 
-    launches: int  # of a session
-    sessions: int
-    stored: bool  # the spread is that of the stored sessions; else of this run's sessions
+    launches: int  # per session
+    sessions: int  # of the baseline
+    stored: bool  # True: the spread is from stored sessions; False: from the sessions of this run
     spread: Spread
     model: PowerModel
-    detectable: float | None  # the slow-down found with 90 % power
+    detectable: float | None  # minimum detectable effect: the slow-down found with 90 % power
 
     def power_at(self, slow_down: float) -> float:
         return float(self.model.power(np.array([slow_down]))[0])
 
 
 class PowerCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """The self-test's result."""
+    """The result of a self-test."""
 
     suite: str
     case_id: str
     environment: Environment
     tolerance: float  # of the step time
-    false_alarm_rate: float  # a session
+    false_alarm_rate: float  # per session
     alpha: float  # of one verdict
-    launches: int  # of a session
-    sessions: int  # sessions of a baseline
+    launches: int  # per session
+    sessions: int  # of a baseline
     points: tuple[Point, ...]  # by percent
     false_alarms: FalseAlarms
     modelled: tuple[Modelled, ...]
     stored_sessions: int
     launch_s: float | None  # median wall time; None without a launch
-    missing_launches: int  # until every slow-down has trials enough, roughly
-    sees: Point | None  # smallest from which on 90 % and more are found
+    missing_launches: int  # an estimate of the launches until every slow-down has enough trials
+    sees: Point | None  # the smallest from which on at least 90 % of the trials are found
 
     @property
     def measured(self) -> int:
-        """Launches in all."""
+        """The number of all launches."""
         return sum(point.launches for point in self.points)
 
     @property

@@ -1,8 +1,8 @@
-"""The self-test of the gate: real launches of one case, as it is and slowed on purpose.
+"""The launches of a self-test: one case, as it is and slowed on purpose.
 
-The launches are an endless sequence that any budget cuts off, and a later run goes on with.
-First come unslowed ones for a baseline of the fewest sessions; then rounds of one launch of each
-slow-down and two unslowed ones, in random order, so that a drift of the machine hits all alike.
+The launches are an endless sequence. A budget ends it anywhere, and a later run continues it. It
+begins with unslowed launches for the smallest baseline. Rounds follow: one launch of each
+slow-down and two unslowed ones, in random order, so that a drift of the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ddp_perf.selftest.log import SelftestLog, TimedLaunch
 from ddp_perf.stats.summary import summarise
 
 PERCENTS = (2, 3, 5, 10, 20)
-_UNSLOWED = 2  # launches a round: they are trials of their own, and the baseline of all
+_UNSLOWED = 2  # launches per round: they are trials too, and the baseline of all trials
 _LEAST_SESSIONS, _MOST_SESSIONS = 3, 8
 
 
 class SelftestRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which case, and how the gate would judge it."""
+    """The case of a self-test, with the error rates of the gate."""
 
     case: Case
-    launches: int  # of a session
-    false_alarm_rate: float  # a session
-    alpha: float  # of one verdict, the suite's others having their shares
-    import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
+    launches: int  # per session
+    false_alarm_rate: float  # per session
+    alpha: float  # of one verdict: its share of the suite's rate
+    import_paths: tuple[str, ...] = ()  # where ranks import a user's workload from
 
 
 def run_selftest(
@@ -45,10 +45,10 @@ def run_selftest(
     until: float,
     on_launch: Callable[[int], None],
 ) -> LaunchFailure | None:
-    """Go on with the log until ``time.monotonic()`` is ``until``, or a launch fails.
+    """Append launches to the log until ``time.monotonic()`` is ``until``, or a launch fails.
 
-    ``on_launch`` is told how many launches there are. Raises LaunchError when ranks cannot be
-    started, ResultsError when the log cannot be written.
+    Return the failure, or None. ``on_launch`` receives the number of launches in the log. Raises
+    LaunchError if ranks cannot be started, ResultsError if the log cannot be written.
     """
     last_s = 0.0
     while (begin := time.monotonic()) + last_s <= until:
@@ -81,7 +81,7 @@ def run_selftest(
 
 
 def percent_of(number: int, launches: int) -> int:
-    """By how much the launch of this number is slowed; ``launches`` make a session."""
+    """Return the slow-down of launch ``number``, in per cent, with ``launches`` per session."""
     first = _LEAST_SESSIONS * launches
     if number < first:
         return 0
@@ -92,15 +92,15 @@ def percent_of(number: int, launches: int) -> int:
 
 
 def baseline_sessions_for(unslowed: int) -> int:
-    """How many of so many unslowed sessions make a baseline: the rest are needed for trials."""
+    """Return how many of the unslowed sessions make a baseline. The rest is left for trials."""
     return min(_MOST_SESSIONS, max(_LEAST_SESSIONS, unslowed // 3))
 
 
 def launches_for(trials: int, launches: int) -> int:
-    """How many launches it takes to judge each slow-down ``trials`` times.
+    """Return the number of launches that give each slow-down ``trials`` trials.
 
-    In each cycle every slow-down gets one session, with the unslowed ones before it to be
-    judged against.
+    ``launches`` is per session. In each cycle every slow-down gets one session, which is judged
+    against the unslowed sessions before it.
     """
     for cycles in itertools.count(1):
         sessions = baseline_sessions_for(_LEAST_SESSIONS + cycles * _UNSLOWED)

@@ -1,4 +1,4 @@
-"""``launches.jsonl``: each launch of a self-test as it finishes, so that a later run goes on."""
+"""``launches.jsonl``: the launches of a self-test, written one by one for a later run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Conditions = dict[str, Scalar | None]
 
 
 class TimedLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One launch in figures."""
+    """The figures of one launch."""
 
-    percent: int  # by which its ranks were slowed; 0: not at all
+    percent: int  # injected slow-down; 0: none
     started: str  # ISO 8601, UTC
-    wall_s: float  # start and end of its ranks included
+    wall_s: float  # including the start and the end of its ranks
     summary: LaunchSummary
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first line: under which conditions all launches of the file were measured."""
+    """The first line: the conditions that all launches of the file have in common."""
 
     schema_version: int = SCHEMA_VERSION
     conditions: Conditions
@@ -46,7 +46,7 @@ _LAUNCH = msgspec.json.Decoder(TimedLaunch)
 
 
 def conditions_of(case: Case, environment: Environment) -> Conditions:
-    """All that must be the same for launches to be of one self-test."""
+    """Return everything that all launches of one self-test must have in common."""
     return {
         "case": case.id,
         **case.work(),
@@ -57,13 +57,13 @@ def conditions_of(case: Case, environment: Environment) -> Conditions:
 
 
 class SelftestLog:
-    """The file, open for further launches: a header, then one line a launch."""
+    """The file, open for further launches: a header, then one line per launch."""
 
     def __init__(self, path: Path, conditions: Conditions) -> None:
-        """Read what is there, or begin the file.
+        """Read the launches of the file, or begin it.
 
-        A last line without its end, from a process that was killed, is dropped. Raises
-        ResultsError for any other broken line, other conditions, or a path of no use.
+        An incomplete last line, from a process that was killed, is dropped. Raises ResultsError
+        for any other broken line, for other conditions, or for a path that cannot be written.
         """
         self.path = path
         self.launches: list[TimedLaunch] = []
@@ -75,21 +75,21 @@ class SelftestLog:
                 f"{path}: cannot be written: {error.strerror}; give another --output"
             ) from None
         try:
-            self._take_up(conditions)
+            self._load(conditions)
         except BaseException:
             self.close()
             raise
 
     def append(self, launch: TimedLaunch) -> None:
-        """Raises ResultsError where it cannot be written; what was there stays."""
+        """Append a launch. Raises ResultsError if it cannot be written; the others are kept."""
         self._write(msgspec.json.encode(launch))
         self.launches.append(launch)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: what failed was said at the write
+        with contextlib.suppress(OSError):  # a full disk: the error was raised at the write
             self._file.close()
 
-    def _take_up(self, conditions: Conditions) -> None:
+    def _load(self, conditions: Conditions) -> None:
         self._file.seek(0)
         data = self._file.read()
         whole, _, torn = data.rpartition(b"\n")
@@ -108,7 +108,8 @@ class SelftestLog:
         changed = field_changes(before, conditions, before | conditions)
         if changed:
             raise ResultsError(
-                f"{self.path}: measured under other conditions: {', '.join(changed)}; {_REMEDY}"
+                f"{self.path}: it was measured under other conditions: {', '.join(changed)};"
+                f" {_REMEDY}"
             )
 
     def _decoded(self, line: bytes, number: int) -> TimedLaunch:
@@ -123,5 +124,5 @@ class SelftestLog:
             self._file.flush()
         except OSError as error:
             raise ResultsError(
-                f"{self.path}: cannot be written: {error.strerror}; the launches before are kept"
+                f"{self.path}: cannot be written: {error.strerror}; earlier launches are kept"
             ) from None

@@ -1,4 +1,4 @@
-"""The power curve as a picture: points that were measured, dashed lines that were modelled."""
+"""The plot of a power curve: measured points, and modelled power as dashed lines."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _TITLE_WIDTH = 95
 
 
 def write_power_plot(path: Path, curve: PowerCurve) -> None:
-    """A PNG, whole or not at all. Raises OSError."""
+    """Write a PNG, completely or not at all. Raises OSError."""
     data = io.BytesIO()
     power_figure(curve).savefig(data, format="png", dpi=120)
     replace_file(path, data.getvalue())
 
 
 def power_figure(curve: PowerCurve) -> Figure:
-    """Slow-down against the share that is found, both in per cent."""
+    """Draw the share of trials that is found against the slow-down, both in per cent."""
     figure = Figure(figsize=(9.0, 5.6), layout="constrained")
     axes = figure.subplots()
     for point in curve.points:
@@ -44,7 +44,7 @@ def power_figure(curve: PowerCurve) -> Figure:
 
 
 def _plot_point(axes: Axes, point: Point) -> None:
-    """Where it came out, with both intervals; above it what it is made of."""
+    """Draw a point with both intervals, and its trials and launches above it."""
     found = point.found
     rows = f"{point.percent} %\n{found.found} of {found.trials}\n{point.launches}"
     _write_above(axes, point.percent, rows, "center")
@@ -67,12 +67,12 @@ def _plot_point(axes: Axes, point: Point) -> None:
 
 
 def _write_above(axes: Axes, x: float, rows: str, align: str) -> None:
-    place = axes.get_xaxis_transform()  # x by the data, y by the frame
+    place = axes.get_xaxis_transform()  # x in units of the data, y in units of the frame
     axes.text(x, 1.02, rows, transform=place, ha=align, va="bottom", fontsize=8)
 
 
 def _frame(axes: Axes, curve: PowerCurve) -> None:
-    # Linear up to 2 %, then logarithmic: 2, 3, 5, 10 and 20 % stand apart.
+    # Linear up to 2 %, then logarithmic, so that 2, 3, 5, 10 and 20 % are well separated.
     axes.set_xscale("symlog", linthresh=2, linscale=0.4)
     ticks = [point.percent for point in curve.points]
     axes.set_xticks(ticks, [f"{tick} %" for tick in ticks], minor=False)
@@ -80,8 +80,8 @@ def _frame(axes: Axes, curve: PowerCurve) -> None:
     axes.set_xlim(-2, 100 * _GRID[-1])
     _write_above(axes, -2, "injected\nfound\nlaunches", "right")
     axes.set_ylim(-3, 103)
-    axes.set_xlabel(f"slow-down of {curve.case_id} as it came out, 95 % interval")
-    axes.set_ylabel("found (REGRESSION), per cent of trials, 95 % interval")
+    axes.set_xlabel(f"observed slow-down of {curve.case_id}, 95 % interval")
+    axes.set_ylabel("trials found (REGRESSION), per cent, 95 % interval")
     if curve.modelled:
         axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.86), fontsize=8, edgecolor="none")
     title = textwrap.fill(conclusion_of(curve), _TITLE_WIDTH)

@@ -1,4 +1,4 @@
-"""A slow-down, the share of trials that finds it, and the share that the rule gives."""
+"""The power of the gate: the observed share of trials, and the power that the rule predicts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ddp_perf.stats.rule.modes import without_slow_sessions
 
 CONFIDENCE = 0.95
 _QUANTILES = 400  # of the estimated error; the power is then exact to 0.1 %
-_SMALLEST_ERROR = 1e-9  # of levels that do not differ at all
-_MOST_PERMILLE = 1000  # a gate that does not find twice as slow is none
+_SMALLEST_ERROR = 1e-9  # for session means that do not differ at all
+_MOST_PERMILLE = 1000  # a slow-down of 100 %: a gate that misses this is useless
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """So many of so many trials, and what that says of the rate behind them."""
+    """The share of trials that were found, with an interval of the true rate."""
 
     found: int
     trials: int
@@ -35,14 +35,14 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
         return self.found / self.trials if self.trials else None
 
     def chance(self, rate: float) -> float:
-        """That so many or more are found where the true rate is ``rate``."""
+        """Return the probability of at least this number found, if the true rate is ``rate``."""
         return float(special.bdtrc(self.found - 1, self.trials, rate)) if self.found else 1.0
 
 
 def share_found(found: int, trials: int) -> Share:
-    """With the exact interval of Clopper & Pearson, Biometrika 26, 1934.
+    """Return the share with its exact interval (Clopper & Pearson, Biometrika 26, 1934).
 
-    Raises ValueError where no such count is possible.
+    Raises ValueError if ``found`` is negative or above ``trials``.
     """
     if not 0 <= found <= trials:
         raise ValueError(f"found {found} of {trials}")
@@ -53,17 +53,17 @@ def share_found(found: int, trials: int) -> Share:
 
 
 class SlowDown(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much slowed launches were slower, as fractions."""
+    """The observed slow-down of slowed launches, as fractions."""
 
     value: float
-    interval: tuple[float, float]  # 95 %, two-sided, roughly
+    interval: tuple[float, float]  # 95 %, two-sided, approximate
 
 
 def slow_down_of(slowed: Sequence[float], unslowed: Sequence[float]) -> SlowDown | None:
-    """Ratio of the medians, less 1; None where a side has fewer than two launches.
+    """Return the ratio of the medians, less 1; None if a side has fewer than two launches.
 
-    The sd of a median of n normal logs is ``sqrt(π/2) s ÷ sqrt(n)``; s is their median absolute
-    deviation × 1.4826, which launches in a slow mode do not widen.
+    The sd of a median of n normal logs is ``sqrt(π/2) s ÷ sqrt(n)``. s is their median absolute
+    deviation × 1.4826, so that launches in a slow mode do not widen it.
     """
     if min(len(slowed), len(unslowed)) < 2:
         return None
@@ -77,32 +77,32 @@ def slow_down_of(slowed: Sequence[float], unslowed: Sequence[float]) -> SlowDown
 
 
 class PowerModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The rule of the judge where all levels are normal, in one mode, without a control.
+    """The rule of the judge for normal session means in one mode, without a control.
 
     The difference D is normal around ``log(1 + slow-down)`` with sd ``standard_error``. Its
-    estimate s is independent of it, ``s² ~ standard_error² χ²_ν / ν``, and never less than what
-    the launches account for, ``least_error``. So the power is::
+    estimate s is independent of it, ``s² ~ standard_error² χ²_ν / ν``, and never below
+    ``least_error``, the part of the launches. So the power is::
 
         E_s Φ((log(1 + slow-down) − critical(s)) ÷ standard_error)
 
-    With ``critical(s) = t s`` alone, neither tolerance nor least error, that is the noncentral t
+    If ``critical(s) = t s``, without tolerance and least error, this is the noncentral t
     (Johnson, Kotz & Balakrishnan, Continuous univariate distributions 2, 1995, chapter 31).
     """
 
-    standard_error: float  # true, of the difference of logs
+    standard_error: float  # the true one, of the difference of logs
     least_error: float
-    degrees_of_freedom: float  # of its estimate
+    degrees_of_freedom: float  # of the estimate of the standard error
     tolerance: float
     level: float
 
     def power(self, slow_downs: Floats) -> Floats:
-        """Chance of a REGRESSION for each slow-down, as a fraction (0.05: 5 % slower)."""
+        """Return the probability of a REGRESSION for each slow-down, a fraction (0.05: 5 %)."""
         excess = np.log1p(slow_downs)[:, None] - self._critical()
         power: Floats = special.ndtr(excess / self.standard_error).mean(axis=1)
         return power
 
     def detectable(self) -> float | None:
-        """The smallest slow-down found with 90 % power, to 0.1 %; None from 100 % on."""
+        """Return the minimum detectable effect at 90 % power, to 0.1 %; None if over 100 %."""
         found = bisect.bisect_left(
             range(_MOST_PERMILLE),
             True,
@@ -111,7 +111,7 @@ class PowerModel(msgspec.Struct, frozen=True, kw_only=True):
         return found / 1000 if found < _MOST_PERMILLE else None
 
     def _critical(self) -> Floats:
-        """By quantile of the estimated error."""
+        """Return the critical difference for each quantile of the estimated error."""
         df = self.degrees_of_freedom
         upper = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         estimates = self.standard_error * np.sqrt(special.chdtri(df, upper) / df)
@@ -129,13 +129,13 @@ class PowerModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much sessions of the same code differ: sds on the log scale."""
+    """The variance components of sessions of the same code, as sds on the log scale."""
 
-    launch: float  # of a launch around its session
-    session: float  # of sessions, beyond what their launches explain
+    launch: float  # of launches within a session
+    session: float  # between sessions, without the part of their launches
 
     def model(self, *, launches: int, sessions: int, tolerance: float, level: float) -> PowerModel:
-        """Of a session of so many launches against so many such sessions (2 at least)."""
+        """Return the power model of a session against a baseline of ``sessions`` (2 or more)."""
         noise = self.launch**2 / launches
         twice = 1 + 1 / min(sessions, REFERENCE_SESSIONS)  # this session and the reference
         return PowerModel(
@@ -148,9 +148,10 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spread_of(sessions: Sequence[Figures], tolerance: float) -> Spread:
-    """Of sessions × launches, two sessions at least; slow launches are left out.
+    """Estimate the variance components from sessions × launches.
 
-    Analysis of variance in one way: what sessions differ by, less the launches' part of it.
+    This is a one-way analysis of variance: the variance between sessions, less the part of their
+    launches. It needs two sessions. Slow launches are left out.
     """
     levels = levels_of(sessions, tolerance)
     kept = without_slow_sessions(levels, len(sessions))

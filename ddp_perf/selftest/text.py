@@ -1,4 +1,4 @@
-"""The self-test as text and as JSON: every point with its launches, its trials, its interval."""
+"""The self-test as text and as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ddp_perf.selftest.power import Share
 
 SCHEMA_VERSION = 2
 _NARROWEST = 80
-# What came of the trials that found nothing, in the columns of the table.
+# Outcomes of the other trials, by column of the table.
 _OTHERS = (
     (Outcome.SUSPECT,),
     (Outcome.INCONCLUSIVE, Outcome.INVALID),
@@ -29,7 +29,7 @@ _OTHERS = (
 
 
 class SelftestFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The self-test for programs."""
+    """The file ``selftest.json``."""
 
     schema_version: int = SCHEMA_VERSION
     conclusion: SelftestOutcome
@@ -38,18 +38,25 @@ class SelftestFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def selftest_json(curve: PowerCurve) -> bytes:
-    """Everything that the text says, and the model behind its dashed lines."""
+    """Return the JSON of the curve, with its models and the conclusion as a sentence."""
     file = SelftestFile(conclusion=curve.conclusion, sentence=conclusion_of(curve), curve=curve)
     return f"{to_json(file)}\n".encode()
 
 
 def selftest_text(curve: PowerCurve, width: int) -> str:
-    """The table of points, what must be known to read them, and the conclusion."""
+    """Return the table of points, notes that explain it, and the conclusion."""
     width = max(width, _NARROWEST)
     table = plain_table()
     for heading in (
-        *("injected\n%", "came out\n%", "laun-\nches", "found\n", "95 % in-\nterval %"),
-        *("sus-\npect", "unde-\ncided", "passed\n", "mod-\nelled %"),
+        "injected\n%",
+        "observed\n%",
+        "laun-\nches",
+        "found\n",
+        "95 % in-\nterval %",
+        "sus-\npect",
+        "unde-\ncided",
+        "passed\n",
+        "mod-\nelled %",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for point in curve.points:
@@ -66,10 +73,10 @@ def selftest_text(curve: PowerCurve, width: int) -> str:
 
 
 def conclusion_of(curve: PowerCurve) -> str:
-    """The self-test in a sentence."""
+    """Return the conclusion in one sentence, without its full stop."""
     match curve.conclusion:
         case SelftestOutcome.FALSE_ALARMS:
-            return f"This gate alarms falsely here: {_alarms(curve.false_alarms)}"
+            return f"This gate raises too many false alarms here: {_alarms(curve.false_alarms)}"
         case SelftestOutcome.TOO_SHORT:
             return _too_short(curve)
         case SelftestOutcome.CANNOT_GATE:
@@ -79,13 +86,13 @@ def conclusion_of(curve: PowerCurve) -> str:
 
 
 def interval_text(share: Share) -> str:
-    """The 95 % interval, in per cent."""
+    """Return the 95 % interval as text, in per cent."""
     low, high = share.interval
     return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
 def model_text(modelled: Modelled) -> str:
-    """Which launches and sessions a dashed line stands for."""
+    """Return the launches and sessions of a dashed line as text."""
     launches = counted(modelled.launches, "launch")
     if modelled.stored:
         return f"{launches}, spread of the {modelled.sessions} stored sessions"
@@ -94,13 +101,13 @@ def model_text(modelled: Modelled) -> str:
 
 def _sees(curve: PowerCurve) -> str:
     point = curve.sees
-    assert point is not None  # so says the conclusion
-    assert point.slow_down is not None  # it was measured
+    assert point is not None  # else the conclusion is another
+    assert point.slow_down is not None  # the gate found it, so it was measured
     found, rate = point.found, short_percent(curve.false_alarm_rate)
     return (
         f"On this machine, with {counted(curve.launches, 'launch')}, this gate sees ≥"
-        f" {100 * point.slow_down.value:.1f} % with 90 % power at {rate} false alarms a session"
-        f" ({point.percent} % injected: found {found.found} times of {found.trials}, 95 % interval"
+        f" {100 * point.slow_down.value:.1f} % with 90 % power at {rate} false alarms per session"
+        f" ({point.percent} % injected: found {found.found} of {found.trials} times, 95 % interval"
         f" {interval_text(found)}); {_of_sessions(curve)}"
     )
 
@@ -108,15 +115,15 @@ def _sees(curve: PowerCurve) -> str:
 def _of_sessions(curve: PowerCurve) -> str:
     for modelled in curve.modelled:
         if modelled.stored:
-            return f"with sessions as they are stored, modelled, {_detectable(modelled)}"
-    return "how much sessions differ is not in this"
+            return f"modelled with the spread of stored sessions, {_detectable(modelled)}"
+    return "this does not include the variance between sessions"
 
 
 def _cannot_gate(curve: PowerCurve) -> str:
     largest = curve.points[-1]
     return (
         f"This machine cannot gate: even {largest.percent} % is found only {largest.found.found}"
-        f" times of {largest.found.trials}. More launches, a quieter machine or a larger case"
+        f" of {largest.found.trials} times. More launches, a quieter machine or a larger case"
         " may help"
     )
 
@@ -126,8 +133,8 @@ def _too_short(curve: PowerCurve) -> str:
     more = curve.missing_launches
     time = f", {describe_duration(more * curve.launch_s)}" if curve.launch_s else ""
     return (
-        f"Too short to tell: a slow-down was tried {trials} times, and {LEAST_TRIALS} are the"
-        f" least. About {more} more launches are needed{time}; run it again, and it goes on"
+        f"Too short: a slow-down has only {trials} trials, and {LEAST_TRIALS} are needed. About"
+        f" {more} more launches are needed{time}; run the command again to continue"
     )
 
 
@@ -143,7 +150,7 @@ def _how(curve: PowerCurve) -> str:
         f"A session is {counted(curve.launches, 'launch')}, judged against the"
         f" {curve.sessions} unslowed sessions before it; tolerance"
         f" {short_percent(curve.tolerance)}, {short_percent(curve.false_alarm_rate)}"
-        " false alarms a session,"
+        " false alarms per session,"
         f" {100 * curve.alpha:.2g} % for each verdict of the suite"
     )
 
@@ -181,20 +188,20 @@ def _notes(curve: PowerCurve) -> list[str]:
     below = [p.percent for p in curve.points if 0 < p.percent / 100 < curve.tolerance]
     if below:
         notes.append(
-            f"Up to {max(below)} % is below the tolerance of"
-            f" {short_percent(curve.tolerance)}, and not meant to be found."
+            f"A slow-down of up to {max(below)} % is below the tolerance of"
+            f" {short_percent(curve.tolerance)}; the gate is not meant to find it."
         )
     notes.append(f"False alarms: {_alarms(curve.false_alarms)}.")
     notes += [f"Modelled: {_describe_model(modelled)}." for modelled in curve.modelled]
     notes.append(
-        "The sessions of one run are minutes apart: how much sessions differ is not in the points."
-        " They share unslowed sessions, so that they are not wholly independent."
+        "The sessions of one run are minutes apart, so the points do not include the variance"
+        " between sessions. They share unslowed sessions, so they are not fully independent."
     )
     if curve.stored_sessions < LEAST_SESSIONS:
         notes.append(
             f"Stored sessions of this case: {curve.stored_sessions};"
-            f" {LEAST_SESSIONS} would tell how"
-            " sessions differ, and what the gate finds then (pytest --save-baseline=append)."
+            f" {LEAST_SESSIONS} are needed to model the variance between sessions"
+            " (pytest --save-baseline=append)."
         )
     return notes
 
@@ -204,8 +211,8 @@ def _alarms(alarms: FalseAlarms) -> str:
     return (
         f"{alarms.share.found} of {alarms.share.trials} unslowed sessions raised a REGRESSION"
         + (f" ({metrics})" if metrics else "")
-        + f", 95 % interval {interval_text(alarms.share)}; promised are"
-        f" {100 * alarms.promised:.2g} %"
+        + f", 95 % interval {interval_text(alarms.share)}; the promised"
+        f" rate is {100 * alarms.promised:.2g} %"
     )
 
 
@@ -220,5 +227,5 @@ def _describe_model(modelled: Modelled) -> str:
 
 def _detectable(modelled: Modelled) -> str:
     if modelled.detectable is None:
-        return "not even 100 % is found 9 times in 10"
-    return f"{100 * modelled.detectable:.1f} % is found 9 times in 10"
+        return "not even a slow-down of 100 % is found 9 times in 10"
+    return f"a slow-down of {100 * modelled.detectable:.1f} % is found 9 times in 10"

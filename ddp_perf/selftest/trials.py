@@ -1,7 +1,7 @@
-"""What a self-test's launches say of the gate: sessions, trials, points.
+"""The trials of a self-test: its launches are grouped into sessions, which the gate judges.
 
-The launches of one kind, as many in a row as a session has, stand for a session. Each session
-is judged by the gate's own path against the unslowed sessions before it.
+Consecutive launches of one slow-down form a session. Each session is judged by the gate's own
+code against the unslowed sessions before it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ddp_perf.stats.rule.comparison import POWER
 
 
 class _Block(msgspec.Struct, frozen=True, kw_only=True):
-    """Launches that stand for a session; ``first`` and ``last`` are their numbers."""
+    """A session made of launches. ``first`` and ``last`` are the numbers of its launches."""
 
     percent: int
     first: int
@@ -56,7 +56,10 @@ def power_curve(
     environment: Environment,
     stored: CaseBaseline | None,
 ) -> PowerCurve:
-    """``stored``: what the machine's baseline holds of the case, if it is of the same work."""
+    """Judge the sessions of a self-test, and return its points and models.
+
+    ``stored`` is the machine's baseline of the case, if it is of the same work.
+    """
     blocks = list(_blocks(request, launches, environment))
     unslowed = [block for block in blocks if block.percent == 0]
     sessions = baseline_sessions_for(len(unslowed))
@@ -128,15 +131,17 @@ def _point(
 def _outcome(request: SelftestRequest, metric: str, trial: _Trial) -> Outcome:
     block, before = trial
     return judge_session(
-        *(metric, block.session, [session.session for session in before]),
+        metric,
+        block.session,
+        [session.session for session in before],
         tolerance=tolerance_of(request.case, metric),
         alpha=request.alpha,
-        prior=None,  # it is what the machine's other cases say, and there are none here
+        prior=None,  # it comes from the machine's other cases, and there are none here
     ).outcome
 
 
 def _slow_down(launches: Sequence[TimedLaunch], percent: int) -> SlowDown | None:
-    """Against the unslowed launches of the rounds: those before are of another time."""
+    """Compare with the unslowed launches of the rounds. Earlier ones are from another time."""
     rounds = list(itertools.dropwhile(lambda launch: launch.percent == 0, launches))
     slowed, unslowed = (
         [launch.summary.values[STEP_TIME.name] for launch in rounds if launch.percent == wanted]
@@ -146,7 +151,7 @@ def _slow_down(launches: Sequence[TimedLaunch], percent: int) -> SlowDown | None
 
 
 def _false_alarms(request: SelftestRequest, trials: Sequence[_Trial]) -> FalseAlarms:
-    # Efficiency is told from launches of one rank, which are not part of this.
+    # The efficiency needs launches of one rank, which a self-test does not have.
     metrics = [name for name in gated_metrics(request.case) if not needs_single_rank(name)]
     alarms = [
         [name for name in metrics if _outcome(request, name, trial) is Outcome.REGRESSION]
@@ -168,7 +173,7 @@ def _modelled(
     sessions: int,
     stored: CaseBaseline | None,
 ) -> Iterator[Modelled]:
-    """With this run's spread, for as many launches and for twice as many; with the sessions'."""
+    """Yield models for this run's spread, for twice the launches, and for stored sessions."""
     here = _step_times([block.session for block in unslowed])
     there = _step_times(stored.sessions) if stored else []
     tolerance = request.case.tolerances.step_time
@@ -195,7 +200,7 @@ def _modelled(
 def _missing(request: SelftestRequest, points: Sequence[Point], launches: int) -> int:
     if min(point.found.trials for point in points) >= LEAST_TRIALS:
         return 0
-    # One session at least: the launches so far may have been grouped otherwise.
+    # At least one session: the launches so far may have been measured with another group size.
     needed = launches_for(LEAST_TRIALS, request.launches)
     return max(needed - launches, request.launches)
 
@@ -207,7 +212,7 @@ def _step_times(sessions: Sequence[Session]) -> list[list[float]]:
 
 
 def _smallest_seen(points: Sequence[Point]) -> Point | None:
-    """A larger slow-down that is found less often would make it luck."""
+    """Return the smallest point from which on every larger slow-down is found as well."""
     seen = None
     for point in reversed(points):
         if point.percent == 0 or (point.found.value or 0.0) < POWER:

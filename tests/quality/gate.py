@@ -21,13 +21,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core is all there
 import msgspec
 import numpy as np
 from scipy import stats
-from tests.quality.few_sessions import drift_found, moderation
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.stats.rule.inputs import typical_values
 from ddp_perf.stats.rule.judge import judge_launches
 from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
 from tests.quality.families import FAMILIES, Family, Trial
+from tests.quality.few_sessions import drift_found, moderation
 from tests.quality.looks import LOOKS_TITLE, looks_tasks, several_looks
 from tests.quality.peers import all_peers
 

@@ -1,4 +1,4 @@
-"""What all launches of a session have in common."""
+"""The launcher of a session, what its launches have in common, and the user's policy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Progress(Protocol):
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked of a session beyond its verdicts. Each field is an option of pytest."""
+    """The options of pytest that a session follows. To add one, add it here and in the options."""
 
     budget_s: float  # seconds of launches for each case, if it needs more than the suite's
     explain_budget_s: float  # seconds of further launches for each case that became slower

@@ -1,4 +1,4 @@
-"""``ddp-perf audit``: each contradiction with both figures, and an exit code that says so."""
+"""``ddp-perf audit``: contradictions with both figures, and the exit code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(tmp_path, monkeypatch):
     return make
 
 
-def test_without_contradiction_the_code_is_0(write):
+def test_audit_without_a_contradiction_exits_with_0(write):
     write("x9", 0.8)
 
     done = run()
@@ -53,7 +53,7 @@ def test_a_wrong_efficiency_is_reported_with_both_figures(write):
     assert "2 GPUs: efficiency 0.9 is stated, 0.8 follows from throughput" in done.stdout
 
 
-def test_json_holds_the_same(write):
+def test_json_has_the_same_content(write):
     audit = json.loads(run(write("x9", 0.9), "--json").stdout)
 
     ((found,),) = [table["contradictions"] for table in audit["tables"]]
@@ -72,13 +72,13 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path, monkeypatch
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_nothing_to_audit_is_an_error(tmp_path, monkeypatch):
+def test_audit_without_a_baseline_file_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     assert run().exit_code == 4
 
 
-def test_measured_figures_are_held_against_each_other(tmp_path, monkeypatch):
+def test_measured_figures_are_compared_with_each_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     one, two = make_cases()
     cases = {

@@ -1,4 +1,4 @@
-"""``ddp-perf baseline``: what is stored, what changed, what may be stored, what is known."""
+"""``ddp-perf baseline``: its commands list, show, diff, log, promote and ack."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def store(tmp_path, monkeypatch):
 
 @pytest.fixture
 def stored(store):
-    """A file of one case that was re-baselined once."""
+    """A baseline file of one case whose baseline was replaced once."""
     case = make_case_baseline(CASE, make_session([0.012]), log=(ENTRY,))
     return store.update(KEY, lambda _: make_baseline({CASE.id: case}))
 
@@ -59,7 +59,7 @@ def results(tmp_path):
     return write
 
 
-def test_list(stored):
+def test_list_shows_every_file(stored):
     done = run("list")
 
     assert done.exit_code == 0, done.output
@@ -67,7 +67,7 @@ def test_list(stored):
     assert json.loads(run("list", "--json").stdout)[0]["accelerator"] == KEY
 
 
-def test_show_tells_how_far_the_level_came_since_the_first(stored):
+def test_show_prints_the_drift_since_the_first_sessions(stored):
     done = run("show", KEY)
 
     assert done.exit_code == 0, done.output
@@ -75,7 +75,7 @@ def test_show_tells_how_far_the_level_came_since_the_first(stored):
     assert json.loads(run("show", KEY, CASE.id, "--json").stdout)["cases"].keys() == {CASE.id}
 
 
-def test_log_tells_why_a_level_was_replaced(stored):
+def test_log_prints_why_a_baseline_was_replaced(stored):
     done = run("log")
 
     assert done.exit_code == 0
@@ -126,7 +126,7 @@ def test_promote_stores_a_session_once(results, store):
     assert len(store.load(KEY).cases[CASE.id].sessions) == 1
 
 
-def test_promote_says_why_a_case_is_not_stored(results):
+def test_promote_reports_why_a_case_is_not_stored(results):
     done = run("promote", results(step_s=(0.01, 0.03)), "--json")
 
     assert done.exit_code == 1
@@ -143,7 +143,7 @@ def test_promote_says_why_a_case_is_not_stored(results):
         ({}, ["--mode", "always"], "'always' is not one of missing, append, accept"),
     ],
 )
-def test_promote_refuses(results, store, changes, arguments, says):
+def test_promote_refuses_what_cannot_be_stored(results, store, changes, arguments, says):
     done = run("promote", results(**changes), *arguments)
 
     assert done.exit_code == 4
@@ -177,7 +177,7 @@ def test_ack_of_several_metrics_names_those_that_still_fail(stored, store):
     assert said == {"step_time", "structure", "tail", "peak_memory"}
 
 
-def test_what_was_acknowledged_until_a_past_day_is_named(stored):
+def test_ack_names_metrics_whose_acknowledgement_has_ended(stored):
     done = run("ack", CASE.id, "--reason", "r", "--until", "2020-01-01")
 
     assert done.stdout.splitlines()[-1].endswith(
@@ -200,7 +200,7 @@ def test_what_was_acknowledged_until_a_past_day_is_named(stored):
         (["ack", CASE.id, "--until", "soon"], "'soon' is not a date, as in 2026-12-31"),
     ],
 )
-def test_ack_refuses(stored, store, arguments, says):
+def test_ack_refuses_wrong_arguments(stored, store, arguments, says):
     before = store.path(KEY).read_bytes()
 
     done = run(*arguments, "--reason", "r", *(() if "--until" in arguments else UNTIL))
@@ -210,7 +210,7 @@ def test_ack_refuses(stored, store, arguments, says):
     assert store.path(KEY).read_bytes() == before
 
 
-def test_a_case_of_two_machines_must_be_told_apart(stored, store):
+def test_ack_needs_the_accelerator_of_a_case_that_two_files_have(stored, store):
     case = make_case_baseline(CASE)
     store.update("t4", lambda _: make_baseline({CASE.id: case}, accelerator="t4"))
     arguments = ("ack", CASE.id, "--reason", "r", *UNTIL)
@@ -222,7 +222,7 @@ def test_a_case_of_two_machines_must_be_told_apart(stored, store):
 
 
 @pytest.mark.parametrize("command", [("list",), ("log",), ("show", "h200"), ("diff", "a", "b")])
-def test_a_file_that_is_not_there(command):
+def test_a_missing_file_is_refused(command):
     done = run(*command)
 
     assert done.exit_code == 4

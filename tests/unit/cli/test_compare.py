@@ -1,4 +1,4 @@
-"""``ddp-perf compare``: what is found, what it exits with, and what it refuses in one line."""
+"""``ddp-perf compare``: findings, exit codes, and errors in one line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def usual(**rank):
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    """``results(name, measurements)`` writes a file and gives its name."""
+    """``results(name, measurements)`` writes a file and returns its name."""
     monkeypatch.chdir(tmp_path)
 
     def write(name, measurements, *, complete=True, **changes):
@@ -65,7 +65,7 @@ def outcomes(done):
     }
 
 
-def test_equal_results_pass_where_the_tolerance_lets_one_session_decide(results, old):
+def test_equal_results_pass_if_one_session_can_decide(results, old):
     done = compare(old, results("new.json", usual()))
 
     assert done.exit_code == 0, done.output
@@ -73,7 +73,7 @@ def test_equal_results_pass_where_the_tolerance_lets_one_session_decide(results,
     assert done.stderr == ""
 
 
-def test_equal_results_are_undecided_where_one_session_cannot_decide(results):
+def test_equal_results_are_undecided_if_one_session_cannot_decide(results):
     cases = make_cases(tolerances=dict.fromkeys(WIDE, 0.05))
     equal = [measured(case, 0.010) for case in cases]
 
@@ -85,7 +85,7 @@ def test_equal_results_are_undecided_where_one_session_cannot_decide(results):
 
 
 def unwrapped(done):
-    """The output as one line: where it is broken depends on the width."""
+    """Return the output as one line: its line breaks depend on the width."""
     return " ".join(done.stdout.split())
 
 
@@ -167,14 +167,14 @@ def test_a_case_that_failed_in_the_old_session_is_undecided(results):
         ),
     ],
 )
-def test_a_case_that_one_file_lacks_is_undecided_and_named(results, before, after, said):
+def test_a_case_missing_in_one_file_is_undecided_and_named(results, before, after, said):
     done = compare(results("old.json", before), results("new.json", after))
 
     assert done.exit_code == 2, done.output
     assert f"NOT COMPARED: {said}\n" in done.stdout
 
 
-def test_two_empty_files_are_no_pass(results):
+def test_two_empty_files_do_not_pass(results):
     done = compare(results("old.json", []), results("new.json", []))
 
     assert done.exit_code == 2
@@ -211,11 +211,11 @@ def test_results_from_before_conditions_were_watched_are_read(results, old, tmp_
     assert compare(old, results("new.json", usual())).exit_code == 0
 
 
-def test_a_suite_renamed_is_compared_all_the_same(results, old):
+def test_a_renamed_suite_is_compared(results, old):
     assert compare(old, results("new.json", usual(), suite="renamed")).exit_code == 0
 
 
-def test_an_unfinished_session_is_read_and_said_to_be_one(results, old):
+def test_an_unfinished_session_is_read_and_reported_as_unfinished(results, old):
     done = compare(old, results("new.json", usual(), complete=False))
 
     assert done.exit_code == 0
@@ -240,7 +240,7 @@ def test_the_false_alarm_rate_is_shared_by_all_verdicts(results, old):
     assert report["alpha"] == pytest.approx(0.07 / 7)  # 3 metrics of one rank, 4 of two
 
 
-def test_json_holds_the_findings_and_why(results, old):
+def test_json_has_the_findings_with_their_reasons(results, old):
     slower = [measured(ONE, 0.010), measured(TWO, 0.024)]
     new = results("new.json", slower, environment=make_environment(commit="fedcba"))
 
@@ -262,7 +262,7 @@ def test_json_names_what_was_not_compared(results, old):
 
 
 def refused(done):
-    """The one line on stderr."""
+    """Return the only line on stderr."""
     assert done.exit_code == 4, done.output
     assert isinstance(done.exception, SystemExit)
     assert done.stdout == ""
@@ -337,11 +337,11 @@ def test_a_missing_file_is_refused_by_name(old):
         pytest.param(["old.json", "old.json", "--false-alarm-rate", "nan"], "nan", id="nan"),
     ],
 )
-def test_a_wrong_argument_is_no_undecided(old, arguments, said):
+def test_a_wrong_argument_does_not_exit_as_undecided(old, arguments, said):
     assert said in refused(compare(*arguments))
 
 
-def test_the_help_tells_the_exit_codes():
+def test_the_help_lists_the_exit_codes():
     done = compare("--help")
 
     assert done.exit_code == 0
@@ -349,7 +349,7 @@ def test_the_help_tells_the_exit_codes():
         assert code in done.stdout
 
 
-def test_a_slow_down_on_purpose_is_said_before_any_figure(results, old):
+def test_an_injection_is_reported_before_any_figure(results, old):
     slowed = results("slowed.json", usual(), injections=("compute:20%",))
 
     text = compare(old, slowed).stdout

@@ -1,4 +1,4 @@
-"""``ddp-perf doctor``: an exit code that says whether this machine is fit."""
+"""``ddp-perf doctor``: the exit code shows if this machine is fit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(monkeypatch):
     return start
 
 
-def test_a_fit_machine_is_0(run):
+def test_doctor_exits_with_0_on_a_fit_machine(run):
     done = run(RecordedReader.of("h200"))
 
     assert done.exit_code == 0, done.output
@@ -43,14 +43,14 @@ def test_a_fit_machine_is_0(run):
     assert f"torch    {RUNTIME.torch}, CUDA {RUNTIME.cuda}" in done.stdout
 
 
-def test_a_machine_with_a_spoiler_is_1(run):
+def test_doctor_exits_with_1_on_a_machine_with_a_spoiler(run):
     done = run(RecordedReader.of("t4-pair"))
 
     assert done.exit_code == 1
     assert "2.7 GiB are in use" in done.stdout
 
 
-def test_json_holds_the_same(run):
+def test_json_has_the_same_content(run):
     found = json.loads(run(RecordedReader.of("t4-pair"), "--json").stdout)
 
     assert [gpu["name"] for gpu in found["machine"]["gpus"]] == ["Tesla T4"] * 2
@@ -63,7 +63,7 @@ class BrokenLauncher(FakeLauncher):
         raise LaunchError("the forkserver did not start: No module named 'torch'")
 
 
-def test_without_torch_it_says_so_and_still_shows_the_machine(run):
+def test_without_torch_doctor_reports_that_and_shows_the_machine(run):
     done = run(RecordedReader(make_gpu_machine("Tesla T4")), launcher=BrokenLauncher)
 
     assert done.exit_code == 1
@@ -78,7 +78,7 @@ class CpuLauncher(FakeLauncher):
         )
 
 
-def test_a_torch_without_cuda_spoils_a_machine_with_gpus_and_no_other(run):
+def test_a_torch_without_cuda_is_a_spoiler_only_on_a_machine_with_gpus(run):
     with_gpu = run(RecordedReader(make_gpu_machine("Tesla T4")), launcher=CpuLauncher)
     without = run(RecordedReader(make_gpu_machine()), launcher=CpuLauncher)
 
@@ -92,7 +92,7 @@ class NewerLauncher(FakeLauncher):
         return msgspec.structs.replace(RUNTIME, cuda="13.0")
 
 
-def test_a_torch_that_the_driver_cannot_run_is_a_spoiler_with_the_command_that_mends_it(run):
+def test_a_torch_too_new_for_the_driver_is_a_spoiler_with_its_remedy(run):
     done = run(RecordedReader.of("h200"), launcher=NewerLauncher)  # its driver runs CUDA 12.4
 
     assert done.exit_code == 1

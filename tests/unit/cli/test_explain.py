@@ -1,4 +1,4 @@
-"""``ddp-perf explain``: what a results file already tells."""
+"""``ddp-perf explain``: the explanation in a results file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def explain(path, *measurements):
     return CliRunner().invoke(app, ["explain", str(path)])
 
 
-def test_terms_label_and_advice_of_each_case(tmp_path):
+def test_explain_prints_terms_and_advice_of_each_case(tmp_path):
     done = explain(
         tmp_path / "results.json",
         make_measurement(ONE, [0.0071], probe=make_probe(exposed=0.0, communication=())),
@@ -37,7 +37,7 @@ def test_terms_label_and_advice_of_each_case(tmp_path):
     assert "\nFair: 64% efficiency on 2 ranks\n" in done.stdout
 
 
-def test_a_file_of_launches_without_a_probe_says_so(tmp_path):
+def test_explain_reports_launches_without_a_profile(tmp_path):
     done = explain(tmp_path / "results.json", make_measurement(TWO, [0.0111]))
     assert done.exit_code == 0
     assert "no launch profiled its steps" in done.stdout
@@ -50,7 +50,7 @@ def test_collectives_have_no_parts_to_explain(tmp_path):
     assert "this suite measures collectives: their steps have no parts" in done.stdout
 
 
-def test_a_file_that_is_none_is_told_in_one_line(tmp_path):
+def test_a_file_without_results_is_refused_in_one_line(tmp_path):
     done = CliRunner().invoke(app, ["explain", str(tmp_path / "missing.json")])
     assert done.exit_code == 4
     assert "missing.json: cannot be read" in done.stderr

@@ -1,4 +1,4 @@
-"""``ddp-perf history`` and ``bisect-range``: shown, imported, or refused in one line."""
+"""``ddp-perf history`` and ``bisect-range``: output, import, and errors in one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def results(here):
     return path
 
 
-def test_without_a_case_all_are_shown(append):
+def test_history_without_a_case_shows_all_cases(append):
     append(stepped())
     append(stepped(ratio=1.0), case=make_case(id="another"))
 
@@ -62,7 +62,7 @@ def test_without_a_case_all_are_shown(append):
 
 
 @pytest.mark.parametrize("words", [("history",), ("history", "show")])
-def test_one_case_is_shown_and_drawn(append, here, words):
+def test_history_shows_and_draws_one_case(append, here, words):
     append(stepped())
 
     done = run(*words, CASE.id, "--plot", "plot.png")
@@ -73,7 +73,7 @@ def test_one_case_is_shown_and_drawn(append, here, words):
     assert (here / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_json(append):
+def test_history_prints_json(append):
     append(stepped())
 
     (data,) = json.loads(run("history", CASE.id, "--json").stdout)
@@ -92,7 +92,7 @@ def test_a_case_of_two_machines_is_shown_on_both_and_not_drawn(append):
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(1.05, 1), (1.0, 0)])
-def test_the_range_of_a_change_and_its_exit_code(append, ratio, code):
+def test_bisect_range_reports_a_change_and_exits_with_1(append, ratio, code):
     append(stepped(ratio=ratio))
 
     done = run("bisect-range", CASE.id)
@@ -158,14 +158,14 @@ def test_the_files_before_a_bad_one_are_imported(results, here):
         (["history", "import"], "Missing argument"),
     ],
 )
-def test_usage(arguments, says):
+def test_history_usage_errors_are_refused_in_one_line(arguments, says):
     done = run(*arguments)
 
     assert done.exit_code == 4
     assert says in done.stderr
 
 
-def test_an_unknown_case_and_one_without_the_metric(append):
+def test_an_unknown_case_or_one_without_the_metric_is_refused(append):
     append(stepped())
 
     assert f"did you mean '{CASE.id}'?" in run("history", CASE.id[:-1]).stderr
@@ -174,7 +174,7 @@ def test_an_unknown_case_and_one_without_the_metric(append):
     assert f"has no session of {CASE.id} with peak_memory" in done.stderr
 
 
-def test_a_plot_that_cannot_be_written(append):
+def test_a_plot_that_cannot_be_written_is_an_error(append):
     append(stepped())
 
     done = run("history", CASE.id, "--plot", "nowhere/plot.png")

@@ -1,4 +1,4 @@
-"""What the command prints is UTF-8 in every locale, as JSON has to be."""
+"""The output of the command is UTF-8 in every locale, as JSON requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ddp-perf predict``: what it reads, what it refuses, and how it ends."""
+"""``ddp-perf predict``: its input, its errors and its exit codes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def results(tmp_path):
     return tmp_path / "results.json"
 
 
-def test_document_004_fitted_on_up_to_8_gpus_holds_16_and_32():
+def test_document_004_fitted_on_up_to_8_gpus_predicts_16_and_32():
     done = run(DOCUMENT_004, "--only", "ddp", "--fit", "1,2,4,8", "--json")
 
     assert done.exit_code == 0, done.output
@@ -59,7 +59,7 @@ def test_document_004_fitted_on_up_to_8_gpus_holds_16_and_32():
 
 @pytest.fixture
 def contradicting(tmp_path):
-    """Document 000's times as if of a case with one bucket, which hides nothing at any batch."""
+    """The times of document 000 as those of a case with one bucket, which overlaps nothing."""
     cases = {(c.world_size, c.batch_size): c for c in make_cases(batch_sizes=[256, 4096])}
     times_ms = {(1, 256): 7.60, (2, 256): 41.40, (1, 4096): 99.77, (2, 4096): 114.24}
     rows = tuple(
@@ -79,14 +79,14 @@ def contradicting(tmp_path):
     return store.update("x9", lambda _: make_baseline(accelerator="x9", published=(table,)))
 
 
-def test_batches_that_contradict_each_other_are_undecided_and_say_why(contradicting):
+def test_contradictory_batches_are_undecided_with_the_reason(contradicting):
     done = run(contradicting)
 
     assert done.exit_code == 2
     assert done.stdout.count("NOT PREDICTED: contradiction") == 2
 
 
-def test_a_contradiction_is_none_the_less_one_where_half_of_it_is_asked_for(contradicting):
+def test_a_contradiction_is_reported_if_only_one_of_its_curves_is_selected(contradicting):
     done = run(contradicting, "--only", "batch 256")
 
     assert done.exit_code == 2
@@ -101,7 +101,7 @@ def test_document_000_is_no_contradiction_since_its_depth_is_not_stated():
     assert "buckets are not stated" in done.stdout
 
 
-def test_results_of_a_session_are_predicted_from(results):
+def test_a_prediction_can_start_from_results(results):
     done = run(results, "--world-sizes", "8")
 
     assert done.exit_code == 0, done.output
@@ -109,7 +109,7 @@ def test_results_of_a_session_are_predicted_from(results):
     assert "fitted on 1, 2, 4 ranks" in done.stdout
 
 
-def test_a_baseline_of_measured_cases_too(tmp_path):
+def test_a_prediction_can_start_from_a_baseline(tmp_path):
     one, two = make_cases()
     cases = {
         one.id: make_case_baseline(one, make_session([0.010, 0.011, 0.012])),
@@ -123,7 +123,7 @@ def test_a_baseline_of_measured_cases_too(tmp_path):
     assert "x9: mlp-ddp-fp32-b64 (measured)" in done.stdout
 
 
-def test_nodes_a_price_and_a_deadline(results):
+def test_a_prediction_uses_nodes_price_and_deadline(results):
     done = run(
         *(results, "--world-sizes", "8,16", "--gpus-per-node", 4, "--intra-bandwidth", 100),
         *("--inter-bandwidth", 10, "--price-per-gpu-hour", 3, "--samples", 1e9, "--deadline", 40),
@@ -134,7 +134,7 @@ def test_nodes_a_price_and_a_deadline(results):
     assert "best within the limits" in done.stdout
 
 
-def test_the_plot_is_written_and_said_on_stderr(results, tmp_path):
+def test_the_plot_is_written_and_named_on_stderr(results, tmp_path):
     done = run(results, "--plot", tmp_path / "p.png", "--json")
 
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

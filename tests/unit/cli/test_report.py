@@ -1,4 +1,4 @@
-"""``ddp-perf report``: writes where it is told, refuses in one line what it cannot read."""
+"""``ddp-perf report``: its files, and errors in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def results(tmp_path, monkeypatch):
     return path
 
 
-def test_it_says_the_verdict_and_names_the_page(results, tmp_path):
+def test_report_prints_the_verdict_and_names_the_page(results, tmp_path):
     done = report(results, "-o", "out")
 
     assert (done.exit_code, done.stderr) == (0, "")
@@ -52,7 +52,7 @@ def test_a_results_file_with_markup_in_its_names_is_written_harmlessly(results):
     ],
     ids=["truncated", "version", "NaN"],
 )
-def test_a_results_file_that_is_none_is_refused_in_one_line(results, change, says):
+def test_an_invalid_results_file_is_refused_in_one_line(results, change, says):
     results.write_text(change(results.read_text()))
 
     done = report(results, "-o", "out")
@@ -64,7 +64,7 @@ def test_a_results_file_that_is_none_is_refused_in_one_line(results, change, say
     assert not (results.parent / "out").exists()
 
 
-def test_a_directory_that_cannot_be_made_is_told_in_one_line(results):
+def test_a_directory_that_cannot_be_made_is_refused_in_one_line(results):
     (results.parent / "out").write_text("a file")
 
     done = report(results, "-o", "out")

@@ -1,4 +1,4 @@
-"""``ddp-perf selftest``: what it prints, writes and exits with, on a launcher that is none."""
+"""``ddp-perf selftest``: its output, files and exit codes, with a fake launcher."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ tolerances: {{step_time: 0.05}}
 
 
 class Command:
-    """The command on a machine whose launches take two seconds each of its own clock."""
+    """The command on a fake machine, whose launches each take two seconds of a fake clock."""
 
     def __init__(self, directory, monkeypatch):
         self.directory = directory
@@ -110,13 +110,16 @@ def test_a_machine_that_can_gate_exits_with_0_and_writes_three_files(selftest):
     ("machine", "code", "said"),
     [
         pytest.param(
-            Machine(launch=0.002, level=lambda n: 1.002**n), 1, "alarms falsely here", id="drifts"
+            Machine(launch=0.002, level=lambda n: 1.002**n),
+            1,
+            "too many false alarms here",
+            id="drifts",
         ),
         pytest.param(Machine(launch=0.2), 2, "This machine cannot gate", id="noisy"),
         pytest.param(Machine(responds=0), 2, "This machine cannot gate", id="deaf"),
     ],
 )
-def test_a_machine_that_cannot_exits_otherwise(selftest, machine, code, said):
+def test_a_machine_that_cannot_gate_exits_with_1_or_2(selftest, machine, code, said):
     selftest.answer = machine.answer
 
     done = selftest("--budget", "15m")
@@ -125,21 +128,21 @@ def test_a_machine_that_cannot_exits_otherwise(selftest, machine, code, said):
     assert said in unwrapped(done)
 
 
-def test_too_short_a_budget_exits_with_2_and_tells_how_long_is_needed(selftest):
+def test_too_short_a_budget_exits_with_2_and_prints_the_time_needed(selftest):
     done = selftest("--budget", "1m")
 
     assert done.exit_code == 2
-    assert "About 195 more launches are needed, 6 min; run it again" in " ".join(
+    assert "About 195 more launches are needed, 6 min; run the command again" in " ".join(
         done.stdout.split()
     )
 
 
 def unwrapped(done):
-    """What was printed, whatever the length of the processor's name wraps."""
+    """Return the output without line breaks, which depend on the processor's name."""
     return " ".join(done.stdout.split())
 
 
-def test_run_again_it_goes_on(selftest):
+def test_a_second_selftest_continues_the_first(selftest):
     selftest("--budget", "1m")
     done = selftest("--budget", "14m")
 
@@ -148,7 +151,7 @@ def test_run_again_it_goes_on(selftest):
     assert selftest.report()["curve"]["points"][0]["launches"] > 100
 
 
-def test_interrupted_it_tells_what_there_is_and_goes_on_later(selftest):
+def test_an_interrupted_selftest_prints_its_result_and_can_continue(selftest):
     def interrupted(request):
         if request.round == 300:
             raise KeyboardInterrupt
@@ -166,7 +169,7 @@ def test_interrupted_it_tells_what_there_is_and_goes_on_later(selftest):
     assert "step time of 330 launches" in unwrapped(selftest("--budget", "1m"))
 
 
-def test_a_failed_launch_is_told_by_its_rank_and_what_was_finished_stays(selftest):
+def test_a_failed_launch_is_reported_by_rank_and_finished_launches_stay(selftest):
     def failing(request):
         if request.round == 20:
             return make_failure(request.case, 20, detail="exited with code 3", output="its last")
@@ -181,7 +184,7 @@ def test_a_failed_launch_is_told_by_its_rank_and_what_was_finished_stays(selftes
     assert "step time of 20 launches" in unwrapped(done)
 
 
-def test_how_far_it_is_goes_to_stderr_now_and_then(selftest):
+def test_progress_is_printed_on_stderr(selftest):
     done = selftest("--budget", "5m")
 
     lines = done.stderr.splitlines()
@@ -191,7 +194,7 @@ def test_how_far_it_is_goes_to_stderr_now_and_then(selftest):
     assert "left" not in done.stdout
 
 
-def test_the_smallest_case_of_several_ranks_is_measured_with_the_suites_launches(selftest):
+def test_selftest_measures_the_smallest_case_of_several_ranks(selftest):
     selftest("--budget", "1m")
 
     (case,) = {request.case.id for request in selftest.asked}
@@ -199,7 +202,7 @@ def test_the_smallest_case_of_several_ranks_is_measured_with_the_suites_launches
     assert selftest.report()["curve"]["launches"] == 5
 
 
-def test_one_rank_is_measured_where_there_is_one_core(selftest):
+def test_selftest_measures_one_rank_if_there_is_one_core(selftest):
     selftest.capacity = make_capacity(cores=1)
 
     selftest("--budget", "1m", "--launches", "3")
@@ -212,7 +215,7 @@ def test_one_rank_is_measured_where_there_is_one_core(selftest):
 @pytest.mark.parametrize(
     ("gpus", "measured"), [((), "quick"), (("H200", "H200"), "another")], ids=["none", "two"]
 )
-def test_gpus_are_what_is_gated_where_there_are_any(selftest, gpus, measured):
+def test_selftest_prefers_a_suite_for_gpus_if_there_are_gpus(selftest, gpus, measured):
     selftest.suite("another", "gpu")
     selftest.capacity = make_capacity(make_gpu_machine(*gpus))
 
@@ -221,7 +224,7 @@ def test_gpus_are_what_is_gated_where_there_are_any(selftest, gpus, measured):
     assert selftest.report()["curve"]["suite"] == measured
 
 
-def test_another_suite_and_output_can_be_named(selftest):
+def test_selftest_accepts_a_suite_and_an_output_directory(selftest):
     path = selftest.suite("other")
 
     selftest("--budget", "1m", "--config", path, "--output", "here", "--false-alarm-rate", "0.05")
@@ -231,7 +234,7 @@ def test_another_suite_and_output_can_be_named(selftest):
     assert curve["alpha"] == pytest.approx(0.05 / 14)
 
 
-def test_stored_sessions_of_the_case_go_into_the_model(selftest):
+def test_stored_sessions_of_the_case_are_used_by_the_model(selftest):
     cases = load_cases([selftest.directory / "bench_configs" / "quick.yaml"], Overrides())
     (case,) = [case for case in cases if case.id == "mlp-ddp-fp32-ws2-b32"]
     store = BaselineStore(selftest.directory / "baselines")
@@ -249,13 +252,13 @@ def test_stored_sessions_of_the_case_go_into_the_model(selftest):
     assert len(store.load(selftest.capacity.accelerator_key("cpu")).cases[case.id].sessions) == 3
 
 
-def test_the_machine_is_leased_as_for_pytest(selftest):
+def test_selftest_leases_the_machine(selftest):
     selftest("--budget", "1m")
 
     assert selftest.waited == [600]
 
 
-def test_every_gpu_is_leased_too_as_for_pytest(selftest):
+def test_selftest_leases_every_gpu(selftest):
     machine = make_gpu_machine("NVIDIA H200", "NVIDIA H200")
     selftest.capacity = make_capacity(machine)
     selftest.suite("another", "gpu")
@@ -266,7 +269,7 @@ def test_every_gpu_is_leased_too_as_for_pytest(selftest):
 
 
 def refused(done, selftest):
-    """The one line on stderr; and nothing was launched."""
+    """Return the only line on stderr, after a check that nothing was launched."""
     assert done.exit_code == 4, done.output
     assert isinstance(done.exception, SystemExit)
     assert done.stdout == ""
@@ -290,7 +293,7 @@ def test_a_wrong_argument_is_refused_in_one_line(selftest, arguments, said):
     assert said in refused(selftest(*arguments), selftest)
 
 
-def test_a_directory_without_suites_is_told_the_remedy(selftest):
+def test_a_directory_without_suites_is_refused_with_the_remedy(selftest):
     (selftest.directory / "bench_configs" / "quick.yaml").unlink()
 
     assert "bench_configs: there is no suite file; name one with --config" in refused(
@@ -298,7 +301,7 @@ def test_a_directory_without_suites_is_told_the_remedy(selftest):
     )
 
 
-def test_only_what_trains_is_slowed(selftest):
+def test_selftest_needs_a_suite_that_trains(selftest):
     path = selftest.directory / "bench_configs" / "a_links.yaml"  # before the other, by name
     path.write_text(yaml.safe_dump(COLLECTIVES))
 
@@ -309,7 +312,7 @@ def test_only_what_trains_is_slowed(selftest):
     assert selftest.report()["curve"]["suite"] == "quick"
 
 
-def test_a_machine_that_can_run_no_case_is_told_why(selftest):
+def test_selftest_is_refused_if_no_case_can_run_here(selftest):
     path = selftest.suite("large", "gpu")
 
     line = refused(selftest("--config", path), selftest)
@@ -351,7 +354,7 @@ def test_an_output_that_is_a_file_is_refused(selftest):
     assert "cannot be written" in refused(selftest("--output", "taken"), selftest)
 
 
-def test_the_help_tells_options_and_exit_codes(selftest):
+def test_the_help_lists_options_and_exit_codes(selftest):
     done = selftest("--help")
 
     assert done.exit_code == 0

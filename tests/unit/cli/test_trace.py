@@ -1,4 +1,4 @@
-"""``ddp-perf trace``: tables that fit, JSON with the same, errors in one line."""
+"""``ddp-perf trace``: tables that fit, JSON with the same content, errors in one line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def two_ranks(tmp_path):
     return paths
 
 
-def test_a_real_trace_in_eighty_columns():
+def test_a_real_trace_fits_in_eighty_columns():
     done = run(A100)
 
     assert done.exit_code == 0, done.output
@@ -53,7 +53,7 @@ def test_ranks_are_compared(two_ranks):
     assert "slowest rank: 1, the last in 1 of 1, 0.030 ms after the first" in done.stdout
 
 
-def test_json_holds_the_same(two_ranks):
+def test_json_has_the_same_content(two_ranks):
     analysis = json.loads(run(*two_ranks, "--json").stdout)
 
     assert [rank["split"]["overlap"] for rank in analysis["ranks"]] == pytest.approx([1 / 3, 0])
@@ -75,7 +75,7 @@ def test_an_error_is_one_line_that_names_the_file(tmp_path, content, says):
     assert line.startswith(f"ddp-perf: {path}: {says}")
 
 
-def test_it_needs_no_torch():
+def test_trace_does_not_import_torch():
     code = (
         "import sys; from pathlib import Path;"
         "from ddp_perf.traces.analysis import analyse_traces;"

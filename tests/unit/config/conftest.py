@@ -1,4 +1,4 @@
-"""Suite files, written with what a test changes."""
+"""Suite files with the changes of a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.builders import SUITE
 
 @pytest.fixture
 def suite_file(tmp_path):
-    """``suite_file(steps=3, name="a.yaml")`` writes one; a field set to ... is left out."""
+    """``suite_file(steps=3, name="a.yaml")`` writes a suite file; ... leaves a field out."""
 
     def write(name="suite.yaml", **changes):
         fields = {key: value for key, value in {**SUITE, **changes}.items() if value is not ...}

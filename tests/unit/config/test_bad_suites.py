@@ -1,4 +1,4 @@
-"""Everything wrong with a suite file is said in one line that names file, field and remedy."""
+"""An error in a suite file is reported in one line with file, field and remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddp_perf.errors import ConfigError
 
 
 def refusal(path):
-    """What the user reads, without the file's name, which must come first."""
+    """Return the message that the user reads, without the file's name at its beginning."""
     with pytest.raises(ConfigError) as caught:
         load_suite(path)
     message = str(caught.value)
@@ -31,7 +31,7 @@ def refusal(path):
         ),
     ],
 )
-def test_a_misspelt_field_is_told_its_nearest_name(suite_file, change, field, nearest):
+def test_a_misspelt_field_is_refused_with_the_nearest_name(suite_file, change, field, nearest):
     message = refusal(suite_file(**change))
 
     assert message == f"{field}: unknown field; did you mean {nearest!r}?"
@@ -59,7 +59,7 @@ def test_a_missing_field_is_named(suite_file, field):
         pytest.param({"steps": None}, "steps", "`int`", id="null"),
     ],
 )
-def test_a_wrong_type_says_which_is_wanted(suite_file, change, field, wanted):
+def test_a_wrong_type_is_refused_with_the_expected_type(suite_file, change, field, wanted):
     message = refusal(suite_file(**change))
 
     assert message.startswith(f"{field}: expected {wanted}, got ")
@@ -85,7 +85,7 @@ def test_a_wrong_type_says_which_is_wanted(suite_file, change, field, wanted):
         pytest.param({"tolerances": {"tail": 1}}, "tolerances.tail", "< 1", id="all tolerated"),
     ],
 )
-def test_a_size_out_of_range_says_the_range(suite_file, change, field, least):
+def test_a_size_out_of_range_is_refused_with_the_range(suite_file, change, field, least):
     message = refusal(suite_file(**change))
 
     assert message.startswith(f"{field}: expected ")
@@ -93,7 +93,7 @@ def test_a_size_out_of_range_says_the_range(suite_file, change, field, least):
 
 
 @pytest.mark.parametrize("warmup", [12, 13])
-def test_warm_ups_must_leave_something_to_measure(suite_file, warmup):
+def test_warm_ups_must_leave_steps_to_measure(suite_file, warmup):
     message = refusal(suite_file(steps=12, warmup=warmup))
 
     assert message.startswith(f"warmup: {warmup} warm-ups leave nothing to measure of 12 steps")
@@ -101,12 +101,12 @@ def test_warm_ups_must_leave_something_to_measure(suite_file, warmup):
 
 
 @pytest.mark.parametrize("field", ["world_sizes", "batch_sizes"])
-def test_a_size_listed_twice_would_give_two_cases_one_id(suite_file, field):
+def test_a_size_listed_twice_is_refused(suite_file, field):
     assert refusal(suite_file(**{field: [1, 2, 2]})).startswith(f"{field}: 2 is listed twice")
 
 
 @pytest.mark.parametrize("field", ["tier", "precision", "denominator"])
-def test_a_value_outside_the_choices_is_named(suite_file, field):
+def test_an_invalid_choice_is_refused_with_the_choices(suite_file, field):
     message = refusal(suite_file(**{field: "bogus"}))
 
     assert message.startswith(f"{field}: ")
@@ -118,19 +118,25 @@ def test_a_value_outside_the_choices_is_named(suite_file, field):
     [
         ("gpt", {"d_model": 100}, "model: d_model 100 is no multiple of n_heads 12"),
         ("distilbert", {"max_seq_len": 513}, "model.max_seq_len: expected `int` <= 512"),
-        ("distilbert", {"dataset": "ag-news"}, "model.dataset: 'ag-news' is none of ag_news, imdb"),
+        (
+            "distilbert",
+            {"dataset": "ag-news"},
+            "model.dataset: 'ag-news' is not one of ag_news, imdb",
+        ),
         ("text_transformer", {"dropout": 1}, "model.dropout: expected `float` < 1.0"),
         ("resnet50", {"channels_last": 1}, "model.channels_last: expected `bool`, got `int`"),
     ],
 )
-def test_sizes_that_make_no_model_are_refused(suite_file, workload, model, said):
+def test_impossible_model_sizes_are_refused(suite_file, workload, model, said):
     assert refusal(suite_file(workload=workload, model=model)).startswith(said)
 
 
-def test_an_unknown_workload_is_told_the_known_ones(suite_file):
+def test_an_unknown_workload_is_refused_with_the_known_ones(suite_file):
     message = refusal(suite_file(workload="mpl"))
 
-    assert message.startswith("workload: 'mpl' is none of the suite's own (distilbert, gpt, mlp, ")
+    assert message.startswith(
+        "workload: 'mpl' is not one of the built-in ones (distilbert, gpt, mlp, "
+    )
     assert "module:function" in message
     assert "did you mean 'mlp'?" in message
 
@@ -142,11 +148,11 @@ def test_an_unknown_workload_is_told_the_known_ones(suite_file):
         pytest.param("model: {hidden_dim: 1, hidden_dim: 2}\n", "hidden_dim", id="nested"),
     ],
 )
-def test_a_key_given_twice_is_refused(tmp_path, text, key):
+def test_a_duplicate_key_is_refused(tmp_path, text, key):
     path = tmp_path / "twice.yaml"
     path.write_text(text, encoding="utf-8")
 
-    assert refusal(path) == f"{key}: given 2 times; keep one"
+    assert refusal(path) == f"{key}: it is given 2 times; keep one"
 
 
 @pytest.mark.parametrize(
@@ -160,14 +166,14 @@ def test_a_key_given_twice_is_refused(tmp_path, text, key):
         pytest.param(b"suite: !!python/name:os.system", "not valid YAML", id="code"),
     ],
 )
-def test_what_is_no_suite_file_is_refused(tmp_path, content, said):
+def test_an_invalid_suite_file_is_refused(tmp_path, content, said):
     path = tmp_path / "broken.yaml"
     path.write_bytes(content)
 
     assert refusal(path).startswith(said)
 
 
-def test_a_missing_file_is_told_its_nearest_name(suite_file, tmp_path):
+def test_a_missing_file_is_refused_with_the_nearest_name(suite_file, tmp_path):
     suite_file("cpu_quick.yaml")
 
     message = refusal(tmp_path / "cpu_quik.yaml")
@@ -181,7 +187,7 @@ def test_a_missing_directory_is_named(tmp_path):
     assert f"there is no directory {tmp_path / 'nowhere'}" in message
 
 
-def test_one_case_in_two_files_names_both(suite_file):
+def test_a_case_in_two_files_is_refused_with_both_names(suite_file):
     first, second = suite_file("a.yaml", suite="a"), suite_file("b.yaml", suite="b")
 
     with pytest.raises(ConfigError) as caught:
@@ -191,8 +197,8 @@ def test_one_case_in_two_files_names_both(suite_file):
     assert message.startswith(f"{second}: case id 'mlp-none-fp32-ws1-b64' is also in {first}; ")
 
 
-def test_one_id_may_stand_in_both_tiers(suite_file):
-    """Their baselines are in different files."""
+def test_one_id_may_occur_in_both_tiers(suite_file):
+    """The baselines of the two tiers are in different files."""
     paths = [suite_file("a.yaml", suite="a"), suite_file("b.yaml", suite="b", tier="gpu")]
 
     assert len(load_cases(paths, Overrides())) == 4

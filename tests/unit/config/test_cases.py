@@ -1,4 +1,4 @@
-"""The matrix of a suite: which cases, by which ids, measured against what."""
+"""The matrix of a suite: its cases, their ids, and their one-rank cases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_scaling_is_measured_against_the_plain_module_at_the_same_batch():
         assert two.single == one.id
 
 
-def test_what_a_gpu_is_told_to_do_is_in_the_id_and_its_default_is_not():
+def test_gpu_options_are_in_the_id_unless_they_are_defaults():
     plain, _ = make_cases(tier="gpu")
     told, _ = make_cases(tier="gpu", cuda_graphs=True, cudnn_benchmark=True)
 
@@ -44,7 +44,7 @@ def test_scaling_can_be_measured_against_ddp_at_one_rank():
     assert two.single == one.id
 
 
-def test_without_a_one_rank_leg_there_is_no_scaling():
+def test_without_a_one_rank_case_there_is_no_efficiency():
     assert [case.single for case in make_cases(world_sizes=[2, 4])] == [None, None]
 
 
@@ -55,7 +55,7 @@ def test_the_id_of_a_users_workload_can_name_a_file():
 
 
 @pytest.mark.parametrize("field", ["env", "tolerances", "steps"])
-def test_what_the_suite_says_holds_for_each_case(field):
+def test_fields_of_the_suite_apply_to_each_case(field):
     changes = {"env": {"A": "1"}, "tolerances": {"step_time": 0.2}, "steps": 99}
     cases = make_cases(**{field: changes[field]})
 
@@ -67,7 +67,7 @@ def test_what_the_suite_says_holds_for_each_case(field):
     assert said[field] == [changes[field]] * 2
 
 
-def test_suite_files_are_found_by_name_and_nothing_else(tmp_path):
+def test_only_yaml_files_are_found_as_suites(tmp_path):
     for name in ("b.yaml", "a.yml", "schema.json", "c.yaml.orig", "notes.txt"):
         (tmp_path / name).touch()
 

@@ -1,4 +1,4 @@
-"""A suite of collectives: its cases, and what it refuses."""
+"""A suite of collectives: its cases, and the errors it refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def file(tmp_path):
     return write
 
 
-def test_cases_are_named_by_collective_world_size_and_payload():
+def test_collective_cases_are_named_by_kind_world_size_and_payload():
     cases = make_collectives(sizes=["1MiB", "1KiB"], world_sizes=[4, 2])
 
     assert [case.id for case in cases] == [
@@ -37,7 +37,7 @@ def test_cases_are_named_by_collective_world_size_and_payload():
     assert [case.collective.payload for case in cases] == [2**10, 2**10, 2**20, 2**20] * 2
 
 
-def test_only_times_are_gated():
+def test_collectives_gate_only_times():
     timed, tailed = (
         make_collectives(tolerances={"step_time": 0.1, "tail": tail})[0] for tail in (None, 0.2)
     )
@@ -49,20 +49,20 @@ def test_only_times_are_gated():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"world_sizes": [1, 2]}, "world_sizes: one rank has nobody to exchange anything with"),
-        ({"world_sizes": [3]}, "sizes: 1KiB of float32 cannot be dealt out to 3 ranks evenly"),
+        ({"world_sizes": [1, 2]}, "world_sizes: one rank has no other to exchange data with"),
+        ({"world_sizes": [3]}, "sizes: 1KiB of float32 cannot be divided evenly among 3 ranks"),
         ({"sizes": ["1MiB", "1024KiB"]}, "sizes: 1MiB is listed twice"),
         ({"collectives": ["broadcast"] * 2}, "collectives: broadcast is listed twice"),
         ({"sizes": ["1MB"]}, "sizes[0]: write whole KiB, MiB or GiB, as in 64KiB"),
         ({"sizes": []}, "sizes: "),
         ({"sizes": ...}, "sizes: required, but missing"),
-        ({"collectives": ["allreduce"]}, "'allreduce' is none of all_reduce, reduce_scatter"),
+        ({"collectives": ["allreduce"]}, "'allreduce' is not one of all_reduce, reduce_scatter"),
         ({"batch_sizes": [1]}, "batch_sizes: unknown field"),
         ({"tolerances": {"efficiency": 0.1}}, "tolerances.efficiency: unknown field"),
         ({"warmup": 12}, "warmup: 12 warm-ups leave nothing to measure of 12 steps"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_field(file, change, said):
+def test_impossible_collectives_are_refused_with_their_field(file, change, said):
     path = file(**change)
 
     with pytest.raises(ConfigError) as caught:
@@ -72,7 +72,7 @@ def test_what_makes_no_sense_is_refused_with_its_field(file, change, said):
     assert said in str(caught.value)
 
 
-def test_overrides_change_what_a_collective_has_and_leave_one_rank_to_training(file):
+def test_overrides_leave_out_one_rank_for_collectives(file):
     cases = load_cases([file(sizes=["1KiB"])], Overrides(world_sizes=(1, 4), steps=30))
 
     assert [case.id for case in cases] == ["all_reduce-ws4-1KiB", "broadcast-ws4-1KiB"]
@@ -90,7 +90,7 @@ def test_swept_environments_are_cases_of_their_own(file):
     ]
 
 
-def test_world_sizes_that_only_training_has_leave_no_collective(file):
+def test_world_size_1_leaves_no_collective(file):
     assert load_cases([file()], Overrides(world_sizes=(1,))) == []
 
 
@@ -100,11 +100,11 @@ def test_world_sizes_that_only_training_has_leave_no_collective(file):
         (Overrides(batch_sizes=(8,)), "--ddp-batch-sizes: no selected suite trains"),
         (Overrides(hidden_dim=8), "--ddp-hidden-dim: no selected suite has a model"),
         (Overrides(bucket_cap_mb=8), "--ddp-bucket-cap-mb: no selected suite has a case with DDP"),
-        (Overrides(world_sizes=(3,)), "with what the command line changes: sizes: 1KiB"),
+        (Overrides(world_sizes=(3,)), "changed by the command line: sizes: 1KiB"),
         (Overrides(steps=2), "--ddp-steps counts the warm-ups too"),
     ],
 )
-def test_overrides_that_fit_nothing_are_refused(file, overrides, said):
+def test_overrides_that_do_not_apply_to_collectives_are_refused(file, overrides, said):
     path = file()
 
     with pytest.raises(ConfigError) as caught:

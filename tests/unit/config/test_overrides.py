@@ -1,4 +1,4 @@
-"""A case changed on the command line is another case: own id, own fingerprint."""
+"""A case changed on the command line is another case, with its own id and fingerprint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TWO_RANKS = "mlp-ddp-fp32-ws2-b64"
 
 @pytest.fixture
 def two_ranks(suite_file):
-    """The suite's case of two ranks, under overrides and changes of its file."""
+    """Return the suite's case of two ranks, with overrides and changes of its file."""
 
     def load(overrides, **changes):
         return load_cases([suite_file(**changes)], overrides)[1]
@@ -31,7 +31,7 @@ def two_ranks(suite_file):
     ],
     ids=["hidden_dim", "num_layers", "bucket_cap_mb", "env"],
 )
-def test_what_changes_the_work_changes_the_id(two_ranks, override, suffix, field, value):
+def test_an_override_of_the_work_changes_the_id(two_ranks, override, suffix, field, value):
     changed, plain = two_ranks(Overrides(**override)), two_ranks(Overrides())
 
     assert changed.id == TWO_RANKS + suffix
@@ -48,13 +48,13 @@ def test_what_changes_the_work_changes_the_id(two_ranks, override, suffix, field
         pytest.param({"world_sizes": (1, 2), "batch_sizes": (64,)}, id="matrix"),
     ],
 )
-def test_the_files_own_value_changes_nothing(two_ranks, override):
+def test_an_override_with_the_value_of_the_file_changes_nothing(two_ranks, override):
     file = {"ddp": {"bucket_cap_mb": 50}, "env": {"A": "1"}}
 
     assert two_ranks(Overrides(**override), **file) == two_ranks(Overrides(), **file)
 
 
-def test_more_steps_and_launches_are_still_the_same_case(two_ranks):
+def test_steps_and_launches_do_not_change_the_case(two_ranks):
     changed = two_ranks(Overrides(steps=100, warmup=20, launches=9))
 
     assert (changed.schedule.steps, changed.schedule.warmup) == (100, 20)
@@ -63,7 +63,7 @@ def test_more_steps_and_launches_are_still_the_same_case(two_ranks):
     assert changed.work() == two_ranks(Overrides()).work()
 
 
-def test_sizes_replace_the_matrix_of_the_file(suite_file):
+def test_overridden_sizes_replace_the_matrix_of_the_file(suite_file):
     cases = load_cases([suite_file()], Overrides(world_sizes=(4, 1), batch_sizes=(8,)))
 
     assert [case.id for case in cases] == ["mlp-none-fp32-ws1-b8", "mlp-ddp-fp32-ws4-b8"]
@@ -101,18 +101,18 @@ def test_a_sweep_over_the_files_own_value_keeps_its_id(suite_file):
 
 
 def test_one_value_given_twice_is_refused(suite_file):
-    with pytest.raises(ConfigError, match=f"case id '{TWO_RANKS}-A=1' arises twice"):
+    with pytest.raises(ConfigError, match=f"two cases have the id '{TWO_RANKS}-A=1'"):
         load_cases([suite_file(world_sizes=[2])], Overrides(env=(("A", "1"), ("A", "1"))))
 
 
-def test_an_override_that_fits_no_suite_is_refused(suite_file):
+def test_an_override_that_applies_to_no_suite_is_refused(suite_file):
     suite = suite_file(workload="json:loads", model={})
 
     with pytest.raises(ConfigError, match=r"--ddp-hidden-dim: no selected suite has .* hidden_dim"):
         load_cases([suite], Overrides(hidden_dim=8))
 
 
-def test_an_override_changes_only_the_suites_it_fits(suite_file):
+def test_an_override_changes_only_the_suites_it_applies_to(suite_file):
     mlp = suite_file("a.yaml", suite="a", world_sizes=[2])
     mine = suite_file("b.yaml", suite="b", world_sizes=[2], workload="json:loads", model={})
 
@@ -124,7 +124,7 @@ def test_an_override_changes_only_the_suites_it_fits(suite_file):
     ]
 
 
-def test_a_users_model_can_be_overridden_where_its_file_names_the_argument(suite_file):
+def test_a_users_model_can_be_overridden_if_its_file_names_the_argument(suite_file):
     suite = suite_file(workload="json:loads", model={"num_layers": 2, "heads": 4})
 
     case = load_cases([suite], Overrides(num_layers=5))[0]
@@ -142,8 +142,8 @@ def test_an_override_must_leave_steps_to_measure(suite_file, override):
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_a_folder_of_data_makes_the_suites_of_texts_other_cases(suite_file):
-    """Real texts and random ones are never compared, whatever folder holds them."""
+def test_a_data_folder_changes_the_cases_of_text_suites(suite_file):
+    """Real texts and random ones are never compared, whatever their folder is."""
     path = suite_file(workload="text_transformer", model={})
 
     synthetic, real = (load_cases([path], Overrides(files=files))[1] for files in (False, True))
@@ -152,16 +152,16 @@ def test_a_folder_of_data_makes_the_suites_of_texts_other_cases(suite_file):
     assert real.work() == {**synthetic.work(), "data.source": "files"}
 
 
-def test_a_folder_of_data_leaves_the_other_suites_alone(two_ranks):
+def test_a_data_folder_does_not_change_other_suites(two_ranks):
     assert two_ranks(Overrides(files=True)) == two_ranks(Overrides())
 
 
-def test_files_are_refused_for_a_workload_that_reads_none(suite_file):
+def test_data_files_are_refused_for_a_workload_that_reads_none(suite_file):
     with pytest.raises(ConfigError, match=r"data\.source: only distilbert, text_transformer read"):
         load_cases([suite_file(data={"source": "files"})], Overrides())
 
 
-def test_the_folder_of_data_is_no_environment_of_the_ranks(suite_file):
+def test_the_data_folder_is_refused_in_env(suite_file):
     overrides = Overrides(env=(("DDP_PERF_DATA", "/data"),))
 
     with pytest.raises(ConfigError, match=r"env\.DDP_PERF_DATA: set it in the environment"):

@@ -56,14 +56,14 @@ def test_every_hook_and_its_arguments_are_documented(hook):
     assert all(schema["properties"][name]["description"] for name in fields)
 
 
-def test_what_has_no_default_is_required():
+def test_fields_without_a_default_are_required():
     common = {"suite", "tier", "world_sizes"}
 
     assert set(definition("Suite")["required"]) == common | {"workload", "batch_sizes"}
     assert set(definition("CollectivesSuite")["required"]) == common | {"collectives", "sizes"}
 
 
-def test_a_file_that_names_collectives_is_a_suite_of_those():
+def test_a_file_with_collectives_is_validated_as_such():
     schema = suite_schema()
 
     assert schema["if"] == {"required": ["collectives"]}
@@ -71,7 +71,7 @@ def test_a_file_that_names_collectives_is_a_suite_of_those():
     assert schema["else"] == {"$ref": "#/$defs/Suite"}
 
 
-def test_every_reference_leads_to_a_definition():
+def test_every_reference_has_a_definition():
     schema = suite_schema()
 
     references = set(re.findall(r"#/\$defs/(\w+)", str(schema)))
@@ -79,7 +79,7 @@ def test_every_reference_leads_to_a_definition():
     assert references <= schema["$defs"].keys()
 
 
-def test_each_own_workload_brings_its_model_arguments():
+def test_each_built_in_workload_has_its_model_arguments():
     rules = {
         rule["if"]["properties"]["workload"]["const"]: rule["then"]["properties"]["model"]["$ref"]
         for rule in definition("Suite")["allOf"]

@@ -1,4 +1,4 @@
-"""The suites that ship: the published experiment exactly, and its size for a core."""
+"""The shipped suites are the published experiments, and smaller twins for CPUs."""
 
 from __future__ import annotations
 

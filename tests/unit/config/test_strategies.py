@@ -1,4 +1,4 @@
-"""Strategies and options of a suite: which cases they make, under which ids."""
+"""Strategies and options of a suite: their cases and ids, and the combinations refused."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def two_ranks(**changes):
         ),
     ],
 )
-def test_the_id_tells_options_from_the_defaults(changes, name):
+def test_the_id_names_options_that_differ_from_the_defaults(changes, name):
     assert two_ranks(**changes).id == name
 
 
-def test_a_case_has_the_options_of_its_own_strategy_alone():
+def test_a_case_has_only_the_options_of_its_strategy():
     fsdp = two_ranks(strategy="fsdp", fsdp={"reshard_after_forward": False})
     ddp = two_ranks(comm_hooks=[TOPK])
 
@@ -93,7 +93,7 @@ def test_against_the_wrapped_rank_a_hook_is_compared_with_itself():
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
+def test_the_one_rank_case_shares_options_that_are_not_part_of_a_strategy(strategy):
     one, two = make_cases(
         strategy=strategy,
         precision="bf16",
@@ -118,26 +118,30 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         ),
         pytest.param(
             {"strategy": "fsdp", "ddp": {"static_graph": True}},
-            "ddp: these are options of strategy ddp, and this is fsdp",
+            "ddp: these are options of strategy ddp, but the strategy is fsdp",
             id="ddp options of fsdp",
         ),
         pytest.param(
             {"fsdp": {"cpu_offload": True}},
-            "fsdp: these are options of strategy fsdp, and this is ddp",
+            "fsdp: these are options of strategy fsdp, but the strategy is ddp",
             id="fsdp options of ddp",
         ),
         pytest.param(
             {"strategy": "fsdp", "comm_hooks": [TOPK]},
-            "comm_hooks: only DDP has communication hooks, and this is fsdp",
+            "comm_hooks: only DDP has communication hooks, but the strategy is fsdp",
             id="hooks of fsdp",
         ),
         pytest.param({"precision": "tf32"}, "precision: tf32 is a format of GPUs", id="tf32"),
-        pytest.param({"cuda_graphs": True}, "cuda_graphs: an option of GPUs", id="cuda graphs"),
-        pytest.param({"cudnn_benchmark": True}, "cudnn_benchmark: an option of GPUs", id="cudnn"),
+        pytest.param(
+            {"cuda_graphs": True}, "cuda_graphs: this is an option of GPUs", id="cuda graphs"
+        ),
+        pytest.param(
+            {"cudnn_benchmark": True}, "cudnn_benchmark: this is an option of GPUs", id="cudnn"
+        ),
         *(
             pytest.param(
                 {"tier": "gpu", "cuda_graphs": True, **changes},  # type: ignore[dict-item]
-                f"cuda_graphs: a step with {name} is not captured here; leave one of them out",
+                f"cuda_graphs: a step with {name} cannot be captured; remove one of them",
                 id=f"captured {name}",
             )
             for name, changes in {
@@ -184,7 +188,7 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         ),
         pytest.param(
             {"comm_hooks": [{"kind": "topkk"}]},
-            "comm_hooks[0].kind: 'topkk' is none of fp16, bf16, powersgd, topk",
+            "comm_hooks[0].kind: 'topkk' is not one of fp16, bf16, powersgd, topk",
             id="misspelt hook",
         ),
         pytest.param(
@@ -204,14 +208,16 @@ def test_the_plain_rank_shares_what_is_no_part_of_a_strategy(strategy):
         ),
         pytest.param({"strategy": "dpp"}, "did you mean 'ddp'?", id="misspelt strategy"),
         pytest.param(
-            {"fsdp": {"wrap": "blocks"}}, "fsdp.wrap: 'blocks' is none of", id="misspelt wrap"
+            {"fsdp": {"wrap": "blocks"}}, "fsdp.wrap: 'blocks' is not one of", id="misspelt wrap"
         ),
         pytest.param(
             {"gradient_accumulation": 0}, "gradient_accumulation: expected `int` >= 1", id="no step"
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused_with_field_and_reason(suite_file, changes, said):
+def test_options_that_exclude_each_other_are_refused_with_field_and_reason(
+    suite_file, changes, said
+):
     path = suite_file(**changes)
 
     with pytest.raises(ConfigError) as caught:
@@ -242,7 +248,7 @@ def test_what_does_not_go_together_is_refused_with_field_and_reason(suite_file, 
         pytest.param({"comm_hooks": [HIERARCHICAL], "world_sizes": [1, 2, 4]}, id="groups"),
     ],
 )
-def test_what_works_is_allowed(suite_file, changes):
+def test_combinations_that_work_are_allowed(suite_file, changes):
     assert load_cases([suite_file(**changes)], Overrides())
 
 
@@ -254,17 +260,19 @@ def test_what_works_is_allowed(suite_file, changes):
         ({"warmup": 1}, {"comm_hooks": [TOPK]}, "topk starts with step 2, after 1 warm-ups"),
     ],
 )
-def test_so_is_what_the_command_line_makes_of_a_file(suite_file, overrides, changes, said):
+def test_overrides_that_exclude_options_of_the_file_are_refused(
+    suite_file, overrides, changes, said
+):
     path = suite_file(**changes)
 
     with pytest.raises(ConfigError) as caught:
         load_cases([path], Overrides(**overrides))
 
-    assert str(caught.value).startswith(f"{path}, with what the command line changes: ")
+    assert str(caught.value).startswith(f"{path}, changed by the command line: ")
     assert said in str(caught.value)
 
 
-def test_the_bucket_size_of_the_command_line_leaves_fsdp_alone(suite_file):
+def test_the_bucket_size_override_does_not_change_fsdp(suite_file):
     ddp = suite_file("a.yaml", suite="a", world_sizes=[2])
     fsdp = suite_file("b.yaml", suite="b", world_sizes=[2], strategy="fsdp")
 
@@ -274,6 +282,6 @@ def test_the_bucket_size_of_the_command_line_leaves_fsdp_alone(suite_file):
     assert (other.id, other.ddp) == ("mlp-fsdp-fp32-ws2-b64", None)
 
 
-def test_the_bucket_size_is_refused_where_nothing_has_ddp(suite_file):
+def test_the_bucket_size_override_is_refused_without_ddp(suite_file):
     with pytest.raises(ConfigError, match="--ddp-bucket-cap-mb: no selected suite has a case"):
         load_cases([suite_file(strategy="fsdp")], Overrides(bucket_cap_mb=50))

@@ -1,4 +1,4 @@
-"""A user's ``module:function`` is looked up without being imported: it would import torch."""
+"""A user's ``module:function`` is checked without an import, which would import torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddp_perf.errors import ConfigError
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """``module(source)`` writes a module that the suite can name; importing it would raise."""
+    """``module(source)`` writes a module that a suite can name. Its import would raise."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(source, name="my_workload"):
@@ -49,7 +49,7 @@ def test_a_target_is_found_without_importing_its_module(suite_file, module, sour
     assert "my_workload" not in sys.modules
 
 
-def test_its_arguments_are_passed_on_unchecked(suite_file, module):
+def test_arguments_of_a_user_workload_are_passed_on(suite_file, module):
     module("def build(context, **arguments): ...")
 
     suite = load_suite(suite_file(workload="my_workload:build", model={"heads": 4, "rate": 0.1}))
@@ -65,7 +65,7 @@ def test_its_arguments_are_passed_on_unchecked(suite_file, module):
         pytest.param("x = 1", "defines no 'build'", id="absent"),
     ],
 )
-def test_a_function_that_is_not_there_is_refused(suite_file, module, source, said):
+def test_a_missing_function_is_refused(suite_file, module, source, said):
     module(source)
     path = suite_file(workload="my_workload:build")
 
@@ -76,7 +76,7 @@ def test_a_function_that_is_not_there_is_refused(suite_file, module, source, sai
     assert said in str(caught.value)
 
 
-def test_an_unknown_module_is_refused_with_where_it_must_be(suite_file):
+def test_an_unknown_module_is_refused_with_its_expected_place(suite_file):
     with pytest.raises(ConfigError, match=r"workload: no module named 'nowhere_at_all'; it must"):
         load_suite(suite_file(workload="nowhere_at_all:build"))
 
@@ -91,7 +91,7 @@ def test_a_syntax_error_is_named_with_its_line(suite_file, module):
 
 
 @pytest.mark.parametrize("target", ["a:b:c", ":build", "my workload:build", "my-workload:build"])
-def test_what_is_no_target_is_refused(suite_file, target):
+def test_an_invalid_target_is_refused(suite_file, target):
     with pytest.raises(ConfigError, match="workload: "):
         load_suite(suite_file(workload=target))
 
@@ -144,12 +144,10 @@ def refusal(path):
             "workload: my_workload:build is a coroutine; make it a plain function",
             id="coroutine",
         ),
-        pytest.param("build = 3", {}, "workload: my_workload:build is no function", id="number"),
+        pytest.param("build = 3", {}, "workload: my_workload:build is not a function", id="number"),
     ],
 )
-def test_what_cannot_be_called_as_the_ranks_call_it_is_refused(
-    suite_file, module, source, model, said
-):
+def test_a_function_that_ranks_cannot_call_is_refused(suite_file, module, source, model, said):
     module(source)
 
     assert refusal(suite_file(workload="my_workload:build", model=model)) == said
@@ -166,13 +164,13 @@ def test_what_cannot_be_called_as_the_ranks_call_it_is_refused(
         pytest.param("def __getattr__(name): ...", id="made on demand"),
     ],
 )
-def test_what_the_source_does_not_rule_out_is_left_to_the_ranks(suite_file, module, source):
+def test_a_target_that_the_source_leaves_open_is_accepted(suite_file, module, source):
     module(source)
 
     load_suite(suite_file(workload="my_workload:build", model={"depth": 3}))
 
 
-def test_a_folder_of_modules_is_no_module(suite_file, tmp_path, monkeypatch):
+def test_a_folder_of_modules_is_refused(suite_file, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_models").mkdir()
 
@@ -181,7 +179,7 @@ def test_a_folder_of_modules_is_no_module(suite_file, tmp_path, monkeypatch):
     )
 
 
-def test_a_function_of_a_package_is_found_where_the_package_lies(suite_file, tmp_path, monkeypatch):
+def test_a_function_of_a_package_is_found(suite_file, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_package" / "inner").mkdir(parents=True)
     (tmp_path / "my_package" / "__init__.py").write_text("def build(context): ...")
@@ -193,7 +191,7 @@ def test_a_function_of_a_package_is_found_where_the_package_lies(suite_file, tmp
     assert said.startswith("workload: no module named 'my_package.outer'")
 
 
-def test_a_module_beside_the_root_is_found_as_the_ranks_will_find_it(suite_file, tmp_path):
+def test_a_module_on_the_import_path_is_found(suite_file, tmp_path):
     (tmp_path / "only_there.py").write_text("def build(context): ...")
     path = suite_file(workload="only_there:build", model={})
 
@@ -202,11 +200,11 @@ def test_a_module_beside_the_root_is_found_as_the_ranks_will_find_it(suite_file,
 
 
 @pytest.mark.parametrize("target", ["a..b:build", "__main__:build", ".a:build", "a.:build"])
-def test_a_name_that_no_module_can_have_is_refused(suite_file, target):
+def test_an_impossible_module_name_is_refused(suite_file, target):
     assert refusal(suite_file(workload=target, model={})).startswith("workload: ")
 
 
-def test_a_source_that_cannot_be_read_is_named(suite_file, module):
+def test_an_unreadable_source_is_named(suite_file, module):
     source = module("")
     source.write_bytes(b"\xff")
 
@@ -214,8 +212,8 @@ def test_a_source_that_cannot_be_read_is_named(suite_file, module):
     assert said.startswith(f"workload: {source} is not Python source: ")
 
 
-def test_a_package_installed_for_editing_is_found(suite_file, monkeypatch):
-    """Such an installation is a finder of its own, and no directory of sys.path."""
+def test_a_package_in_editable_mode_is_found(suite_file, monkeypatch):
+    """Such an installation adds a finder, not a directory of sys.path."""
     spec = importlib.util.spec_from_file_location("my_editable", __file__)
     finder = SimpleNamespace(find_spec=lambda name, *_: spec if name == "my_editable" else None)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, finder])

@@ -1,4 +1,4 @@
-"""A project whose ranks are none: the plugin as a user runs it, on a machine of two cores."""
+"""A project with a fake launcher: the plugin as a user runs it, on a machine of two cores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JITTER = (1.0, 1.004, 0.996)
 
 
 class Launcher(FakeLauncher):
-    """Notes every request whole, and whether it was closed."""
+    """A fake launcher that records every request, and whether it was closed."""
 
     def __init__(self, answer):
         super().__init__(answer)
@@ -47,7 +47,7 @@ class Launcher(FakeLauncher):
 
 
 class Project:
-    """One suite of one and two ranks; ``answer(request)`` is what each launch gives."""
+    """One suite of one and two ranks; ``answer(request)`` is the result of each launch."""
 
     def __init__(self, pytester):
         self.path = pytester.path
@@ -67,18 +67,18 @@ class Project:
         return self._pytester.runpytest("-p", "no:cacheprovider", "-m", "cpu", *arguments)
 
     def results(self, *arguments):
-        """What such a session writes to its results file, by suite."""
+        """Run a session and return its results by suite."""
         self.run("--ddp-json=results.json", *arguments)
         written = read_results(self.path / "results.json")
         return {suite.suite: suite for suite in written.suites}
 
     def requests(self):
-        """Of the newest session."""
+        """Return the requests of the newest session."""
         return self.launchers[-1].requests
 
     @staticmethod
     def steps_of(one_s, two_s):
-        """An answer: launches that differ a little around these step times."""
+        """Return an answer: launches that differ a little around these step times."""
 
         def answer(request):
             step_s = one_s if request.case.world_size == 1 else two_s
@@ -88,7 +88,7 @@ class Project:
         return answer
 
     def store(self, *, sessions=6, spread=0.002, **baseline):
-        """Sessions in which one rank takes 10 ms a step, and two take 12."""
+        """Store sessions in which one rank takes 10 ms per step, and two take 12 ms."""
         one, two = self.cases()
         key = self.capacity.accelerator_key("cpu")
         environment = make_environment(accelerator_key=key)
@@ -113,7 +113,7 @@ class Project:
         return store.load(self.capacity.accelerator_key("cpu")).cases
 
     def repeat_stored(self, times):
-        """As if each stored session had been measured so often."""
+        """Repeat each stored session as if it had been measured ``times`` times."""
         store = BaselineStore(self.path / "baselines")
 
         def repeated(baseline):

@@ -1,4 +1,4 @@
-"""What a session appends, and what becomes of its results where the history takes nothing."""
+"""A session is appended to the history, or written to a file if the history refuses it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def url(tmp_path):
 
 @pytest.fixture
 def lock(url, tmp_path, monkeypatch):
-    """``lock()``: from then on, another process writes the history."""
+    """``lock()`` makes another process write the history from then on."""
     monkeypatch.setattr(store_module, "PATIENCE_S", 0.01)
     HistoryStore(url).close()
     with contextlib.closing(sqlite3.connect(tmp_path / "history.sqlite")) as other:
         yield lambda: other.execute("BEGIN IMMEDIATE")
 
 
-def test_each_suite_is_there_as_soon_as_it_is_judged(url, tmp_path):
+def test_each_suite_is_appended_as_soon_as_it_is_judged(url, tmp_path):
     log = HistoryLog(url, tmp_path)
     log.check()
     log.append(RESULT)
@@ -48,7 +48,7 @@ def test_each_suite_is_there_as_soon_as_it_is_judged(url, tmp_path):
     assert log.summary() == f"appended to the history {url}"
 
 
-def test_without_a_url_nothing_happens(tmp_path):
+def test_without_a_url_nothing_is_appended(tmp_path):
     log = HistoryLog(None, tmp_path)
     log.check()
     log.append(RESULT)
@@ -58,7 +58,7 @@ def test_without_a_url_nothing_happens(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_results_that_the_history_does_not_take_are_kept_beside(url, tmp_path, lock):
+def test_results_that_the_history_refuses_are_written_to_a_file(url, tmp_path, lock):
     log = HistoryLog(url, tmp_path)
     log.check()
     lock()
@@ -73,7 +73,7 @@ def test_results_that_the_history_does_not_take_are_kept_beside(url, tmp_path, l
     assert read_results(kept).suites == (RESULT,)
 
 
-def test_what_could_be_kept_nowhere_is_said(url, tmp_path, lock):
+def test_results_that_can_be_written_nowhere_are_reported_as_lost(url, tmp_path, lock):
     log = HistoryLog(url, tmp_path / "gone")
     lock()
     log.append(RESULT)
@@ -83,7 +83,7 @@ def test_what_could_be_kept_nowhere_is_said(url, tmp_path, lock):
     assert "cannot be written: No such file" in log.error
 
 
-def test_a_suite_that_was_taken_later_is_not_kept_beside(url, tmp_path, monkeypatch):
+def test_a_suite_that_is_appended_later_is_not_written_to_a_file(url, tmp_path, monkeypatch):
     log = HistoryLog(url, tmp_path)
 
     def fail(self, sessions):
@@ -115,7 +115,7 @@ def test_a_history_that_cannot_be_written_is_refused_before_anything_is_measured
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_check_stores_nothing(kind, tmp_path):
+def test_the_history_check_stores_nothing(kind, tmp_path):
     with empty_database(kind, tmp_path) as url:
         log = HistoryLog(url, tmp_path)
         log.check()
@@ -125,7 +125,7 @@ def test_the_check_stores_nothing(kind, tmp_path):
             assert connection.execute(select(SESSIONS)).all() == []
 
 
-def test_nor_is_one_on_a_standby_server(tmp_path):
+def test_a_history_on_a_standby_server_is_refused_before_anything_is_measured(tmp_path):
     with empty_database("postgresql", tmp_path) as url:
         HistoryStore(url).close()
         standby = f"{url}%20-cdefault_transaction_read_only%3Don"

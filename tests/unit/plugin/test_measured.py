@@ -1,4 +1,4 @@
-"""What a verdict does to its test: red, green, skipped or expected, and why."""
+"""A verdict makes its test pass, fail, skip or xfail, with the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP = "throughput and ws1"
 
 
 def under(conditions):
-    """An answer: launches of the usual speed, under these conditions."""
+    """Return an answer: launches of the usual speed, under these conditions."""
     return lambda request: make_launch(request.case, request.round, conditions=conditions)
 
 
@@ -35,7 +35,7 @@ def under(conditions):
     ],
     ids=["as fast", "faster", "slower", "cannot tell"],
 )
-def test_a_verdict_decides_its_test(project, one_s, outcome, said):
+def test_the_verdict_decides_the_outcome_of_its_test(project, one_s, outcome, said):
     project.store(sessions=1 if outcome == "skipped" else 6)
     project.answer = project.steps_of(one_s, 0.012)
 
@@ -46,7 +46,7 @@ def test_a_verdict_decides_its_test(project, one_s, outcome, said):
         assert said in str(result.stdout)
 
 
-def test_a_verdict_is_that_of_the_tests_own_metric(project):
+def test_a_test_asserts_the_verdict_on_its_own_metric(project):
     project.store()
     project.answer = lambda request: make_launch(request.case, request.round, peak_memory=2000)
 
@@ -54,7 +54,7 @@ def test_a_verdict_is_that_of_the_tests_own_metric(project):
     project.run("-k", STEP).assert_outcomes(passed=1, deselected=9)
 
 
-def test_what_disturbed_the_launches_skips_the_test_with_the_cause(project):
+def test_disturbed_launches_skip_the_test_with_the_cause(project):
     project.store()
     project.answer = under(RankConditions(foreign=0.5))
 
@@ -65,7 +65,7 @@ def test_what_disturbed_the_launches_skips_the_test_with_the_cause(project):
     assert "other processes took 50 %" in str(result.stdout)
 
 
-def test_without_a_baseline_a_test_is_red_and_stored_it_is_skipped(project):
+def test_a_test_without_a_baseline_fails_and_is_skipped_if_it_is_stored(project):
     project.run("-k", STEP).assert_outcomes(failed=1, deselected=9)
 
     result = project.run("-k", STEP, "--save-baseline", "-rs")
@@ -74,7 +74,7 @@ def test_without_a_baseline_a_test_is_red_and_stored_it_is_skipped(project):
     assert "stored (missing)" in str(result.stdout)
 
 
-def test_a_first_session_that_is_refused_is_skipped_with_the_reason(project):
+def test_a_first_session_that_is_not_stored_is_skipped_with_the_reason(project):
     project.answer = under(RankConditions(foreign=0.5))
 
     result = project.run("-k", STEP, "--save-baseline", "-rs")
@@ -84,7 +84,7 @@ def test_a_first_session_that_is_refused_is_skipped_with_the_reason(project):
     assert "not stored: 3 of 3 launches were disturbed" in str(result.stdout)
 
 
-def test_an_accepted_regression_is_skipped_and_an_appended_one_is_red(project):
+def test_an_accepted_regression_is_skipped_and_an_appended_one_fails(project):
     project.store()
     project.answer = project.steps_of(0.020, 0.024)
 
@@ -107,7 +107,7 @@ def test_a_known_regression_is_expected_until_its_day(project, until, outcome):
     project.run("-k", STEP).assert_outcomes(**{outcome: 1}, deselected=9)
 
 
-def test_a_regression_is_failed_with_its_explanation(project):
+def test_a_regression_fails_with_its_explanation(project):
     def answer(late_s):
         probe = make_probe(data=0.0001 + late_s)
         return lambda request: make_launch(
@@ -130,7 +130,7 @@ def test_a_regression_is_failed_with_its_explanation(project):
 
 
 def properties(project, *arguments):
-    """What JUnit says of the only test."""
+    """Return the JUnit entry of the only test."""
     project.run("--junitxml=junit.xml", *arguments)
     (case,) = ElementTree.parse(project.path / "junit.xml").iter("testcase")
     return {p.get("name"): p.get("value") for p in case.iter("property")}
@@ -152,7 +152,7 @@ def test_junit_has_the_verdict_with_its_figures(project):
     assert low < 2 < high
 
 
-def test_junit_says_what_was_injected_and_what_changed(project):
+def test_junit_has_injections_and_changed_software(project):
     project.store()
 
     found = properties(project, "-k", STEP, "--ddp-inject=compute:20%")
@@ -162,7 +162,7 @@ def test_junit_says_what_was_injected_and_what_changed(project):
 
 
 @pytest.mark.parametrize(("disturbed", "red"), [(1, False), (2, True)])
-def test_a_strict_session_is_red_from_more_than_a_fifth_undecided(project, disturbed, red):
+def test_a_strict_session_fails_if_more_than_a_fifth_is_undecided(project, disturbed, red):
     sizes = [2**power for power in range(4, 9)]
     suite = TINY.replace("[16]", str(sizes)).replace("[1, 2]", "[1]")
     project.suite("tiny", suite + "tolerances: {step_time: 0.2}\n")
@@ -199,7 +199,7 @@ GPU = TINY.replace("tier: cpu", "tier: gpu").replace("[1, 2]", "[1, 4]")
         (["--ddp-expect-devices=1"], {"errors": 2}),
     ],
 )
-def test_too_few_gpus_skip_a_case_and_unexpected_ones_are_red(project, arguments, outcomes):
+def test_too_few_gpus_skip_a_case_and_an_unexpected_number_fails_it(project, arguments, outcomes):
     project.suite("tiny", GPU)
     project.capacity = make_capacity(make_gpu_machine("NVIDIA H200", "NVIDIA H200"), cores=2)
     key = project.capacity.accelerator_key("gpu")
@@ -213,7 +213,7 @@ def test_too_few_gpus_skip_a_case_and_unexpected_ones_are_red(project, arguments
     assert found == outcomes
 
 
-def test_a_strict_session_is_red_where_no_case_of_a_suite_can_run(project):
+def test_a_strict_session_fails_if_no_case_of_a_suite_can_run(project):
     project.suite("tiny", GPU.replace("[1, 4]", "[4]"))
     project.capacity = make_capacity(make_gpu_machine("NVIDIA H200", "NVIDIA H200"), cores=2)
 
@@ -225,7 +225,7 @@ def test_a_strict_session_is_red_where_no_case_of_a_suite_can_run(project):
     assert said in str(strict.stdout)
 
 
-def test_other_devices_than_expected_say_nothing_of_the_cpu(project):
+def test_an_unexpected_number_of_gpus_does_not_fail_cpu_cases(project):
     project.store()
 
     result = project.run("-k", STEP, "--ddp-expect-devices=4")
@@ -233,7 +233,7 @@ def test_other_devices_than_expected_say_nothing_of_the_cpu(project):
     result.assert_outcomes(passed=1, deselected=9)
 
 
-def test_without_a_one_rank_case_the_scaling_is_skipped_with_the_remedy(project):
+def test_efficiency_without_a_one_rank_case_is_skipped_with_the_remedy(project):
     project.suite("tiny", TINY.replace("[1, 2]", "[2]"))
 
     result = project.run("-k", "scaling_efficiency", "-rs")
@@ -242,7 +242,7 @@ def test_without_a_one_rank_case_the_scaling_is_skipped_with_the_remedy(project)
     assert "add 1 to world_sizes" in str(result.stdout)
 
 
-def test_a_metric_that_is_not_gated_is_refused_where_a_test_asks_for_it(project):
+def test_asserting_a_metric_that_is_not_gated_fails(project):
     (project.path / "test_own.py").write_text(
         "import pytest\n"
         "@pytest.mark.cpu\n"

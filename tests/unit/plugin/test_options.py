@@ -1,4 +1,4 @@
-"""Each option is parsed to its type, or refused in one line that says what is wrong."""
+"""Each option is parsed to its type, or refused in one line with the fault."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ddp_perf.plugin.options import (
         (parse_slow_down, "no-overlap", Injection(text="no-overlap", kind="no-overlap")),
     ],
 )
-def test_what_fits_is_taken(parse, text, value):
+def test_valid_option_values_are_parsed(parse, text, value):
     assert parse(text) == value
 
 
@@ -75,7 +75,7 @@ def test_what_fits_is_taken(parse, text, value):
         (parse_slow_down, "compute:5"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(parse, text):
+def test_invalid_option_values_are_refused_in_one_line(parse, text):
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         parse(text)
 
@@ -84,20 +84,20 @@ def test_what_does_not_fit_is_refused_in_one_line(parse, text):
     assert "\n" not in message
 
 
-def test_an_unknown_mode_is_told_the_modes():
+def test_an_unknown_save_mode_is_refused_with_the_list_of_modes():
     with pytest.raises(argparse.ArgumentTypeError, match="missing, append, accept"):
         parse_save_mode("all")
 
 
 @pytest.fixture
 def options(pytester):
-    """``options("--ddp-steps=3", …)`` as this run's options would be read."""
+    """``options("--ddp-steps=3", …)`` returns the options of such a run."""
     return lambda *arguments: read_options(
         pytester.parseconfig("-p", "ddp_perf.plugin", *arguments)
     )
 
 
-def test_nothing_given_changes_nothing(options, pytester):
+def test_options_have_defaults(options, pytester):
     read = options()
 
     assert read.configs == ()
@@ -109,7 +109,7 @@ def test_nothing_given_changes_nothing(options, pytester):
     assert read.injections == ()
 
 
-def test_every_override_arrives(options):
+def test_every_override_is_read(options):
     overrides = options(
         *("--ddp-world-sizes=1,2", "--ddp-batch-sizes=8", "--ddp-hidden-dim=3"),
         *("--ddp-num-layers=4", "--ddp-bucket-cap-mb=0.5", "--ddp-steps=9"),
@@ -123,7 +123,7 @@ def test_every_override_arrives(options):
     assert overrides.env == (("A", "1"), ("A", "2"))
 
 
-def test_injections_arrive_in_order(options):
+def test_injections_are_read_in_order(options):
     read = options("--ddp-inject=no-overlap", "--ddp-inject", "data:5ms")
 
     assert [injection.text for injection in read.injections] == ["no-overlap", "data:5ms"]
@@ -134,11 +134,11 @@ def test_injections_arrive_in_order(options):
     [(["--save-baseline"], "missing"), (["--save-baseline=append"], "append")],
     ids=["default", "named"],
 )
-def test_saving_has_a_default_mode(options, arguments, mode):
+def test_save_baseline_has_a_default_mode(options, arguments, mode):
     assert options(*arguments).policy.save_mode == mode
 
 
-def test_accepting_with_its_reason_is_read(options):
+def test_save_mode_accept_is_read_with_its_reason(options):
     read = options("--save-baseline=accept", "--reason", "wider layers").policy
 
     assert (read.save_mode, read.reason) == ("accept", "wider layers")
@@ -166,7 +166,7 @@ def test_accepting_with_its_reason_is_read(options):
         *("injected", "injected and accepted"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options, arguments, said):
+def test_contradictory_options_are_refused(options, arguments, said):
     with pytest.raises(pytest.UsageError) as caught:
         options(*arguments)
 

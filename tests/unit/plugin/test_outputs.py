@@ -1,4 +1,4 @@
-"""``--ddp-report``: what GitHub is told, and what a failure says."""
+"""``--ddp-report``: annotations for GitHub, and the message of a failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def writer(tmp_path):
     return ReportWriter(tmp_path / "report", tmp_path / "results.json", None, tmp_path)
 
 
-def test_without_a_directory_nothing_is_written(tmp_path):
+def test_without_a_directory_no_report_is_written(tmp_path):
     writer = ReportWriter(None, None, None, tmp_path)
     writer.write([make_suite_result()], complete=True, environ={})
 
@@ -25,14 +25,14 @@ def test_without_a_directory_nothing_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_line_names_the_page(writer, tmp_path):
+def test_the_last_line_of_the_report_names_the_page(writer, tmp_path):
     writer.write([make_suite_result()], complete=True, environ={})
 
     assert writer.lines == [f"report: {tmp_path / 'report' / 'index.html'}"]
     assert writer.errors == []
 
 
-def test_a_github_job_is_annotated_and_summarised(writer, tmp_path):
+def test_a_github_job_gets_annotations_and_a_summary(writer, tmp_path):
     summary = tmp_path / "step.md"
     environ = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
     writer.write([make_suite_result()], complete=True, environ=environ)
@@ -41,14 +41,14 @@ def test_a_github_job_is_annotated_and_summarised(writer, tmp_path):
     assert summary.read_text(encoding="utf-8").startswith("## ❌ RED: 2 of 4")
 
 
-def test_a_summary_that_github_does_not_take_fails_the_session(writer, tmp_path):
+def test_a_github_summary_that_cannot_be_written_fails_the_session(writer, tmp_path):
     environ = {"GITHUB_STEP_SUMMARY": str(tmp_path)}
     writer.write([make_suite_result()], complete=True, environ=environ)
 
     assert writer.errors == ["--ddp-report: GITHUB_STEP_SUMMARY: Is a directory"]
 
 
-def test_a_broken_self_test_costs_its_curve_and_fails_the_session(writer, tmp_path):
+def test_a_broken_self_test_removes_its_curve_and_fails_the_session(writer, tmp_path):
     broken = tmp_path / "artifacts" / "selftest" / "selftest.json"
     broken.parent.mkdir(parents=True)
     broken.write_text("{")
@@ -59,7 +59,7 @@ def test_a_broken_self_test_costs_its_curve_and_fails_the_session(writer, tmp_pa
     assert (tmp_path / "report" / "index.html").exists()
 
 
-def test_the_sessions_of_the_history_are_drawn_where_there_are_two(tmp_path):
+def test_the_report_draws_the_history_from_two_sessions_on(tmp_path):
     url = f"sqlite:///{tmp_path / 'history.sqlite'}"
     sessions = [make_suite_result(date=f"2026-01-0{day}T00:00:00+00:00") for day in (1, 2)]
     with contextlib.closing(HistoryStore(url)) as store:
@@ -73,7 +73,7 @@ def test_the_sessions_of_the_history_are_drawn_where_there_are_two(tmp_path):
     assert "2026-01-01: 15 ms, 0123456789ab" in page
 
 
-def test_a_history_that_is_gone_costs_the_sessions_and_fails_the_session(tmp_path):
+def test_a_missing_history_removes_its_plot_and_fails_the_session(tmp_path):
     url = f"sqlite:///{tmp_path / 'gone.sqlite'}"
     writer = ReportWriter(tmp_path / "report", None, url, tmp_path)
     writer.write([make_suite_result()], complete=True, environ={})

@@ -1,4 +1,4 @@
-"""The command that measures a case again: what made the case, and nothing else."""
+"""The command that measures a case again has the options that made the case, and no other."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def no_data(monkeypatch):
     monkeypatch.delenv("DDP_PERF_DATA", raising=False)
 
 
-def test_of_the_tests_of_a_case_the_one_of_its_step_time_is_chosen():
+def test_the_command_runs_the_step_time_test_of_a_case():
     items = [item("a.py::b[x]", None), item("c.py::d[x]", "step_time"), item("e.py::f[x]", "tail")]
 
     assert command(items) == "pytest -m perf 'c.py::d[x]'"
     assert command(items[:1]) == "pytest -m perf 'a.py::b[x]'"
 
 
-def test_every_option_that_made_the_case_is_there_as_a_shell_reads_it():
+def test_the_command_has_every_option_that_made_the_case_quoted_for_a_shell():
     written = command(
         [item("a.py::b", None)],
         config=[Path("my suite.yaml"), Path("b.yaml")],
@@ -63,11 +63,11 @@ def test_every_option_that_made_the_case_is_there_as_a_shell_reads_it():
     ]
 
 
-def test_the_folder_of_real_data_is_named_before_the_command(monkeypatch):
+def test_the_command_begins_with_the_folder_of_real_data(monkeypatch):
     monkeypatch.setenv("DDP_PERF_DATA", "/my data")
 
     assert command([item("a.py::b", None)]) == "DDP_PERF_DATA='/my data' pytest -m perf a.py::b"
 
 
-def test_a_test_of_no_case_has_no_command():
+def test_a_test_without_a_case_has_no_command():
     assert commands(config(), [SimpleNamespace(nodeid="a.py::b")]) == {}

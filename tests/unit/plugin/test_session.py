@@ -1,4 +1,4 @@
-"""A pytest session: what it measures, with which options, and what it leaves behind."""
+"""A pytest session: its measurements, its options and its files."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_all_suites_of_a_session_share_one_rate(project):
     ],
     ids=["one case selected", "a case with its one-rank leg", "a case too large for the machine"],
 )
-def test_only_what_is_measured_takes_a_part_of_the_rate(project, arguments, verdicts):
+def test_only_what_is_measured_takes_a_part_of_the_false_alarm_rate(project, arguments, verdicts):
     assert project.results(*arguments)["tiny"].alpha == pytest.approx(0.01 / verdicts)
 
 
-def test_a_test_that_may_ask_for_any_case_makes_all_of_them_share_the_rate(project):
+def test_all_cases_share_the_rate_if_a_test_may_request_any_of_them(project):
     (project.path / "test_own.py").write_text(
         f"import pytest\n@pytest.mark.cpu\ndef test_own(ddp_measure):\n    ddp_measure({ONE!r})\n"
     )
@@ -57,7 +57,7 @@ def test_a_test_that_may_ask_for_any_case_makes_all_of_them_share_the_rate(proje
     assert suite.alpha == pytest.approx(0.01 / (GATED_OF_ONE + GATED_OF_TWO))
 
 
-def test_a_suite_is_measured_once_and_in_turn_by_one_launcher_that_is_closed(project):
+def test_each_suite_is_measured_once_by_one_launcher_that_is_closed(project):
     project.suite("second", SECOND)
 
     project.run()
@@ -71,7 +71,7 @@ def test_a_suite_is_measured_once_and_in_turn_by_one_launcher_that_is_closed(pro
     assert launcher.closed
 
 
-def test_a_case_asked_for_twice_is_measured_once(project):
+def test_a_case_requested_twice_is_measured_once(project):
     (project.path / "test_own.py").write_text(
         "import pytest\n"
         "@pytest.mark.cpu\n"
@@ -100,7 +100,7 @@ def test_every_launch_gets_the_options_of_the_session(project):
     assert profiled.profiling.steps == 2
 
 
-def test_a_session_is_stored_as_it_was_asked_with_the_reason(project):
+def test_save_baseline_stores_the_session_with_its_mode_and_reason(project):
     project.store()
     project.run("--save-baseline=append")
     assert [len(case.sessions) for case in project.stored().values()] == [7, 7]
@@ -126,7 +126,7 @@ def test_results_name_the_command_that_measures_each_case_again(project):
 
 
 @pytest.mark.parametrize(("seconds", "more"), [("0", False), ("60", True)])
-def test_an_open_case_takes_more_launches_within_the_budget(project, seconds, more):
+def test_an_undecided_case_gets_more_launches_within_the_budget(project, seconds, more):
     project.store(spread=0.001)
     restless = (0.93, 1.08, 1.0)
 
@@ -141,7 +141,7 @@ def test_an_open_case_takes_more_launches_within_the_budget(project, seconds, mo
 
 
 @pytest.mark.parametrize(("seconds", "more"), [("0", False), ("60", True)])
-def test_a_case_that_got_slower_takes_more_launches_to_say_why(project, seconds, more):
+def test_a_slower_case_gets_more_launches_for_its_explanation(project, seconds, more):
     project.answer = lambda request: make_launch(request.case, request.round, probe=make_probe())
     project.run("--save-baseline")
     project.repeat_stored(6)
@@ -181,7 +181,7 @@ def test_results_of_a_session_that_stopped_before_a_suite_are_not_complete(proje
     assert not complete(project)
 
 
-def test_ranks_that_cannot_be_started_are_asked_for_once_and_fail_every_item(project):
+def test_ranks_that_cannot_start_are_tried_once_and_fail_every_item(project):
     asked = []
 
     def answer(request):
@@ -196,7 +196,7 @@ def test_ranks_that_cannot_be_started_are_asked_for_once_and_fail_every_item(pro
     assert len(asked) == 1
 
 
-def test_a_failed_launch_is_red_in_the_tests_of_its_case_alone(project):
+def test_a_failed_launch_fails_only_the_tests_of_its_case(project):
     def answer(request):
         if request.case.world_size == 2:
             return make_failure(request.case, request.round)
@@ -210,7 +210,7 @@ def test_a_failed_launch_is_red_in_the_tests_of_its_case_alone(project):
 
 
 @pytest.mark.parametrize("tier", ["structure", "baseline"])
-def test_a_broken_file_of_figures_is_refused_before_anything_is_launched(project, tier):
+def test_a_broken_baseline_file_is_refused_before_any_launch(project, tier):
     path = project.store()
     if tier == "structure":
         path = project.path / "baselines" / "structure" / "tiny.json"
@@ -224,7 +224,7 @@ def test_a_broken_file_of_figures_is_refused_before_anything_is_launched(project
     assert project.launchers == []
 
 
-def test_an_injection_that_no_selected_case_can_have_is_refused(project):
+def test_an_injection_that_applies_to_no_selected_case_is_refused(project):
     result = project.run("--ddp-inject=straggler:1:5ms", "-k", "ws1")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -232,13 +232,13 @@ def test_an_injection_that_no_selected_case_can_have_is_refused(project):
     assert project.launchers == []
 
 
-def test_nothing_is_launched_to_collect(project):
+def test_collection_launches_nothing(project):
     project.run("--collect-only")
 
     assert project.launchers == []
 
 
-def test_a_history_gets_every_suite_of_the_session(project):
+def test_the_history_receives_every_suite_of_the_session(project):
     url = f"sqlite:///{project.path}/history.sqlite"
 
     result = project.run(f"--ddp-history={url}", "-k", "structure")
@@ -246,8 +246,8 @@ def test_a_history_gets_every_suite_of_the_session(project):
     result.stdout.fnmatch_lines([f"appended to the history {url}"])
 
 
-def test_a_report_is_written_of_a_session_that_measured_nothing(project):
-    """Yesterday's must not stand for today."""
+def test_a_report_is_written_if_the_session_measured_nothing(project):
+    """Otherwise the report of an earlier session would be mistaken for this one."""
     project.run("--ddp-report=report")
     before = (project.path / "report" / "index.html").read_bytes()
 

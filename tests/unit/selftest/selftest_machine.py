@@ -1,4 +1,4 @@
-"""A simulated machine for the self-test: what its launches are, slowed or not."""
+"""A simulated machine for the self-test, whose launches can be slowed."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Machine:
         return STEP_S * slower * math.exp(self._random.normal(0, self._launch))
 
     def answer(self, request: LaunchRequest):
-        """What a launcher gives."""
+        """Return the result of a launch, as a launcher does."""
         percent = 100 * sum(injection.amount for injection in request.injections)
         return make_launch(request.case, request.round, step_s=self.step_s(percent, request.round))
 
     def launches(self, count: int, *, launches: int = 5) -> list[TimedLaunch]:
-        """The first ``count`` of a self-test."""
+        """Return the first ``count`` launches of a self-test."""
         percents = [percent_of(number, launches) for number in range(count)]
         return [
             make_timed_launch(percent, self.step_s(percent, number), number)

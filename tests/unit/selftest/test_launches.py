@@ -1,4 +1,4 @@
-"""The order of a self-test's launches, and a run of them that may end and go on."""
+"""The order of a self-test's launches, and runs that end and continue."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_after_the_first_baseline_each_round_has_every_slow_down_and_two_unslowe
         assert Counter(round_) == Counter({0: 2, **dict.fromkeys(PERCENTS, 1)})
 
 
-def test_the_order_changes_from_round_to_round_so_that_none_is_always_next_to_another():
+def test_the_order_changes_from_round_to_round():
     assert len(set(map(tuple, rounds(5, 20)))) > 15
     assert {round_[0] for round_ in rounds(5, 60)} == {0, *PERCENTS}
 
 
 @pytest.mark.parametrize("launches", [2, 3, 5, 10])
 @pytest.mark.parametrize("trials", [1, 5, 12])
-def test_launches_for_are_enough_for_so_many_trials_and_a_cycle_less_is_not(launches, trials):
+def test_launches_for_returns_the_fewest_cycles_for_the_trials(launches, trials):
     def least(count):
         curve = power_curve(
             make_request(launches=launches),
@@ -54,7 +54,7 @@ def test_launches_for_are_enough_for_so_many_trials_and_a_cycle_less_is_not(laun
 
 
 class Run:
-    """`measure` on a log in a directory, every launch of it noted."""
+    """`run_selftest` on a log in a directory, with a record of every launch."""
 
     def __init__(self, directory, monkeypatch, *, launch_s=2.0):
         self.directory = directory
@@ -65,7 +65,7 @@ class Run:
         monkeypatch.setattr("ddp_perf.selftest.launches.time.monotonic", lambda: self.now)
 
     def __call__(self, answer=None, *, budget_s=math.inf):
-        """The failure, if any, and all launches that the log then holds."""
+        """Return the failure, if any, and all launches of the log."""
         answer = answer or Machine().answer
 
         def timed(request):
@@ -106,7 +106,7 @@ def failing_at(number, error):
     return answer
 
 
-def test_every_launch_is_the_case_with_the_slow_down_that_is_due(run):
+def test_every_launch_has_the_slow_down_of_its_place(run):
     asked = []
 
     def answer(request):
@@ -120,7 +120,7 @@ def test_every_launch_is_the_case_with_the_slow_down_that_is_due(run):
     assert set(due) > {0, 2}
 
 
-def test_the_budget_is_kept_and_a_launch_that_would_not_fit_is_not_begun(run):
+def test_a_launch_that_does_not_fit_the_budget_is_not_begun(run):
     _, launches = run(budget_s=21)
 
     assert len(launches) == 10
@@ -128,7 +128,7 @@ def test_the_budget_is_kept_and_a_launch_that_would_not_fit_is_not_begun(run):
     assert run.told == list(range(1, 11))
 
 
-def test_what_a_launch_took_and_gave_is_kept(run):
+def test_the_log_has_the_time_and_the_figures_of_each_launch(run):
     _, (launch, *_) = run(budget_s=5)
 
     assert launch.wall_s == 2.0
@@ -137,7 +137,7 @@ def test_what_a_launch_took_and_gave_is_kept(run):
     assert "efficiency" not in launch.summary.values
 
 
-def test_a_second_run_goes_on_as_one_long_run_would_have(run):
+def test_a_second_run_continues_like_one_long_run(run):
     run(budget_s=45)
     first = run.launcher.asked
     run(budget_s=81)
@@ -146,7 +146,7 @@ def test_a_second_run_goes_on_as_one_long_run_would_have(run):
     assert [launch.percent for launch in run.kept()] == [percent_of(n, 5) for n in range(62)]
 
 
-def test_a_failed_launch_ends_it_and_the_finished_ones_are_kept(run):
+def test_a_failed_launch_ends_the_run_and_finished_ones_are_kept(run):
     failure = make_failure(CASE, 7)
 
     ended, launches = run(failing_at(7, failure))
@@ -156,7 +156,7 @@ def test_a_failed_launch_ends_it_and_the_finished_ones_are_kept(run):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, LaunchError])
-def test_interrupted_it_keeps_what_was_finished(run, error):
+def test_an_interrupted_run_keeps_finished_launches(run, error):
     with pytest.raises(error):
         run(failing_at(4, error))
 

@@ -1,4 +1,4 @@
-"""The file of a self-test's launches: nothing is lost, nothing foreign is gone on with."""
+"""The file of a self-test's launches: no launch is lost, and no other file is continued."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def written(path):
     return path
 
 
-def test_what_was_appended_is_there_again(written):
+def test_appended_launches_are_read_again(written):
     assert read(written) == LAUNCHES
 
 
@@ -51,7 +51,7 @@ def test_every_launch_is_on_disk_as_soon_as_it_is_appended(path):
 
 
 @pytest.mark.parametrize("cut", [1, 20, 100])
-def test_a_last_line_without_its_end_is_dropped_and_the_file_goes_on(written, cut):
+def test_an_incomplete_last_line_is_dropped_and_the_file_continues(written, cut):
     written.write_bytes(written.read_bytes()[:-cut])
 
     with open_log(written) as log:
@@ -62,13 +62,13 @@ def test_a_last_line_without_its_end_is_dropped_and_the_file_goes_on(written, cu
 
 
 @pytest.mark.parametrize("left", [0, 1, 50])
-def test_a_file_whose_first_line_was_not_finished_is_begun_again(written, left):
+def test_a_file_with_an_incomplete_first_line_is_begun_again(written, left):
     written.write_bytes(written.read_bytes()[:left])
 
     assert read(written) == []
 
 
-def test_a_broken_line_within_is_refused_by_its_number_and_left_alone(written):
+def test_a_broken_line_is_refused_by_number_and_left_unchanged(written):
     lines = written.read_bytes().splitlines(keepends=True)
     spoiled = b"".join([*lines[:2], b'{"percent":0\n', *lines[3:], b"torn"])
     written.write_bytes(spoiled)
@@ -80,7 +80,7 @@ def test_a_broken_line_within_is_refused_by_its_number_and_left_alone(written):
 
 
 @pytest.mark.parametrize("text", ["something else", "something\nelse\n", '{"a": 1}\n', "\n"])
-def test_a_file_of_something_else_is_refused_and_left_alone(path, text):
+def test_another_kind_of_file_is_refused_and_left_unchanged(path, text):
     path.parent.mkdir()
     path.write_text(text)
 
@@ -101,7 +101,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(path, text):
         pytest.param(make_case(batch_size=32), {}, "batch_size 64 → 32", id="work"),
     ],
 )
-def test_launches_under_other_conditions_are_not_gone_on_with(written, case, environment, said):
+def test_launches_under_other_conditions_are_refused(written, case, environment, said):
     before = written.read_bytes()
 
     with (
@@ -113,7 +113,7 @@ def test_launches_under_other_conditions_are_not_gone_on_with(written, case, env
     assert written.read_bytes() == before
 
 
-def test_the_length_of_a_launch_is_a_condition_and_the_number_of_launches_is_none(written):
+def test_the_length_of_a_launch_is_a_condition_but_not_the_number_of_launches(written):
     schedule = CASE.schedule
     more = msgspec.structs.replace(CASE, schedule=msgspec.structs.replace(schedule, launches=9))
     with open_log(written, more) as log:
@@ -141,7 +141,7 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path):
 
 @pytest.fixture
 def full_disk():
-    """``with full_disk(path, left=N)``: the file can grow by so many bytes and no more."""
+    """``with full_disk(path, left=N)``: the file can grow by at most N bytes."""
 
     @contextlib.contextmanager
     def limited(path, *, left):
@@ -156,9 +156,9 @@ def full_disk():
 
 
 @pytest.mark.parametrize("left", [0, 30])
-def test_a_full_disk_ends_it_in_a_sentence_and_what_was_there_stays(written, full_disk, left):
+def test_a_full_disk_is_reported_and_earlier_launches_stay(written, full_disk, left):
     with full_disk(written, left=left), open_log(written) as log:
-        with pytest.raises(ResultsError, match=r"cannot be written: .*; the launches before are"):
+        with pytest.raises(ResultsError, match=r"cannot be written: .*; earlier launches are kept"):
             log.append(LAUNCHES[0])
         assert log.launches == LAUNCHES
 

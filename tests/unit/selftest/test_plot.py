@@ -1,4 +1,4 @@
-"""The picture: measured points with their figures, modelled lines dashed, and no other line."""
+"""The plot: measured points with their figures, and modelled power as dashed lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def axes_of(curve):
 
 
 def curves_drawn(axes):
-    """Lines that are more than a point or a straight rule."""
+    """Return the lines with more than two points."""
     return [line for line in axes.lines if len(line.get_xdata()) > 2]
 
 
@@ -41,7 +41,7 @@ def markers(axes):
     }
 
 
-def test_every_modelled_line_is_dashed_and_says_what_it_stands_for():
+def test_every_modelled_line_is_dashed_and_labelled():
     axes = axes_of(curve_of())
 
     assert [line.get_linestyle() for line in curves_drawn(axes)] == ["--"] * 3
@@ -52,7 +52,7 @@ def test_every_modelled_line_is_dashed_and_says_what_it_stands_for():
     ]
 
 
-def test_a_dashed_line_is_the_models_power():
+def test_a_dashed_line_is_the_power_of_its_model():
     curve = curve_of()
     line = curves_drawn(axes_of(curve))[0]
 
@@ -62,7 +62,7 @@ def test_a_dashed_line_is_the_models_power():
     )
 
 
-def test_every_point_is_where_it_came_out_with_what_it_is_made_of():
+def test_every_point_is_at_its_observed_slow_down_with_its_counts():
     curve = curve_of()
     axes = axes_of(curve)
 
@@ -76,7 +76,7 @@ def test_every_point_is_where_it_came_out_with_what_it_is_made_of():
         assert f"{made_of}\n{point.launches}" in texts
 
 
-def test_the_bars_are_the_intervals():
+def test_the_error_bars_are_the_intervals():
     curve = curve_of()
     bars = [
         [tuple(100 * y for y in point.found.interval), point.slow_down] for point in curve.points
@@ -90,15 +90,15 @@ def test_the_bars_are_the_intervals():
         assert (round(low, 6), round(high, 6)) in drawn
 
 
-def test_before_any_trial_there_is_neither_point_nor_line():
+def test_without_a_trial_the_plot_has_neither_point_nor_line():
     axes = axes_of(curve_of(count=3))
 
     assert markers(axes) == set()
     assert curves_drawn(axes) == []
-    assert axes.get_title().startswith("Some Processor\nToo short to tell")
+    assert axes.get_title().startswith("Some Processor\nToo short: ")
 
 
-def test_the_file_is_a_png_with_something_in_it(tmp_path):
+def test_the_plot_is_a_png(tmp_path):
     path = tmp_path / "curve.png"
 
     write_power_plot(path, curve_of())
@@ -111,7 +111,7 @@ def test_the_file_is_a_png_with_something_in_it(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["curve.png"]
 
 
-def test_points_are_black_and_lines_coloured_so_that_none_is_taken_for_the_other():
+def test_points_are_black_and_lines_are_coloured():
     axes = axes_of(curve_of())
 
     points = {to_rgba(line.get_color()) for line in axes.lines if line.get_marker() == "o"}

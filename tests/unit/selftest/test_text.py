@@ -1,4 +1,4 @@
-"""The self-test as a person reads it, and as a program does."""
+"""The text of a self-test, and its JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quiet():
 
 
 def rows_of(curve):
-    """Cells by percent, parted by more than one blank."""
+    """Return the cells of the table by percent."""
     _, table = selftest_text(curve, 100).split("─\n")
     lines = [re.split(r"\s\s+", line.strip()) for line in table.splitlines()[:6]]
     return {int(percent): cells for percent, *cells in lines}
@@ -36,15 +36,16 @@ def one_line(curve):
     return " ".join(selftest_text(curve, 100).split())
 
 
-def test_what_was_measured_and_how_it_was_judged_comes_first(quiet):
+def test_the_text_begins_with_the_case_and_the_rule(quiet):
     assert one_line(quiet).startswith(
         "mlp-ddp-fp32-ws2-b64 of quick on Some Processor: step time of 435 launches, some of them"
         " slowed on purpose A session is 5 launches, judged against the 8 unslowed sessions"
-        " before it; tolerance 5 %, 1 % false alarms a session, 0.1 % for each verdict of the suite"
+        " before it; tolerance 5 %, 1 % false alarms per session, 0.1 % for each verdict of the"
+        " suite"
     )
 
 
-def test_every_point_tells_its_launches_trials_interval_and_other_outcomes(quiet):
+def test_every_row_has_launches_trials_interval_and_other_outcomes(quiet):
     rows = rows_of(quiet)
 
     assert list(rows) == [0, 2, 3, 5, 10, 20]
@@ -56,26 +57,26 @@ def test_every_point_tells_its_launches_trials_interval_and_other_outcomes(quiet
 
 
 @pytest.mark.parametrize("width", [20, 80, 120])
-def test_it_fits_the_terminal_and_80_columns_at_least(quiet, width):
+def test_the_text_fits_the_terminal_or_80_columns(quiet, width):
     for line in selftest_text(quiet, width).splitlines():
         assert len(line) <= max(width, 80)
         assert "…" not in line
 
 
-def test_what_must_be_known_to_read_it_is_said(quiet):
+def test_the_notes_explain_the_table(quiet):
     text = one_line(quiet)
 
-    assert "Up to 3 % is below the tolerance of 5 %, and not meant to be found." in text
+    assert "up to 3 % is below the tolerance of 5 %; the gate is not meant to find it." in text
     assert "0 of 19 unslowed sessions raised a REGRESSION, 95 % interval 0 to 18 %" in text
-    assert "promised are 0.3 %" in text
+    assert "the promised rate is 0.3 %" in text
     assert "5 launches, spread of this run (launches differ by 0.4 %" in text
     assert "10 launches, spread of this run" in text
-    assert "how much sessions differ is not in the points" in text
-    assert "they are not wholly independent" in text
-    assert "Stored sessions of this case: 0; 3 would tell" in text
+    assert "the points do not include the variance between sessions" in text
+    assert "they are not fully independent" in text
+    assert "Stored sessions of this case: 0; 3 are needed" in text
 
 
-def test_stored_sessions_are_told_with_what_the_model_gives():
+def test_stored_sessions_are_reported_with_their_model():
     sessions = [
         make_session([0.02 * level] * 3, day=day) for day, level in enumerate([1, 1.1, 0.9], 1)
     ]
@@ -83,7 +84,8 @@ def test_stored_sessions_are_told_with_what_the_model_gives():
     text = one_line(curve)
 
     assert conclusion_of(curve).endswith(
-        "; with sessions as they are stored, modelled, not even 100 % is found 9 times in 10"
+        "; modelled with the spread of stored sessions, not even a slow-down of 100 % is found 9"
+        " times in 10"
     )
     assert (
         "5 launches, spread of the 3 stored sessions (launches differ by 0.0 %, stored sessions by"
@@ -92,20 +94,20 @@ def test_stored_sessions_are_told_with_what_the_model_gives():
     assert "3 would tell" not in text
 
 
-def test_nothing_is_below_the_tolerance_where_it_is_small():
+def test_no_slow_down_is_below_a_small_tolerance():
     tight = make_case(tolerances=Tolerances(step_time=0.01))
 
     assert "below the tolerance" not in one_line(curve_of(Machine(), case=tight))
 
 
-def test_a_machine_that_can_gate_is_told_what_it_sees(quiet):
+def test_a_machine_that_can_gate_is_reported_with_its_slow_down(quiet):
     sentence = conclusion_of(quiet)
 
     slow_down = quiet.sees.slow_down.value
     assert sentence == (
         f"On this machine, with 5 launches, this gate sees ≥ {100 * slow_down:.1f} % with 90 %"
-        " power at 1 % false alarms a session (10 % injected: found 9 times of 9, 95 % interval"
-        " 66 to 100 %); how much sessions differ is not in this"
+        " power at 1 % false alarms per session (10 % injected: found 9 of 9 times, 95 % interval"
+        " 66 to 100 %); this does not include the variance between sessions"
     )
     assert one_line(quiet).endswith(f"{sentence}.")
 
@@ -116,32 +118,32 @@ def test_a_machine_that_can_gate_is_told_what_it_sees(quiet):
         pytest.param(
             Machine(launch=0.2),
             LONG,
-            "This machine cannot gate: even 20 % is found only 0 times of 9.",
+            "This machine cannot gate: even 20 % is found only 0 of 9 times.",
             id="noisy",
         ),
         pytest.param(
             Machine(launch=0.002, level=lambda number: 1.002**number),
             LONG,
-            "This gate alarms falsely here: ",
+            "This gate raises too many false alarms here: ",
             id="drifting",
         ),
         pytest.param(
             Machine(),
             100,
-            "Too short to tell: a slow-down was tried 2 times, and 5 are the least. About 125 more"
-            " launches are needed, 4 min; run it again, and it goes on",
+            "Too short: a slow-down has only 2 trials, and 5 are needed. About 125 more"
+            " launches are needed, 4 min; run the command again to continue",
             id="short",
         ),
         pytest.param(
             Machine(),
             0,
-            "Too short to tell: a slow-down was tried 0 times, and 5 are the least. About 225 more"
-            " launches are needed; run it again, and it goes on",
+            "Too short: a slow-down has only 0 trials, and 5 are needed. About 225 more"
+            " launches are needed; run the command again to continue",
             id="nothing",
         ),
     ],
 )
-def test_a_machine_that_cannot_is_told_why(machine, count, begins):
+def test_a_machine_that_cannot_gate_is_reported_with_the_reason(machine, count, begins):
     curve = curve_of(machine, count)
 
     assert conclusion_of(curve).startswith(begins)
@@ -158,7 +160,7 @@ def test_false_alarms_name_their_metric():
     )
 
 
-def test_a_program_reads_every_figure(quiet):
+def test_json_has_every_figure(quiet):
     report = json.loads(selftest_json(quiet))
 
     assert (report["schema_version"], report["conclusion"]) == (2, "CAN_GATE")

@@ -1,4 +1,4 @@
-"""What launches of known spread say of the gate."""
+"""The points and models of a self-test, from launches of known spread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_percent(curve):
     return {point.percent: point for point in curve.points}
 
 
-def test_a_quiet_machine_can_gate_and_the_smallest_slow_down_seen_is_told():
+def test_a_quiet_machine_can_gate_and_has_a_smallest_slow_down():
     curve = curve_of(Machine().launches(LONG))
 
     assert curve.conclusion is SelftestOutcome.CAN_GATE
@@ -40,7 +40,7 @@ def test_a_noisy_machine_cannot_gate():
     assert curve.sees is None
 
 
-def test_a_gate_that_a_slow_down_does_not_reach_cannot_gate():
+def test_a_machine_without_any_observed_slow_down_cannot_gate():
     curve = curve_of(Machine(responds=0.0).launches(LONG))
 
     assert curve.conclusion is SelftestOutcome.CANNOT_GATE
@@ -49,8 +49,8 @@ def test_a_gate_that_a_slow_down_does_not_reach_cannot_gate():
         assert low < 0 < high
 
 
-def test_a_machine_that_slows_down_by_itself_alarms_falsely():
-    """It gets hotter, launch by launch."""
+def test_a_machine_that_drifts_raises_false_alarms():
+    """The machine slows down from launch to launch."""
     curve = curve_of(Machine(launch=0.002, level=lambda number: 1.002**number).launches(LONG))
 
     assert curve.conclusion is SelftestOutcome.FALSE_ALARMS
@@ -77,8 +77,8 @@ def test_an_alarm_of_any_gated_metric_is_a_false_alarm():
     assert curve.conclusion is SelftestOutcome.FALSE_ALARMS
 
 
-def test_the_promise_is_kept_for_the_metrics_that_are_judged():
-    """Two ranks have four gated metrics; efficiency needs the leg of one rank."""
+def test_the_promised_rate_counts_only_judged_metrics():
+    """Two ranks have four gated metrics; the efficiency needs a one-rank case."""
     assert curve_of(Machine().launches(15)).false_alarms.promised == pytest.approx(3 * 0.001)
     ungated = Tolerances(step_time=0.05, tail=None, peak_memory=None)
     alone = msgspec.structs.replace(CASE, tolerances=ungated)
@@ -86,7 +86,7 @@ def test_the_promise_is_kept_for_the_metrics_that_are_judged():
 
 
 @pytest.mark.parametrize("count", [0, 1, 10, 15, 49, 50])
-def test_too_few_launches_are_too_short_and_the_missing_ones_are_told(count):
+def test_too_few_launches_are_too_short_and_the_missing_ones_are_counted(count):
     launches = Machine().launches(LONG)
 
     curve = curve_of(launches[:count])
@@ -98,7 +98,7 @@ def test_too_few_launches_are_too_short_and_the_missing_ones_are_told(count):
     assert enough.missing_launches == 0
 
 
-def test_a_point_is_made_of_whole_sessions_and_every_trial_has_an_outcome():
+def test_a_point_has_whole_sessions_and_every_trial_an_outcome():
     curve = curve_of(Machine(launch=0.02).launches(LONG + 17))
 
     assert curve.measured == LONG + 17
@@ -111,8 +111,8 @@ def test_a_point_is_made_of_whole_sessions_and_every_trial_has_an_outcome():
     assert by_percent(curve)[20].found.trials == 12 - 3
 
 
-def test_nothing_is_judged_against_what_came_after_it():
-    """Slow launches at the end are in no baseline; at the beginning they are in the first ones."""
+def test_no_session_is_judged_against_a_later_one():
+    """Slow launches at the end are in no baseline; slow ones at the beginning are in the first."""
     late = Machine(level=lambda number: 1.5 if number >= LONG - 35 else 1.0)
     early = Machine(level=lambda number: 1.5 if number < 50 else 1.0)
 
@@ -122,7 +122,7 @@ def test_nothing_is_judged_against_what_came_after_it():
     assert Outcome.REGRESSION not in faster
 
 
-def test_the_slow_down_that_came_out_is_told():
+def test_the_observed_slow_down_is_computed():
     curve = curve_of(Machine(responds=2.0, level=lambda n: 3.0 if n < 15 else 1.0).launches(LONG))
 
     for percent in PERCENTS:
@@ -160,7 +160,7 @@ def stored_sessions(*levels):
     return make_case_baseline(CASE, *sessions)
 
 
-def test_with_stored_sessions_that_differ_the_model_finds_less():
+def test_the_model_has_less_power_if_stored_sessions_differ():
     curve = curve_of(Machine().launches(LONG), stored_sessions(1.0, 1.02, 0.98, 1.01))
 
     this_run, more_launches, stored = curve.modelled
@@ -170,15 +170,15 @@ def test_with_stored_sessions_that_differ_the_model_finds_less():
     assert stored.detectable > 2 * this_run.detectable
 
 
-def test_two_stored_sessions_do_not_tell_how_sessions_differ():
+def test_two_stored_sessions_are_too_few_for_a_model():
     curve = curve_of(Machine().launches(LONG), stored_sessions(1.0, 1.06))
 
     assert curve.stored_sessions == 2
     assert not any(modelled.stored for modelled in curve.modelled)
 
 
-def test_what_is_found_less_often_when_it_is_larger_is_not_seen():
-    """At 10 % the machine is slowed at once, at 20 % it is only now and then."""
+def test_a_slow_down_is_not_seen_if_a_larger_one_is_found_less_often():
+    """An injection of 10 % slows the machine, and one of 20 % has no effect."""
     calm, deaf = Machine(), Machine(responds=0.0, seed=2)
     launches = [
         make_timed_launch(percent, (deaf if percent == 20 else calm).step_s(percent, number))

@@ -1,0 +1,69 @@
+"""A machine is leased before a launcher exists, and freed after it is closed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import pytest
+
+from ddp_perf.session.measure import machine
+from tests.builders import FakeLauncher, make_capacity, make_gpu_machine
+
+
+class SigtermError(BaseException):
+    """SIGTERM, as the caller of `open_machine` raises it."""
+
+
+def interrupt():
+    raise SigtermError
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What was leased, opened, closed and freed, in order."""
+    noted = []
+
+    class Launcher(FakeLauncher):
+        def __init__(self):
+            super().__init__()
+            noted.append("opened")
+
+        def close(self):
+            noted.append("closed")
+
+    @contextlib.contextmanager
+    def lease(*, patience_s, on_wait, gpus):
+        noted.append(f"leased with {len(gpus)} GPUs")
+        try:
+            yield
+        finally:
+            noted.append("freed")
+
+    monkeypatch.setattr(machine, "ForkserverLauncher", Launcher)
+    monkeypatch.setattr(machine, "machine_lease", lease)
+    return noted
+
+
+def opened(capacity=None):
+    return machine.open_machine(
+        capacity or make_capacity(), on_wait=lambda line: None, on_sigterm=interrupt
+    )
+
+
+def test_the_machine_is_leased_with_its_gpus_and_freed_after_the_launcher_is_closed(events):
+    with opened(make_capacity(make_gpu_machine("H200", "H200"))):
+        events.append("used")
+
+    assert events == ["leased with 2 GPUs", "opened", "used", "closed", "freed"]
+
+
+def test_sigterm_interrupts_only_while_the_machine_is_open(events):
+    before = signal.getsignal(signal.SIGTERM)
+
+    with pytest.raises(SigtermError), opened():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert events[2:] == ["closed", "freed"]
