@@ -35,7 +35,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 _HEADER = VersionedJson(
-    type=_Header,
+    schema=_Header,
     version=SCHEMA_VERSION,
     kind="a self-test's log",
     error=ResultsError,

@@ -1,4 +1,4 @@
-"""The results file (``--ddp-json``): everything measured and concluded, schema-versioned."""
+"""The results file (``--ddp-json``): all measurements and verdicts, with a schema version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REMEDY = "write it anew with pytest --ddp-json"
 
 
 class ResultsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One session of pytest."""
+    """The results of one pytest session."""
 
     schema_version: int = SCHEMA_VERSION
     complete: bool  # False: written while the session was still running
@@ -30,7 +30,7 @@ class ResultsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FORMAT = VersionedJson(
-    type=ResultsFile,
+    schema=ResultsFile,
     version=SCHEMA_VERSION,
     kind="a results file",
     error=ResultsError,
@@ -40,7 +40,7 @@ _FORMAT = VersionedJson(
 
 
 def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) -> None:
-    """Replace ``path`` by these results, or leave it as it is. Raises OSError."""
+    """Replace ``path`` by these results, or leave it unchanged and raise OSError."""
     results = ResultsFile(complete=complete, suites=tuple(suites))
     replace_file(path, msgspec.json.encode(results))
 
@@ -58,7 +58,7 @@ def read_results(path: Path) -> ResultsFile:
 
 
 def _problems(suite: SuiteResult) -> Iterator[str]:
-    """What the types cannot say: field and fault."""
+    """Yield each fault that the types do not exclude, with its field."""
     try:
         datetime.datetime.fromisoformat(suite.date)
     except ValueError:
@@ -88,5 +88,5 @@ def _problems(suite: SuiteResult) -> Iterator[str]:
 
 
 def results_schema() -> dict[str, Any]:
-    """JSON Schema of a results file."""
+    """Return the JSON Schema of a results file."""
     return msgspec.json.schema(ResultsFile)

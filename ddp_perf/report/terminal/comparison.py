@@ -8,7 +8,12 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.report.terminal.table import headline, suite_table
-from ddp_perf.session.compare_sessions import ComparisonOutcome, Gap, SessionComparison, Side
+from ddp_perf.session.compare_sessions import (
+    ComparedSession,
+    ComparisonOutcome,
+    MissingComparison,
+    SessionComparison,
+)
 
 SCHEMA_VERSION = 1
 
@@ -26,7 +31,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     false_alarm_rate: float
     alpha: float
     failed: tuple[LaunchFailure, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[MissingComparison, ...]
     findings: tuple[Finding, ...]
     explanations: dict[str, Explanation]  # by case id
 
@@ -76,11 +81,11 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
     return "\n".join(lines)
 
 
-def _sides(comparison: SessionComparison) -> tuple[Side, Side]:
+def _sides(comparison: SessionComparison) -> tuple[ComparedSession, ComparedSession]:
     return comparison.old, comparison.new
 
 
-def _describe(label: str, side: Side) -> str:
+def _describe(label: str, side: ComparedSession) -> str:
     if not side.suites:
         return f"{label}: {side.name} (nothing was measured)"
     first = side.suites[0]
@@ -91,5 +96,5 @@ def _describe(label: str, side: Side) -> str:
     return text
 
 
-def _injections(side: Side) -> list[str]:
+def _injections(side: ComparedSession) -> list[str]:
     return sorted({injection for suite in side.suites for injection in suite.injections})

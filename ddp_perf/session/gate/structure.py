@@ -1,4 +1,4 @@
-"""The structure gate: exact, on any machine, with no error rate to spend."""
+"""The structure gate: it is exact on any machine, and takes no part of the error rate."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def judge_structure(
     stored: Structure | None,
     shipped: Mapping[str, CaseStructure],
 ) -> Verdict:
-    """Judge by this machine's own structure, or else by what ships for any machine.
+    """Judge by this machine's own structure, or else by the structure that ships for any machine.
 
-    What ships is of one and of two ranks. Plain DDP does the same at any larger size: every rank
-    reduces whole buckets, which follow from the model and the options. A hook or FSDP divides
-    what is sent by the ranks, so the structure of two tells nothing exact of four: INCONCLUSIVE.
+    The shipped structures are of one and of two ranks. Plain DDP does the same at any larger
+    size: every rank reduces whole buckets, which follow from the model and the options. A hook
+    or FSDP divides the sent bytes by the ranks, so the structure of two ranks does not
+    determine that of four: the verdict is INCONCLUSIVE.
     """
     alike = [known for known in shipped.values() if _one_size(known.work) == _one_size(case.work())]
     same = [known.structure for known in alike if known.work == case.work()]
@@ -30,8 +31,8 @@ def judge_structure(
         if case.strategy != "ddp" or case.comm_hook is not None:
             sizes = " and ".join(str(known.work["world_size"]) for known in alike)
             reason = (
-                f"no structure of {case.world_size} ranks ships, and that of {sizes} does not tell"
-                " it; --save-baseline stores this machine's"
+                f"no structure of {case.world_size} ranks ships, and that of {sizes} does not"
+                " determine it; --save-baseline stores this machine's"
             )
             return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
         same = [known.structure for known in alike]
@@ -44,9 +45,9 @@ def _one_size(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 
 def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None) -> Verdict:
-    """Rank 0's structure in every launch against the stored one."""
+    """Compare rank 0's structure in every launch with the stored one."""
     if stored is None:
-        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no structure")
+        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline has no structure")
     for launch in launches:
         structure = launch.ranks[0].structure
         assert structure is not None  # the case trains
@@ -63,7 +64,7 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None
 
 
 def structure_changes(old: Structure, new: Structure) -> list[str]:
-    """What changed, each with both figures."""
+    """Return each change between two structures, with both figures."""
     changes = [
         f"{name.replace('_', ' ')} {getattr(old, name):,} → {getattr(new, name):,}"
         for name in ("parameters", "gradient_bytes")
@@ -85,7 +86,7 @@ def _name(collective: Collective, count: int) -> str:
 
 
 def _sizes(buckets: Sequence[int]) -> str:
-    """In their order, equal neighbours counted: there may be a hundred."""
+    """Format the bucket sizes in their order; equal neighbours become one entry with a count."""
     runs = [(size, len(list(run))) for size, run in itertools.groupby(buckets)]
     sizes = [f"{count} × {size:,}" if count > 1 else f"{size:,}" for size, count in runs]
     return " + ".join(sizes) or "none"

@@ -1,6 +1,6 @@
-"""One more launch of each case, with torch.profiler after its steps: ``--ddp-profile``.
+"""``--ddp-profile``: one more launch of each case, with torch.profiler after its steps.
 
-No figure of it is used, so that no launch that is judged ever ran beside a profiler.
+Its figures are not used, so that a profiler never runs in a judged launch.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def profile_cases(
     launcher: Launcher,
     progress: Progress,
 ) -> dict[str, CaseProfile]:
-    """Traces under ``root``/artifacts and what they say, by case id.
+    """Write the traces under ``root``/artifacts, and return their analyses by case id.
 
-    Raises LaunchError when ranks cannot be started. A launch that fails, or whose traces cannot
-    be read, says so in its place.
+    Raises LaunchError if ranks cannot be started. A launch that fails, or traces that cannot be
+    read, become the problem of that case.
     """
     plan = interleave([(case, 1) for case in cases], import_paths, injections, root=root)
     progress.extend(len(plan), f"one more launch of each case, with {steps} profiled steps")

@@ -120,7 +120,7 @@ def test_drift_starts_anew_with_other_work(baseline):
 
 
 def test_one_launch_is_no_baseline():
-    assert refusal(new_session([0.01])).startswith("one launch says nothing of the spread")
+    assert refusal(new_session([0.01])).startswith("one launch has no spread")
 
 
 def test_a_level_that_is_not_known_to_within_the_tolerance_is_no_baseline():
@@ -129,7 +129,7 @@ def test_a_level_that_is_not_known_to_within_the_tolerance_is_no_baseline():
     assert refusal(new_session([0.010, 0.0105], case)) is None
     why_not = refusal(new_session([0.010, 0.012], case))
     # 1.4826 × the median absolute deviation of 1 ms, of 11 ms; over √2.
-    assert "launches differ by 13.5%, so the level is known to ± 9.5% only" in why_not
+    assert "launches differ by 13.5%, so the error of the level is ± 9.5%" in why_not
     assert "quieter machine" in why_not
 
 

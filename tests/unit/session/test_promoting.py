@@ -49,7 +49,7 @@ def test_the_same_session_is_never_stored_twice(store, mode):
     promoted = promote(make_result_of_session(), store, mode=mode, reason="again")
 
     assert promoted.saved == {}
-    assert "this very session is stored already" in promoted.not_saved[CASE.id].reason
+    assert "this session is already stored" in promoted.not_saved[CASE.id].reason
     assert len(stored(store)[CASE.id].sessions) == 1
     assert stored(store)[CASE.id].log == ()
 
@@ -66,7 +66,7 @@ def test_another_session_is_appended(store):
 @pytest.mark.parametrize(
     ("session", "why"),
     [
-        (make_result_of_session(0.01), "one launch says nothing"),
+        (make_result_of_session(0.01), "one launch has no spread"),
         (make_result_of_session(0.01, 0.03), "too noisy"),
     ],
 )
@@ -106,13 +106,13 @@ def test_sessions_are_appended_in_the_order_of_their_dates_only(store):
     promoted = promote(make_result_of_session(date="2026-01-02"), store, mode="append", reason=None)
 
     assert promoted.not_saved[CASE.id].reason.startswith(
-        "of 2026-01-02, older than the newest stored session, of 2026-01-03"
+        "the session of 2026-01-02 is older than the newest stored one, of 2026-01-03"
     )
     assert [session.date for session in stored(store)[CASE.id].sessions] == ["2026-01-03"]
 
 
 def test_ranks_slowed_on_purpose_are_no_baseline(store):
-    with pytest.raises(BaselineError, match=r"what --ddp-inject slowed .* \(compute:5%\)"):
+    with pytest.raises(BaselineError, match=r"ranks that --ddp-inject slowed .* \(compute:5%\)"):
         promote(
             make_result_of_session(injections=("compute:5%",)), store, mode="missing", reason=None
         )

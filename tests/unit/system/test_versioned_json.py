@@ -23,7 +23,7 @@ def from_milliseconds(data):
 
 
 DOCUMENT = VersionedJson(
-    type=Document,
+    schema=Document,
     version=3,
     kind="a document",
     error=ResultsError,

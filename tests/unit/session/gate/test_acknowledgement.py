@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.acknowledgement import with_known
+from ddp_perf.session.gate.acknowledgement import with_acknowledgements
 from tests.builders import make_acknowledgement, make_baseline, make_case, make_finding
 
 CASE = make_case()
@@ -14,7 +14,7 @@ CASE = make_case()
 
 def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", **said):
     baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, **said),))
-    (finding,) = with_known([make_finding(CASE, outcome, metric=metric)], baseline, date)
+    (finding,) = with_acknowledgements([make_finding(CASE, outcome, metric=metric)], baseline, date)
     return finding.known and finding.known.state
 
 
@@ -44,7 +44,7 @@ def test_another_metric_or_case_is_not_meant():
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS])
 def test_nothing_said_is_nothing_known(outcome):
-    (finding,) = with_known([make_finding(CASE, outcome)], make_baseline(), "2026-01-01")
+    (finding,) = with_acknowledgements([make_finding(CASE, outcome)], make_baseline(), "2026-01-01")
 
     assert finding.known is None
 

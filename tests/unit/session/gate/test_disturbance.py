@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.disturbance import find_disturbance, qualified
+from ddp_perf.session.gate.disturbance import find_disturbance, with_disturbance
 from tests.builders import (
     make_case,
     make_cases,
@@ -180,11 +180,12 @@ COMPARED = set(Outcome) - {Outcome.NO_BASELINE, Outcome.INCOMPARABLE}
 def test_no_verdict_on_times_stands_where_disturbed_launches_prevail(outcome, metric):
     finding = make_finding(TWO, outcome, metric=metric, **FIGURES)
 
-    found = qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY, QUIET)})
+    found = with_disturbance(finding, {TWO.id: measured(TWO, BUSY, BUSY, QUIET)})
 
     assert found.verdict.outcome is Outcome.INVALID
     assert found.disturbance.startswith("2 of 3 launches were disturbed: other processes took 31 %")
-    assert found.verdict.reason == f"{found.disturbance}; the figures said {outcome.value}: +30 %"
+    by_figures = f"by the figures alone: {outcome.value}: +30 %"
+    assert found.verdict.reason == f"{found.disturbance}; {by_figures}"
     assert found.verdict.ratio == 1.3
 
 
@@ -192,7 +193,7 @@ def test_no_verdict_on_times_stands_where_disturbed_launches_prevail(outcome, me
 def test_a_verdict_stands_with_a_remark_where_few_launches_were_disturbed(outcome):
     finding = make_finding(TWO, outcome, **FIGURES)
 
-    found = qualified(finding, {TWO.id: measured(TWO, BUSY, QUIET, QUIET)})
+    found = with_disturbance(finding, {TWO.id: measured(TWO, BUSY, QUIET, QUIET)})
 
     assert found.verdict.outcome is outcome
     assert found.verdict.reason.startswith("+30 %. 1 of 3 launches was disturbed: other processes")
@@ -203,14 +204,14 @@ def test_a_verdict_stands_with_a_remark_where_few_launches_were_disturbed(outcom
 def test_memory_and_structure_are_disturbed_by_nothing(metric):
     finding = make_finding(TWO, Outcome.REGRESSION, metric=metric)
 
-    assert qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
+    assert with_disturbance(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
 def test_what_was_not_compared_stays_so(outcome):
     finding = make_finding(TWO, outcome)
 
-    assert qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
+    assert with_disturbance(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
 
 
 def test_a_busy_one_rank_leg_invalidates_the_scaling_alone():
@@ -219,7 +220,7 @@ def test_a_busy_one_rank_leg_invalidates_the_scaling_alone():
         make_finding(TWO, Outcome.PASS, metric=metric) for metric in ("step_time", "efficiency")
     ]
 
-    outcomes = [qualified(finding, measurements).verdict.outcome for finding in findings]
+    outcomes = [with_disturbance(finding, measurements).verdict.outcome for finding in findings]
 
     assert outcomes == [Outcome.PASS, Outcome.INVALID]
 
@@ -227,7 +228,7 @@ def test_a_busy_one_rank_leg_invalidates_the_scaling_alone():
 def test_quiet_launches_leave_a_finding_as_it_is():
     finding = make_finding(TWO, Outcome.PASS)
 
-    assert qualified(finding, {TWO.id: measured(TWO, QUIET, QUIET)}) is finding
+    assert with_disturbance(finding, {TWO.id: measured(TWO, QUIET, QUIET)}) is finding
 
 
 def test_the_most_frequent_cause_is_named_first_and_of_as_frequent_ones_the_larger():
@@ -256,7 +257,7 @@ def test_as_many_more_launches_are_asked_for_as_would_outweigh_the_disturbed(dis
     conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
     finding = make_finding(TWO, Outcome.PASS)
 
-    verdict = qualified(finding, {TWO.id: measured(TWO, *conditions)}).verdict
+    verdict = with_disturbance(finding, {TWO.id: measured(TWO, *conditions)}).verdict
 
     assert verdict.more_launches == more
     assert not disturbance(*conditions, *[QUIET] * more).prevails

@@ -10,7 +10,7 @@ from ddp_perf.core.case import Tolerances
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
     make_baseline,
@@ -45,16 +45,16 @@ def stored(case, step_s, *, levels=SESSIONS, environment=None, **changes):
     return make_case_baseline(case, *sessions, **changes)
 
 
-def findings(*measured, cases, environment=None, published=(), **bar):
+def findings(*measured, cases, environment=None, published=(), **context):
     by_id = {measurement.case.id: measurement for measurement in measured}
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline(cases, published=published),
         baseline_path="baselines/x.json",
         environment=environment or make_environment(),
         alpha=0.001,
-        **bar,
+        **context,
     )
-    found = judge_suite(by_id, summaries_of(by_id), bar)
+    found = judge_suite(by_id, summaries_of(by_id), context)
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
@@ -187,7 +187,7 @@ def test_scaling_got_worse_only_where_the_step_of_all_ranks_did(one_s, two_s, ou
     finding = findings(*measured, cases=cases)[TWO.id, "efficiency"]
 
     assert finding.verdict.outcome is outcome
-    excused = "the one-rank leg got faster" in finding.verdict.reason
+    excused = "the one-rank step got faster" in finding.verdict.reason
     assert excused is (outcome is Outcome.PASS)
     assert finding.verdict.ratio > 1.05
 

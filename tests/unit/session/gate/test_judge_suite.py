@@ -10,7 +10,7 @@ from ddp_perf.core.case import Tolerances
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.summaries import as_session, summaries_of
 from tests.builders import (
     make_baseline,
@@ -53,14 +53,14 @@ def baseline():
 def findings(measurements, baseline, structures=None):
     """Findings by case id and metric."""
     by_id = {measurement.case.id: measurement for measurement in measurements}
-    bar = Bar(
+    context = JudgingContext(
         baseline=baseline,
         baseline_path="baselines/x.json",
         structures=structures or {},
         environment=make_environment(),
         alpha=0.001,
     )
-    found = judge_suite(by_id, summaries_of(by_id), bar)
+    found = judge_suite(by_id, summaries_of(by_id), context)
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
@@ -153,7 +153,7 @@ def test_worse_scaling_because_one_rank_alone_got_faster_is_no_regression(baseli
     finding = found[TWO.id, "efficiency"]
     assert finding.verdict.outcome is Outcome.PASS
     assert finding.verdict.ratio > 1.2
-    assert "the one-rank leg got faster" in finding.verdict.reason
+    assert "the one-rank step got faster" in finding.verdict.reason
     assert found[ONE.id, "step_time"].verdict.outcome is Outcome.IMPROVEMENT
 
 
@@ -228,7 +228,9 @@ def test_the_drift_since_the_first_baseline_is_told_once_the_level_was_moved(bas
     again = msgspec.structs.replace(baseline, cases={**baseline.cases, ONE.id: moved})
     measured = [make_measurement(ONE, launches(0.010))]
 
-    drifts = [findings(measured, bar)[ONE.id, "step_time"].drift for bar in (baseline, again)]
+    drifts = [
+        findings(measured, context)[ONE.id, "step_time"].drift for context in (baseline, again)
+    ]
 
     assert drifts == [None, pytest.approx(1.25, rel=0.01)]
 
@@ -242,9 +244,9 @@ def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
         for launch in session.launches:
             launch.pop("tail")
     lacking = msgspec.structs.replace(baseline.cases[ONE.id], sessions=sessions)
-    bar = msgspec.structs.replace(baseline, cases={ONE.id: lacking})
+    context = msgspec.structs.replace(baseline, cases={ONE.id: lacking})
 
-    found = findings([make_measurement(ONE, launches(0.010))], bar)[ONE.id, "tail"].verdict
+    found = findings([make_measurement(ONE, launches(0.010))], context)[ONE.id, "tail"].verdict
 
     assert found.outcome is Outcome.NO_BASELINE
     assert "--save-baseline=append" in found.reason
@@ -354,14 +356,14 @@ def test_other_software_is_judged_and_told_beside_the_verdict(baseline):
 def test_more_than_the_gpu_can_do_is_a_measurement_error_whatever_is_stored(baseline):
     case = msgspec.structs.replace(ONE, tier="gpu")
     fast = make_measurement(case, launches(0.010), flops=10**13)
-    bar = Bar(
+    context = JudgingContext(
         baseline=baseline,
         baseline_path="baselines/h200.json",
         environment=make_environment(accelerator_key="h200"),
         alpha=0.001,
     )
 
-    found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), bar)
+    found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), context)
 
     assert {finding.verdict.outcome for finding in found} == {Outcome.INVALID}
     assert "a measurement error: MFU 1492.5% of 67 TFLOP/s" in found[0].verdict.reason

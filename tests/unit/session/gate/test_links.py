@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.session.compare_sessions import Side, compare_sessions
+from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.summaries import summaries_of
@@ -201,7 +201,7 @@ def test_a_session_tells_of_the_link_since_the_session_that_was_stored(tmp_path)
 def test_two_results_files_are_compared_likewise(tmp_path):
     before, after = (session_on(link, tmp_path) for link in (LINK, SLOW))
     old, new = (
-        Side(name=name, complete=True, suites=(suite,))
+        ComparedSession(name=name, complete=True, suites=(suite,))
         for name, suite in (("old.json", before), ("new.json", after))
     )
 

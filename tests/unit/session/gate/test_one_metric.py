@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
     make_baseline,
@@ -44,13 +44,13 @@ def findings(stored, *, step=1.0, control=1.0, others=()):
     measured = make_measurement(
         CASE, [0.010 * step * factor for factor in JITTER], control_s=(0.002 * control,) * 8
     )
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline({CASE.id: case_of, **beside}),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
     )
-    found = judge_suite({CASE.id: measured}, summaries_of({CASE.id: measured}), bar)
+    found = judge_suite({CASE.id: measured}, summaries_of({CASE.id: measured}), context)
     return {finding.metric: finding.verdict for finding in found}
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.published import known_cases
 from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
@@ -38,23 +38,23 @@ def table(row=ROW, **changes):
     return PublishedTable(**{**fields, **changes}, rows=(PublishedRow(**row),))
 
 
-def findings(steps_s, *tables, cases=None, **bar):
+def findings(steps_s, *tables, cases=None, **context):
     """Findings by case id and metric, every launch of a case taking ``steps_s[case]`` a step."""
     measured = {case.id: make_measurement(case, [step_s] * 5) for case, step_s in steps_s}
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline(cases, published=tables),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
-        **bar,
+        **context,
     )
-    found = judge_suite(measured, summaries_of(measured), bar)
+    found = judge_suite(measured, summaries_of(measured), context)
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
-def step_time(step_s, *tables, cases=None, **bar):
+def step_time(step_s, *tables, cases=None, **context):
     """The finding of one rank's step time, every launch taking ``step_s`` a step."""
-    return findings([(ONE, step_s)], *tables, cases=cases, **bar)[ONE.id, "step_time"]
+    return findings([(ONE, step_s)], *tables, cases=cases, **context)[ONE.id, "step_time"]
 
 
 def efficiency(one_s, two_s, **changes):
@@ -116,14 +116,14 @@ def test_the_bus_bandwidth_of_a_collective_is_compared_with_the_published_one(pu
     (case,) = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])
     row = {"case": case.id, "world_size": 4, "bus_gb_per_s": published}
     measured = {case.id: make_measurement(case, [0.004] * 5)}  # four calls: 1.573 GB/s
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline(published=(table(row, work={"collective.kind": "all_reduce"}),)),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
     )
 
-    (finding,) = judge_suite(measured, summaries_of(measured), bar)
+    (finding,) = judge_suite(measured, summaries_of(measured), context)
 
     assert finding.verdict.outcome is outcome
     assert finding.verdict.ratio == pytest.approx(published / 1.572864)
@@ -179,7 +179,7 @@ def test_an_efficiency_that_only_a_faster_single_rank_spoils_is_not_below():
     verdict = efficiency(0.005, 0.0120, row=row).verdict
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "the one-rank leg got faster" in verdict.reason
+    assert "the one-rank step got faster" in verdict.reason
 
 
 def test_the_efficiency_of_strong_scaling_is_another_figure():

@@ -115,7 +115,7 @@ def test_what_divides_by_the_ranks_is_inconclusive_at_a_size_that_does_not_ship(
     verdict = judged(four, [two])
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "no structure of 4 ranks ships, and that of 2 does not tell it" in verdict.reason
+    assert "no structure of 4 ranks ships, and that of 2 does not determine it" in verdict.reason
     assert "--save-baseline" in verdict.reason
     assert judged(four, [two], stored=make_structure()).outcome is Outcome.PASS
     assert judged(two, [two]).outcome is Outcome.PASS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
 from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
     make_baseline,
@@ -42,14 +42,14 @@ def findings(*newest, stored=RESTLESS, current=SUSPECT, beside=()):
     cases = {CASE.id: case_baseline([*stored, *newest])}
     cases |= {f"other {number}": case_baseline(levels) for number, levels in enumerate(beside)}
     measured = {CASE.id: make_measurement(CASE, launches(current))}
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline(cases),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
     )
-    found = judge_suite(measured, summaries_of(measured), bar)
-    confirmed = confirm_suspects(found, {CASE.id: CASE}, bar)
+    found = judge_suite(measured, summaries_of(measured), context)
+    confirmed = confirm_suspects(found, {CASE.id: CASE}, context)
     assert [finding.metric for finding in confirmed] == [finding.metric for finding in found]
     return {finding.metric: finding for finding in confirmed}
 

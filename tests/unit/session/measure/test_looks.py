@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.measurement import Look
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.measure.looks import launches_before_next_look, looks_of, settle
+from ddp_perf.session.measure.looks import launches_before_next_look, looks_of, merge_findings
 from tests.builders import (
     make_baseline,
     make_case_baseline,
@@ -88,7 +88,9 @@ def test_a_failed_case_takes_no_more():
 def test_a_first_decision_stands_whatever_more_launches_say(outcome):
     first = make_finding(ONE, outcome, launches=5)
 
-    assert settle([first], [make_finding(ONE, Outcome.INCONCLUSIVE, launches=10)]) == [first]
+    assert merge_findings([first], [make_finding(ONE, Outcome.INCONCLUSIVE, launches=10)]) == [
+        first
+    ]
 
 
 def test_an_open_verdict_is_replaced_and_stays_beside_the_new_one():
@@ -98,7 +100,7 @@ def test_an_open_verdict_is_replaced_and_stays_beside_the_new_one():
         [make_finding(ONE, Outcome.PASS, launches=20)],
     ]
 
-    (finding,) = settle(settle(looks[0], looks[1]), looks[2])
+    (finding,) = merge_findings(merge_findings(looks[0], looks[1]), looks[2])
 
     assert finding.verdict.outcome is Outcome.PASS
     assert finding.earlier == tuple(
@@ -109,21 +111,21 @@ def test_an_open_verdict_is_replaced_and_stays_beside_the_new_one():
 def test_a_verdict_on_the_same_launches_is_no_further_look():
     first = open_finding(ONE)
 
-    assert settle([first], [open_finding(ONE)]) == [first]
+    assert merge_findings([first], [open_finding(ONE)]) == [first]
 
 
 def test_structure_takes_in_every_launch():
     first = make_finding(ONE, Outcome.PASS, launches=5, metric="structure")
     then = make_finding(ONE, Outcome.REGRESSION, launches=10, metric="structure")
 
-    assert settle([first], [then]) == [then]
+    assert merge_findings([first], [then]) == [then]
 
 
 def test_a_case_that_failed_meanwhile_keeps_what_was_found():
     red = make_finding(ONE, Outcome.REGRESSION, launches=5)
     other = make_finding(TWO, Outcome.PASS, launches=5)
 
-    assert settle([red, other], [msgspec.structs.replace(other)]) == [other, red]
+    assert merge_findings([red, other], [msgspec.structs.replace(other)]) == [other, red]
 
 
 def test_the_one_rank_leg_goes_along_with_the_scaling_alone():
