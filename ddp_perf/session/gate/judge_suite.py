@@ -102,10 +102,11 @@ def confirm_suspects(
             case, metric = cases[finding.case_id], finding.metric
             sessions = context.baseline.cases[case.id].sessions_with(metric)
             if len(sessions) > 1:
+                *before, newest = sessions
                 last = judge_session(
                     metric,
-                    sessions[-1],
-                    sessions[:-1],
+                    newest,
+                    before,
                     tolerance=tolerance_of(case, metric),
                     alpha=context.alpha,
                     prior=context.prior(case, metric),

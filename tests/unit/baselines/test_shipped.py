@@ -42,7 +42,7 @@ def tables():
     return [table for key in sorted(SHIPPED) for table in STORE.load(key).published]
 
 
-def test_nothing_else_ships():
+def test_only_the_listed_files_ship():
     assert set(STORE.accelerators()) == SHIPPED
 
 
@@ -114,7 +114,7 @@ def test_rows_name_cases_that_the_suites_have():
             assert (table.steps, table.warmup) == (None, None)
 
 
-def test_the_contradictions_known_from_reading_are_found_by_arithmetic():
+def test_the_known_contradictions_are_found_by_the_audit():
     assert contradictions("unnamed-gpu") >= {("sample-output", 4, "throughput")}
     assert contradictions("t4") >= {("distilbert-agnews", 2, "efficiency")}
     assert contradictions("v100-infiniband-hdr") >= {
@@ -137,7 +137,7 @@ def test_the_communication_of_document_004_contradicts_its_step_times_at_seven_s
 @pytest.mark.parametrize(
     "key", ["v100-pcie-16gb", "v100-pcie-32gb", "v100", "a100-sxm4-80gb", "v100-sxm2-16gb"]
 )
-def test_tables_that_agree_with_themselves_are_clean(key):
+def test_consistent_tables_have_no_audit_finding(key):
     assert contradictions(key) == set()
 
 

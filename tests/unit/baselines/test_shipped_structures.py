@@ -34,7 +34,7 @@ def sent(structure, kind):
 
 
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_every_suite_has_the_structure_of_its_cases_as_they_are(path):
+def test_every_suite_has_the_structure_of_its_current_cases(path):
     """Where not: python ci/structures.py."""
     for case, stored in known(path):
         assert stored.work == case.work()
@@ -67,7 +67,7 @@ def test_fsdp_scatters_every_gradient_once_and_gathers_blocks_twice(folder):
 
 
 @pytest.mark.parametrize("folder", ["", "cpu"])
-def test_each_hook_sends_what_its_formula_says(folder):
+def test_each_hook_sends_the_bytes_of_its_formula(folder):
     path = ROOT / "bench_configs" / folder / "comm_optimizations.yaml"
     hooked = {c.comm_hook.kind: (c, s.structure) for c, s in known(path) if c.comm_hook}
 

@@ -70,14 +70,14 @@ def test_another_session_is_appended(store):
         (make_result_of_session(0.01, 0.03), "too noisy"),
     ],
 )
-def test_what_save_baseline_refuses_is_refused(store, session, why):
+def test_promote_refuses_what_save_baseline_refuses(store, session, why):
     promoted = promote(session, store, mode="missing", reason=None)
 
     assert why in promoted.not_saved[CASE.id].reason
     assert stored(store) == {}
 
 
-def test_a_session_that_the_baseline_of_today_finds_invalid_is_refused(store):
+def test_a_session_that_is_invalid_by_todays_baseline_is_refused(store):
     case = make_case(tolerances=Tolerances(energy=0.05))
     first, second = (
         make_result([make_measurement(case, (0.01, 0.0101))], date=f"2026-01-0{day}")
@@ -89,7 +89,7 @@ def test_a_session_that_the_baseline_of_today_finds_invalid_is_refused(store):
     assert promoted.not_saved[case.id] == Refused(reason="the measurement is INVALID")
 
 
-def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(store):
+def test_a_session_is_judged_by_todays_baseline(store):
     """It had none then, and now it would be one of the first five, which set the level."""
     for day in range(1, 4):
         promote(make_result_of_session(date=f"2026-01-0{day}"), store, mode="append", reason=None)
@@ -101,7 +101,7 @@ def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(st
     assert len(stored(store)[CASE.id].sessions) == 3
 
 
-def test_sessions_are_appended_in_the_order_of_their_dates_only(store):
+def test_sessions_are_appended_only_in_the_order_of_their_dates(store):
     promote(make_result_of_session(date="2026-01-03"), store, mode="missing", reason=None)
     promoted = promote(make_result_of_session(date="2026-01-02"), store, mode="append", reason=None)
 
@@ -111,14 +111,14 @@ def test_sessions_are_appended_in_the_order_of_their_dates_only(store):
     assert [session.date for session in stored(store)[CASE.id].sessions] == ["2026-01-03"]
 
 
-def test_ranks_slowed_on_purpose_are_no_baseline(store):
+def test_a_session_with_injections_is_refused(store):
     with pytest.raises(BaselineError, match=r"ranks that --ddp-inject slowed .* \(compute:5%\)"):
         promote(
             make_result_of_session(injections=("compute:5%",)), store, mode="missing", reason=None
         )
 
 
-def test_accepting_ends_what_was_acknowledged_of_the_case(store):
+def test_accept_removes_the_acknowledgements_of_the_case(store):
     promote(make_result_of_session(), store, mode="missing", reason=None)
     said = (make_acknowledgement(CASE), make_acknowledgement(CASE, case="another"))
     store.update(

@@ -79,7 +79,7 @@ def test_a_refused_case_that_passes_is_decided():
         (Outcome.INVALID, "append", False),
     ],
 )
-def test_storing_a_case_settles_what_it_answers(outcome, mode, settled):
+def test_storing_a_case_resolves_its_finding(outcome, mode, settled):
     finding = make_finding(A, outcome)
     saved = {"a": Saved(path="cpu.json", mode=mode)}
     stored = make_result([], findings=(finding,), save_mode=mode, saved=saved)

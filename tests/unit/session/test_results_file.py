@@ -29,7 +29,7 @@ def result():
     )
 
 
-def test_everything_written_is_read_back(tmp_path, result):
+def test_results_are_read_back_as_written(tmp_path, result):
     path = tmp_path / "results.json"
 
     write_results(path, [result], complete=True)
@@ -58,9 +58,7 @@ def test_everything_written_is_read_back(tmp_path, result):
         pytest.param('"case":{"id":"mlp', '"case":{"id":"x', ".case.id: is 'x-", id="id"),
     ],
 )
-def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
-    tmp_path, result, old, new, said
-):
+def test_a_changed_file_is_refused_with_file_field_and_remedy(tmp_path, result, old, new, said):
     path = tmp_path / "results.json"
     write_results(path, [result], complete=True)
     text = path.read_text(encoding="utf-8")
@@ -97,7 +95,7 @@ def test_a_launch_without_its_summary_is_refused(tmp_path, result):
         read_results(path)
 
 
-def test_a_session_without_results_is_a_file_too(tmp_path):
+def test_a_session_without_results_is_written(tmp_path):
     path = tmp_path / "results.json"
 
     write_results(path, [], complete=True)

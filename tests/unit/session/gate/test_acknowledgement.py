@@ -33,23 +33,23 @@ def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", *
         (Outcome.NO_BASELINE, "2026-06-30", None),
     ],
 )
-def test_the_outcome_and_the_day_decide(outcome, until, state):
+def test_the_state_follows_from_the_outcome_and_the_day(outcome, until, state):
     assert state_of(outcome, until=until) == state
 
 
-def test_another_metric_or_case_is_not_meant():
+def test_an_acknowledgement_applies_only_to_its_metric_and_case():
     assert state_of(Outcome.REGRESSION, metric="tail") is None
     assert state_of(Outcome.REGRESSION, case="another") is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS])
-def test_nothing_said_is_nothing_known(outcome):
+def test_a_finding_without_an_acknowledgement_has_no_state(outcome):
     (finding,) = with_acknowledgements([make_finding(CASE, outcome)], make_baseline(), "2026-01-01")
 
     assert finding.known is None
 
 
-def test_a_day_is_the_last_one_until_midsession():
+def test_an_acknowledgement_ends_at_midnight_after_its_last_day():
     said = Acknowledgement(
         case="a", metric="step_time", reason="r", until="2026-06-15", date="2026-01-01"
     )

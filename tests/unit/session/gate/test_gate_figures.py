@@ -58,7 +58,7 @@ def findings(*measured, cases, environment=None, published=(), **context):
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
-def test_value_and_baseline_are_medians_that_one_odd_launch_or_session_does_not_move():
+def test_value_and_baseline_are_medians_that_one_outlier_does_not_change():
     measured = make_measurement(ONE, launches(0.011, SKEWED))
 
     finding = findings(measured, cases={ONE.id: stored(ONE, 0.010)})[ONE.id, "step_time"]
@@ -68,7 +68,7 @@ def test_value_and_baseline_are_medians_that_one_odd_launch_or_session_does_not_
     assert finding.baseline == pytest.approx(0.010 * 1.002 * 1.001)
 
 
-def test_the_drift_is_that_of_the_median_launch():
+def test_the_drift_is_computed_from_the_median_launch():
     entry = Rebaseline(date="2026-01-09", commit=None, reason="known", ratio=1.25)
     moved = stored(ONE, 0.010, first={"step_time": 0.008}, log=(entry,))
 
@@ -112,7 +112,7 @@ def test_planned_looks_share_the_false_alarm_rate_of_a_verdict():
     ],
     ids=["of another machine", "of other work", "unknown"],
 )
-def test_a_case_that_cannot_be_compared_takes_nothing_from_the_others(change, outcome):
+def test_a_case_that_cannot_be_compared_does_not_affect_the_others(change, outcome):
     cases = {ONE.id: stored(ONE, 0.010)}
     if change is not None:
         cases[TWO.id] = stored(TWO, 0.012, efficiency=1.2, **change)
@@ -124,7 +124,7 @@ def test_a_case_that_cannot_be_compared_takes_nothing_from_the_others(change, ou
     assert times == {(ONE.id, Outcome.PASS), (TWO.id, outcome)}
 
 
-def test_a_published_figure_judges_the_step_time_alone():
+def test_a_published_step_time_judges_only_the_step_time():
     row = PublishedRow(case=ONE.id, world_size=1, batch_size=64, step_ms=10.0)
     table = PublishedTable(
         name="t",
@@ -160,7 +160,7 @@ def test_a_case_without_a_launch_has_no_finding():
     assert findings(nothing, cases={ONE.id: stored(ONE, 0.010)}) == {}
 
 
-def test_a_case_that_uses_its_gpu_within_reason_is_judged():
+def test_a_case_with_a_possible_mfu_is_judged():
     environment = make_environment(accelerator_key="h200")
     case = msgspec.structs.replace(ONE, tier="gpu")
     measured = make_measurement(case, launches(0.010), flops=10**10)
@@ -180,7 +180,7 @@ def test_a_case_that_uses_its_gpu_within_reason_is_judged():
     ],
     ids=["the step passes", "the step improved", "the step is slower, too"],
 )
-def test_scaling_got_worse_only_where_the_step_of_all_ranks_did(one_s, two_s, outcome):
+def test_scaling_is_worse_only_if_the_step_of_all_ranks_is_slower(one_s, two_s, outcome):
     cases = {ONE.id: stored(ONE, 0.010), TWO.id: stored(TWO, 0.012, efficiency=1.2)}
     measured = [make_measurement(ONE, launches(one_s)), make_measurement(TWO, launches(two_s))]
 
@@ -192,7 +192,7 @@ def test_scaling_got_worse_only_where_the_step_of_all_ranks_did(one_s, two_s, ou
     assert finding.verdict.ratio > 1.05
 
 
-def test_scaling_that_looks_worse_is_open_where_the_step_of_all_ranks_is():
+def test_scaling_is_inconclusive_if_the_step_of_all_ranks_is():
     restless = stored(TWO, 0.012, levels=(1.0, 1.2, 0.85, 1.15, 0.9, 1.1), efficiency=1.2)
     cases = {ONE.id: stored(ONE, 0.010), TWO.id: restless}
     measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
@@ -203,7 +203,7 @@ def test_scaling_that_looks_worse_is_open_where_the_step_of_all_ranks_is():
     assert found[TWO.id, "efficiency"].verdict.outcome is Outcome.INCONCLUSIVE
 
 
-def test_scaling_that_was_not_measured_is_not_excused_by_a_step_that_passes():
+def test_scaling_that_was_not_measured_stays_invalid_beside_a_step_that_passes():
     cases = {TWO.id: stored(TWO, 0.012, efficiency=1.2)}
 
     found = findings(make_measurement(TWO, launches(0.0119)), cases=cases)

@@ -80,7 +80,7 @@ def test_every_launch_must_have_the_stored_structure():
     assert compare_structure(launches[:1], same).outcome is Outcome.PASS
 
 
-def test_no_stored_structure_is_no_pass():
+def test_a_case_without_a_stored_structure_does_not_pass():
     assert compare_structure([make_launch(make_case())], None).outcome is Outcome.NO_BASELINE
 
 
@@ -109,7 +109,7 @@ def test_plain_ddp_does_on_four_ranks_what_it_does_on_two():
         pytest.param({"strategy": "fsdp"}, id="fsdp"),
     ],
 )
-def test_what_divides_by_the_ranks_is_inconclusive_at_a_size_that_does_not_ship(changes):
+def test_a_structure_that_depends_on_the_ranks_is_inconclusive_at_other_sizes(changes):
     _, two, four = make_cases(world_sizes=[1, 2, 4], **changes)
 
     verdict = judged(four, [two])
@@ -121,7 +121,7 @@ def test_what_divides_by_the_ranks_is_inconclusive_at_a_size_that_does_not_ship(
     assert judged(two, [two]).outcome is Outcome.PASS
 
 
-def test_a_structure_of_other_work_is_none_of_this_case():
+def test_a_shipped_structure_of_other_work_is_not_used():
     (_, other), (_, case) = make_cases(batch_sizes=[32]), make_cases(world_sizes=[1, 4])
 
     assert judged(case, [other]).outcome is Outcome.NO_BASELINE

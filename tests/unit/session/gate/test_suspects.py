@@ -81,23 +81,23 @@ def test_the_newest_stored_session_alone_confirms_a_suspect(newest, outcome):
     assert confirmed is (outcome is Outcome.REGRESSION)
 
 
-def test_the_other_metrics_of_a_confirmed_case_stay_as_they_are():
+def test_confirming_a_suspect_leaves_the_other_metrics_unchanged():
     found = findings(SUSPECT)
 
     assert found["tail"].verdict.outcome is found["peak_memory"].verdict.outcome is Outcome.PASS
 
 
-def test_what_is_no_suspect_is_never_confirmed():
+def test_only_a_suspect_is_confirmed():
     assert findings(SUSPECT, current=1.0)["step_time"].verdict.outcome is Outcome.PASS
 
 
-def test_a_first_stored_session_has_none_before_it_and_confirms_nothing():
+def test_the_first_stored_session_confirms_no_suspect():
     verdict = findings(stored=[1.0], current=1.3)["step_time"].verdict
 
     assert verdict.outcome is Outcome.SUSPECT
 
 
-def test_the_machines_other_cases_help_to_judge_the_newest_session_too():
+def test_the_prior_is_used_to_judge_the_newest_stored_session_too():
     """Two sessions alone would not tell that the second was slower."""
     others = [[level + 0.001 * number for level in RESTLESS] for number in range(12)]
 

@@ -21,7 +21,7 @@ def case_with(launches, case_id):
     return msgspec.structs.replace(case, schedule=schedule)
 
 
-def test_cases_take_turns():
+def test_cases_are_interleaved():
     plan = plan_of([case_with(2, "a"), case_with(3, "b"), case_with(2, "c")], [])
 
     order = [(request.case.id, request.round) for request in plan]
@@ -34,13 +34,13 @@ def test_later_rounds_follow_the_first():
     assert [(request.case.id, request.round) for request in plan] == [("a", 5), ("b", 5), ("b", 6)]
 
 
-def test_every_launch_knows_where_to_import_from():
+def test_every_launch_has_the_import_paths():
     plan = plan_of([case_with(2, "a")], ["here"])
 
     assert [request.import_paths for request in plan] == [("here",), ("here",)]
 
 
-def test_a_case_gets_the_injections_that_it_can_have():
+def test_a_case_gets_the_injections_that_apply_to_it():
     injections = [parse_injection(text) for text in ("straggler:1:5ms", "data:5ms")]
 
     plan = plan_of(make_cases(launches=1), [], injections)
@@ -51,7 +51,7 @@ def test_a_case_gets_the_injections_that_it_can_have():
     ]
 
 
-def test_without_cases_there_is_no_plan():
+def test_a_plan_without_cases_is_empty():
     assert plan_of([], []) == []
 
 
@@ -79,18 +79,18 @@ def seconds_of_a_launch(tier, *overheads, steps=10):
 
 
 @pytest.mark.parametrize("tier", ["cpu", "gpu"])
-def test_a_launch_takes_its_steps_and_what_launches_took_beyond_them(tier):
+def test_the_estimate_of_a_launch_includes_its_overhead(tier):
     assert seconds_of_a_launch(tier, 8.0, 7.0, 90.0) == pytest.approx(8.0 + 0.1)
     assert seconds_of_a_launch(tier, None, 7.0) == pytest.approx(7.0 + 0.1)
     assert seconds_of_a_launch(tier, 7.0, steps=100) == pytest.approx(7.0 + 1.0)
 
 
-def test_a_launch_on_gpus_that_nobody_timed_is_planned_as_longer_with_its_extra_warm_ups():
+def test_the_estimate_of_a_gpu_launch_includes_extra_warm_ups():
     assert seconds_of_a_launch("cpu", None) == pytest.approx(0.3 + 0.1)
     assert seconds_of_a_launch("gpu", None) == pytest.approx(5.0 + 0.3 + 0.1)
 
 
-def test_one_unknown_case_leaves_the_time_unknown():
+def test_a_plan_with_an_unknown_case_has_no_estimate():
     known, unknown = case_with(1, "a"), case_with(1, "b")
     baseline = make_baseline({"a": make_case_baseline(known)})
 

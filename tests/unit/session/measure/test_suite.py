@@ -81,7 +81,7 @@ def outcomes(result):
     return {finding.verdict.outcome for finding in result.findings}
 
 
-def test_a_first_session_has_no_baseline_and_stores_none_unasked(session):
+def test_a_first_session_has_no_baseline_and_stores_none_by_default(session):
     result = session(steps_of(0.010, 0.012))
 
     assert outcomes(result) == {Outcome.NO_BASELINE}
@@ -89,7 +89,7 @@ def test_a_first_session_has_no_baseline_and_stores_none_unasked(session):
     assert not session.store.path(session.key).exists()
 
 
-def test_a_session_says_where_and_when_it_was_measured(session):
+def test_a_session_states_where_and_when_it_was_measured(session):
     result = session(steps_of(0.010, 0.012))
 
     assert (result.suite, result.tier) == ("quick", "cpu")
@@ -194,7 +194,7 @@ def test_a_disturbed_case_is_never_stored(session, mode, stored):
     assert session.stored(TWO) == before
 
 
-def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(session):
+def test_scaling_with_a_disturbed_single_rank_case_is_not_stored(session):
     result = session(busy(ONE), save_mode="missing")
 
     assert {refused.reason.partition(" (")[0] for refused in result.not_saved.values()} == {
@@ -203,7 +203,7 @@ def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(session):
     assert result.not_saved.keys() == {ONE.id, TWO.id}
 
 
-def test_a_disturbed_session_has_judged_nothing_and_says_so(session):
+def test_a_disturbed_session_is_invalid_and_undecided(session):
     session(steps_of(0.010, 0.012), save_mode="missing")
 
     result = session(busy(TWO))
@@ -212,7 +212,7 @@ def test_a_disturbed_session_has_judged_nothing_and_says_so(session):
     assert TWO.id in result.undecided()
 
 
-def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(session):
+def test_a_noisy_case_is_refused_and_a_quiet_one_is_stored(session):
     def answer(request):
         noisy = (1.0, 1.5, 0.7)[request.round] if request.case.id == TWO.id else 1.0
         return make_launch(request.case, request.round, step_s=0.01 * noisy)
@@ -239,7 +239,7 @@ def test_a_failed_case_is_neither_judged_nor_stored(session, round_):
     assert len(result.measurements[ONE.id].failures) == 1
 
 
-def test_results_are_handed_over_after_each_round_and_when_judged(session):
+def test_results_are_handed_over_after_each_round_and_after_judging(session):
     result = session(steps_of(0.010, 0.012))
 
     launches = [len(partial.measurements[TWO.id].launches) for partial in session.partial]
@@ -263,7 +263,7 @@ def test_an_interrupted_session_keeps_its_launches_and_stores_nothing(session):
     assert not session.store.path(session.key).exists()
 
 
-def test_the_estimate_is_known_from_the_second_session_on(session):
+def test_the_second_session_has_an_estimate(session):
     session(steps_of(0.010, 0.012), save_mode="missing")
     session(steps_of(0.010, 0.012))
 
@@ -361,7 +361,7 @@ class TestMoreLaunches:
         assert len(result.measurements[self.CASE.id].launches) == 3
 
 
-def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(session):
+def test_earlier_results_stay_and_their_single_rank_launches_are_used(session):
     """A test that asks for one case more must not measure, judge or store the others again."""
     first = session(steps_of(0.01, 0.012), cases=(ONE,), save_mode="append")
     both = session(steps_of(0.02, 0.012), cases=(TWO,), earlier=first, save_mode="append")
@@ -378,7 +378,7 @@ def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(session
     assert session.partial[-1].measurements.keys() == {ONE.id, TWO.id}
 
 
-def test_what_is_judged_is_told_before_it_is_stored(session, monkeypatch):
+def test_the_judged_result_is_handed_over_before_it_is_stored(session, monkeypatch):
     """A baseline that cannot be written costs the session nowhere else."""
 
     def fail(*arguments):
