@@ -47,7 +47,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...]  # all of one tier; all can run on this machine
     earlier: SuiteResult | None = None  # an earlier result of the suite in this session
     alpha: float
-    budget_s: float  # for each case, of launches beyond the suite's number
+    budget_s: float  # for all launches of a case that needs more than the suite's number
     explain_budget_s: float  # for each slower case, of launches for its explanation
     save_mode: SaveMode | None = None
     reason: str | None = None  # of save_mode "accept"

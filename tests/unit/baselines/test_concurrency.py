@@ -1,4 +1,4 @@
-"""Two writers lose nothing of each other, and one that is killed leaves the old file."""
+"""Two writers lose no session, and a killed writer leaves the old file."""
 
 from __future__ import annotations
 

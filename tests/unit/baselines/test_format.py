@@ -1,4 +1,4 @@
-"""A baseline file is reviewed as a diff: stable, sorted, a launch a line."""
+"""A baseline file is reviewed as a diff: it is stable, sorted, with one launch a line."""
 
 from __future__ import annotations
 

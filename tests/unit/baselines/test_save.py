@@ -1,4 +1,4 @@
-"""Saving: what each mode stores, what is refused, and that nothing is lost unsaid."""
+"""Each save mode stores or refuses sessions by its rules, and reports what it replaces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def new_session(step_s, case=None, *, day=9, structure=None):
 
 @pytest.fixture
 def baseline():
-    """One case, two sessions."""
+    """A baseline of one case with two sessions."""
     case = make_case()
     sessions = (make_session([0.010, 0.010]), make_session([0.011, 0.011], day=2))
     return make_baseline({case.id: make_case_baseline(case, *sessions)})
@@ -181,12 +181,12 @@ def test_accepting_a_published_case_logs_the_ratio_to_its_first_figure():
 @pytest.mark.parametrize("mode", MODES)
 def test_only_accept_removes_acknowledgements(baseline, mode):
     case, other = make_case(), make_case(id="other")
-    said = (make_acknowledgement(case), make_acknowledgement(other))
-    before = msgspec.structs.replace(baseline, acknowledged=said)
+    given = (make_acknowledgement(case), make_acknowledgement(other))
+    before = msgspec.structs.replace(baseline, acknowledged=given)
 
     merged = merge(before, [new_session([0.01, 0.01])], mode=mode, reason="why")
 
-    assert merged.acknowledged == (said[1:] if mode == "accept" else said)
+    assert merged.acknowledged == (given[1:] if mode == "accept" else given)
 
 
 def test_a_new_acknowledgement_replaces_the_old_one_and_is_sorted():
@@ -198,8 +198,8 @@ def test_a_new_acknowledgement_replaces_the_old_one_and_is_sorted():
     )
     again = make_acknowledgement(case, reason="see #13")
     baseline = make_baseline()
-    for said in (tail, first, elsewhere, again):
-        baseline = acknowledge(baseline, said)
+    for given in (tail, first, elsewhere, again):
+        baseline = acknowledge(baseline, given)
 
     assert baseline.acknowledged == (elsewhere, again, tail)
 
@@ -207,12 +207,14 @@ def test_a_new_acknowledgement_replaces_the_old_one_and_is_sorted():
 def test_unacknowledged_metrics_are_those_stored_in_any_session():
     case = make_case()
     sessions = make_session([0.01]), make_session([0.01], energy=1.0)
-    said = make_acknowledgement(case, metric="tail")
+    given = make_acknowledgement(case, metric="tail")
     stored = make_case_baseline(case, *sessions)
     without = msgspec.structs.replace(stored, structure=None)
 
     def left(stored, date="2026-06-01"):
-        return unacknowledged(make_baseline({case.id: stored}, acknowledged=(said,)), case.id, date)
+        return unacknowledged(
+            make_baseline({case.id: stored}, acknowledged=(given,)), case.id, date
+        )
 
     assert left(stored) == ["step_time", "peak_memory", "energy", "structure"]
     assert left(without) == ["step_time", "peak_memory", "energy"]

@@ -1,4 +1,4 @@
-"""The published baselines that come with the suite: readable, sourced, and never measured."""
+"""The published baselines that ship are readable, name their source, and contain no session."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_document_and_table_is_in_the_list_of_published_figures(table):
 
 
 def test_a_file_is_named_as_its_gpus_are():
-    """Where the memory or the form is not stated, no machine has that name."""
+    """If a table does not state memory or form factor, no machine has its name."""
     named = {
         "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
         "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",
@@ -82,7 +82,7 @@ def test_a_file_is_named_as_its_gpus_are():
 
 
 def test_only_tables_that_state_all_of_the_work_gate():
-    """The others name what they leave open, or no case."""
+    """The other tables name what they do not state, or name no case."""
     gating = {
         table.name
         for table in tables()

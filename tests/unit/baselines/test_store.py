@@ -1,4 +1,4 @@
-"""A baseline file is read strictly, and is either the old one or the new one, never lost."""
+"""A baseline file is read strictly, and a failed write leaves the old file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         pytest.param('"sessions"', '"session', "cut short, or no JSON", id="broken JSON"),
         pytest.param('"first"', '"frist"', "frist", id="unknown field"),
@@ -72,7 +72,7 @@ def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
     ],
 )
 def test_a_bad_file_is_refused_by_name_and_never_overwritten(
-    store, stored, baseline, old, new, said
+    store, stored, baseline, old, new, expected
 ):
     path = stored(baseline)
     text = path.read_text(encoding="utf-8")
@@ -84,7 +84,7 @@ def test_a_bad_file_is_refused_by_name_and_never_overwritten(
         with pytest.raises(BaselineError) as caught:
             attempt()
         assert str(caught.value).startswith(f"{path}: ")
-        assert said in str(caught.value)
+        assert expected in str(caught.value)
         assert "\n" not in str(caught.value)
 
     assert path.read_bytes() == before
@@ -194,14 +194,14 @@ def test_structures_of_a_suite_are_read_by_case(store):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         pytest.param("{", "cut short, or no JSON", id="cut short"),
         pytest.param('{"schema_version": 9}', "is 9, this ddp-perf reads", id="foreign"),
         pytest.param('{"schema_version": 1}', "missing required field `suite`", id="no suite"),
     ],
 )
-def test_a_broken_file_of_structures_is_named(store, text, said):
+def test_a_broken_file_of_structures_is_named(store, text, expected):
     path = store.structure_path("quick")
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -210,7 +210,7 @@ def test_a_broken_file_of_structures_is_named(store, text, said):
         store.load_structures("quick")
 
     assert str(caught.value).startswith(f"{path}: ")
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_an_invalid_baseline_is_refused_before_it_is_written(store, stored, baseline):

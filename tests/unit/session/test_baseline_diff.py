@@ -1,4 +1,4 @@
-"""A diff says what a reviewer must know: levels, work, structure, machines, reasons."""
+"""A diff of baselines reports levels, work, structure, machines and reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cases cost, where their suite states a price."""
+"""Cases have a cost if their suite states a price."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a case: medians over its launches, and scaling where it can be told."""
+"""The figures of a case are medians over its launches, with scaling if one rank was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A results file becomes a baseline under the very rules of --save-baseline."""
+"""A results file is promoted to a baseline by the rules of --save-baseline."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_session_that_is_invalid_by_todays_baseline_is_refused(store):
 
 
 def test_a_session_is_judged_by_todays_baseline(store):
-    """It had none then, and now it would be one of the first five, which set the level."""
+    """The session had no baseline on its own day. Today it would be one of the reference sessions."""
     for day in range(1, 4):
         promote(make_result_of_session(date=f"2026-01-0{day}"), store, mode="append", reason=None)
     finding = make_finding(CASE, Outcome.NO_BASELINE)
@@ -120,9 +120,9 @@ def test_a_session_with_injections_is_refused(store):
 
 def test_accept_removes_the_acknowledgements_of_the_case(store):
     promote(make_result_of_session(), store, mode="missing", reason=None)
-    said = (make_acknowledgement(CASE), make_acknowledgement(CASE, case="another"))
+    given = (make_acknowledgement(CASE), make_acknowledgement(CASE, case="another"))
     store.update(
-        KEY, lambda now: make_baseline(cases=now.cases, units=now.units, acknowledged=said)
+        KEY, lambda now: make_baseline(cases=now.cases, units=now.units, acknowledged=given)
     )
     later = make_result_of_session(0.012, 0.0121, date="2026-01-03T00:00:00+00:00")
     promote(later, store, mode="accept", reason="known")

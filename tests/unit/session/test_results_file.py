@@ -1,4 +1,4 @@
-"""The results file holds everything, can be read back, and is never half written."""
+"""The results file contains the whole result, is read back, and is never half written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_results_are_read_back_as_written(tmp_path, result):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         pytest.param('"schema_version":2', '"version":1', "schema_version: missing", id="none"),
         pytest.param('"schema_version":2', '"schema_version":"2"', "is '2', this", id="text"),
@@ -58,7 +58,7 @@ def test_results_are_read_back_as_written(tmp_path, result):
         pytest.param('"case":{"id":"mlp', '"case":{"id":"x', ".case.id: is 'x-", id="id"),
     ],
 )
-def test_a_changed_file_is_refused_with_file_field_and_remedy(tmp_path, result, old, new, said):
+def test_a_changed_file_is_refused_with_file_field_and_remedy(tmp_path, result, old, new, expected):
     path = tmp_path / "results.json"
     write_results(path, [result], complete=True)
     text = path.read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_a_changed_file_is_refused_with_file_field_and_remedy(tmp_path, result, 
 
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
-    assert said in message
+    assert expected in message
     assert "pytest --ddp-json" in message
     assert "\n" not in message
 

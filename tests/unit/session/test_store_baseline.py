@@ -1,4 +1,4 @@
-"""Which cases of a session are stored, by what they hold and what speaks against them."""
+"""The cases of a session are stored or refused by their launches and verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(tmp_path):
 
 
 def saved(store, result, *, mode="append", stored=0, cases=(ONE, TWO)):
-    """The result, and what is stored after it, of cases with so many sessions before it."""
+    """Return the result and the cases stored after it; ``stored`` sessions were stored before."""
     sessions = [make_session(list(STEPS), day=day) for day in range(1, stored + 1)]
     before = make_baseline({c.id: make_case_baseline(c, *sessions) for c in cases if sessions})
     if stored:

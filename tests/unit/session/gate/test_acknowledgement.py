@@ -1,4 +1,4 @@
-"""A known regression is expected until its date, and says when it is over."""
+"""An acknowledged regression is expected until its date, and reported when it is over."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.builders import make_acknowledgement, make_baseline, make_case, make_
 CASE = make_case()
 
 
-def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", **said):
-    baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, **said),))
+def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", **given):
+    baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, **given),))
     (finding,) = with_acknowledgements([make_finding(CASE, outcome, metric=metric)], baseline, date)
     return finding.known and finding.known.state
 
@@ -50,9 +50,9 @@ def test_a_finding_without_an_acknowledgement_has_no_state(outcome):
 
 
 def test_an_acknowledgement_ends_at_midnight_after_its_last_day():
-    said = Acknowledgement(
+    given = Acknowledgement(
         case="a", metric="step_time", reason="r", until="2026-06-15", date="2026-01-01"
     )
 
-    assert said.holds("2026-06-15T23:59:59+00:00")
-    assert not said.holds("2026-06-16T00:00:00+00:00")
+    assert given.holds("2026-06-15T23:59:59+00:00")
+    assert not given.holds("2026-06-16T00:00:00+00:00")

@@ -1,4 +1,4 @@
-"""Which figures may be held against each other, and what else changed between them."""
+"""Environments are comparable or not, and their other differences are named."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ H200 = make_environment(
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         ({"accelerator_key": "h200-nvl"}, "accelerator h200, here h200-nvl"),
         ({"links": "PHB SYS SYS"}, "interconnect NV18, here PHB"),
@@ -44,10 +44,10 @@ H200 = make_environment(
         ({"power_limit_w": 500.0}, "power limit 700 W, here 500 W"),
     ],
 )
-def test_a_checked_field_that_differs_is_named_with_both_values(changed, said):
+def test_a_checked_field_that_differs_is_named_with_both_values(changed, expected):
     now = msgspec.structs.replace(H200, **changed)
 
-    assert mismatches(H200, now, world_size=2) == [said]
+    assert mismatches(H200, now, world_size=2) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_only_the_links_between_its_own_ranks_count_for_a_case(ranks, found):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         ({}, []),
         ({"torch": "2.14.0"}, ["torch 2.13.0 → 2.14.0"]),
@@ -86,8 +86,8 @@ def test_only_the_links_between_its_own_ranks_count_for_a_case(ranks, found):
         ({"power_limit_w": 500.0}, []),
     ],
 )
-def test_informative_changes_are_reported_and_checked_fields_are_not(changed, said):
-    assert changes(H200, msgspec.structs.replace(H200, **changed)) == said
+def test_informative_changes_are_reported_and_checked_fields_are_not(changed, expected):
+    assert changes(H200, msgspec.structs.replace(H200, **changed)) == expected
 
 
 def test_one_session_of_another_machine_within_a_file_is_found():
@@ -170,9 +170,9 @@ def test_an_upgrade_of_any_software_stops_the_control(name):
     ],
 )
 def test_every_informative_condition_is_named_if_it_changed(name):
-    (said,) = changes(H200, msgspec.structs.replace(H200, **{name: 7}))
+    (expected,) = changes(H200, msgspec.structs.replace(H200, **{name: 7}))
 
-    assert said == f"{name} {H200.conditions()[name] or 'none'} → 7"
+    assert expected == f"{name} {H200.conditions()[name] or 'none'} → 7"
 
 
 @pytest.mark.parametrize("unknown", ["power_limit_w", "gpu_memory", "links"])

@@ -1,4 +1,4 @@
-"""What disturbed launches make of a verdict."""
+"""Disturbed launches invalidate a verdict or add a remark to it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_cause_is_named_with_its_share(conditions, words):
 
 
 def test_each_condition_has_a_description():
-    """A field that is added without any would end a session in a KeyError."""
+    """A field that is added without a description would end a session with a KeyError."""
     fields = RankConditions.__struct_fields__
     every = RankConditions(**dict.fromkeys(fields, True))
 
@@ -85,7 +85,7 @@ GPU = {"gpu_heat": 0.3, "gpu_slowed": True, "gpu_shared": True, "gpu_errors": Tr
 
 
 def paced(*host_bound, **lost):
-    """What disturbed launches of a GPU case that all lost the same, at the pace of host or GPU."""
+    """Return the disturbance of a GPU case whose launches all had these conditions."""
     case = make_case(tier="gpu")
     launches = [make_launch(case, i, host_bound=bound) for i, bound in enumerate(host_bound)]
     measurement = Measurement(case=case, launches=tuple(launches), failures=())
@@ -253,7 +253,7 @@ def test_a_cause_is_reported_with_its_median_share():
 
 @pytest.mark.parametrize(("disturbed", "more"), [(2, 2), (3, 4)])
 def test_more_launches_would_outweigh_the_disturbed_ones(disturbed, more):
-    """A majority of three launches and those that follow must have been left alone."""
+    """The undisturbed launches must become the majority of the three launches and the further ones."""
     conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
     finding = make_finding(TWO, Outcome.PASS)
 

@@ -1,4 +1,4 @@
-"""What a finding states beside its verdict, and which findings a session of several cases has."""
+"""The figures of a finding, and the findings of a session with several cases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def launches(step_s, factors=JITTER):
 
 
 def stored(case, step_s, *, levels=SESSIONS, environment=None, **changes):
-    """``changes`` of every launch's figures, or of what is stored of the case."""
+    """Judge a case with these changes of its launches' figures or of its baseline."""
     figures = {name: changes.pop(name) for name in ("efficiency", "energy") if name in changes}
     sessions = [
         msgspec.structs.replace(
@@ -89,7 +89,7 @@ def test_a_finding_counts_the_launches_and_the_stored_sessions_that_it_compared(
 
 
 def test_planned_looks_share_the_false_alarm_rate_of_a_verdict():
-    """A look that is one of three is stricter than one that is all there is."""
+    """One look of three is stricter than a single look."""
     restless = stored(ONE, 0.010, levels=(1.0, 1.04, 0.96, 1.02, 0.97, 1.03))
     measured = make_measurement(ONE, launches(0.010))
 

@@ -1,4 +1,4 @@
-"""Measurements against a baseline: which verdict each metric gets, and what it says."""
+"""A suite is judged against a baseline: the verdict and reason of each metric."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def launches(step_s):
 
 
 def stored(case, step_s, *, efficiency=None, **changes):
-    """Six quiet sessions of ``step_s``."""
+    """Return six quiet sessions of ``step_s``."""
     figures = {} if efficiency is None else {"efficiency": efficiency}
     sessions = [
         make_session(launches(step_s * session), day=day, **figures)
@@ -46,12 +46,12 @@ def stored(case, step_s, *, efficiency=None, **changes):
 
 @pytest.fixture
 def baseline():
-    """One rank takes 10 ms a step, two take 12."""
+    """The baseline: a step of one rank takes 10 ms, a step of two ranks 12 ms."""
     return make_baseline({ONE.id: stored(ONE, 0.010), TWO.id: stored(TWO, 0.012, efficiency=1.2)})
 
 
 def findings(measurements, baseline, structures=None):
-    """Findings by case id and metric."""
+    """Return the findings by case id and metric."""
     by_id = {measurement.case.id: measurement for measurement in measurements}
     context = JudgingContext(
         baseline=baseline,
@@ -158,7 +158,7 @@ def test_efficiency_is_no_regression_if_only_the_single_rank_got_faster(baseline
 
 
 def test_efficiency_without_its_single_rank_case_is_not_a_pass(baseline):
-    """The one-rank case failed, say: what was not measured was not found good."""
+    """The one-rank case may have failed. A metric that was not measured does not pass."""
     found = outcomes(findings([make_measurement(TWO, launches(0.012))], baseline), TWO.id)
 
     assert found["efficiency"] not in (Outcome.PASS, Outcome.IMPROVEMENT)
@@ -252,18 +252,18 @@ def test_a_metric_without_a_baseline_names_the_command(baseline):
     assert "--save-baseline=append" in found.reason
 
 
-@pytest.mark.parametrize(("count", "spoken_of"), [(2, False), (3, True), (6, True)])
-def test_the_control_applies_from_three_sessions_on(baseline, count, spoken_of):
+@pytest.mark.parametrize(("count", "applies"), [(2, False), (3, True), (6, True)])
+def test_the_control_applies_from_three_sessions_on(baseline, count, applies):
     case = baseline.cases[ONE.id]
     few = msgspec.structs.replace(case, sessions=case.sessions[:count])
 
     found = findings([make_measurement(ONE, launches(0.010))], make_baseline({ONE.id: few}))
 
-    assert ("control" in found[ONE.id, "step_time"].verdict.reason.lower()) is spoken_of
+    assert ("control" in found[ONE.id, "step_time"].verdict.reason.lower()) is applies
 
 
 def structure_verdict(baseline, **structure):
-    """Of the case of two ranks, whose structure on any machine is known."""
+    """Judge the case of two ranks, whose structure on any machine is stored."""
     known = CaseStructure(work=TWO.work(), structure=make_structure(**structure))
     measurement = make_measurement(TWO, launches(0.012))
     found = findings([measurement], baseline, {TWO.id: known})
@@ -301,7 +301,7 @@ def test_a_structure_of_other_work_is_not_compared():
 
 @pytest.mark.parametrize("step_s", [0.010, 0.016], ids=["as fast", "slower"])
 def test_times_are_invalid_on_a_busy_machine(baseline, step_s):
-    """Memory and structure are judged all the same."""
+    """Memory and structure are still judged."""
     busy = with_conditions(
         make_measurement(ONE, launches(step_s)), *[RankConditions(foreign=0.4)] * 5
     )
@@ -317,7 +317,7 @@ def test_times_are_invalid_on_a_busy_machine(baseline, step_s):
 
 
 def of_machine(baseline, **environment):
-    """The baseline, its sessions measured on a machine that differs by ``environment``."""
+    """Return the baseline as measured on a machine with these fields of the environment."""
     cases = {
         case_id: msgspec.structs.replace(
             case,
@@ -373,7 +373,7 @@ GATED = make_case(single=None, tier="gpu", tolerances=Tolerances(energy=0.05))
 
 
 def energy_findings(*, stored_j, joules):
-    """Of a case gated by energy: this session's launches take ``joules`` each, or tell nothing."""
+    """Judge a case gated by energy; None: this session's launches have no reading."""
     figures = {} if stored_j is None else {"energy": stored_j}
     sessions = [make_session(launches(0.01), day=day, **figures) for day in range(1, 7)]
     baseline = make_baseline({GATED.id: make_case_baseline(GATED, *sessions)})

@@ -1,4 +1,4 @@
-"""A slow link is told from slow code: whole sessions on links that are known."""
+"""A slow link is separated from slow code: whole sessions on simulated links."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JITTER = (1.0, 1.02, 0.97)
 
 
 def step_times(case, link, number):
-    """Seconds of a step in each of three launches."""
+    """Return the seconds of a step in each of three launches."""
     one = case.collective.calls * ring_s(
         case.collective.kind, case.collective.payload, case.world_size, link
     )
@@ -154,7 +154,7 @@ def test_a_failed_case_leaves_the_other_sizes_in_the_link():
 
 
 def session_on(link, directory, **request):
-    """A whole session of CASES, its launcher as fast as ``link``."""
+    """Run a whole session of CASES over the simulated ``link``."""
     numbers = {case.id: number for number, case in enumerate(CASES)}
 
     def answer(request):

@@ -1,4 +1,4 @@
-"""The same cases, session after session, on recorded machines that change in between."""
+"""Sessions of the same cases on recorded machines that change between the sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ONE, TWO = CASES
 
 
 def read(name, mask=None, **changes):
-    """The recorded machine as ``mask`` shows it, each GPU with ``changes``."""
+    """Return the recorded machine as ``mask`` shows it, each GPU with ``changes``."""
     machine = find_gpus(
         {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}, RecordedReader.of(name)
     )
@@ -36,7 +36,7 @@ def read(name, mask=None, **changes):
 
 @pytest.fixture
 def session(tmp_path):
-    """``session(machine, …)``: one session there; its result."""
+    """``session(machine, …)`` runs one session on the machine and returns its result."""
     store = BaselineStore(tmp_path / "baselines")
 
     def run(machine, *, runtime=RUNTIME, save_mode=None):
@@ -70,7 +70,7 @@ def session(tmp_path):
 
 
 def step_times(result):
-    """Outcome and reason of each case's step time."""
+    """Return the outcomes and reasons of the cases' step times."""
     verdicts = [result.finding(case.id, "step_time").verdict for case in CASES]
     return [verdict.outcome for verdict in verdicts], verdicts[-1].reason
 
@@ -162,9 +162,7 @@ def test_an_upgrade_is_judged_and_reported(session):
     ("runtime", "lacking"),
     [({"cuda": None, "nccl": None}, "CUDA"), ({"nccl": None}, "NCCL")],
 )
-def test_a_torch_without_cuda_or_nccl_is_refused_before_any_rank_is_started(
-    session, runtime, lacking
-):
+def test_a_torch_without_cuda_or_nccl_is_refused_before_any_launch(session, runtime, lacking):
     with pytest.raises(LaunchError, match=f"built without {lacking}.*install a CUDA build"):
         session(read("t4-pair"), runtime=msgspec.structs.replace(RUNTIME, **runtime))
 

@@ -1,4 +1,4 @@
-"""One metric against its stored sessions: what the machine's other cases and the control add."""
+"""One metric is judged by its stored sessions, the machine's other cases and the control."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUIET = (1.0, 1.003, 0.997, 1.002, 0.998, 1.001)
 
 
 def sessions(levels, *, controls=None, torch="2.13.0"):
-    """One for each level of the step time, in units of 10 ms; ``controls`` in units of 2 ms."""
+    """Return one session for each step time in units of 10 ms; ``controls`` in units of 2 ms."""
     return [
         msgspec.structs.replace(
             make_session(
@@ -38,7 +38,7 @@ def sessions(levels, *, controls=None, torch="2.13.0"):
 
 
 def findings(stored, *, step=1.0, control=1.0, others=()):
-    """By metric, of a session ``step`` times as slow; ``others``: stored cases beside it."""
+    """Return the outcomes of a session ``step`` times as slow; ``others`` are further stored cases."""
     case_of = make_case_baseline(CASE, *stored)
     beside = {f"other {number}": other for number, other in enumerate(others)}
     measured = make_measurement(

@@ -1,4 +1,4 @@
-"""Published figures: shown beside a case, gated only where nothing was measured."""
+"""Published figures are shown beside a case, and gate it only without a stored session."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def table(row=ROW, **changes):
 
 
 def findings(steps_s, *tables, cases=None, **context):
-    """Findings by case id and metric, every launch of a case taking ``steps_s[case]`` a step."""
+    """Return the findings by case id and metric; each step of a case takes ``steps_s[case]``."""
     measured = {case.id: make_measurement(case, [step_s] * 5) for case, step_s in steps_s}
     context = JudgingContext(
         baseline=make_baseline(cases, published=tables),
@@ -53,12 +53,12 @@ def findings(steps_s, *tables, cases=None, **context):
 
 
 def step_time(step_s, *tables, cases=None, **context):
-    """The finding of one rank's step time, every launch taking ``step_s`` a step."""
+    """Return the finding on one rank's step time; each step takes ``step_s``."""
     return findings([(ONE, step_s)], *tables, cases=cases, **context)[ONE.id, "step_time"]
 
 
 def efficiency(one_s, two_s, **changes):
-    """The finding of two ranks' efficiency beside a table that states theirs."""
+    """Return the finding on two ranks' efficiency, with a table that states it."""
     row = {"case": TWO.id, "world_size": 2, "batch_size": 64, **changes.pop("row", {})}
     found = findings([(ONE, one_s), (TWO, two_s)], table(row, **changes))
     return found[TWO.id, "efficiency"]
@@ -149,7 +149,7 @@ def test_the_measured_baseline_decides_and_the_published_figure_is_shown():
     [(0.0125, Outcome.MEETS_PUBLISHED, 1.0), (0.0140, Outcome.BELOW_PUBLISHED, 1.12)],
 )
 def test_a_published_efficiency_gates_without_a_published_step_time(stated, two_s, outcome, ratio):
-    """80 % on two GPUs: a step costs 1.25 times that of one."""
+    """80 % on two GPUs means that a step takes 1.25 times as long as on one."""
     verdict = efficiency(0.010, two_s, row=stated).verdict
 
     assert verdict.outcome is outcome

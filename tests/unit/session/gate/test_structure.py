@@ -1,4 +1,4 @@
-"""A step that does other work is found exactly, and named in figures."""
+"""A step that does other work is detected exactly, and reported with both figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_same_structure_has_no_changes():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         pytest.param(
             {"collectives": (LARGE,)},
@@ -63,8 +63,8 @@ def test_the_same_structure_has_no_changes():
         ),
     ],
 )
-def test_each_change_is_named_with_both_figures(old, new, said):
-    assert structure_changes(make_structure(**old), make_structure(**new)) == said
+def test_each_change_is_named_with_both_figures(old, new, expected):
+    assert structure_changes(make_structure(**old), make_structure(**new)) == expected
 
 
 def test_every_launch_must_have_the_stored_structure():
@@ -85,7 +85,7 @@ def test_a_case_without_a_stored_structure_does_not_pass():
 
 
 def judged(case, shipped_of, stored=None, **structure):
-    """The verdict on a launch with ``structure`` where ``shipped_of`` ships with the default."""
+    """Return the verdict on a launch with ``structure``; the default ships for ``shipped_of``."""
     shipped = {
         known.id: CaseStructure(work=known.work(), structure=make_structure())
         for known in shipped_of

@@ -1,4 +1,4 @@
-"""A SUSPECT is a REGRESSION only where the session before says so as well."""
+"""A SUSPECT becomes a REGRESSION only if the session before was suspect too."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_first_stored_session_confirms_no_suspect():
 
 
 def test_the_prior_is_used_to_judge_the_newest_stored_session_too():
-    """Two sessions alone would not tell that the second was slower."""
+    """Two sessions alone do not show that the second one was slower."""
     others = [[level + 0.001 * number for level in RESTLESS] for number in range(12)]
 
     verdict = findings(stored=[1.0, 1.1], current=1.195, beside=others)["step_time"].verdict

@@ -1,4 +1,4 @@
-"""The MFU of a case, and the one that cannot be true."""
+"""The MFU of a case, and the detection of an impossible one."""
 
 from __future__ import annotations
 

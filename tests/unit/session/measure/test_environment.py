@@ -1,4 +1,4 @@
-"""The conditions of a measurement say only what applied to it."""
+"""The environment of a measurement contains only the fields that apply to its tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A case that got slower is launched some more, and explained; no other is."""
+"""Only a case that got slower is launched again and explained."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENVIRONMENT = make_environment()
 
 
 def measured(*, late_s=0.0, **changes):
-    """Three launches of 10 ms a step, in which the batch is late by so much."""
+    """Return three launches of 10 ms a step whose batch is late by ``late_s``."""
     probe = make_probe(data=0.0001 + late_s)
     steps = [(0.0101 + late_s) * factor for factor in JITTER]
     return make_measurement(CASE, steps, **{"probe": probe, **changes})
@@ -48,7 +48,7 @@ BEFORE = stored(measured())
 
 @pytest.fixture
 def session(tmp_path):
-    """``session(late_s, budget_s=…)``: the result, and what was launched for it."""
+    """``session(late_s, budget_s=…)`` returns the result and the requests of its launches."""
 
     def run(late_s=0.005, *, stored=BEFORE, budget_s=30.0, failing=False):
         probe = make_probe(data=0.0001 + late_s)

@@ -1,4 +1,4 @@
-"""More launches while undecided: who takes them, who stops, and what stands."""
+"""Undecided cases get more launches, and decided verdicts are final."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOKS = {ONE.id: (5, 10, 20), TWO.id: (5, 10, 20)}
 
 
 def measured(launches=5):
-    """Both cases; each launch took a second."""
+    """Return the measurements of both cases; each launch took a second."""
     return {case.id: make_measurement(case, [0.01] * launches) for case in (ONE, TWO)}
 
 
@@ -42,7 +42,7 @@ def test_looks_follow_from_the_budget_and_the_launch_time_of_the_baseline():
 
 
 def test_a_long_overhead_of_launches_leaves_fewer_looks():
-    """60 steps of a millisecond on GPUs, which took 4 s a launch in the baseline."""
+    """Return a GPU case of 60 steps of 1 ms whose launches took 4 s in the baseline."""
     session = msgspec.structs.replace(make_session([0.001]), overhead_s=4.0)
     baseline = make_baseline({ONE.id: make_case_baseline(ONE, session)})
 
@@ -143,7 +143,7 @@ def test_a_case_without_a_single_rank_case_gets_only_its_own_launches():
 
 
 def test_the_undecided_metric_that_needs_most_launches_decides():
-    """Of ten launches here, the step time is to be looked at again after twenty."""
+    """After ten launches, the step time has its next look after twenty."""
     measurements = {**measured(), TWO.id: make_measurement(TWO, [0.01] * 10)}
     findings = [
         open_finding(ONE),

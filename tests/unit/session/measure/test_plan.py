@@ -1,4 +1,4 @@
-"""Launches are interleaved, and their time is told before the first."""
+"""Launches are interleaved, and their time is estimated before the first one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.builders import make_baseline, make_case, make_case_baseline, make_ca
 
 
 def plan_of(cases, *args, **options):
-    """Each case as often as its schedule says."""
+    """Return the turns of each case by its schedule."""
     return interleave([(case, case.schedule.launches) for case in cases], *args, **options)
 
 
@@ -68,7 +68,7 @@ def test_the_estimate_grows_with_steps_and_launches():
 
 
 def seconds_of_a_launch(tier, *overheads, steps=10):
-    """What is planned for a case of 10 ms a step, of sessions with these overheads."""
+    """Return the estimate for a case of 10 ms a step whose sessions have these overheads."""
     case = make_case(id="a", tier=tier)
     schedule = msgspec.structs.replace(case.schedule, steps=steps)
     case = msgspec.structs.replace(case, schedule=schedule)

@@ -1,4 +1,4 @@
-"""Profiled launches are launches of their own; one that fails costs nothing but its profile."""
+"""Profiled launches are separate launches; a failed one only costs its profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE, TWO = make_cases()
 
 
 def traced(request: LaunchRequest):
-    """What two ranks would leave: the second comes 30 µs later to the collective."""
+    """Write the traces of two ranks; the second one enters the collective 30 µs later."""
     for rank in range(request.case.world_size):
         events = [step(1, 0, 100), operator("aten::mm", 0, 40), gloo(20 + 30 * rank, 60)]
         path = Path(request.profiling.directory) / f"rank{rank}.json.gz"
@@ -36,7 +36,7 @@ def traced(request: LaunchRequest):
 
 @pytest.fixture
 def profile(tmp_path):
-    """``profile(cases, answer)``: the profiles, and what the launcher was asked."""
+    """``profile(cases, answer)`` returns the profiles and the requests to the launcher."""
 
     def run(cases, answer):
         launcher = FakeLauncher(answer)

@@ -1,4 +1,4 @@
-"""A plan is carried out to its end, whatever a case does on the way."""
+"""A plan runs to its end even if cases fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A, B, C = (make_case(id=name) for name in "abc")  # three launches each
 
 
 class Run:
-    """run_plan with everything it told noted."""
+    """Run a plan and record everything that it reports."""
 
     def __init__(self, cases, answer=None):
         self.plan = interleave([(case, case.schedule.launches) for case in cases], [])

@@ -1,4 +1,4 @@
-"""One suite from cases to findings and a stored baseline, on a launcher that is none."""
+"""One suite from cases to findings and a stored baseline, with a simulated launcher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JITTER = (1.0, 1.004, 0.996)
 
 
 def steps_of(one_s, two_s):
-    """Answers of a launcher to one rank and two; the launches differ a little."""
+    """Return the answers of a launcher for one rank and two; the launches differ a little."""
 
     def answer(request):
         step_s = (one_s if request.case.world_size == 1 else two_s) * JITTER[request.round]
@@ -36,7 +36,7 @@ def steps_of(one_s, two_s):
 
 
 class Session:
-    """A machine whose sessions follow one another."""
+    """A machine that runs one session after the other."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -166,7 +166,7 @@ def test_accept_replaces_with_the_reason_logged(session):
 
 
 def busy(case):
-    """Answers of a launcher: two launches of three of ``case`` had others on their cores."""
+    """Return the answers of a launcher: two of three launches of ``case`` were disturbed."""
     usual = steps_of(0.010, 0.012)
 
     def answer(request):
@@ -294,7 +294,7 @@ def test_ranks_that_cannot_be_started_end_the_progress_display(session):
 
 
 class TestMoreLaunches:
-    """A machine whose sessions agree and whose launches do not; three launches are few."""
+    """A machine whose sessions agree and whose launches differ, so that three are few."""
 
     (CASE, _) = make_cases(launches=3, tolerances={"step_time": 0.04})
     # Of twelve launches; the first three alone leave it open.
@@ -362,7 +362,7 @@ class TestMoreLaunches:
 
 
 def test_earlier_results_stay_and_their_single_rank_launches_are_used(session):
-    """A test that asks for one case more must not measure, judge or store the others again."""
+    """A test that requests one more case must not measure, judge or store the others again."""
     first = session(steps_of(0.01, 0.012), cases=(ONE,), save_mode="append")
     both = session(steps_of(0.02, 0.012), cases=(TWO,), earlier=first, save_mode="append")
 
@@ -379,7 +379,7 @@ def test_earlier_results_stay_and_their_single_rank_launches_are_used(session):
 
 
 def test_the_judged_result_is_handed_over_before_it_is_stored(session, monkeypatch):
-    """A baseline that cannot be written costs the session nowhere else."""
+    """A baseline that cannot be written leaves the rest of the result."""
 
     def fail(*arguments):
         raise BaselineError("disk full")

@@ -1,4 +1,4 @@
-"""What a suite's result holds beside its verdicts, and when it is handed over."""
+"""The parts of a suite's result beside its verdicts, and when it is handed over."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JITTER = (1.0, 1.004, 0.996)
 
 
 class Suite:
-    """Sessions of two cases in a directory; every launch takes ``step_s`` a step."""
+    """Sessions of two cases in one directory; each step takes ``step_s``."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -212,7 +212,7 @@ def test_flight_records_of_every_launch_go_under_the_root(suite):
 
 
 def test_the_nearest_relative_with_a_baseline_of_a_case_is_named(suite):
-    """Of a machine with figures of neither case."""
+    """The machine itself has a baseline of neither case."""
     suite.capacity = make_capacity(make_gpu_machine("NVIDIA H200 NVL"), cores=2)
     (case,) = make_cases(launches=1, tier="gpu", world_sizes=[1])
     key = suite.capacity.accelerator_key("gpu")
