@@ -15,6 +15,7 @@ from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.session.gate.comparability import changes
+from ddp_perf.session.gate.structure import structure_changes
 
 
 class LevelChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,11 +129,7 @@ def _structure(before: Structure | None, after: Structure | None) -> Iterator[st
         if before != after:
             yield "structure added" if before is None else "structure removed"
         return
-    for name in Structure.__struct_fields__:
-        old, new = getattr(before, name), getattr(after, name)
-        if old != new:
-            counted = isinstance(old, tuple) and len(old) != len(new)
-            yield f"{name} {len(old)} → {len(new)}" if counted else f"{name} {old} → {new}"
+    yield from structure_changes(before, after)
 
 
 def _environment(before: CaseBaseline, after: CaseBaseline) -> list[str]:

@@ -11,8 +11,18 @@ _SAME = 0.05  # memory and power limits that differ by less belong to one class
 _SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
 # A change of these is shown beside a verdict and allowed: it is often the tested change.
 _INFORMATIVE = (
-    *("driver", "cuda", "nccl", "torch", "cudnn", "blas", "python", "os", "host"),
-    *("sm_clock_mhz", "ecc", "persistence"),
+    "driver",
+    "cuda",
+    "nccl",
+    "torch",
+    "cudnn",
+    "blas",
+    "python",
+    "os",
+    "host",
+    "sm_clock_mhz",
+    "ecc",
+    "persistence",
 )
 
 

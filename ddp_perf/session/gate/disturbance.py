@@ -75,10 +75,12 @@ def find_disturbance(
     found: dict[str, list[float]] = {}
     disturbed = harmless = 0
     for launch in measurement.launches:
-        legs = [launch, *([beside[launch.round]] if launch.round in beside else [])]
-        large = {cause: share for cause, share in _losses(legs).items() if share > tolerance}
+        compared = [launch]
+        if launch.round in beside:
+            compared.append(beside[launch.round])
+        large = {cause: share for cause, share in _losses(compared).items() if share > tolerance}
         disturbed += bool(large)
-        decisive = _losses(legs, decisive=True)
+        decisive = _losses(compared, decisive=True)
         harmless += bool(large) and not any(share > tolerance for share in decisive.values())
         for cause, share in large.items():
             found.setdefault(cause, []).append(share)

@@ -25,17 +25,17 @@ def judge_structure(
     or FSDP divides the sent bytes by the ranks, so the structure of two ranks does not
     determine that of four: the verdict is INCONCLUSIVE.
     """
-    alike = [known for known in shipped.values() if _one_size(known.work) == _one_size(case.work())]
-    same = [known.structure for known in alike if known.work == case.work()]
+    alike = [one for one in shipped.values() if _one_size(one.work) == _one_size(case.work())]
+    same = [one.structure for one in alike if one.work == case.work()]
     if stored is None and not same and alike:
         if case.strategy != "ddp" or case.comm_hook is not None:
-            sizes = " and ".join(str(known.work["world_size"]) for known in alike)
+            sizes = " and ".join(str(one.work["world_size"]) for one in alike)
             reason = (
                 f"no structure of {case.world_size} ranks ships, and that of {sizes} does not"
                 " determine it; --save-baseline stores this machine's"
             )
             return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
-        same = [known.structure for known in alike]
+        same = [one.structure for one in alike]
     return compare_structure(launches, stored or next(iter(same), None))
 
 

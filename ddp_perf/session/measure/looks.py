@@ -49,11 +49,11 @@ def launches_before_next_look(
         look = next_look(finding.verdict, have, looks[case.id])
         if measurement.failures or look is None or _too_long(measurement, look, budget_s):
             continue
-        legs = [case.id]
+        paired = [case.id]
         if needs_single_rank(finding.metric) and case.single is not None:
-            legs.append(case.single)  # the ratio is paired within each round
-        for leg in legs:
-            more[leg] = max(more.get(leg, 0), look - have)
+            paired.append(case.single)  # the ratio is paired within each round
+        for case_id in paired:
+            more[case_id] = max(more.get(case_id, 0), look - have)
     return more
 
 

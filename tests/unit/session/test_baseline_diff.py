@@ -69,7 +69,7 @@ def test_other_work_and_another_structure_are_named():
     (found,) = diff(new)
 
     assert found.work == ("batch_size 64 → 128",)
-    assert found.structure == ("gradient_bytes 3232 → 1", "buckets 1 → 2")
+    assert found.structure == ("gradient bytes 3,232 → 1", "buckets 3,232 → 1 + 2 bytes")
 
 
 def test_another_version_in_the_newest_session_is_named():

@@ -90,7 +90,7 @@ def test_a_session_that_is_invalid_by_todays_baseline_is_refused(store):
 
 
 def test_a_session_is_judged_by_todays_baseline(store):
-    """The session had no baseline on its own day. Today it would be one of the reference sessions."""
+    """The session had no baseline on its own day. Today it would be a reference session."""
     for day in range(1, 4):
         promote(make_result_of_session(date=f"2026-01-0{day}"), store, mode="append", reason=None)
     finding = make_finding(CASE, Outcome.NO_BASELINE)

@@ -253,7 +253,7 @@ def test_a_cause_is_reported_with_its_median_share():
 
 @pytest.mark.parametrize(("disturbed", "more"), [(2, 2), (3, 4)])
 def test_more_launches_would_outweigh_the_disturbed_ones(disturbed, more):
-    """The undisturbed launches must become the majority of the three launches and the further ones."""
+    """The undisturbed launches must become the majority of all launches."""
     conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
     finding = make_finding(TWO, Outcome.PASS)
 

@@ -38,7 +38,7 @@ def sessions(levels, *, controls=None, torch="2.13.0"):
 
 
 def findings(stored, *, step=1.0, control=1.0, others=()):
-    """Return the outcomes of a session ``step`` times as slow; ``others`` are further stored cases."""
+    """Return the findings of a session ``step`` times as slow; ``others`` are stored cases."""
     case_of = make_case_baseline(CASE, *stored)
     beside = {f"other {number}": other for number, other in enumerate(others)}
     measured = make_measurement(
