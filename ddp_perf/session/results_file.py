@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.migrations import from_version_1
@@ -62,29 +63,38 @@ def _problems(suite: SuiteResult) -> Iterator[str]:
     try:
         datetime.datetime.fromisoformat(suite.date)
     except ValueError:
-        yield f"date: is {suite.date!r}, no date of ISO 8601"
+        yield f"date: {suite.date!r} is not an ISO 8601 date"
     for case_id, measurement in suite.measurements.items():
-        case, launches = measurement.case, measurement.launches
-        if case.id != case_id:
-            yield f"measurements.{case_id}.case.id: is {case.id!r}"
-        for i, launch in enumerate(launches):
-            if not all(rank.step_s and min(rank.step_s) > 0 for rank in launch.ranks):
-                yield f"measurements.{case_id}.launches[{i}].ranks: lack a step, or its time"
-            if case.world_size < 1 or len(launch.ranks) != case.world_size:
-                yield (
-                    f"measurements.{case_id}.launches[{i}].ranks: are {len(launch.ranks)},"
-                    f" where world_size is {case.world_size}"
-                )
-        rows = suite.summaries.get(case_id, ())
-        if len(rows) != len(launches):
-            yield f"summaries.{case_id}: are {len(rows)}, of {len(launches)} launches"
+        yield from _problems_of_launches(case_id, measurement)
+        rows, launches = suite.summaries.get(case_id, ()), len(measurement.launches)
+        if len(rows) != launches:
+            yield f"summaries.{case_id}: {len(rows)} summaries of {launches} launches"
         for i, row in enumerate(rows):
-            if STEP_TIME.name not in row.values:
-                yield f"summaries.{case_id}[{i}].values.{STEP_TIME.name}: missing"
-            figures = {**msgspec.structs.asdict(row), **row.values}
-            for name in figures.keys() - {"round", "values", "decomposition"}:
-                if not 0 < figures[name] < math.inf:
-                    yield f"summaries.{case_id}[{i}].{name}: {figures[name]} is no measured figure"
+            for problem in _problems_of_summary(row):
+                yield f"summaries.{case_id}[{i}].{problem}"
+
+
+def _problems_of_launches(case_id: str, measurement: Measurement) -> Iterator[str]:
+    case = measurement.case
+    if case.id != case_id:
+        yield f"measurements.{case_id}.case.id: is {case.id!r}"
+    for i, launch in enumerate(measurement.launches):
+        ranks = f"measurements.{case_id}.launches[{i}].ranks"
+        if not all(rank.step_s and min(rank.step_s) > 0 for rank in launch.ranks):
+            yield f"{ranks}: a rank has no step, or a step has no time"
+        if case.world_size < 1 or len(launch.ranks) != case.world_size:
+            yield f"{ranks}: {len(launch.ranks)} ranks, and world_size is {case.world_size}"
+
+
+def _problems_of_summary(row: LaunchSummary) -> Iterator[str]:
+    if STEP_TIME.name not in row.values:
+        yield f"values.{STEP_TIME.name}: missing"
+    figures = {**msgspec.structs.asdict(row), **row.values}
+    for name in figures.keys() - {"round", "values", "decomposition"}:
+        if figures[name] is None:  # overhead_s of an older file
+            continue
+        if not 0 < figures[name] < math.inf:
+            yield f"{name}: {figures[name]} is no measured figure"
 
 
 def results_schema() -> dict[str, Any]:

@@ -52,9 +52,9 @@ def test_results_are_read_back_as_written(tmp_path, result):
         ),
         pytest.param('"control_s":[0.002', '"control_s":[NaN', "ranks[0].control_s[0]: ", id="NaN"),
         pytest.param('{"step_time":0.01,', "{", "[0].values.step_time: missing", id="no metric"),
-        pytest.param('"date":"2026-01-02', '"date":"on 2026', "[0].date: is 'on 2026", id="date"),
-        pytest.param('"step_s":[0.01,', '"step_s":[0.0,', "ranks: lack a step", id="no time"),
-        pytest.param('"world_size":2', '"world_size":3', "launches[0].ranks: are 2,", id="ranks"),
+        pytest.param('"date":"2026-01-02', '"date":"on 2026', "[0].date: 'on 2026", id="date"),
+        pytest.param('"step_s":[0.01,', '"step_s":[0.0,', "a rank has no step", id="no time"),
+        pytest.param('"world_size":2', '"world_size":3', "launches[0].ranks: 2 ranks,", id="ranks"),
         pytest.param('"case":{"id":"mlp', '"case":{"id":"x', ".case.id: is 'x-", id="id"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_launch_without_its_summary_is_refused(tmp_path, result):
     path = tmp_path / "results.json"
     write_results(path, [msgspec.structs.replace(result, summaries={})], complete=True)
 
-    with pytest.raises(ResultsError, match="are 0, of 2 launches"):
+    with pytest.raises(ResultsError, match="0 summaries of 2 launches"):
         read_results(path)
 
 
