@@ -42,7 +42,7 @@ class ComparedSession(msgspec.Struct, frozen=True, kw_only=True):
     def accelerators(self) -> dict[str, str]:
         """Return the name of each accelerator by its key."""
         environments = [suite.environment for suite in self.suites]
-        return {where.accelerator_key: where.accelerator for where in environments}
+        return {one.accelerator_key: one.accelerator for one in environments}
 
     def measurements(self) -> dict[tuple[str, str], Measurement]:
         """Return the measurements by accelerator and case id, which identify a case."""
@@ -99,7 +99,7 @@ def compare_sessions(
 ) -> SessionComparison:
     """Judge every case of ``new`` as a pytest session with ``old`` as its baseline would.
 
-    Raises ResultsError where the two were measured on different accelerators.
+    Raises ResultsError if the two were measured on different accelerators.
     """
     _check_accelerators(old, new)
     measurements = new.measurements()

@@ -36,7 +36,7 @@ class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     directory: str  # of rank0.json.gz, …, and of merged.json.gz with all ranks
     analysis: TraceAnalysis | None = None
-    problem: str | None = None  # why there is none
+    problem: str | None = None  # why there is no analysis
 
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
@@ -53,13 +53,13 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     machine: GpuMachine | None = None  # every reading of the GPUs; None on the CPU tier
     baseline_path: str
     alpha: float  # false-alarm rate of each single verdict
-    injections: tuple[str, ...] = ()  # what slowed the ranks on purpose: never a baseline
+    injections: tuple[str, ...] = ()  # slowed the ranks on purpose: never a baseline
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
-    costs: dict[str, Cost] = {}  # by case id, where the suite states a price
+    costs: dict[str, Cost] = {}  # by case id, if the suite states a price
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
-    explanations: dict[str, Explanation] = {}  # by case id: why it got slower
+    explanations: dict[str, Explanation] = {}  # by case id, of the cases that got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # further launches, never judged
     profiles: dict[str, CaseProfile] = {}  # by case id
     commands: dict[str, str] = {}  # case id → the shell command that measures it again

@@ -42,7 +42,7 @@ class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
     structures: Mapping[str, CaseStructure] = {}  # used if the baseline has none
     remedies: Remedies = Remedies()
     environment: Environment  # of this session
-    alpha: float  # false-alarm rate of each single verdict
+    alpha: float  # significance level of each verdict
     looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
     elsewhere: Mapping[str, str] = {}  # by case id: another accelerator with a baseline of the case
 

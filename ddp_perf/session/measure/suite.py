@@ -53,9 +53,9 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None  # of save_mode "accept"
     injections: tuple[Injection, ...] = ()  # each case gets those that apply to it
     commands: dict[str, str] = {}  # by case id: the command that measures it again
-    root: Path  # where the measured code is checked out
-    import_paths: tuple[str, ...] = ()  # where a user's workload is imported from
-    profile_steps: int | None = None  # of one more launch of each case; None: none is profiled
+    root: Path  # the checkout of the measured code
+    import_paths: tuple[str, ...] = ()  # the folders that a user's workload is imported from
+    profile_steps: int | None = None  # in one more launch of each case; None: no profile
 
 
 def run_suite(
