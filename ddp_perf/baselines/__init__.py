@@ -1,1 +1,1 @@
-"""Baseline files: read them, save to them, write them so that a review reads well."""
+"""Baseline files: reading, saving sessions to them, and a format that is easy to review."""

@@ -1,4 +1,4 @@
-"""JSON that reviews well: keys sorted, and whatever holds only plain values on one line."""
+"""JSON that is easy to review: keys are sorted, and a value without children is one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def format_json(value: Any) -> str:
-    """The text of a file, with a newline at its end."""
+    """Return the text of a file, with a newline at its end."""
     return _format(value, "") + "\n"
 
 

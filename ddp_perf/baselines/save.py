@@ -1,4 +1,4 @@
-"""``--save-baseline``: what is stored of a session, and what is refused."""
+"""The rules of ``--save-baseline``: which sessions are stored, and how they are merged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A case as this session measured it, ready to be stored."""
+    """One case of this session, ready to be stored."""
 
     case: Case
     session: Session
@@ -42,20 +42,20 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refusal(new: NewSession) -> str | None:
-    """Why these launches are no baseline; None when they are."""
+    """Return why the session cannot be a baseline, or None if it can."""
     steps = new.session.values(STEP_TIME.name)
     if len(steps) < 2:
-        return "one launch says nothing of the spread; measure at least 2 (--ddp-launches)"
-    # A level that is not known to within the tolerance can gate nothing. One launch far off
-    # does no harm: the judge tells such launches from the others.
+        return "one launch has no spread; measure at least 2 launches (--ddp-launches)"
+    # If the error of the level exceeds the tolerance, the level cannot gate anything. One
+    # outlier does no harm: the judge separates such launches from the others.
     spread = robust_sd(steps) / statistics.median(steps)
     error = spread / math.sqrt(len(steps))
     tolerance = new.case.tolerances.step_time
     if error > tolerance:
         return (
-            f"too noisy: launches differ by {spread:.1%}, so the level is known to"
-            f" ± {error:.1%} only, and the tolerance is {tolerance:.1%}; measure on a quieter"
-            " machine, or more launches"
+            f"too noisy: launches differ by {spread:.1%}, so the error of the level is"
+            f" ± {error:.1%}, and the tolerance is {tolerance:.1%}; measure on a quieter"
+            " machine, or measure more launches"
         )
     return None
 
@@ -63,8 +63,10 @@ def refusal(new: NewSession) -> str | None:
 def merge(
     baseline: Baseline, sessions: Sequence[NewSession], *, mode: SaveMode, reason: str | None
 ) -> Baseline:
-    """The baseline with the sessions in it, as ``mode`` says. Nothing is ever dropped
-    but by ``accept``, which logs it and ends what was acknowledged of the case.
+    """Return the baseline with the sessions merged into it by the rules of ``mode``.
+
+    Only ``accept`` drops stored sessions. It logs the change with its reason, and removes the
+    acknowledgements of the case.
     """
     cases = dict(baseline.cases)
     for new in sessions:
@@ -85,34 +87,34 @@ def merge(
 
 
 def acknowledge(baseline: Baseline, new: Acknowledgement) -> Baseline:
-    """The baseline with ``new`` in the place of what was said of that case and metric before."""
+    """Replace the acknowledgement of the same case and metric by ``new``."""
     others = [a for a in baseline.acknowledged if (a.case, a.metric) != (new.case, new.metric)]
     acknowledged = sorted([*others, new], key=lambda a: (a.case, a.metric))
     return msgspec.structs.replace(baseline, acknowledged=tuple(acknowledged))
 
 
 def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
-    """What the gate would still fail on that day, of the metrics that are stored of the case."""
+    """Return the stored metrics of a case without an acknowledgement for that day."""
     stored = baseline.cases[case_id]
     metrics = [m.name for m in METRICS if any(s.values(m.name) for s in stored.sessions)]
     if stored.structure is not None:
         metrics.append(STRUCTURE)
-    said = [baseline.acknowledgement(case_id, metric) for metric in metrics]
-    return [m for m, known in zip(metrics, said, strict=True) if not (known and known.holds(date))]
+    given = [baseline.acknowledgement(case_id, metric) for metric in metrics]
+    return [m for m, one in zip(metrics, given, strict=True) if not (one and one.holds(date))]
 
 
 def is_stored(stored: CaseBaseline, session: Session) -> bool:
-    """Whether the baseline has this very session already."""
+    """Return whether the baseline already contains this session."""
     return session in stored.sessions
 
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:
-    """Whether the stored figures are of the same work."""
+    """Return whether the stored figures are of the same work."""
     return not work_differences(stored, case)
 
 
 def work_differences(stored: CaseBaseline, case: Case) -> list[str]:
-    """Each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
+    """Return each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
     return field_changes(stored.work, case.work())
 
 

@@ -1,7 +1,7 @@
-"""``baselines/<accelerator>.json``: read strictly, written atomically, one writer at a time.
+"""The baseline files: they are read strictly and written atomically, by one writer at a time.
 
-Beside them ``baselines/structure/<suite>.json``, which no session writes: what the steps of a
-suite do on any machine.
+``baselines/<accelerator>.json`` contains the sessions of one accelerator. No session writes
+``baselines/structure/<suite>.json``: it describes the steps of a suite on any machine.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ddp_perf.system.versioned_json import VersionedJson
 
 _REMEDY = "restore it from version control"
 _BASELINES = VersionedJson(
-    contents=Baseline,
+    schema=Baseline,
     version=SCHEMA_VERSION,
     kind="a baseline file",
     error=BaselineError,
     remedy=_REMEDY,
 )
 _STRUCTURES = VersionedJson(
-    contents=StructureBaseline,
+    schema=StructureBaseline,
     version=SCHEMA_VERSION,
     kind="a file of structures",
     error=BaselineError,
@@ -56,25 +56,25 @@ class BaselineStore:
         return self.directory / f"{accelerator}.json"
 
     def accelerators(self) -> list[str]:
-        """The keys that there are files of."""
+        """Return the keys of the accelerators that have a file, sorted."""
         return sorted(path.stem for path in self.directory.glob("*.json"))
 
     def structure_path(self, suite: str) -> Path:
         return self.directory / "structure" / f"{suite}.json"
 
     def load_structures(self, suite: str) -> dict[str, CaseStructure]:
-        """By case id; empty where there is no file. Raises BaselineError for a broken one."""
+        """Return the structures by case id; none without a file. Raises BaselineError."""
         stored = _STRUCTURES.read_if_present(self.structure_path(suite))
         return {} if stored is None else stored.cases
 
     def structures_by_case(self) -> dict[str, Structure]:
-        """Of every suite's cases. Raises BaselineError for a broken file."""
+        """Return the structure of each case of every suite. Raises BaselineError."""
         files = sorted((self.directory / "structure").glob("*.json"))
         cases = [self.load_structures(file.stem).items() for file in files]
         return {case_id: stored.structure for of_suite in cases for case_id, stored in of_suite}
 
     def load(self, accelerator: str) -> Baseline:
-        """The stored baseline, or an empty one. Raises BaselineError for a broken file."""
+        """Return the stored baseline, or an empty one. Raises BaselineError for a broken file."""
         path = self.path(accelerator)
         baseline = _BASELINES.read_if_present(path)
         if baseline is None:
@@ -84,9 +84,9 @@ class BaselineStore:
         return baseline
 
     def relatives(self, accelerator: str) -> list[Baseline]:
-        """Of other accelerators of the same family: ``v100-…`` of ``v100-pcie-16gb``.
+        """Return the baselines of the other accelerators of a family, as ``v100-…``.
 
-        The nearest name first. A processor has none: every host's is its own.
+        The nearest name comes first. A processor has no relatives: each host has its own key.
         """
         family = accelerator.partition("-")[0]
         keys = [path.stem for path in self.directory.glob(f"{family}*.json")]
@@ -95,10 +95,10 @@ class BaselineStore:
         return [] if family == "cpu" else [self.load(key) for key in near]
 
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:
-        """Read, change and replace the file while no other process can.
+        """Read, change and replace the file under a lock, and return its path.
 
-        The old file stays as it is until the new one is wholly on disk.
-        Raises BaselineError when the file is broken, locked for long, or cannot be written.
+        The old file stays unchanged until the new one is completely on disk.
+        Raises BaselineError if the file is broken, is locked for too long, or cannot be written.
         """
         path = self.path(accelerator)
         try:
@@ -110,7 +110,7 @@ class BaselineStore:
         except filelock.Timeout:
             raise BaselineError(
                 f"{path}: another process has been writing here for {_LOCK_PATIENCE_S} s;"
-                f" if none is, remove {self.directory / '.lock'}"
+                f" if no process is writing, remove {self.directory / '.lock'}"
             ) from None
         except OSError as error:
             raise BaselineError(
@@ -120,22 +120,22 @@ class BaselineStore:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """A file by its path, whatever its name. Raises BaselineError where it is missing or broken."""
+    """Read a baseline file of any name. Raises BaselineError if it is missing or broken."""
     baseline = _BASELINES.read(path)
     _check(path, baseline, baseline.accelerator)
     return baseline
 
 
 def _shared(one: str, other: str) -> int:
-    """How many parts of the names are the same."""
+    """Count the parts that the two names share."""
     return len(set(one.split("-")) & set(other.split("-")))
 
 
 def _check(path: Path, baseline: Baseline, accelerator: str) -> None:
-    """What the types cannot say."""
+    """Check what the types do not: the accelerator's name, and that figures are positive."""
     if baseline.accelerator != accelerator:
         raise BaselineError(
-            f"{path}: accelerator is {baseline.accelerator!r}; rename the file or mend the field"
+            f"{path}: accelerator is {baseline.accelerator!r}; rename the file or correct the field"
         )
     for case_id, case in baseline.cases.items():
         figures = {"first": [case.first]}
@@ -145,15 +145,15 @@ def _check(path: Path, baseline: Baseline, accelerator: str) -> None:
                 if not (math.isfinite(value) and value > 0):
                     raise BaselineError(
                         f"{path}: cases.{case_id}.{where}.{name}: {value} is no measured figure;"
-                        " the file is not used, and not changed"
+                        " the file is neither used nor changed"
                     )
 
 
 def baseline_schema() -> dict[str, Any]:
-    """JSON Schema of a baseline file."""
+    """Return the JSON Schema of a baseline file."""
     return msgspec.json.schema(Baseline)
 
 
 def structure_schema() -> dict[str, Any]:
-    """JSON Schema of a file of ``baselines/structure/``."""
+    """Return the JSON Schema of a file in ``baselines/structure/``."""
     return msgspec.json.schema(StructureBaseline)

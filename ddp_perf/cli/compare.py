@@ -11,7 +11,7 @@ import typer
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, FalseAlarmRate
 from ddp_perf.report.terminal.comparison import comparison_json, comparison_text
-from ddp_perf.session.compare_sessions import Side, compare_sessions
+from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions
 from ddp_perf.session.results_file import read_results
 
 
@@ -40,6 +40,6 @@ def compare(
     raise typer.Exit(ExitCode[comparison.conclusion.name])
 
 
-def _read(path: Path) -> Side:
+def _read(path: Path) -> ComparedSession:
     results = read_results(path)
-    return Side(name=str(path), complete=results.complete, suites=results.suites)
+    return ComparedSession(name=str(path), complete=results.complete, suites=results.suites)

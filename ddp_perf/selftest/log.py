@@ -36,7 +36,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 _HEADER = VersionedJson(
-    contents=_Header,
+    schema=_Header,
     version=SCHEMA_VERSION,
     kind="a self-test's log",
     error=ResultsError,

@@ -30,7 +30,7 @@ def _from_version_1(data: dict[str, Any]) -> None:
 
 
 _FORMAT = VersionedJson(
-    contents=SelftestFile,
+    schema=SelftestFile,
     version=SCHEMA_VERSION,
     kind="the result of a self-test",
     error=ResultsError,

@@ -1,4 +1,4 @@
-"""What a reviewer of two versions of a baseline file needs to know."""
+"""The difference between two versions of a baseline file, for a reviewer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddp_perf.session.gate.structure import structure_changes
 
 
 class LevelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one metric: median over the sessions that set the level."""
+    """The change of one metric's level, the median over the reference sessions."""
 
     metric: str
     old: float
@@ -34,31 +34,31 @@ Kind = Literal["added", "removed", "changed"]
 
 
 class CaseDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed of one case; only of those where something did."""
+    """The changes of one case that differs between the files."""
 
     case_id: str
     kind: Kind
-    work: tuple[str, ...] = ()  # as "model.hidden_dim 4096 → 2048": other work, not a slower one
-    sessions: tuple[int, int] = (0, 0)  # how many there were, and are
+    work: tuple[str, ...] = ()  # as "model.hidden_dim 4096 → 2048": the case does other work
+    sessions: tuple[int, int] = (0, 0)  # number of sessions before and after
     levels: tuple[LevelChange, ...] = ()
     structure: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()  # where its figures come from, and what drift is told from
-    environment: tuple[str, ...] = ()  # newest session against newest session
+    fields: tuple[str, ...] = ()  # the source of its figures, and the first figures ever saved
+    environment: tuple[str, ...] = ()  # the newest sessions compared
     log: tuple[Rebaseline, ...] = ()  # new entries
 
 
 class TableDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed of one published table."""
+    """The changes of one published table."""
 
     name: str
     document: str
     kind: Kind
     fields: tuple[str, ...] = ()  # of the table itself, as "tolerance 0.05 → 0.1"
-    rows: tuple[str, ...] = ()  # each with what it is of
+    rows: tuple[str, ...] = ()  # each with its configuration
 
 
 class BaselineDiff(msgspec.Struct, frozen=True, kw_only=True):
-    """Two files."""
+    """The difference between two baseline files."""
 
     accelerators: tuple[str, str]
     cases: tuple[CaseDiff, ...]
@@ -68,12 +68,12 @@ class BaselineDiff(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the files say something else of the same machine."""
+        """True if anything but the accelerator's name differs."""
         return bool(self.cases or self.published or self.acknowledged or self.withdrawn)
 
 
 def diff_baselines(old: Baseline, new: Baseline) -> BaselineDiff:
-    """Case by case, in the order of their ids."""
+    """Compare two baselines case by case, in the order of the case ids."""
     return BaselineDiff(
         accelerators=(old.accelerator, new.accelerator),
         cases=tuple(_cases(old, new)),
@@ -139,7 +139,7 @@ def _environment(before: CaseBaseline, after: CaseBaseline) -> list[str]:
 
 
 def _published(old: Baseline, new: Baseline) -> Iterator[TableDiff]:
-    """Table by table, by name and document."""
+    """Compare the published tables, by name and document."""
     before, after = (
         {(table.name, table.document): table for table in baseline.published}
         for baseline in (old, new)
@@ -159,7 +159,7 @@ def _published(old: Baseline, new: Baseline) -> Iterator[TableDiff]:
 
 
 def _stated(table: PublishedTable) -> dict[str, Scalar]:
-    """Of a table, all but its rows."""
+    """Return all fields of a table but its rows."""
     stated = msgspec.to_builtins(table)
     del stated["rows"]
     work = {f"work.{name}": value for name, value in stated.pop("work", {}).items()}
@@ -180,7 +180,7 @@ def _rows(before: PublishedTable, after: PublishedTable) -> Iterator[str]:
 
 
 def _by_configuration(table: PublishedTable) -> dict[tuple[str, int], PublishedRow]:
-    """By what a row is of; rows of the same are told apart by their order."""
+    """Return the rows by configuration; rows of the same configuration are numbered in order."""
     rows = {}
     seen: Counter[str] = Counter()
     for row in table.rows:

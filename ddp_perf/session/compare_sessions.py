@@ -1,4 +1,4 @@
-"""One session judged against another: the older one's launches stand for a baseline session."""
+"""The comparison of two sessions: the older one serves as a baseline of one session."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.gate.comparability import environment_differences
-from ddp_perf.session.gate.disturbance import qualified
+from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.explanation import explain_case, slower_cases
-from ddp_perf.session.gate.judge_suite import Bar, Remedies, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, Remedies, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions
@@ -32,20 +32,20 @@ _WORSE = (Outcome.REGRESSION, Outcome.INCOMPARABLE)
 _GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two sessions, as its results file holds it."""
+class ComparedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two sessions, as its results file contains it."""
 
     name: str  # the file
     complete: bool  # False: written while the session was still running
     suites: tuple[SuiteResult, ...]
 
     def accelerators(self) -> dict[str, str]:
-        """Name of each accelerator by its key."""
+        """Return the name of each accelerator by its key."""
         environments = [suite.environment for suite in self.suites]
-        return {where.accelerator_key: where.accelerator for where in environments}
+        return {one.accelerator_key: one.accelerator for one in environments}
 
     def measurements(self) -> dict[tuple[str, str], Measurement]:
-        """By accelerator and case id, which tell cases apart; the suite's name does not."""
+        """Return the measurements by accelerator and case id, which identify a case."""
         return {
             (suite.environment.accelerator_key, case_id): measurement
             for suite in self.suites
@@ -53,15 +53,15 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that could not be compared, and why: never a pass."""
+class MissingComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that could not be compared, and the reason. It never counts as a pass."""
 
     case_id: str
     reason: str
 
 
 class ComparisonOutcome(str, enum.Enum):
-    """Of all findings together; the worst decides."""
+    """The outcome of all findings together: the worst one decides."""
 
     PASS = "PASS"
     REGRESSION = "REGRESSION"
@@ -69,15 +69,15 @@ class ComparisonOutcome(str, enum.Enum):
 
 
 class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The newer session against the older one."""
+    """The newer session compared with the older one."""
 
-    old: Side
-    new: Side
+    old: ComparedSession
+    new: ComparedSession
     false_alarm_rate: float  # of all verdicts together
     alpha: float  # of each
     changed: tuple[str, ...]  # conditions that differ, with both values
     failed: tuple[LaunchFailure, ...]  # of the newer session
-    gaps: tuple[Gap, ...]
+    gaps: tuple[MissingComparison, ...]
     judged: tuple[SuiteResult, ...]  # the newer session's, with the findings of this comparison
 
     @property
@@ -94,10 +94,12 @@ class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
         return ComparisonOutcome.PASS
 
 
-def compare_sessions(old: Side, new: Side, *, false_alarm_rate: float) -> SessionComparison:
+def compare_sessions(
+    old: ComparedSession, new: ComparedSession, *, false_alarm_rate: float
+) -> SessionComparison:
     """Judge every case of ``new`` as a pytest session with ``old`` as its baseline would.
 
-    Raises ResultsError where the two were measured on different accelerators.
+    Raises ResultsError if the two were measured on different accelerators.
     """
     _check_accelerators(old, new)
     measurements = new.measurements()
@@ -115,8 +117,8 @@ def compare_sessions(old: Side, new: Side, *, false_alarm_rate: float) -> Sessio
     )
 
 
-def _check_accelerators(old: Side, new: Side) -> None:
-    """One side may lack a tier, and the cases of it; another machine is no gap but a mistake."""
+def _check_accelerators(old: ComparedSession, new: ComparedSession) -> None:
+    """Raise ResultsError if each session has an accelerator that the other one lacks."""
     before, after = old.accelerators(), new.accelerators()
     if not (before.keys() <= after.keys() or after.keys() <= before.keys()):
         names = [
@@ -129,7 +131,7 @@ def _check_accelerators(old: Side, new: Side) -> None:
         )
 
 
-def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
+def _judged(suite: SuiteResult, old: ComparedSession, alpha: float) -> SuiteResult:
     key = suite.environment.accelerator_key
     sessions = [
         session
@@ -138,7 +140,7 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         for session in new_sessions(before)
     ]
     empty = Baseline(accelerator=key, units={})
-    bar = Bar(
+    context = JudgingContext(
         baseline=merge(empty, sessions, mode="missing", reason=None),
         baseline_path=old.name,
         remedies=_REMEDIES,
@@ -151,14 +153,14 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         if accelerator == key
     }
     findings = [
-        msgspec.structs.replace(  # `Comparison.changed` tells it once for all
-            qualified(finding, measured, where=f"in {old.name} "), changed=()
+        msgspec.structs.replace(  # `SessionComparison.changed` reports it once for all
+            with_disturbance(finding, measured, where=f"in {old.name} "), changed=()
         )
-        for finding in judge_suite(suite.measurements, suite.summaries, bar)
+        for finding in judge_suite(suite.measurements, suite.summaries, context)
     ]
     explanations = {
         case_id: explain_case(
-            suite.measurements[case_id], bar.baseline.cases[case_id], suite.environment
+            suite.measurements[case_id], context.baseline.cases[case_id], suite.environment
         )
         for case_id in slower_cases(findings)
     }
@@ -167,30 +169,34 @@ def _judged(suite: SuiteResult, old: Side, alpha: float) -> SuiteResult:
         baseline_path=old.name,
         alpha=alpha,
         findings=tuple(findings),
-        links=find_links(suite.measurements, suite.summaries, bar.baseline, bar.environment),
+        links=find_links(
+            suite.measurements, suite.summaries, context.baseline, context.environment
+        ),
         explanations={case_id: why for case_id, why in explanations.items() if why is not None},
         saved={},
     )
 
 
-def _gaps(old: Side, new: Side) -> tuple[Gap, ...]:
-    """Cases of either side that the other lacks, or that the old one holds no figures of."""
+def _gaps(old: ComparedSession, new: ComparedSession) -> tuple[MissingComparison, ...]:
+    """Return the cases that one session lacks, or that have no figures in the old one."""
     before, after = old.measurements(), new.measurements()
     gaps = []
     for key in before | after:
         for side, measurement in ((old, before.get(key)), (new, after.get(key))):
             if measurement is None:
-                gaps.append(Gap(case_id=key[1], reason=f"not in {side.name}"))
+                gaps.append(MissingComparison(case_id=key[1], reason=f"not in {side.name}"))
             elif side is old and measurement.failures:
                 reason = f"failed in {side.name}: {measurement.failures[0]}"
-                gaps.append(Gap(case_id=key[1], reason=reason))
+                gaps.append(MissingComparison(case_id=key[1], reason=reason))
             elif not measurement.launches and not measurement.failures:
-                gaps.append(Gap(case_id=key[1], reason=f"no launch finished in {side.name}"))
+                gaps.append(
+                    MissingComparison(case_id=key[1], reason=f"no launch finished in {side.name}")
+                )
     return tuple(gaps)
 
 
-def _changes(old: Side, new: Side) -> tuple[str, ...]:
-    """What differs between the conditions: often it is the very thing under test."""
+def _changes(old: ComparedSession, new: ComparedSession) -> tuple[str, ...]:
+    """Return the conditions that differ, since the tested change is often one of them."""
     changes = [
         change
         for before, after in _same_accelerator(old, new)
@@ -201,7 +207,9 @@ def _changes(old: Side, new: Side) -> tuple[str, ...]:
     return tuple(dict.fromkeys(changes))
 
 
-def _same_accelerator(old: Side, new: Side) -> list[tuple[Environment, Environment]]:
+def _same_accelerator(
+    old: ComparedSession, new: ComparedSession
+) -> list[tuple[Environment, Environment]]:
     return [
         (before.environment, after.environment)
         for before in old.suites

@@ -34,13 +34,13 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     throughput: float  # of ``unit``, per second, over all ranks
     unit: str
     energy_j: float | None  # per sample, of all GPUs; None: no launch has a reading
-    scaling: Scaling | None  # None: one rank, or no one-rank leg was measured
+    scaling: Scaling | None  # None: one rank, or no one-rank case was measured
     call: CallFigures | None = None  # of a collective
     cost: Cost | None = None  # None: the suite states no price
 
 
 def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
-    """What the table and the test reports show; None when no launch was finished."""
+    """Return the figures of a case, or None if it has no finished launch."""
     rows = result.summaries.get(case_id, ())
     if not rows:
         return None
@@ -70,7 +70,7 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
 
 
 def properties(figures: CaseFigures, case: Case) -> dict[str, float]:
-    """The figures of a step for JUnit, by names that say what they are."""
+    """Return the figures of a step for JUnit, by names that contain the unit."""
     if (call := figures.call) is not None:
         return {
             "call_us": call.call_s * 1e6,
@@ -95,7 +95,7 @@ def _cost_properties(cost: Cost, unit: str) -> dict[str, float]:
 
 
 def _of_call(case: Case, step_s: float, throughput: float) -> CallFigures | None:
-    """``throughput``: of its unit, bytes."""
+    """Return the figures of one call, from the ``throughput`` in bytes per second."""
     if case.collective is None:
         return None
     return CallFigures(
@@ -106,7 +106,7 @@ def _of_call(case: Case, step_s: float, throughput: float) -> CallFigures | None
 
 
 def _typical(rows: Sequence[LaunchSummary]) -> tuple[float, float]:
-    """Step time in seconds and throughput per second: medians over the launches."""
+    """Return the medians over the launches of step time in seconds and throughput per second."""
     step_s = statistics.median(row.values[STEP_TIME.name] for row in rows)
     return step_s, statistics.median(row.throughput for row in rows)
 
@@ -119,7 +119,7 @@ def _energy_j(rows: Sequence[LaunchSummary]) -> float | None:
 def costs_of(
     measurements: Mapping[str, Measurement], summaries: Mapping[str, Sequence[LaunchSummary]]
 ) -> dict[str, Cost]:
-    """By case id, from the median throughput of its launches."""
+    """Return the cost of each case with a price by case id, from its median throughput."""
     typical = {
         case_id: statistics.median(row.throughput for row in rows)
         for case_id, rows in summaries.items()
@@ -141,8 +141,9 @@ def costs_of(
 
 
 def epoch_of(case: Case, unit: Unit) -> int | None:
-    """How many of ``unit`` an epoch has: by what the suite states, else by the published data set
-    that the workload names. None: neither says.
+    """Return the number of ``unit`` in an epoch, or None if it is not known.
+
+    The suite states it, or else it follows from the published data set of the workload.
     """
     samples = case.epoch_samples or SAMPLES.get(case.model.get("dataset"))  # type: ignore[call-overload]  # any scalar
     return None if samples is None else samples * unit.per_sample

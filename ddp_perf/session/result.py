@@ -1,4 +1,4 @@
-"""What a session measured of one suite, and what it concluded."""
+"""The result of one suite in one session: measurements, findings and what was stored."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ddp_perf.traces.values import TraceAnalysis
 
 
 class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One collective over so many ranks: the link that its undisturbed times fit."""
+    """The link that fits the undisturbed times of one collective over a number of ranks."""
 
     kind: CollectiveKind
     ranks: int
-    env: dict[str, str]  # of the ranks: a swept NCCL_ALGO makes links of its own
-    fit: LinkFit | None  # None: the times do not tell a latency and a bandwidth
+    env: dict[str, str]  # of the ranks: each value of a swept NCCL_ALGO is a link of its own
+    fit: LinkFit | None  # None: the times do not determine latency and bandwidth
     baseline_date: str | None = None  # of the first session that it is compared with
     shift: LinkShift | None = None  # since the baseline; None: nothing to compare with
-    slower: tuple[Part, ...] = ()  # significantly, and by the suite's tolerance at least
+    slower: tuple[Part, ...] = ()  # significantly, and by at least the suite's tolerance
 
 
 class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """Some steps of a case under torch.profiler, in a launch of their own."""
+    """The steps of a case that ran under torch.profiler in a separate launch."""
 
     directory: str  # of rank0.json.gz, …, and of merged.json.gz with all ranks
     analysis: TraceAnalysis | None = None
-    problem: str | None = None  # why there is none
+    problem: str | None = None  # why there is no analysis
 
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
@@ -44,7 +44,7 @@ FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Grows from measured to judged to saved; the results file holds it as it is."""
+    """The result of one suite. It grows while the session measures, judges and saves."""
 
     suite: str
     tier: Tier
@@ -53,14 +53,14 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     machine: GpuMachine | None = None  # every reading of the GPUs; None on the CPU tier
     baseline_path: str
     alpha: float  # false-alarm rate of each single verdict
-    injections: tuple[str, ...] = ()  # what slowed the ranks on purpose: never a baseline
+    injections: tuple[str, ...] = ()  # slowed the ranks on purpose: never a baseline
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}
     findings: tuple[Finding, ...] = ()
-    costs: dict[str, Cost] = {}  # by case id, where the suite states a price
+    costs: dict[str, Cost] = {}  # by case id, if the suite states a price
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
-    explanations: dict[str, Explanation] = {}  # by case id: why it got slower
-    explaining: dict[str, tuple[LaunchResult, ...]] = {}  # launches for that alone, never judged
+    explanations: dict[str, Explanation] = {}  # by case id, of the cases that got slower
+    explaining: dict[str, tuple[LaunchResult, ...]] = {}  # further launches, never judged
     profiles: dict[str, CaseProfile] = {}  # by case id
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
     save_mode: SaveMode | None = None  # of --save-baseline; None: nothing was to be stored
@@ -69,20 +69,20 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def trains(self) -> bool:
-        """A suite either trains or calls collectives: all of its cases have the same figures."""
+        """True if the cases train, False if they call collectives."""
         return all(measurement.case.trains for measurement in self.measurements.values())
 
     def finding(self, case_id: str, metric: str) -> Finding | None:
-        """None when the case has no such gated metric, or was not measured whole."""
+        """Return the finding on a metric, or None if the metric is not gated or not measured."""
         for finding in self.findings:
             if finding.case_id == case_id and finding.metric == metric:
                 return finding
         return None
 
     def undecided(self) -> list[str]:
-        """Ids of the cases with a metric that this machine could not decide.
+        """Return the ids of the cases with a metric that this machine could not decide, sorted.
 
-        One that only waits for its first sessions is none: no machine could.
+        A case that only waits for its first sessions does not count: no machine could decide it.
         """
         return sorted({found.case_id for found in self.findings if self._is_undecided(found)})
 
@@ -95,11 +95,11 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_refused(self, finding: Finding) -> bool:
-        """Whether this session was to be stored, and is not fit for it."""
+        """Return whether this session was to be stored, and was refused."""
         return finding.case_id in self.not_saved
 
     def is_settled(self, finding: Finding) -> bool:
-        """Whether --save-baseline answered what would fail: recorded, or knowingly replaced."""
+        """Return whether --save-baseline resolved the finding by storing the session."""
         outcome = finding.verdict.outcome
         accepted = self.save_mode == "accept" and outcome in FAILING
         return finding.case_id in self.saved and (accepted or outcome in _FIRST_TIME)

@@ -1,4 +1,4 @@
-"""The results file (``--ddp-json``): everything measured and concluded, schema-versioned."""
+"""The results file (``--ddp-json``): all measurements and verdicts, with a schema version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.migrations import from_version_1
@@ -22,7 +23,7 @@ _REMEDY = "write it anew with pytest --ddp-json"
 
 
 class ResultsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One session of pytest."""
+    """The results of one pytest session."""
 
     schema_version: int = SCHEMA_VERSION
     complete: bool  # False: written while the session was still running
@@ -30,7 +31,7 @@ class ResultsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FORMAT = VersionedJson(
-    contents=ResultsFile,
+    schema=ResultsFile,
     version=SCHEMA_VERSION,
     kind="a results file",
     error=ResultsError,
@@ -40,7 +41,7 @@ _FORMAT = VersionedJson(
 
 
 def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) -> None:
-    """Replace ``path`` by these results, or leave it as it is. Raises OSError."""
+    """Replace ``path`` by these results, or leave it unchanged and raise OSError."""
     results = ResultsFile(complete=complete, suites=tuple(suites))
     replace_file(path, msgspec.json.encode(results))
 
@@ -58,35 +59,44 @@ def read_results(path: Path) -> ResultsFile:
 
 
 def _problems(suite: SuiteResult) -> Iterator[str]:
-    """What the types cannot say: field and fault."""
+    """Yield each fault that the types do not exclude, with its field."""
     try:
         datetime.datetime.fromisoformat(suite.date)
     except ValueError:
-        yield f"date: is {suite.date!r}, no date of ISO 8601"
+        yield f"date: {suite.date!r} is not an ISO 8601 date"
     for case_id, measurement in suite.measurements.items():
-        case, launches = measurement.case, measurement.launches
-        if case.id != case_id:
-            yield f"measurements.{case_id}.case.id: is {case.id!r}"
-        for i, launch in enumerate(launches):
-            if not all(rank.step_s and min(rank.step_s) > 0 for rank in launch.ranks):
-                yield f"measurements.{case_id}.launches[{i}].ranks: lack a step, or its time"
-            if case.world_size < 1 or len(launch.ranks) != case.world_size:
-                yield (
-                    f"measurements.{case_id}.launches[{i}].ranks: are {len(launch.ranks)},"
-                    f" where world_size is {case.world_size}"
-                )
-        rows = suite.summaries.get(case_id, ())
-        if len(rows) != len(launches):
-            yield f"summaries.{case_id}: are {len(rows)}, of {len(launches)} launches"
+        yield from _problems_of_launches(case_id, measurement)
+        rows, launches = suite.summaries.get(case_id, ()), len(measurement.launches)
+        if len(rows) != launches:
+            yield f"summaries.{case_id}: {len(rows)} summaries of {launches} launches"
         for i, row in enumerate(rows):
-            if STEP_TIME.name not in row.values:
-                yield f"summaries.{case_id}[{i}].values.{STEP_TIME.name}: missing"
-            figures = {**msgspec.structs.asdict(row), **row.values}
-            for name in figures.keys() - {"round", "values", "decomposition"}:
-                if not 0 < figures[name] < math.inf:
-                    yield f"summaries.{case_id}[{i}].{name}: {figures[name]} is no measured figure"
+            for problem in _problems_of_summary(row):
+                yield f"summaries.{case_id}[{i}].{problem}"
+
+
+def _problems_of_launches(case_id: str, measurement: Measurement) -> Iterator[str]:
+    case = measurement.case
+    if case.id != case_id:
+        yield f"measurements.{case_id}.case.id: is {case.id!r}"
+    for i, launch in enumerate(measurement.launches):
+        ranks = f"measurements.{case_id}.launches[{i}].ranks"
+        if not all(rank.step_s and min(rank.step_s) > 0 for rank in launch.ranks):
+            yield f"{ranks}: a rank has no step, or a step has no time"
+        if case.world_size < 1 or len(launch.ranks) != case.world_size:
+            yield f"{ranks}: {len(launch.ranks)} ranks, and world_size is {case.world_size}"
+
+
+def _problems_of_summary(row: LaunchSummary) -> Iterator[str]:
+    if STEP_TIME.name not in row.values:
+        yield f"values.{STEP_TIME.name}: missing"
+    figures = {**msgspec.structs.asdict(row), **row.values}
+    for name in figures.keys() - {"round", "values", "decomposition"}:
+        if figures[name] is None:  # overhead_s of an older file
+            continue
+        if not 0 < figures[name] < math.inf:
+            yield f"{name}: {figures[name]} is no measured figure"
 
 
 def results_schema() -> dict[str, Any]:
-    """JSON Schema of a results file."""
+    """Return the JSON Schema of a results file."""
     return msgspec.json.schema(ResultsFile)

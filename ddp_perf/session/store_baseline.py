@@ -1,4 +1,4 @@
-"""``--save-baseline``: which cases of a session are stored, and why others are not."""
+"""``--save-baseline`` and ``baseline promote``: which cases of a session are stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
-from ddp_perf.session.gate.judge_suite import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.summaries import as_session
 
@@ -37,9 +37,9 @@ def save(
     mode: SaveMode,
     reason: str | None,
 ) -> SuiteResult:
-    """Store the session of every case that ``mode`` wants and nothing speaks against.
+    """Store every case that ``mode`` selects and no rule refuses, and return the result with it.
 
-    ``baseline``: what there was before. Raises BaselineError where it cannot be written.
+    ``baseline`` is the one before the session. Raises BaselineError if it cannot be written.
     """
     saved: dict[str, Saved] = {}
     not_saved: dict[str, Refused] = {}
@@ -73,7 +73,7 @@ def save(
 
 
 def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
-    """Each case that was measured without a failed launch, in the form of a stored session."""
+    """Return each case without a failed launch in the form of a stored session."""
     return [
         NewSession(
             case=measurement.case,
@@ -87,8 +87,9 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
 
 
 def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
-    """Also without a baseline to be judged against, and whatever the mode: these figures are
-    the disturbance's. The reason before all others, since it explains them.
+    """Return the disturbance of most launches, or None.
+
+    It refuses a case in every mode, and is the first reason, because it explains the others.
     """
     return prevailing_disturbance(new.case.id, result.measurements, with_single=True)
 
@@ -107,7 +108,7 @@ def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) ->
 def _not_fit(
     new: NewSession, result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode
 ) -> str | None:
-    """A session that its own verdicts speak against, where it would move the level."""
+    """Return why the session's own verdicts refuse it, or None."""
     findings = [finding for finding in result.findings if finding.case_id == new.case.id]
     if any(finding.verdict.outcome is Outcome.INVALID for finding in findings):
         return "the measurement is INVALID"
@@ -115,7 +116,7 @@ def _not_fit(
     if mode == "append" and stored and any(_sets_level(stored, metric) for metric in worse):
         return (
             f"a REGRESSION, and the first {REFERENCE_SESSIONS} sessions set the level"
-            " (accept it with a reason, if it is meant)"
+            " (accept it with a reason, if it is intended)"
         )
     return None
 
@@ -129,13 +130,13 @@ def _sets_level(stored: CaseBaseline, metric: str) -> bool:
 def promote(
     result: SuiteResult, store: BaselineStore, *, mode: SaveMode, reason: str | None
 ) -> SuiteResult:
-    """The result with ``saved`` and ``not_saved`` of this promotion.
+    """Judge a stored result again, store it, and return it with what was saved and refused.
 
-    Raises BaselineError where its ranks were slowed on purpose, or the file cannot be written.
+    Raises BaselineError if its ranks were slowed on purpose, or the file cannot be written.
     """
     if result.injections:
         raise BaselineError(
-            f"{result.suite}: what --ddp-inject slowed is no baseline"
+            f"{result.suite}: ranks that --ddp-inject slowed give no baseline"
             f" ({', '.join(result.injections)})"
         )
     key = result.environment.accelerator_key
@@ -153,33 +154,33 @@ def promote(
 
 
 def _too_late(session: Session, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
-    """What no session can be that has just been measured."""
+    """Return why a session of an earlier day cannot be stored now, or None."""
     if stored is None:
         return None
     if is_stored(stored, session):
-        return "this very session is stored already"
+        return "this session is already stored"
     newest = max((session.date for session in stored.sessions), default="")
     if mode == "append" and session.date < newest:
         return (
-            f"of {session.date}, older than the newest stored session, of {newest}; they are"
-            " kept in the order of their dates (promote the oldest first)"
+            f"the session of {session.date} is older than the newest stored one, of {newest};"
+            " sessions are stored in the order of their dates (promote the oldest first)"
         )
     return None
 
 
 def _judged_again(result: SuiteResult, baseline: Baseline, store: BaselineStore) -> SuiteResult:
-    """Its verdicts are of its own day, and what was stored since may speak against it."""
-    bar = Bar(
+    """Judge the session by today's baseline, since sessions were stored after it was judged."""
+    context = JudgingContext(
         baseline=baseline,
         baseline_path=str(store.path(baseline.accelerator)),
         structures=store.load_structures(result.suite),
         environment=result.environment,
         alpha=result.alpha,
     )
-    findings = judge_suite(result.measurements, result.summaries, bar)
+    findings = judge_suite(result.measurements, result.summaries, context)
     cases = {case_id: measured.case for case_id, measured in result.measurements.items()}
     return msgspec.structs.replace(
         result,
-        baseline_path=bar.baseline_path,
-        findings=tuple(confirm_suspects(findings, cases, bar)),
+        baseline_path=context.baseline_path,
+        findings=tuple(confirm_suspects(findings, cases, context)),
     )

@@ -1,4 +1,4 @@
-"""Launches in figures: as reports show them, and as baselines store them."""
+"""Summaries of launches: the form of reports, and the form of stored sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddp_perf.stats.summary import summarise_all
 
 
 def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[LaunchSummary]]:
-    """Every launch in figures, by case id; scaling where the one-rank leg was measured too."""
+    """Summarise every launch, by case id; with scaling if the one-rank case was measured too."""
     summaries = {}
     for case_id, measurement in measurements.items():
         case = measurement.case
@@ -26,7 +26,7 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
 
 
 def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
-    """A case's launches of this session, in the form that baselines are stored in."""
+    """Return a case's launches of this session in the form of a stored session."""
     figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
     terms = [s.decomposition.figures() if s.decomposition else {} for s in summaries]
     overheads = [s.overhead_s for s in summaries if s.overhead_s is not None]
@@ -40,7 +40,7 @@ def as_session(summaries: Sequence[LaunchSummary], environment: Environment, dat
 
 
 def _rounded(row: Mapping[str, float], digits: int) -> dict[str, float]:
-    """To significant digits: more is noise, and would make a baseline's diff unreadable."""
+    """Round to significant digits: more are noise, and make the diff of a baseline unreadable."""
     return {name: _to_digits(value, digits) for name, value in row.items()}
 
 

@@ -20,7 +20,7 @@ Migration = Callable[[dict[str, Any]], None]  # changes the raw data of one vers
 class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One kind of file: the type of its contents, its versions, and what its errors advise."""
 
-    contents: type[T]
+    schema: type[T]
     version: int
     kind: str  # with its article: "a results file"
     error: type[DdpPerfError]
@@ -52,7 +52,7 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """
         with contextlib.suppress(msgspec.DecodeError):
             if msgspec.json.decode(raw, type=_Version).schema_version == self.version:
-                return msgspec.json.decode(raw, type=self.contents)
+                return msgspec.json.decode(raw, type=self.schema)
         return self._decode_slowly(raw, where)
 
     def _decode_slowly(self, raw: bytes, where: str) -> T:
@@ -65,14 +65,14 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             raise self.error(f"{where}: cut short, or no JSON ({error}); {self.remedy}") from None
         self._migrate(data, where)
         try:
-            return msgspec.convert(data, self.contents)
+            return msgspec.convert(data, self.schema)
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at ")
             field = place.strip("`").removeprefix("$.") or "the file"
             raise self.error(f"{where}: {field}: {message}; {self.remedy}") from None
 
     def _migrate(self, data: Any, where: str) -> None:
-        """Bring the data to the newest version, or report that no step leads there."""
+        """Convert the data to the newest version in place, or report that it cannot be."""
         if not isinstance(data, dict) or "schema_version" not in data:
             raise self.error(
                 f"{where}: schema_version: missing, so this is not {self.kind}; {self.remedy}"

@@ -167,7 +167,7 @@ def test_changed_work_is_incomparable_and_a_changed_override_has_no_baseline(slo
     path = project.path / "bench_configs" / "slowed.yaml"
     path.write_text(path.read_text().replace("switch: ", "hidden_dim: 256, switch: "))
     result = project.runpytest("-k", "structure and ws2", "--ddp-launches=1")
-    result.stdout.fnmatch_lines(["*holds other work: model.hidden_dim unset → 256*"])
+    result.stdout.fnmatch_lines(["*contains other work: model.hidden_dim unset → 256*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result = project.runpytest(
         "-k", "structure and ws2", "--ddp-launches=1", "--ddp-hidden-dim=128"

@@ -9,7 +9,12 @@ from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.render.units import to_json
 from ddp_perf.report.terminal.table import headline, suite_table
-from ddp_perf.session.compare_sessions import ComparisonOutcome, Gap, SessionComparison, Side
+from ddp_perf.session.compare_sessions import (
+    ComparedSession,
+    ComparisonOutcome,
+    MissingComparison,
+    SessionComparison,
+)
 
 SCHEMA_VERSION = 1
 
@@ -27,7 +32,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     false_alarm_rate: float
     alpha: float
     failed: tuple[LaunchFailure, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[MissingComparison, ...]
     findings: tuple[Finding, ...]
     explanations: dict[str, Explanation]  # by case id
 
@@ -77,11 +82,11 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
     return "\n".join(lines)
 
 
-def _sides(comparison: SessionComparison) -> tuple[Side, Side]:
+def _sides(comparison: SessionComparison) -> tuple[ComparedSession, ComparedSession]:
     return comparison.old, comparison.new
 
 
-def _describe(label: str, side: Side) -> str:
+def _describe(label: str, side: ComparedSession) -> str:
     if not side.suites:
         return f"{label}: {side.name} (nothing was measured)"
     first = side.suites[0]
@@ -92,5 +97,5 @@ def _describe(label: str, side: Side) -> str:
     return text
 
 
-def _injections(side: Side) -> list[str]:
+def _injections(side: ComparedSession) -> list[str]:
     return sorted({injection for suite in side.suites for injection in suite.injections})

@@ -1,4 +1,4 @@
-"""Regressions that somebody knew of: expected until a date, and no longer."""
+"""Acknowledged regressions: they are expected until a date."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from ddp_perf.core.verdict import Outcome
 _GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
 
 
-def with_known(findings: Iterable[Finding], baseline: Baseline, date: str) -> tuple[Finding, ...]:
-    """The findings, each with what was acknowledged of it. ``date``: the session's."""
+def with_acknowledgements(
+    findings: Iterable[Finding], baseline: Baseline, date: str
+) -> tuple[Finding, ...]:
+    """Return the findings with their acknowledgements, by the ``date`` of the session."""
     return tuple(
         msgspec.structs.replace(
             found, known=_known(found, baseline.acknowledgement(found.case_id, found.metric), date)
@@ -23,12 +25,12 @@ def with_known(findings: Iterable[Finding], baseline: Baseline, date: str) -> tu
     )
 
 
-def _known(found: Finding, said: Acknowledgement | None, date: str) -> Known | None:
-    """None where nothing was said, or this session cannot tell."""
-    if said is None:
+def _known(found: Finding, given: Acknowledgement | None, date: str) -> Known | None:
+    """Return the state of an acknowledgement, or None if none applies to this verdict."""
+    if given is None:
         return None
     if found.verdict.outcome in _GOOD:
-        return Known(acknowledgement=said, state="over")
+        return Known(acknowledgement=given, state="over")
     if found.verdict.outcome is Outcome.REGRESSION:
-        return Known(acknowledgement=said, state="expected" if said.holds(date) else "expired")
+        return Known(acknowledgement=given, state="expected" if given.holds(date) else "expired")
     return None

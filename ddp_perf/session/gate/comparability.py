@@ -1,4 +1,4 @@
-"""May figures of one machine be held against another's, and what changed between the two?"""
+"""The rules by which figures of two environments may be compared, and their differences."""
 
 from __future__ import annotations
 
@@ -8,18 +8,29 @@ from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.environment import Environment
 from ddp_perf.render.units import field_changes
 
-_SAME = 0.05  # memory and power limits that differ by less are of one class
+_SAME = 0.05  # memory and power limits that differ by less belong to one class
 _SOFTWARE = ("torch", "cuda", "cudnn", "nccl", "driver", "blas")
-# Shown beside a verdict, and no obstacle: that change is often what is being tested.
+# A change of these is shown beside a verdict and allowed: it is often the tested change.
 _INFORMATIVE = (
-    *("driver", "cuda", "nccl", "torch", "cudnn", "blas", "python", "os", "host"),
-    *("sm_clock_mhz", "ecc", "persistence"),
+    "driver",
+    "cuda",
+    "nccl",
+    "torch",
+    "cudnn",
+    "blas",
+    "python",
+    "os",
+    "host",
+    "sm_clock_mhz",
+    "ecc",
+    "persistence",
 )
 
 
 def other_machine(stored: CaseBaseline, now: Environment, *, world_size: int) -> str | None:
-    """The first of the stored sessions that another machine measured, and how that differs; None
-    where there is none. Any stands in the way: a level of two machines is none.
+    """Describe the first stored session of another machine, or return None if there is none.
+
+    One such session is enough: figures of two machines have no common level.
     """
     for session in stored.sessions:
         if found := mismatches(session.environment, now, world_size=world_size):
@@ -28,9 +39,9 @@ def other_machine(stored: CaseBaseline, now: Environment, *, world_size: int) ->
 
 
 def mismatches(stored: Environment, now: Environment, *, world_size: int) -> list[str]:
-    """What makes another machine of it for a case, each with both values; empty: comparable.
+    """Return each field that makes the machines incomparable for a case, with both values.
 
-    What either side does not know is not held against the other.
+    A value that either environment lacks is not compared.
     """
     return [
         f"{name} {before}, here {after}"
@@ -40,14 +51,15 @@ def mismatches(stored: Environment, now: Environment, *, world_size: int) -> lis
 
 
 def same_software(stored: Environment, now: Environment) -> bool:
-    """Whether the control may speak for the machine: an upgrade that slows a matrix product must
-    not be excused as "the machine moved".
+    """Return whether both environments have the same software, so that the control applies.
+
+    If an upgrade slows the control's matrix product, the machine did not get slower.
     """
     return all(getattr(stored, name) == getattr(now, name) for name in _SOFTWARE)
 
 
 def changes(stored: Environment, now: Environment) -> list[str]:
-    """What else differs, as ``torch 2.12.0 → 2.13.0``."""
+    """Return the other differences, as ``torch 2.12.0 → 2.13.0``."""
     variables = sorted(stored.variables.keys() | now.variables.keys())
     return environment_differences(stored, now, (*_INFORMATIVE, *variables))
 
@@ -55,14 +67,14 @@ def changes(stored: Environment, now: Environment) -> list[str]:
 def environment_differences(
     before: Environment, after: Environment, names: Iterable[str]
 ) -> list[str]:
-    """Of these conditions, with both values."""
+    """Return which of these conditions differ, each with both values."""
     return field_changes(before.conditions(), after.conditions(), names)
 
 
 def _checked(
     stored: Environment, now: Environment, world_size: int
 ) -> Iterator[tuple[str, str, str]]:
-    """Name and both values of each checked field, where both are known."""
+    """Yield name and both values of each checked field that both environments have."""
     # Not by name: drivers before 2021 write it without "NVIDIA".
     yield "accelerator", stored.accelerator_key, now.accelerator_key
     links = stored.link_of(world_size), now.link_of(world_size)

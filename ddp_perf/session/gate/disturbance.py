@@ -1,4 +1,4 @@
-"""What disturbed the launches of a case, and what follows for its verdicts."""
+"""Disturbed launches of a case, and their effect on its verdicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddp_perf.core.metric import is_timed, needs_single_rank
 from ddp_perf.core.verdict import Outcome
 
 _NOT_COMPARED = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
-# What each condition is called, and what to do about it. The share is that of its launches.
+# The description of each condition, with its remedy. The share is the median of its launches.
 _CAUSES = {
     "foreign": "other processes took {share} of the ranks' cores (find them with top)",
     "stolen": "the hypervisor took {share} of the ranks' cores for other machines",
@@ -32,21 +32,21 @@ _OF_THE_HOST = ("foreign", "stolen", "quota", "memory", "slow_clock", "overheate
 
 
 class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of a case's launches were disturbed, and by what."""
+    """The number of a case's launches that were disturbed, and the causes."""
 
     launches: int
     disturbed: int
-    harmless: int = 0  # of those: the host alone was, and its GPU never waited for it
+    harmless: int = 0  # of those: only the host was disturbed, and its GPU never waited for it
     causes: tuple[str, ...]  # in words, the most frequent one first
 
     @property
     def prevails(self) -> bool:
-        """From half on: the typical launch is not free of it then."""
+        """True if at least half of the launches were disturbed: then the typical launch was."""
         return 2 * (self.disturbed - self.harmless) >= self.launches
 
     @property
     def more_launches(self) -> int:
-        """How many more, undisturbed, would outweigh those that were: a neighbour may go."""
+        """The number of further undisturbed launches that would outweigh the disturbed ones."""
         return 2 * (self.disturbed - self.harmless) - self.launches + 1
 
     def __str__(self) -> str:
@@ -62,11 +62,11 @@ class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
 def find_disturbance(
     case_id: str, measurements: Mapping[str, Measurement], *, with_single: bool
 ) -> Disturbance | None:
-    """None where no launch of the case was disturbed, as far as is known.
+    """Return the disturbance of a case, or None if no launch is known to be disturbed.
 
-    A launch is disturbed when one cause took more than the tolerance of the step time: by
-    itself it is as large then as what the gate looks for. ``with_single``: also by what
-    disturbed the one-rank launch of its round, with which it makes one figure of scaling.
+    A launch is disturbed if one cause took more than the tolerance of the step time: alone, it
+    is as large as the slow-down that the gate must find. ``with_single`` includes what
+    disturbed the one-rank launch of the same round, because scaling is the ratio of the two.
     """
     measurement = measurements[case_id]
     tolerance = measurement.case.tolerances.step_time
@@ -75,10 +75,12 @@ def find_disturbance(
     found: dict[str, list[float]] = {}
     disturbed = harmless = 0
     for launch in measurement.launches:
-        legs = [launch, *([beside[launch.round]] if launch.round in beside else [])]
-        large = {cause: share for cause, share in _losses(legs).items() if share > tolerance}
+        compared = [launch]
+        if launch.round in beside:
+            compared.append(beside[launch.round])
+        large = {cause: share for cause, share in _losses(compared).items() if share > tolerance}
         disturbed += bool(large)
-        decisive = _losses(legs, decisive=True)
+        decisive = _losses(compared, decisive=True)
         harmless += bool(large) and not any(share > tolerance for share in decisive.values())
         for cause, share in large.items():
             found.setdefault(cause, []).append(share)
@@ -96,15 +98,15 @@ def find_disturbance(
 def prevailing_disturbance(
     case_id: str, measurements: Mapping[str, Measurement], *, with_single: bool
 ) -> str | None:
-    """What made the case's launches worth nothing, in words; None where most were left alone."""
+    """Describe the disturbance of at least half of a case's launches, or return None."""
     found = find_disturbance(case_id, measurements, with_single=with_single)
     return str(found) if found is not None and found.prevails else None
 
 
 def _losses(launches: Sequence[LaunchResult], *, decisive: bool = False) -> dict[str, float]:
-    """Return the share that each known cause took, at worst: the slowest rank decides.
+    """Return the largest share that each known cause took on any rank.
 
-    ``decisive``: without what the host lost where its GPUs never waited for it.
+    ``decisive`` leaves out what the host lost if its GPUs never waited for it.
     """
     worst: dict[str, float] = {}
     for launch in launches:
@@ -122,14 +124,14 @@ def _in_words(cause: str, shares: Sequence[float]) -> str:
     return _CAUSES[cause].format(share=f"{percent:.{0 if percent >= 10 else 1}f} %")
 
 
-def qualified(
+def with_disturbance(
     finding: Finding, measurements: Mapping[str, Measurement], *, where: str = ""
 ) -> Finding:
-    """The finding with what disturbed the launches that it compared: INVALID where disturbed
-    ones prevail, whatever the figures say, or the same with a remark.
+    """Add the disturbance of the compared launches to a finding.
 
-    Such launches yield no REGRESSION that anyone should believe, and no PASS either.
-    ``where``: of what session they are, if it is not the one that is judged.
+    The finding becomes INVALID if disturbed launches prevail, because neither a REGRESSION nor
+    a PASS can be trusted then. Otherwise the reason gets a remark. ``where`` names the session
+    of the launches, if it is not the judged one.
     """
     if not is_timed(finding.metric) or finding.verdict.outcome in _NOT_COMPARED:
         return finding
@@ -141,8 +143,8 @@ def qualified(
     if not disturbance.prevails:
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}. {what}")
         return msgspec.structs.replace(finding, verdict=verdict)
-    said = f"{what}; the figures said {verdict.outcome.value}: {verdict.reason}"
+    reason = f"{what}; by the figures alone: {verdict.outcome.value}: {verdict.reason}"
     verdict = msgspec.structs.replace(
-        verdict, outcome=Outcome.INVALID, reason=said, more_launches=disturbance.more_launches
+        verdict, outcome=Outcome.INVALID, reason=reason, more_launches=disturbance.more_launches
     )
     return msgspec.structs.replace(finding, verdict=verdict, disturbance=what)

@@ -1,4 +1,4 @@
-"""Why the cases of a suite got slower: their launches against the stored ones."""
+"""The explanation of slower cases: their launches are compared with the stored ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BESIDE = (COMMUNICATION, LAG, *COUNTS, CONTROL)
 
 
 def slower_cases(findings: Iterable[Finding]) -> list[str]:
-    """Ids of the cases whose step certainly takes longer."""
+    """Return the ids of the cases with a REGRESSION that the terms of a step explain."""
     slower = [
         finding.case_id
         for finding in findings
@@ -38,7 +38,7 @@ def slower_cases(findings: Iterable[Finding]) -> list[str]:
 def explain_case(
     measurement: Measurement, stored: CaseBaseline, environment: Environment
 ) -> Explanation | None:
-    """None where the stored sessions, or these launches, hold no terms."""
+    """Explain a case, or return None if the stored sessions or these launches have no terms."""
     case, launches = measurement.case, measurement.launches
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
@@ -55,7 +55,7 @@ def explain_case(
     if attribution is None:
         return None
     step = typical_step(summaries)
-    assert step is not None  # the terms above are of these
+    assert step is not None  # the terms above come from these launches
     beside = attribution.beside
     unchanged = all(same_software(session.environment, environment) for session in sessions)
     evidence = Evidence(
@@ -81,7 +81,7 @@ def explain_case(
 
 
 def has_terms(stored: CaseBaseline) -> bool:
-    """Whether launches could be held against it."""
+    """Return whether the stored sessions have terms to compare launches with."""
     return bool(_reference(stored))
 
 
@@ -94,7 +94,7 @@ def _reference(stored: CaseBaseline) -> tuple[Session, ...]:
 
 
 def _rows(session: Session) -> list[Row]:
-    """A launch's terms, with its timed step and its control; without launches that lack any."""
+    """Return the terms, the timed step and the control of each launch that has all of them."""
     return [
         {**terms, "step": values[STEP_TIME.name], CONTROL: values[CONTROL]}
         for values, terms in zip(session.launches, session.terms, strict=False)

@@ -1,4 +1,4 @@
-"""Measurements against the baseline: one finding per case and gated metric."""
+"""The judgement of a suite against the baseline: one finding per case and gated metric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import MISSING_READINGS, STRUCTURE, gated_metrics, metric_spec
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
-from ddp_perf.session.gate.disturbance import qualified
+from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.one_metric import judge_session, prior_of, tolerance_of
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure
@@ -25,7 +25,7 @@ from ddp_perf.stats.rule.judge import confirm
 
 
 class Remedies(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person can do about a case that the bar holds no figures for."""
+    """The remedies for a case that cannot be compared with the baseline."""
 
     no_such_case: str = "--save-baseline records it"
     other_work: str = '--save-baseline=accept --reason "…" replaces it'
@@ -34,17 +34,17 @@ class Remedies(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is judged against, the same for all of its cases."""
+class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The context in which all cases of a session are judged: baseline, environment and level."""
 
     baseline: Baseline
     baseline_path: str
-    structures: Mapping[str, CaseStructure] = {}  # that hold where the baseline has none
+    structures: Mapping[str, CaseStructure] = {}  # used if the baseline has none
     remedies: Remedies = Remedies()
     environment: Environment  # of this session
-    alpha: float  # false-alarm rate of each single verdict
+    alpha: float  # significance level of each verdict
     looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
-    elsewhere: Mapping[str, str] = {}  # by case id: another accelerator that knows the case
+    elsewhere: Mapping[str, str] = {}  # by case id: another accelerator with a baseline of the case
 
     def prior(self, case: Case, metric: str) -> SessionPrior | None:
         return prior_of(
@@ -58,57 +58,58 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 def judge_suite(
     measurements: Mapping[str, Measurement],
     summaries: Mapping[str, Sequence[LaunchSummary]],
-    bar: Bar,
+    context: JudgingContext,
 ) -> list[Finding]:
-    """Findings of all cases that were measured without a failed launch."""
+    """Judge all cases that were measured without a failed launch."""
     findings: list[Finding] = []
     priors: dict[str, SessionPrior | None] = {}
     for case_id, measurement in measurements.items():
         if measurement.failures or not measurement.launches:
             continue
-        case, stored = measurement.case, bar.baseline.cases.get(case_id)
-        utilisation = utilisation_of(measurement, bar.environment.accelerator_key)
+        case, stored = measurement.case, context.baseline.cases.get(case_id)
+        utilisation = utilisation_of(measurement, context.environment.accelerator_key)
         if utilisation is not None and utilisation.is_impossible:
             reason = f"a measurement error: MFU {utilisation}"
-            findings += _refused(measurement, Outcome.INVALID, reason, bar)
+            findings += _refused(measurement, Outcome.INVALID, reason, context)
         elif stored is None:
-            findings += _unknown(measurement, summaries[case_id], bar)
+            findings += _unknown(measurement, summaries[case_id], context)
         elif changed := work_differences(stored, case):
             reason = (
-                f"{bar.baseline_path} holds other work: {', '.join(changed)};"
-                f" {bar.remedies.other_work}"
+                f"{context.baseline_path} contains other work: {', '.join(changed)};"
+                f" {context.remedies.other_work}"
             )
-            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
-        elif other := other_machine(stored, bar.environment, world_size=case.world_size):
-            reason = f"{bar.baseline_path}: {other}; {bar.remedies.other_machine}"
-            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, bar)
+            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
+        elif other := other_machine(stored, context.environment, world_size=case.world_size):
+            reason = f"{context.baseline_path}: {other}; {context.remedies.other_machine}"
+            findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
         else:
             for metric in gated_metrics(case):
                 if metric not in priors:
-                    priors[metric] = bar.prior(case, metric)
-            judged = _judge_case(measurement, summaries[case_id], stored, bar, priors)
-            findings += [qualified(finding, measurements) for finding in judged]
+                    priors[metric] = context.prior(case, metric)
+            judged = _judge_case(measurement, summaries[case_id], stored, context, priors)
+            findings += [with_disturbance(finding, measurements) for finding in judged]
     return findings
 
 
 def confirm_suspects(
-    findings: Iterable[Finding], cases: Mapping[str, Case], bar: Bar
+    findings: Iterable[Finding], cases: Mapping[str, Case], context: JudgingContext
 ) -> list[Finding]:
-    """What is SUSPECT, and was in the newest stored session too, is a REGRESSION."""
+    """Turn SUSPECT into REGRESSION if the newest stored session was suspect too."""
     confirmed = []
     for finding in findings:
         verdict = finding.verdict
         if verdict.outcome is Outcome.SUSPECT:
             case, metric = cases[finding.case_id], finding.metric
-            sessions = bar.baseline.cases[case.id].sessions_with(metric)
+            sessions = context.baseline.cases[case.id].sessions_with(metric)
             if len(sessions) > 1:
+                *before, newest = sessions
                 last = judge_session(
                     metric,
-                    sessions[-1],
-                    sessions[:-1],
+                    newest,
+                    before,
                     tolerance=tolerance_of(case, metric),
-                    alpha=bar.alpha,
-                    prior=bar.prior(case, metric),
+                    alpha=context.alpha,
+                    prior=context.prior(case, metric),
                 )
                 verdict = confirm(verdict, last.outcome)
         confirmed.append(msgspec.structs.replace(finding, verdict=verdict))
@@ -116,22 +117,24 @@ def confirm_suspects(
 
 
 def _unknown(
-    measurement: Measurement, summaries: Sequence[LaunchSummary], bar: Bar
+    measurement: Measurement, summaries: Sequence[LaunchSummary], context: JudgingContext
 ) -> Iterable[Finding]:
     """Judge a case that was never stored on this accelerator by what was published of it.
 
-    A metric that no published row states stays NO_BASELINE or INCOMPARABLE: missing is no pass.
+    A metric that no published row states stays NO_BASELINE or INCOMPARABLE.
     """
     case = measurement.case
-    if (other := bar.elsewhere.get(case.id)) is not None:
+    if (other := context.elsewhere.get(case.id)) is not None:
         outcome = Outcome.INCOMPARABLE
-        what = f"the baseline is of {other}, this is {bar.baseline.accelerator}"
+        what = f"the baseline is of {other}, this is {context.baseline.accelerator}"
     else:
         outcome = Outcome.NO_BASELINE
-        what = f"{bar.baseline_path} has no such case"
-    published = published_of(bar.baseline, case)
+        what = f"{context.baseline_path} has no such case"
+    published = published_of(context.baseline, case)
     findings = []
-    for finding in _refused(measurement, outcome, f"{what}; {bar.remedies.no_such_case}", bar):
+    for finding in _refused(
+        measurement, outcome, f"{what}; {context.remedies.no_such_case}", context
+    ):
         verdict = judge_published(published, finding.metric, case, summaries)
         if verdict is not None:
             finding = msgspec.structs.replace(finding, verdict=verdict, launches=len(summaries))
@@ -143,14 +146,14 @@ def _unknown(
 
 
 def _refused(
-    measurement: Measurement, outcome: Outcome, reason: str, bar: Bar
+    measurement: Measurement, outcome: Outcome, reason: str, context: JudgingContext
 ) -> Iterable[Finding]:
     case, verdict = measurement.case, Verdict(outcome=outcome, reason=reason)
     for metric in gated_metrics(case):
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
     if not case.trains:
         return
-    structure = judge_structure(case, measurement.launches, None, bar.structures)
+    structure = judge_structure(case, measurement.launches, None, context.structures)
     if structure.outcome is not Outcome.NO_BASELINE:
         verdict = structure
     yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict)
@@ -160,20 +163,20 @@ def _judge_case(
     measurement: Measurement,
     summaries: Sequence[LaunchSummary],
     stored: CaseBaseline,
-    bar: Bar,
+    context: JudgingContext,
     priors: Mapping[str, SessionPrior | None],
 ) -> Iterable[Finding]:
     case = measurement.case
-    session = as_session(summaries, bar.environment, date="")
-    published = published_of(bar.baseline, case)
+    session = as_session(summaries, context.environment, date="")
+    published = published_of(context.baseline, case)
     findings = []
     for metric in gated_metrics(case):
-        finding = _judge_metric(case, metric, session, stored, bar, priors[metric])
+        finding = _judge_metric(case, metric, session, stored, context, priors[metric])
         beside = describe_published(published, metric, case, summaries)
         findings.append(msgspec.structs.replace(finding, published=beside))
     findings = _with_ratios_checked(findings)
     if case.trains:
-        verdict = judge_structure(case, measurement.launches, stored.structure, bar.structures)
+        verdict = judge_structure(case, measurement.launches, stored.structure, context.structures)
         launches = len(measurement.launches)
         findings.append(
             Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
@@ -186,7 +189,7 @@ def _judge_metric(
     metric: str,
     session: Session,
     stored: CaseBaseline,
-    bar: Bar,
+    context: JudgingContext,
     prior: SessionPrior | None,
 ) -> Finding:
     sessions, current = stored.sessions_with(metric), session.values(metric)
@@ -198,12 +201,12 @@ def _judge_metric(
             session,
             sessions,
             tolerance=tolerance_of(case, metric),
-            alpha=bar.alpha,
+            alpha=context.alpha,
             prior=prior,
-            looks=bar.looks.get(case.id, ()),
+            looks=context.looks.get(case.id, ()),
         )
     else:
-        reason = f"the baseline of this case holds no {metric}; --save-baseline=append adds it"
+        reason = f"the baseline of this case has no {metric}; --save-baseline=append adds it"
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
     return Finding(
         case_id=case.id,
@@ -214,13 +217,13 @@ def _judge_metric(
         value=statistics.median(current) if current else None,
         baseline=stored.level(metric),
         baseline_date=sessions[0].date if sessions else None,
-        changed=tuple(changes(sessions[0].environment, bar.environment)) if sessions else (),
+        changed=tuple(changes(sessions[0].environment, context.environment)) if sessions else (),
         drift=_drift(stored, metric, current),
     )
 
 
 def _drift(stored: CaseBaseline, metric: str, current: Sequence[float]) -> float | None:
-    """Only where the level was moved since: else it is the ratio that was judged."""
+    """Return this session ÷ the first one ever saved, or None if the level was never replaced."""
     first = stored.first.get(metric)
     if not stored.log or first is None or not current:
         return None
@@ -238,7 +241,7 @@ def _with_ratios_checked(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
-    """Scaling that got worse because one rank alone got faster is no regression."""
+    """Lower a bad scaling verdict if only the one-rank step changed: it got faster."""
     bad = (Outcome.REGRESSION, Outcome.SUSPECT, Outcome.BELOW_PUBLISHED)
     good = (Outcome.PASS, Outcome.IMPROVEMENT)
     ratio = step_time.verdict.ratio
@@ -247,7 +250,7 @@ def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
     outcome = Outcome.PASS if step_time.verdict.outcome in good else Outcome.INCONCLUSIVE
     reason = (
         f"{efficiency.verdict.reason}; but the step of all ranks is not slower:"
-        " the one-rank leg got faster"
+        " the one-rank step got faster"
     )
     verdict = msgspec.structs.replace(efficiency.verdict, outcome=outcome, reason=reason)
     return msgspec.structs.replace(efficiency, verdict=verdict)

@@ -1,6 +1,6 @@
-"""What a suite of collectives says of the link: the fit of today beside that of the baseline.
+"""The link of a suite of collectives: the fit of this session compared with the baseline's.
 
-A training case that regresses while the link got slower need not have changed itself.
+If a training case regresses while the link got slower, the case may not have changed itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddp_perf.session.result import LinkFinding
 from ddp_perf.stats.link.fit import compare_links, fit_link
 from ddp_perf.stats.link.values import LinkFit, LinkPoint
 
-_LEVEL = 0.01  # of a part being called slower
+_LEVEL = 0.01  # significance level of calling a part of the link slower
 
 
 def find_links(
@@ -31,7 +31,7 @@ def find_links(
     baseline: Baseline,
     environment: Environment,
 ) -> tuple[LinkFinding, ...]:
-    """One for each collective, world size and environment of the ranks; none of training."""
+    """Fit one link for each collective, world size and environment of the ranks."""
     groups: dict[tuple[CollectiveKind, int, tuple[tuple[str, str], ...]], list[Case]] = {}
     for measurement in measurements.values():
         case = measurement.case
@@ -69,7 +69,7 @@ def _measured(
     measurements: Mapping[str, Measurement],
     summaries: Mapping[str, Sequence[LaunchSummary]],
 ) -> list[LinkPoint]:
-    """A point a launch, of the sizes that nothing disturbed."""
+    """Return one point for each launch of the cases that were not disturbed."""
     points: list[LinkPoint] = []
     for case in cases:
         if prevailing_disturbance(case.id, measurements, with_single=False) is None:
@@ -80,7 +80,7 @@ def _measured(
 def _stored(
     cases: Sequence[Case], baseline: Baseline, environment: Environment
 ) -> tuple[list[LinkPoint], str | None]:
-    """The launches of the reference sessions of the same work and machine, and their first date."""
+    """Return the points of the comparable reference sessions, and their first date."""
     points: list[LinkPoint] = []
     dates: list[str] = []
     for case in cases:
@@ -96,6 +96,6 @@ def _stored(
 
 
 def _points(case: Case, step_s: Sequence[float]) -> Iterator[LinkPoint]:
-    assert case.collective is not None  # it was grouped by it
+    assert case.collective is not None  # the cases were grouped by it
     for seconds in step_s:
         yield LinkPoint(payload=case.collective.payload, seconds=seconds / case.collective.calls)

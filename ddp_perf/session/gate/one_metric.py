@@ -1,4 +1,4 @@
-"""Judge one metric of a session against the sessions before it: collect what the rule needs."""
+"""The judgement of one metric of a session: it collects the inputs of the rule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def judge_session(
     prior: SessionPrior | None,
     looks: Sequence[int] = (),
 ) -> Verdict:
-    """``before``: the stored sessions that have this metric, oldest first."""
+    """Judge a metric by ``before``, the stored sessions that have it, oldest first."""
     control = _controls(before, metric, session.environment)
     return judge_figures(
         session.values(metric),
@@ -46,7 +46,7 @@ def judge_session(
 
 
 def tolerance_of(case: Case, metric: str) -> float:
-    """Of a gated metric."""
+    """Return the tolerance of a gated metric."""
     tolerance = case.tolerances.of(metric)
     assert tolerance is not None  # it is gated
     return tolerance
@@ -55,7 +55,7 @@ def tolerance_of(case: Case, metric: str) -> float:
 def prior_of(
     baseline: Baseline, metric: str, *, now: Environment, tolerance: float
 ) -> SessionPrior | None:
-    """What all stored cases of this machine say of how its sessions differ."""
+    """Estimate the between-session spread from all stored cases of this machine."""
     stored = [
         case.sessions_with(metric) for case in baseline.cases.values() if case.source == "measured"
     ]
@@ -74,8 +74,10 @@ def prior_of(
 def _controls(
     sessions: Sequence[Session], metric: str, now: Environment
 ) -> list[list[float]] | None:
-    """The control of each session; None where it may not speak for the machine. Nor before there
-    are sessions enough to show whether the case follows it: until then it would add noise alone.
+    """Return the control of each session, or None if the control does not apply to the metric.
+
+    It does not apply after a change of software, or before there are enough sessions to show
+    whether the case follows it: until then it would only add noise.
     """
     if not is_controlled(metric) or len(sessions) < LEAST_SESSIONS:
         return None

@@ -1,5 +1,7 @@
-"""A case beside what somebody published of it: shown wherever the document states a figure, gated
-only where it states the same work and nothing was measured yet.
+"""The comparison of a case with published figures of it.
+
+It is shown for every figure that a document states. It gates only if the document states the same
+work and no session was stored yet.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ from ddp_perf.stats.link.model import bus_factor
 class PublishedComparison(msgspec.Struct, frozen=True, kw_only=True):
     """A published figure beside the measured one of the same metric."""
 
-    figure: str  # as it is published: "99.77 ms a step"
+    figure: str  # as it was published: "99.77 ms a step"
     ratio: float  # of the lower-is-better metric, measured ÷ published
     source: str
     tolerance: float
-    obstacles: tuple[str, ...]  # why the figure cannot gate the case; empty where it can
+    obstacles: tuple[str, ...]  # why the figure cannot gate the case; empty if it can
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of a table that speaks of this case, or of the same workload on as many GPUs."""
+    """A row of a table about this case, or about the same workload on as many GPUs."""
 
     table: PublishedTable
     row: PublishedRow
@@ -38,7 +40,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     def comparison(
         self, metric: str, case: Case, summaries: Sequence[LaunchSummary]
     ) -> PublishedComparison | None:
-        """Return the comparison of a metric, or None where the row does not state it."""
+        """Return the comparison of a metric, or None if the row does not state it."""
         published_as = metric_spec(metric).published_as
         if published_as == "step":
             found = self._of_step(case, summaries)
@@ -58,7 +60,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _of_step(self, case: Case, summaries: Sequence[LaunchSummary]) -> tuple[str, float] | None:
-        """Published times are means: of the steps, or samples ÷ time. So are those they meet."""
+        """Return the published figure of a step, and measured ÷ published of the means."""
         row = self.row
         if row.bus_gb_per_s is not None and case.collective is not None:
             algorithm = statistics.median(row.throughput for row in summaries)  # bytes a second
@@ -76,7 +78,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     def _of_scaling(
         self, case: Case, summaries: Sequence[LaunchSummary]
     ) -> tuple[str, float] | None:
-        """In weak scaling the efficiency is step 1 ÷ step N, and speedup ÷ N: the cost inverted."""
+        """Return the published scaling, and measured ÷ published cost; efficiency is 1 ÷ cost."""
         row = self.row
         costs = [s.values[EFFICIENCY.name] for s in summaries if EFFICIENCY.name in s.values]
         if self.table.scaling != "weak" or not costs:
@@ -111,7 +113,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def published_of(baseline: Baseline, case: Case) -> list[Published]:
-    """Return every row that names this case, or names none and has its workload and GPUs."""
+    """Return every row that names this case, or names no case and has its workload and GPUs."""
     return [
         Published(table=table, row=row)
         for table in baseline.published
@@ -138,7 +140,7 @@ def known_cases(baseline: Baseline) -> set[str]:
 def judge_published(
     published: Sequence[Published], metric: str, case: Case, summaries: Sequence[LaunchSummary]
 ) -> Verdict | None:
-    """Return MEETS or BELOW PUBLISHED by the first row that may gate, or None where none may."""
+    """Return MEETS or BELOW PUBLISHED by the first row that may gate, or None if no row may."""
     for found in _comparisons(published, metric, case, summaries):
         if found.obstacles:
             continue
@@ -158,7 +160,7 @@ def judge_published(
 def describe_published(
     published: Sequence[Published], metric: str, case: Case, summaries: Sequence[LaunchSummary]
 ) -> str | None:
-    """Return one line on the row with the fewest obstacles, or None where no row states it."""
+    """Return one line on the row with the fewest obstacles, or None if no row states it."""
     found = min(
         _comparisons(published, metric, case, summaries),
         key=lambda found: len(found.obstacles),

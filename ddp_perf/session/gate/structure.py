@@ -1,4 +1,4 @@
-"""The structure gate: exact, on any machine, with no error rate to spend."""
+"""The structure gate: it is exact on any machine, and takes no part of the error rate."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ def judge_structure(
     stored: Structure | None,
     shipped: Mapping[str, CaseStructure],
 ) -> Verdict:
-    """Judge by this machine's own structure, or else by what ships for any machine.
+    """Judge by this machine's own structure, or else by the structure that ships for any machine.
 
-    What ships is of one and of two ranks. Plain DDP does the same at any larger size: every rank
-    reduces whole buckets, which follow from the model and the options. A hook or FSDP divides
-    what is sent by the ranks, so the structure of two tells nothing exact of four: INCONCLUSIVE.
+    The shipped structures are of one and of two ranks. Plain DDP does the same at any larger
+    size: every rank reduces whole buckets, which follow from the model and the options. A hook
+    or FSDP divides the sent bytes by the ranks, so the structure of two ranks does not
+    determine that of four: the verdict is INCONCLUSIVE.
     """
     alike = [
-        known
-        for known in shipped.values()
-        if work_without(known.work, RANKS) == work_without(case.work(), RANKS)
+        one
+        for one in shipped.values()
+        if work_without(one.work, RANKS) == work_without(case.work(), RANKS)
     ]
-    same = [known.structure for known in alike if known.work == case.work()]
+    same = [one.structure for one in alike if one.work == case.work()]
     if stored is None and not same and alike:
         if case.strategy != "ddp" or case.comm_hook is not None:
-            sizes = " and ".join(str(known.work["world_size"]) for known in alike)
+            sizes = " and ".join(str(one.work["world_size"]) for one in alike)
             reason = (
-                f"no structure of {case.world_size} ranks ships, and that of {sizes} does not tell"
-                " it; --save-baseline stores this machine's"
+                f"no structure of {case.world_size} ranks ships, and that of {sizes} does not"
+                " determine it; --save-baseline stores this machine's"
             )
             return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
-        same = [known.structure for known in alike]
+        same = [one.structure for one in alike]
     return compare_structure(launches, stored or next(iter(same), None))
 
 
 def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None) -> Verdict:
-    """Rank 0's structure in every launch against the stored one."""
+    """Compare rank 0's structure in every launch with the stored one."""
     if stored is None:
-        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline holds no structure")
+        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline has no structure")
     for launch in launches:
         structure = launch.ranks[0].structure
         assert structure is not None  # the case trains
@@ -61,7 +62,7 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None
 
 
 def structure_changes(old: Structure, new: Structure) -> list[str]:
-    """What changed, each with both figures."""
+    """Return each change between two structures, with both figures."""
     changes = [
         change_text(name.replace("_", " "), f"{getattr(old, name):,}", f"{getattr(new, name):,}")
         for name in ("parameters", "gradient_bytes")
@@ -83,7 +84,7 @@ def _name(collective: Collective, count: int) -> str:
 
 
 def _sizes(buckets: Sequence[int]) -> str:
-    """In their order, equal neighbours counted: there may be a hundred."""
+    """Format the bucket sizes in their order; equal neighbours become one entry with a count."""
     runs = [(size, len(list(run))) for size, run in itertools.groupby(buckets)]
     sizes = [f"{count} × {size:,}" if count > 1 else f"{size:,}" for size, count in runs]
     return " + ".join(sizes) or "none"

@@ -1,4 +1,4 @@
-"""How much of its GPUs a case makes use of, and whether that can be true."""
+"""The utilisation of the GPUs (MFU) by a case, and the check that it is possible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddp_perf.stats.mfu import mfu, peak_flops
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the rank that computes most, over the typical step."""
+    """The utilisation of the rank with the most operations, over the typical step."""
 
     accelerator: str
     precision: str
@@ -25,7 +25,7 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_impossible(self) -> bool:
-        """More than the hardware can do: the time or the count is wrong."""
+        """True if it exceeds the hardware's peak: then the time or the count is wrong."""
         return self.mfu is not None and self.mfu > 1
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def utilisation_of(measurement: Measurement, accelerator: str) -> Utilisation | None:
-    """None on the CPU tier, and where no operation was counted."""
+    """Return the utilisation; None on the CPU tier, or if no operation was counted."""
     launches, case = measurement.launches, measurement.case
     counted = [rank.flops for launch in launches for rank in launch.ranks if rank.flops]
     if case.tier != "gpu" or not counted:

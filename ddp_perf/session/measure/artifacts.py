@@ -1,4 +1,4 @@
-"""Where a session leaves what is not a figure."""
+"""The folders of a session's artifacts: traces and flight records."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ddp_perf.core.case import Case
 
 
 def profile_directory(root: Path, case: Case) -> Path:
-    """For the traces of a case's ranks."""
+    """Return the folder for the traces of a case's ranks."""
     return _directory(root, "profile", case)
 
 
 def hang_directory(root: Path, case: Case) -> Path:
-    """For the flight records of ranks that hung."""
+    """Return the folder for the flight records of a case's ranks that hung."""
     return _directory(root, "hangs", case)
 
 
 def _directory(root: Path, kind: str, case: Case) -> Path:
-    """An id may hold the value of an environment variable: any text."""
+    """Return the folder of a case. Its id may contain an environment variable's value: any text."""
     return root / "artifacts" / kind / case.suite / re.sub(r"[^\w.=-]", "_", case.id)

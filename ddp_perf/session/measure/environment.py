@@ -1,4 +1,4 @@
-"""The conditions of a measurement: this machine, and the versions that the ranks ran on."""
+"""The conditions of a measurement: this machine, and the versions that the ranks use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ddp_perf.system.variables import training_variables
 def describe_environment(
     capacity: Capacity, tier: Tier, runtime: Runtime, directory: Path
 ) -> Environment:
-    """``directory`` is where the measured code is checked out."""
+    """Describe the environment. ``directory`` is the checkout of the measured code."""
     on_gpu = tier == "gpu"
     return Environment(
         accelerator=capacity.accelerator_name(tier),
@@ -47,7 +47,7 @@ def describe_environment(
 def check_runtime(tier: Tier, runtime: Runtime, machine: GpuMachine) -> None:
     """Refuse a torch that cannot use the machine's GPUs, before any rank is started.
 
-    Raises LaunchError where it is built without CUDA or NCCL, or for a CUDA that the
+    Raises LaunchError if torch is built without CUDA or NCCL, or for a CUDA version that the
     driver or a GPU cannot run.
     """
     if tier != "gpu":
@@ -62,7 +62,7 @@ def check_runtime(tier: Tier, runtime: Runtime, machine: GpuMachine) -> None:
 
 
 def _of_gpus(machine: GpuMachine) -> dict[str, Any]:
-    """Of several GPUs the one that a step waits for: it decides."""
+    """Return the fields of the GPUs; the weakest GPU decides, because each step waits for it."""
     gpus = machine.gpus
     persistence, ecc = _known(gpus, "persistence"), _known(gpus, "ecc")
     return {

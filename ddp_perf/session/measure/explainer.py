@@ -1,4 +1,4 @@
-"""What to do about a case that got slower: launch it some more, look longer, and say why."""
+"""The explanation of a slower case: it is launched again with a longer probe."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from ddp_perf.session.measure.bench import Bench
 from ddp_perf.session.measure.plan import interleave
 from ddp_perf.session.result import SuiteResult
 
-_ENOUGH = 3  # launches, to explain a case by them alone
-PROBE_STEPS = 32  # a probe's own noise is then small beside that between launches
-_PROBE_RUNS = 3  # each of so many steps: as they are, without synchronising, their collectives
+_ENOUGH = 3  # launches; with fewer, the judged launches are used too
+PROBE_STEPS = 32  # then a probe's own noise is small compared with the noise between launches
+_PROBE_RUNS = 3  # each of PROBE_STEPS: plain, without synchronising, only the collectives
 
 
 class Explainer(msgspec.Struct, frozen=True, kw_only=True):
-    """How the cases of a session are explained."""
+    """The means to explain the cases of a session: launcher, budget and baseline."""
 
     baseline: Baseline
     bench: Bench
     budget_s: float  # of further launches, for each case
 
     def explained(self, result: SuiteResult, case_id: str) -> SuiteResult:
-        """With an explanation of this case, where its baseline holds terms to compare with.
+        """Add the explanation of a case to the result, if its baseline has terms to compare with.
 
-        Further launches are kept beside the others, and never judged: to stop early, or to go
-        on, because of what they show would cost the gate its error rate. The explanation rests
-        on them alone where there are enough: the judged ones were chosen for being slow.
+        The further launches are stored separately and never judged: to stop or to continue
+        because of their figures would raise the gate's error rate. If there are enough of
+        them, the explanation uses only them, because the judged ones were selected as slow.
         """
         measurement, stored = result.measurements[case_id], self.baseline.cases[case_id]
         if not has_terms(stored):
             return result
         more = self._launch(measurement)
-        looked_at = more if len(more) >= _ENOUGH else [*measurement.launches, *more]
+        explained_by = more if len(more) >= _ENOUGH else [*measurement.launches, *more]
         found = explain_case(
-            msgspec.structs.replace(measurement, launches=tuple(looked_at)),
+            msgspec.structs.replace(measurement, launches=tuple(explained_by)),
             stored,
             result.environment,
         )
@@ -48,15 +48,15 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(result, explaining=explaining, explanations=explanations)
 
     def _launch(self, measurement: Measurement) -> list[LaunchResult]:
-        """As many as the judged ones, or as the budget has room for; a failure ends them."""
+        """Run as many launches as were judged, within the budget, until a launch fails."""
         case, judged = measurement.case, measurement.launches
         count = min(len(judged), int(self.budget_s / max(map(_longer_s, judged))))
         plan = interleave([(case, count)], self.bench, start=1 + judged[-1].round)
         if plan:
-            self.bench.progress.extend(count, f"looking into {case.id}: {count} more launches")
+            self.bench.progress.extend(count, f"{count} more launches to explain {case.id}")
         done: list[LaunchResult] = []
         for request in plan:
-            outcome = self.bench.launcher.launch(_looking_longer(request))
+            outcome = self.bench.launcher.launch(_with_longer_probe(request))
             self.bench.progress.launched(request, outcome, None)
             if isinstance(outcome, LaunchFailure):
                 break
@@ -65,9 +65,9 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _longer_s(launch: LaunchResult) -> float:
-    """What such a launch takes at most when it looks longer."""
+    """Return an upper bound of the seconds of such a launch with the longer probe."""
     return launch.wall_s + _PROBE_RUNS * PROBE_STEPS * launch.typical_step_s
 
 
-def _looking_longer(request: LaunchRequest) -> LaunchRequest:
+def _with_longer_probe(request: LaunchRequest) -> LaunchRequest:
     return msgspec.structs.replace(request, probe_steps=PROBE_STEPS)

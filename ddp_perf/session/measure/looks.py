@@ -1,8 +1,8 @@
-"""More launches while undecided: which cases take them, and which verdicts stand.
+"""Interim looks: which undecided cases get more launches, and which verdicts are final.
 
-The first look is after as many launches as the suite asks for. What is decided then stands,
-and its case is done: a quiet session is a short one. What is not, but may be with more launches,
-is looked at again, until a case has had its budget.
+The first look is after the suite's number of launches. A verdict that is decided then is final,
+and its case is done: a quiet session is short. An undecided case that more launches may decide
+gets another look, until its budget is spent.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ddp_perf.stats.rule.looks import next_look, plan_looks
 def looks_of(
     cases: Iterable[Case], baseline: Baseline, budget_s: float
 ) -> dict[str, tuple[int, ...]]:
-    """Launches at each look, by case id, as many as the budget has room for.
+    """Return the number of launches at each look, by case id, within the budget.
 
-    How long a launch takes is told by the baseline, not by this session: see `plan_looks`.
+    The baseline gives the time of a launch, not this session: see `plan_looks`.
     """
     looks = {}
     for case in cases:
@@ -41,7 +41,7 @@ def launches_before_next_look(
     looks: Mapping[str, tuple[int, ...]],
     budget_s: float,
 ) -> dict[str, int]:
-    """How many launches each case takes before it is judged again; empty: none takes any."""
+    """Return how many launches each case gets before the next look, by case id; empty: none."""
     more: dict[str, int] = {}
     for finding in findings:
         measurement = measurements[finding.case_id]
@@ -49,35 +49,35 @@ def launches_before_next_look(
         look = next_look(finding.verdict, have, looks[case.id])
         if measurement.failures or look is None or _too_long(measurement, look, budget_s):
             continue
-        legs = [case.id]
+        paired = [case.id]
         if needs_single_rank(finding.metric) and case.single is not None:
-            legs.append(case.single)  # scaling is told within a round
-        for leg in legs:
-            more[leg] = max(more.get(leg, 0), look - have)
+            paired.append(case.single)  # the ratio is paired within each round
+        for case_id in paired:
+            more[case_id] = max(more.get(case_id, 0), look - have)
     return more
 
 
 def _too_long(measurement: Measurement, look: int, budget_s: float) -> bool:
-    """Return whether launches take longer than in the baseline; to stop early is always safe."""
+    """Return whether launches up to the look would exceed the budget. To stop is always safe."""
     spent_s = sum(launch.wall_s for launch in measurement.launches)
     return spent_s / len(measurement.launches) * look > budget_s
 
 
-def settle(before: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
-    """The findings that stand after another look.
+def merge_findings(before: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
+    """Merge the findings of another look into those before.
 
-    What was decided stands as it was. Structure is exact and takes in every launch. What was
-    open is replaced, and what earlier looks said of it stays beside it. A case that failed
-    meanwhile is not judged again, and keeps what was found before.
+    A decided finding stays as it was. Structure is exact, and its newest finding replaces the
+    older one. An undecided finding is replaced, and keeps the verdicts of earlier looks. A case
+    that failed since then is not judged again, and keeps its findings.
     """
     earlier = {(finding.case_id, finding.metric): finding for finding in before}
-    settled = [
-        _settled(earlier.pop((finding.case_id, finding.metric), None), finding) for finding in now
+    merged = [
+        _merged(earlier.pop((finding.case_id, finding.metric), None), finding) for finding in now
     ]
-    return [*settled, *earlier.values()]
+    return [*merged, *earlier.values()]
 
 
-def _settled(old: Finding | None, new: Finding) -> Finding:
+def _merged(old: Finding | None, new: Finding) -> Finding:
     if old is None or old.launches == new.launches:
         return old or new
     if new.metric == STRUCTURE:
@@ -89,6 +89,6 @@ def _settled(old: Finding | None, new: Finding) -> Finding:
 
 
 def describe_more(more: Mapping[str, int], looks: Mapping[str, Sequence[int]]) -> str:
-    """One line before further launches: why the session goes on."""
+    """Return one line on why the session continues with further launches."""
     cases = f"{len(more)} of {len(looks)} cases"
-    return f"{cases} undecided: {sum(more.values())} more launches"
+    return f"{cases} are undecided: {sum(more.values())} more launches"

@@ -1,4 +1,4 @@
-"""The order of launches: cases interleaved, so that a drift of the machine hits all alike."""
+"""The order of launches: cases are interleaved, so that a drift of the machine affects all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.measure.artifacts import hang_directory
 from ddp_perf.session.measure.bench import Bench
 
-# What a launch takes beyond its timed steps, where no session has it yet. Of a GPU's, guessed:
-# CUDA's context, NCCL's communicator and the first kernels, then the fewest extra warm-ups
-# that `worker.warm_up` needs to call the step time steady.
+# The seconds of a launch beyond its timed steps, if no session has measured them yet. For a GPU
+# they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the fewest
+# extra warm-ups after which `worker.timing.warm_up` calls the step time steady.
 _OVERHEAD_S: dict[Tier, float] = {"cpu": 0.3, "gpu": 5.0}
 _EXTRA_WARMUPS: dict[Tier, int] = {"cpu": 0, "gpu": 30}
 
@@ -22,10 +22,9 @@ _EXTRA_WARMUPS: dict[Tier, int] = {"cpu": 0, "gpu": 30}
 def interleave(
     turns: Sequence[tuple[Case, int]], bench: Bench, *, start: int = 0
 ) -> list[LaunchRequest]:
-    """Order the launches as A B C A B C …, each case as often as ``turns`` asks for.
+    """Plan launches in the order A B C A B C …; ``turns`` gives the number for each case.
 
-    Each launch receives the injections that apply to its case. ``start`` is the number of the
-    first round.
+    Each case gets the injections that apply to it. ``start`` is the number of the first round.
     """
     return [
         LaunchRequest(
@@ -42,14 +41,14 @@ def interleave(
 
 
 def estimate_s(plan: Sequence[LaunchRequest], baseline: Baseline) -> float | None:
-    """Seconds that the plan should take by the baseline; None with a case it does not know."""
+    """Estimate the plan's seconds from the baseline; None if it lacks one of the cases."""
     times = [launch_s(request.case, baseline) for request in plan]
     known = [time for time in times if time is not None]
     return sum(known) if len(known) == len(times) else None
 
 
 def launch_s(case: Case, baseline: Baseline) -> float | None:
-    """Return the seconds that a launch of the case took in the baseline; None: not known."""
+    """Return the seconds that a launch of the case took in the baseline, or None if it has none."""
     stored = baseline.cases.get(case.id)
     if stored is None or not stored.sessions:
         return None

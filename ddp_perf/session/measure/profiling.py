@@ -1,6 +1,6 @@
-"""One more launch of each case, with torch.profiler after its steps: ``--ddp-profile``.
+"""``--ddp-profile``: one more launch of each case, with torch.profiler after its steps.
 
-No figure of it is used, so that no launch that is judged ever ran beside a profiler.
+Its figures are not used, so that a profiler never runs in a judged launch.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MERGED = "merged.json.gz"
 def profile_cases(cases: Sequence[Case], steps: int, bench: Bench) -> dict[str, CaseProfile]:
     """Trace one more launch of each case, under the root's artifacts/; return profiles by case id.
 
-    Raises LaunchError when ranks cannot be started. A launch that fails, or whose traces cannot
-    be read, says so in its place.
+    Raises LaunchError if ranks cannot be started. A launch that fails, or traces that cannot be
+    read, become the problem of that case.
     """
     plan = interleave([(case, 1) for case in cases], bench)
     bench.progress.extend(len(plan), f"one more launch of each case, with {steps} profiled steps")

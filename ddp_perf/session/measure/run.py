@@ -1,4 +1,4 @@
-"""Carry a plan out: every launch, one after the other, nothing beside them."""
+"""The execution of a plan: one launch after the other, with nothing beside them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def run_plan(
     measured: Mapping[str, Measurement],
     on_round: Callable[[dict[str, Measurement]], None],
 ) -> dict[str, Measurement]:
-    """``measured``, by case id, with the plan's launches. A case that failed once is not
-    launched again.
+    """Run the plan, and return ``measured``, by case id, with its launches added.
 
-    ``on_round`` gets what there is after every round, and also when the run is interrupted,
-    so that nothing finished is lost. Raises LaunchError when ranks cannot be started.
+    A case that failed once is not launched again. ``on_round`` gets the measurements after every
+    round, and also if the run is interrupted, so that no finished launch is lost. Raises
+    LaunchError if ranks cannot be started.
     """
     measured = dict(measured)
     waiting = list(plan)
@@ -50,6 +50,9 @@ def _with(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:
 
 
 def _left_s(waiting: Sequence[LaunchRequest], measured: Mapping[str, Measurement]) -> float | None:
-    """By the newest launch of each case."""
+    """Estimate the seconds left from the newest launch of each waiting case.
+
+    None before every waiting case has a launch.
+    """
     launches = [measured[request.case.id].launches for request in waiting]
     return sum(done[-1].wall_s for done in launches) if all(launches) else None

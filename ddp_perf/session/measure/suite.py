@@ -1,4 +1,4 @@
-"""One suite from cases to findings: measure, judge, and store what was asked to be stored."""
+"""One suite from cases to findings: it is measured, judged, stored and explained."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.session.figures import costs_of
-from ddp_perf.session.gate.acknowledgement import with_known
+from ddp_perf.session.gate.acknowledgement import with_acknowledgements
 from ddp_perf.session.gate.explanation import slower_cases
-from ddp_perf.session.gate.judge_suite import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.published import known_cases
 from ddp_perf.session.measure.bench import Bench, Policy
@@ -26,7 +26,7 @@ from ddp_perf.session.measure.looks import (
     describe_more,
     launches_before_next_look,
     looks_of,
-    settle,
+    merge_findings,
 )
 from ddp_perf.session.measure.plan import estimate_s, interleave
 from ddp_perf.session.measure.profiling import profile_cases
@@ -38,11 +38,11 @@ from ddp_perf.system.capacity import Capacity
 
 
 class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The cases of one suite to measure, and what to do with the result."""
+    """The request to measure one suite: its cases and what to do with the result."""
 
     suite: str
-    cases: tuple[Case, ...]  # all of one tier, and all can run here
-    earlier: SuiteResult | None = None  # what this session measured of the suite before
+    cases: tuple[Case, ...]  # all of one tier; all can run on this machine
+    earlier: SuiteResult | None = None  # an earlier result of the suite in this session
     alpha: float  # chance of a false REGRESSION of each verdict
     policy: Policy
     commands: dict[str, str] = {}  # by case id: the command that measures it again
@@ -57,20 +57,21 @@ def run_suite(
     on_partial: Callable[[SuiteResult], None],
     on_judged: Callable[[SuiteResult], None] = lambda result: None,
 ) -> SuiteResult:
-    """Measure and judge. ``on_partial`` gets what there is so far, after every round;
-    ``on_judged`` what stands, before it is stored, explained or profiled.
+    """Measure and judge a suite, then store, explain and profile it as requested.
 
-    What was measured earlier stays as it was judged, and lends its one-rank launches.
+    ``on_partial`` gets the result so far after every round. ``on_judged`` gets the judged result
+    before it is stored, explained or profiled. Cases of an earlier result keep their verdicts,
+    and their one-rank launches are used for scaling.
 
-    Raises LaunchError when ranks cannot be started, BaselineError when the baseline cannot
-    be read (before anything is launched) or written (after ``on_partial`` got everything).
+    Raises LaunchError if ranks cannot be started. Raises BaselineError if the baseline cannot be
+    read (before any launch) or written (after ``on_partial`` got the whole result).
     """
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline, structures = store.load(key), store.load_structures(request.suite)
     elsewhere = {
         case_id: other.accelerator
-        for other in reversed(store.relatives(key))  # the nearest has the last word
+        for other in reversed(store.relatives(key))  # the nearest relative replaces the others
         for case_id in known_cases(other)
     }
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
@@ -90,7 +91,7 @@ def run_suite(
             measurements={},
             commands=request.commands,
         )
-        bar = Bar(
+        context = JudgingContext(
             baseline=baseline,
             baseline_path=result.baseline_path,
             structures=structures,
@@ -99,9 +100,9 @@ def run_suite(
             looks=looks_of(request.cases, baseline, request.policy.budget_s),
             elsewhere=elsewhere,
         )
-        result = _measured_and_judged(result, plan, request, bar, bench, on_partial)
+        result = _measured_and_judged(result, plan, request, context, bench, on_partial)
         on_judged(result)
-        # Before what is no part of the verdicts: who is interrupted there has lost no session.
+        # Save before explaining and profiling: an interrupt there does not lose the session.
         if request.policy.save_mode is not None:
             result = _saved(result, request, baseline, store)
             on_partial(result)
@@ -122,11 +123,11 @@ def _measured_and_judged(
     result: SuiteResult,
     plan: list[LaunchRequest],
     request: SuiteRequest,
-    bar: Bar,
+    context: JudgingContext,
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
 ) -> SuiteResult:
-    """Launch and look, until every case is decided or has had its budget."""
+    """Measure and judge, until every case is decided or its budget is spent."""
     before, own = result, {case.id: case for case in request.cases}
     findings: list[Finding] = []
     measured = {case.id: Measurement(case=case, launches=(), failures=()) for case in request.cases}
@@ -135,20 +136,22 @@ def _measured_and_judged(
             plan,
             bench,
             measured=measured,
-            on_round=functools.partial(_tell, on_partial, before, findings),
+            on_round=functools.partial(_report_partial, on_partial, before, findings),
         )
-        result = _grown(before, measured, findings)
-        judged = judge_suite(result.measurements, result.summaries, bar)
-        findings = settle(findings, [new for new in judged if new.case_id in own])
-        result = _grown(before, measured, findings)
+        result = _extended(before, measured, findings)
+        judged = judge_suite(result.measurements, result.summaries, context)
+        findings = merge_findings(findings, [new for new in judged if new.case_id in own])
+        result = _extended(before, measured, findings)
         on_partial(result)
-        more = launches_before_next_look(measured, findings, bar.looks, request.policy.budget_s)
+        more = launches_before_next_look(measured, findings, context.looks, request.policy.budget_s)
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
-            bench.progress.extend(len(plan), describe_more(more, bar.looks))
-    findings = confirm_suspects(findings, own, bar)
-    result = _grown(before, measured, with_known(findings, bar.baseline, before.date))
-    links = find_links(result.measurements, result.summaries, bar.baseline, bar.environment)
+            bench.progress.extend(len(plan), describe_more(more, context.looks))
+    findings = confirm_suspects(findings, own, context)
+    result = _extended(
+        before, measured, with_acknowledgements(findings, context.baseline, before.date)
+    )
+    links = find_links(result.measurements, result.summaries, context.baseline, context.environment)
     return msgspec.structs.replace(result, links=links)
 
 
@@ -162,7 +165,7 @@ def _saved(
 
 
 def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
-    """Cases of this request that got slower, and that nobody knew of."""
+    """Return the cases of this request that got slower and were not acknowledged."""
     own = {case.id for case in request.cases}
     news = [
         found
@@ -179,13 +182,13 @@ def _profiled(result: SuiteResult, request: SuiteRequest, steps: int, bench: Ben
     return msgspec.structs.replace(result, profiles={**result.profiles, **profiles})
 
 
-def _tell(
+def _report_partial(
     on_partial: Callable[[SuiteResult], None],
     before: SuiteResult,
     findings: Sequence[Finding],
     measured: Mapping[str, Measurement],
 ) -> None:
-    on_partial(_grown(before, measured, findings))
+    on_partial(_extended(before, measured, findings))
 
 
 def _plan(
@@ -198,10 +201,10 @@ def _plan(
     )
 
 
-def _grown(
+def _extended(
     before: SuiteResult, measured: Mapping[str, Measurement], findings: Sequence[Finding]
 ) -> SuiteResult:
-    """What was there, with what was measured now."""
+    """Return the earlier result with this measurement and these findings added."""
     measurements = {**before.measurements, **measured}
     summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
     return msgspec.structs.replace(

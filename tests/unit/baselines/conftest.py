@@ -1,4 +1,4 @@
-"""A store in a directory of its own."""
+"""Fixtures: a baseline store in its own directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def stored(store):
-    """``stored(baseline)`` writes it as the store does, and returns its file."""
+    """``stored(baseline)`` writes the baseline as the store does, and returns its path."""
 
     def write(baseline):
         return store.update(KEY, lambda _: baseline)

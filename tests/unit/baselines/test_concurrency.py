@@ -1,4 +1,4 @@
-"""Two writers lose nothing of each other, and one that is killed leaves the old file."""
+"""Two writers lose no session, and a killed writer leaves the old file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def start(script, *arguments):
     )
 
 
-def test_two_processes_that_write_at_once_lose_nothing(tmp_path):
+def test_two_processes_that_write_at_the_same_time_lose_no_session(tmp_path):
     writers = [start(WRITER, tmp_path, name, UPDATES, KEY) for name in (1, 2)]
     for writer in writers:
         assert writer.stdout.readline() == "ready\n"

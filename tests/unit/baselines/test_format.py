@@ -1,4 +1,4 @@
-"""A baseline file is reviewed as a diff: stable, sorted, a launch a line."""
+"""A baseline file is reviewed as a diff: it is stable, sorted, with one launch a line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_keys_are_sorted_at_every_depth():
         pytest.param({"a": None, "b": True, "c": 10**15}, id="scalars"),
     ],
 )
-def test_it_is_json(value):
+def test_the_formatted_text_is_json(value):
     text = format_json(value)
 
     assert json.loads(text) == value
@@ -67,6 +67,6 @@ def test_it_is_json(value):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_figure_that_is_no_number_is_never_written(value):
+def test_nan_and_infinity_are_never_written(value):
     with pytest.raises(ValueError, match="not JSON compliant"):
         format_json({"step_s": value})

@@ -1,4 +1,4 @@
-"""Saving: what each mode stores, what is refused, and that nothing is lost unsaid."""
+"""Each save mode stores or refuses sessions by its rules, and reports what it replaces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def new_session(step_s, case=None, *, day=9, structure=None):
 
 @pytest.fixture
 def baseline():
-    """One case, two sessions."""
+    """A baseline of one case with two sessions."""
     case = make_case()
     sessions = (make_session([0.010, 0.010]), make_session([0.011, 0.011], day=2))
     return make_baseline({case.id: make_case_baseline(case, *sessions)})
@@ -59,7 +59,7 @@ def test_a_case_without_baseline_is_recorded_in_every_mode(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_cases_that_were_not_measured_stay(baseline, mode):
+def test_saving_leaves_cases_that_were_not_measured_unchanged(baseline, mode):
     other = new_session([0.01, 0.01], make_case(id="other"))
 
     merged = merge(baseline, [other], mode=mode, reason="new")
@@ -68,11 +68,11 @@ def test_cases_that_were_not_measured_stay(baseline, mode):
     assert merged.cases.items() >= baseline.cases.items()
 
 
-def test_missing_leaves_what_is_stored(baseline):
+def test_missing_leaves_stored_cases_unchanged(baseline):
     assert merge(baseline, [new_session([9.0, 9.0])], mode="missing", reason=None) == baseline
 
 
-def test_append_adds_a_session_and_moves_nothing_else(baseline):
+def test_append_adds_a_session_and_changes_nothing_else(baseline):
     new = new_session([0.02, 0.02], structure=make_structure(parameters=1))
 
     (old,) = baseline.cases.values()
@@ -81,13 +81,13 @@ def test_append_adds_a_session_and_moves_nothing_else(baseline):
     assert merged == msgspec.structs.replace(old, sessions=(*old.sessions, new.session))
 
 
-def test_append_never_mixes_other_work_in(baseline):
+def test_append_never_adds_a_session_of_other_work(baseline):
     new = new_session([0.02, 0.02], make_case(batch_size=128))
 
     assert merge(baseline, [new], mode="append", reason=None) == baseline
 
 
-def test_accept_replaces_and_logs_why_and_by_how_much(baseline):
+def test_accept_replaces_the_sessions_and_logs_reason_and_ratio(baseline):
     new = new_session([0.0220, 0.0220], structure=make_structure(parameters=1))
 
     merged = merge(baseline, [new], mode="accept", reason="wider layers").cases[new.case.id]
@@ -100,7 +100,7 @@ def test_accept_replaces_and_logs_why_and_by_how_much(baseline):
     assert entry.ratio == pytest.approx(2.0)  # against the last session, 0.011
 
 
-def test_drift_is_told_from_the_first_session_ever(baseline):
+def test_drift_is_relative_to_the_first_session_ever(baseline):
     (case_id,) = baseline.cases
     for step_s in (0.012, 0.014):
         new = new_session([step_s, step_s])
@@ -110,7 +110,7 @@ def test_drift_is_told_from_the_first_session_ever(baseline):
     assert [entry.reason for entry in baseline.cases[case_id].log] == ["step 0.012", "step 0.014"]
 
 
-def test_drift_starts_anew_with_other_work(baseline):
+def test_drift_starts_again_with_other_work(baseline):
     new = new_session([0.05, 0.05], make_case(batch_size=128))
 
     merged = merge(baseline, [new], mode="accept", reason="larger").cases[new.case.id]
@@ -119,21 +119,21 @@ def test_drift_starts_anew_with_other_work(baseline):
     assert merged.work == new.case.work()
 
 
-def test_one_launch_is_no_baseline():
-    assert refusal(new_session([0.01])).startswith("one launch says nothing of the spread")
+def test_one_launch_is_refused_as_a_baseline():
+    assert refusal(new_session([0.01])).startswith("one launch has no spread")
 
 
-def test_a_level_that_is_not_known_to_within_the_tolerance_is_no_baseline():
+def test_launches_with_a_level_error_beyond_the_tolerance_are_refused():
     case = make_case(tolerances=Tolerances(step_time=0.05))
 
     assert refusal(new_session([0.010, 0.0105], case)) is None
     why_not = refusal(new_session([0.010, 0.012], case))
     # 1.4826 × the median absolute deviation of 1 ms, of 11 ms; over √2.
-    assert "launches differ by 13.5%, so the level is known to ± 9.5% only" in why_not
+    assert "launches differ by 13.5%, so the error of the level is ± 9.5%" in why_not
     assert "quieter machine" in why_not
 
 
-def test_one_launch_far_off_does_not_spoil_a_baseline():
+def test_one_outlier_does_not_refuse_a_baseline():
     case = make_case(tolerances=Tolerances(step_time=0.05))
 
     assert refusal(new_session([0.010, 0.0101, 0.0102, 0.0103, 0.030], case)) is None
@@ -168,7 +168,7 @@ def test_the_operations_of_a_step_are_stored(mode):
     assert merged.cases[new.case.id].flops == 10**9
 
 
-def test_accepting_a_published_case_tells_the_ratio_from_its_first_figure():
+def test_accepting_a_published_case_logs_the_ratio_to_its_first_figure():
     new = new_session([0.02, 0.02])
     published = msgspec.structs.replace(make_case_baseline(new.case), sessions=())
 
@@ -179,17 +179,17 @@ def test_accepting_a_published_case_tells_the_ratio_from_its_first_figure():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_only_accepting_ends_what_was_acknowledged_of_a_case(baseline, mode):
+def test_only_accept_removes_acknowledgements(baseline, mode):
     case, other = make_case(), make_case(id="other")
-    said = (make_acknowledgement(case), make_acknowledgement(other))
-    before = msgspec.structs.replace(baseline, acknowledged=said)
+    given = (make_acknowledgement(case), make_acknowledgement(other))
+    before = msgspec.structs.replace(baseline, acknowledged=given)
 
     merged = merge(before, [new_session([0.01, 0.01])], mode=mode, reason="why")
 
-    assert merged.acknowledged == (said[1:] if mode == "accept" else said)
+    assert merged.acknowledged == (given[1:] if mode == "accept" else given)
 
 
-def test_what_is_acknowledged_again_replaces_what_was_said_and_is_sorted():
+def test_a_new_acknowledgement_replaces_the_old_one_and_is_sorted():
     case, other = make_case(), make_case(id="another")
     first, tail, elsewhere = (
         make_acknowledgement(case),
@@ -198,21 +198,23 @@ def test_what_is_acknowledged_again_replaces_what_was_said_and_is_sorted():
     )
     again = make_acknowledgement(case, reason="see #13")
     baseline = make_baseline()
-    for said in (tail, first, elsewhere, again):
-        baseline = acknowledge(baseline, said)
+    for given in (tail, first, elsewhere, again):
+        baseline = acknowledge(baseline, given)
 
     assert baseline.acknowledged == (elsewhere, again, tail)
 
 
-def test_the_metrics_that_are_not_acknowledged_are_those_stored_in_any_session():
+def test_unacknowledged_metrics_are_those_stored_in_any_session():
     case = make_case()
     sessions = make_session([0.01]), make_session([0.01], energy=1.0)
-    said = make_acknowledgement(case, metric="tail")
+    given = make_acknowledgement(case, metric="tail")
     stored = make_case_baseline(case, *sessions)
     without = msgspec.structs.replace(stored, structure=None)
 
     def left(stored, date="2026-06-01"):
-        return unacknowledged(make_baseline({case.id: stored}, acknowledged=(said,)), case.id, date)
+        return unacknowledged(
+            make_baseline({case.id: stored}, acknowledged=(given,)), case.id, date
+        )
 
     assert left(stored) == ["step_time", "peak_memory", "energy", "structure"]
     assert left(without) == ["step_time", "peak_memory", "energy"]

@@ -1,4 +1,4 @@
-"""The published baselines that come with the suite: readable, sourced, and never measured."""
+"""The published baselines that ship are readable, name their source, and contain no session."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tables():
     return [table for key in sorted(SHIPPED) for table in STORE.load(key).published]
 
 
-def test_nothing_else_ships():
+def test_only_the_listed_files_ship():
     assert set(STORE.accelerators()) == SHIPPED
 
 
@@ -66,7 +66,7 @@ def test_every_document_and_table_is_in_the_list_of_published_figures(table):
 
 
 def test_a_file_is_named_as_its_gpus_are():
-    """Where the memory or the form is not stated, no machine has that name."""
+    """If a table does not state memory or form factor, no machine has its name."""
     named = {
         "Tesla V100-SXM2-16GB": "v100-sxm2-16gb",
         "Tesla V100-SXM2-32GB": "v100-sxm2-32gb",
@@ -82,7 +82,7 @@ def test_a_file_is_named_as_its_gpus_are():
 
 
 def test_only_tables_that_state_all_of_the_work_gate():
-    """The others name what they leave open, or no case."""
+    """The other tables name what they do not state, or name no case."""
     gating = {
         table.name
         for table in tables()
@@ -114,7 +114,7 @@ def test_rows_name_cases_that_the_suites_have():
             assert (table.steps, table.warmup) == (None, None)
 
 
-def test_the_contradictions_known_from_reading_are_found_by_arithmetic():
+def test_the_known_contradictions_are_found_by_the_audit():
     assert contradictions("unnamed-gpu") >= {("sample-output", 4, "throughput")}
     assert contradictions("t4") >= {("distilbert-agnews", 2, "efficiency")}
     assert contradictions("v100-infiniband-hdr") >= {
@@ -137,7 +137,7 @@ def test_the_communication_of_document_004_contradicts_its_step_times_at_seven_s
 @pytest.mark.parametrize(
     "key", ["v100-pcie-16gb", "v100-pcie-32gb", "v100", "a100-sxm4-80gb", "v100-sxm2-16gb"]
 )
-def test_tables_that_agree_with_themselves_are_clean(key):
+def test_consistent_tables_have_no_audit_finding(key):
     assert contradictions(key) == set()
 
 

@@ -1,4 +1,4 @@
-"""The structures that ship: of today's suites, and in agreement with arithmetic."""
+"""The structures that ship belong to the current suites, and agree with arithmetic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUITES = [
 
 
 def known(path):
-    """Each case of one rank or two with its structure."""
+    """Yield each case of one rank or two with its structure."""
     cases = [case for case in load_cases([path], Overrides()) if case.world_size <= 2]
     structures = BaselineStore(ROOT / "baselines").load_structures(cases[0].suite)
     assert structures.keys() == {case.id for case in cases}
@@ -29,13 +29,13 @@ def known(path):
 
 
 def sent(structure, kind):
-    """Bytes of each collective of a kind, in order."""
+    """Return the bytes of each collective of a kind, in order."""
     return [one.bytes for one in structure.collectives if one.kind == kind]
 
 
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_every_suite_has_the_structure_of_its_cases_as_they_are(path):
-    """Where not: python ci/structures.py."""
+def test_every_suite_has_the_structure_of_its_current_cases(path):
+    """If this fails, run: python ci/structures.py."""
     for case, stored in known(path):
         assert stored.work == case.work()
 
@@ -55,7 +55,7 @@ def test_ddp_reduces_every_gradient_once_and_one_rank_sends_nothing(path):
 
 @pytest.mark.parametrize("folder", ["", "cpu"])
 def test_fsdp_scatters_every_gradient_once_and_gathers_blocks_twice(folder):
-    """The root's own parameters are kept from forward to backward, the blocks' are not."""
+    """The root's own parameters stay gathered from forward to backward, the blocks' do not."""
     for case, stored in known(ROOT / "bench_configs" / folder / "fsdp_scaling.yaml"):
         if case.world_size == 2:
             structure = stored.structure
@@ -67,7 +67,7 @@ def test_fsdp_scatters_every_gradient_once_and_gathers_blocks_twice(folder):
 
 
 @pytest.mark.parametrize("folder", ["", "cpu"])
-def test_each_hook_sends_what_its_formula_says(folder):
+def test_each_hook_sends_the_bytes_of_its_formula(folder):
     path = ROOT / "bench_configs" / folder / "comm_optimizations.yaml"
     hooked = {c.comm_hook.kind: (c, s.structure) for c, s in known(path) if c.comm_hook}
 

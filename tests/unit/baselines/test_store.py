@@ -1,4 +1,4 @@
-"""A baseline file is read strictly, and is either the old one or the new one, never lost."""
+"""A baseline file is read strictly, and a failed write leaves the old file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def baseline():
     return make_baseline({case.id: stored})
 
 
-def test_what_was_stored_is_loaded(store, stored, baseline):
+def test_a_stored_baseline_is_loaded(store, stored, baseline):
     stored(baseline)
 
     assert store.load(KEY) == baseline
@@ -46,7 +46,7 @@ def test_a_missing_file_is_an_empty_baseline_that_names_units(store):
     assert not store.path("h200").exists()
 
 
-def test_a_change_is_made_to_what_is_on_disk_now(store, stored, baseline):
+def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
     stored(baseline)
     seen = []
 
@@ -56,7 +56,7 @@ def test_a_change_is_made_to_what_is_on_disk_now(store, stored, baseline):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         pytest.param('"sessions"', '"session', "cut short, or no JSON", id="broken JSON"),
         pytest.param('"first"', '"frist"', "frist", id="unknown field"),
@@ -72,7 +72,7 @@ def test_a_change_is_made_to_what_is_on_disk_now(store, stored, baseline):
     ],
 )
 def test_a_bad_file_is_refused_by_name_and_never_overwritten(
-    store, stored, baseline, old, new, said
+    store, stored, baseline, old, new, expected
 ):
     path = stored(baseline)
     text = path.read_text(encoding="utf-8")
@@ -84,14 +84,14 @@ def test_a_bad_file_is_refused_by_name_and_never_overwritten(
         with pytest.raises(BaselineError) as caught:
             attempt()
         assert str(caught.value).startswith(f"{path}: ")
-        assert said in str(caught.value)
+        assert expected in str(caught.value)
         assert "\n" not in str(caught.value)
 
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"null", b"\xff\xfe", b"<<<<<<< HEAD\n{}"])
-def test_what_is_no_baseline_at_all_is_refused(store, stored, baseline, content):
+def test_a_file_that_is_not_a_baseline_is_refused(store, stored, baseline, content):
     path = stored(baseline)
     path.write_bytes(content)
 
@@ -137,7 +137,7 @@ def test_a_failed_rename_leaves_the_old_file_and_nothing_beside_it(
     assert set(path.parent.iterdir()) == files
 
 
-def test_a_change_that_fails_writes_nothing(store, stored, baseline):
+def test_an_update_that_fails_writes_nothing(store, stored, baseline):
     path = stored(baseline)
     before = path.read_bytes()
 
@@ -151,9 +151,7 @@ def test_a_change_that_fails_writes_nothing(store, stored, baseline):
     store.update(KEY, lambda current: current)  # the lock was let go
 
 
-def test_a_lock_held_for_long_is_an_error_that_says_what_to_do(
-    store, stored, baseline, monkeypatch
-):
+def test_a_locked_directory_is_an_error_with_a_remedy(store, stored, baseline, monkeypatch):
     path = stored(baseline)
     monkeypatch.setattr(store_module, "_LOCK_PATIENCE_S", 0.05)
 
@@ -196,14 +194,14 @@ def test_structures_of_a_suite_are_read_by_case(store):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         pytest.param("{", "cut short, or no JSON", id="cut short"),
         pytest.param('{"schema_version": 9}', "is 9, this ddp-perf reads", id="foreign"),
         pytest.param('{"schema_version": 1}', "missing required field `suite`", id="no suite"),
     ],
 )
-def test_a_broken_file_of_structures_is_named(store, text, said):
+def test_a_broken_file_of_structures_is_named(store, text, expected):
     path = store.structure_path("quick")
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -212,10 +210,10 @@ def test_a_broken_file_of_structures_is_named(store, text, said):
         store.load_structures("quick")
 
     assert str(caught.value).startswith(f"{path}: ")
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_what_must_not_be_stored_is_refused_before_it_is_written(store, stored, baseline):
+def test_an_invalid_baseline_is_refused_before_it_is_written(store, stored, baseline):
     path = stored(baseline)
     before = path.read_bytes()
     (case_id,) = baseline.cases
@@ -228,7 +226,7 @@ def test_what_must_not_be_stored_is_refused_before_it_is_written(store, stored, 
     assert path.read_bytes() == before
 
 
-def test_a_file_named_by_its_path_is_checked_like_any_other(stored, baseline):
+def test_a_baseline_read_by_its_path_is_checked(stored, baseline):
     path = stored(baseline)
     path.write_text(path.read_text().replace("0.012", "-1"))
 
@@ -236,7 +234,7 @@ def test_a_file_named_by_its_path_is_checked_like_any_other(stored, baseline):
         read_baseline(path)
 
 
-def test_the_directory_is_made_where_there_is_none(tmp_path, baseline):
+def test_a_missing_directory_is_created(tmp_path, baseline):
     store = BaselineStore(tmp_path / "deep" / "baselines")
 
     store.update(KEY, lambda _: baseline)

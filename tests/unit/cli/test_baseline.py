@@ -122,7 +122,7 @@ def test_promote_stores_a_session_once(results, store):
     assert first.exit_code == 0, first.output
     assert "stored (missing)" in first.stdout
     assert second.exit_code == 1
-    assert "this very session is stored already" in " ".join(second.stdout.split())
+    assert "this session is already stored" in " ".join(second.stdout.split())
     assert len(store.load(KEY).cases[CASE.id].sessions) == 1
 
 
@@ -137,7 +137,7 @@ def test_promote_reports_why_a_case_is_not_stored(results):
     ("changes", "arguments", "says"),
     [
         ({"complete": False}, [], "was written while its session was still running"),
-        ({"injections": ("compute:5%",)}, [], "what --ddp-inject slowed is no baseline"),
+        ({"injections": ("compute:5%",)}, [], "ranks that --ddp-inject slowed give no baseline"),
         ({}, ["--mode", "accept"], "--reason: --mode accept needs it"),
         ({}, ["--reason", "x"], "--reason: --mode accept needs it"),
         ({}, ["--mode", "always"], "'always' is not one of missing, append, accept"),

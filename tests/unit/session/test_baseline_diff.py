@@ -1,4 +1,4 @@
-"""A diff says what a reviewer must know: levels, work, structure, machines, reasons."""
+"""A diff of baselines reports levels, work, structure, machines and reasons."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_the_same_file_has_no_difference():
     ("old", "new", "kind", "sessions"),
     [({}, {CASE.id: STORED}, "added", (0, 1)), ({CASE.id: STORED}, {}, "removed", (1, 0))],
 )
-def test_a_case_that_came_or_went(old, new, kind, sessions):
+def test_an_added_or_removed_case_is_reported(old, new, kind, sessions):
     (found,) = diff_baselines(make_baseline(old), make_baseline(new)).cases
 
     assert (found.case_id, found.kind, found.sessions) == (CASE.id, kind, sessions)
 
 
-def test_a_level_that_moved_with_its_reason():
+def test_a_changed_level_is_reported_with_its_reason():
     entry = Rebaseline(date="2026-01-02", commit="abc", reason="larger buckets", ratio=1.2)
     new = make_case_baseline(CASE, make_session([0.012], day=2), log=(entry,))
     (found,) = diff(new)
@@ -51,7 +51,7 @@ def test_a_level_that_moved_with_its_reason():
     assert found.log == (entry,)
 
 
-def test_sessions_beyond_the_reference_move_no_level():
+def test_sessions_beyond_the_reference_do_not_change_the_level():
     sessions = [make_session([0.01], day=day) for day in range(1, 6)]
     old = make_case_baseline(CASE, *sessions)
     (found,) = diff(make_case_baseline(CASE, *sessions, make_session([0.05], day=6)), old)
@@ -81,14 +81,14 @@ def test_another_version_in_the_newest_session_is_named():
     assert found.environment == ("torch 2.13.0 → 2.14.0",)
 
 
-def test_what_was_acknowledged_and_what_no_longer_is():
+def test_new_and_withdrawn_acknowledgements_are_reported():
     one, two = make_acknowledgement(CASE), make_acknowledgement(CASE, metric="tail")
     found = diff_baselines(make_baseline(acknowledged=(one,)), make_baseline(acknowledged=(two,)))
 
     assert (found.acknowledged, found.withdrawn) == ((two,), (one,))
 
 
-def test_where_the_figures_come_from_and_what_drift_is_told_from():
+def test_a_changed_source_and_first_figure_are_reported():
     new = make_case_baseline(
         CASE,
         *STORED.sessions,
@@ -130,13 +130,13 @@ def test_the_same_tables_have_no_difference():
 
 
 @pytest.mark.parametrize(("old", "new", "kind"), [([], [TABLE], "added"), ([TABLE], [], "removed")])
-def test_a_table_that_came_or_went(old, new, kind):
+def test_an_added_or_removed_table_is_reported(old, new, kind):
     (found,) = published(old, new)
 
     assert (found.name, found.document, found.kind) == ("t", "A Report", kind)
 
 
-def test_a_table_is_told_row_by_row():
+def test_a_changed_table_is_reported_row_by_row():
     new = table(row(1, 99, speedup=1.0), row(4, 110), row(4, 111))
     (found,) = published([TABLE], [new])
 
@@ -149,14 +149,14 @@ def test_a_table_is_told_row_by_row():
     )
 
 
-def test_of_two_rows_of_the_same_each_is_told():
+def test_two_rows_of_one_configuration_are_both_reported():
     old = table(row(2, 100), row(2, 105))
     (found,) = published([old], [table(row(2, 100), row(2, 106))])
 
     assert found.rows == ("2 GPUs, batch 32: step_ms 105 → 106",)
 
 
-def test_what_a_table_says_of_itself():
+def test_changed_fields_of_a_table_are_reported():
     (found,) = published([TABLE], [table(*TABLE.rows, tolerance=0.1, work={"a": 2})])
 
     assert found.fields == ("tolerance unset → 0.1", "work.a 1 → 2")

@@ -1,4 +1,4 @@
-"""What cases cost, where their suite states a price."""
+"""Cases have a cost if their suite states a price."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def costs(**suite):
     return [found.get(case.id) for case in cases]
 
 
-def test_the_median_throughput_is_what_is_paid_for():
+def test_the_cost_is_computed_from_the_median_throughput():
     one, two = costs(price_per_gpu_hour=3.6, epoch_samples=64_000)
 
     assert one.per_million == pytest.approx(3.6 / 3600 / (64 / 0.02) * 1e6)
@@ -34,15 +34,15 @@ def test_the_median_throughput_is_what_is_paid_for():
         ({"model": {"dataset": "imdb"}, "epoch_samples": 640}, 640 * 512),
     ],
 )
-def test_an_epoch_is_what_the_suite_states_or_the_data_set_has(changes, epoch):
+def test_an_epoch_is_stated_by_the_suite_or_given_by_the_data_set(changes, epoch):
     assert epoch_of(make_case(**changes), Unit(name="tokens", per_sample=512)) == epoch
 
 
-def test_without_a_price_there_is_no_cost():
+def test_a_case_without_a_price_has_no_cost():
     assert costs() == [None, None]
 
 
-def test_without_one_rank_there_is_no_efficiency():
+def test_a_cost_without_a_single_rank_case_has_no_efficiency():
     (two,) = costs(price_per_gpu_hour=1, world_sizes=[2])
 
     assert (two.efficiency, two.per_epoch) == (None, None)

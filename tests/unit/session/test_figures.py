@@ -1,4 +1,4 @@
-"""The figures of a case: medians over its launches, and scaling where it can be told."""
+"""The figures of a case are medians over its launches, with scaling if one rank was measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_figures_are_medians_over_the_launches():
     assert figures.scaling is None
 
 
-def test_throughput_counts_what_the_workload_counts():
+def test_throughput_has_the_unit_of_the_workload():
     unit = Unit(name="tokens", per_sample=512)
     figures = case_figures(make_result([make_measurement(ONE, [0.01], unit=unit)]), ONE.id)
 
@@ -40,11 +40,11 @@ def test_two_ranks_are_compared_with_one():
 
 
 @pytest.mark.parametrize("others", [[], [make_measurement(ONE, [])]], ids=["absent", "failed"])
-def test_without_a_one_rank_leg_there_is_no_scaling(others):
+def test_a_case_without_a_single_rank_case_has_no_scaling(others):
     result = make_result([*others, make_measurement(TWO, [0.01])])
 
     assert case_figures(result, TWO.id).scaling is None
 
 
-def test_without_a_launch_there_are_no_figures():
+def test_a_case_without_a_launch_has_no_figures():
     assert case_figures(make_result([make_measurement(ONE, [])]), ONE.id) is None

@@ -60,6 +60,19 @@ def test_a_note_of_version_1_in_other_words_is_read(tmp_path):
     assert stored.saved == {CASE: Saved(path="baselines/cpu-xeon-2c-vm.json", mode="append")}
 
 
+def test_a_file_without_the_overhead_of_launches_is_read(tmp_path):
+    """The overhead was added to the summaries later than the first files of version 1."""
+
+    def drop_overhead(data):
+        for suite in data["suites"]:
+            for row in suite["summaries"][CASE]:
+                del row["overhead_s"]
+
+    _, stored = read_results(edited(tmp_path, drop_overhead)).suites
+
+    assert [row.overhead_s for row in stored.summaries[CASE]] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,4 +1,4 @@
-"""A results file becomes a baseline under the very rules of --save-baseline."""
+"""A results file is promoted to a baseline by the rules of --save-baseline."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_same_session_is_never_stored_twice(store, mode):
     promoted = promote(make_result_of_session(), store, mode=mode, reason="again")
 
     assert promoted.saved == {}
-    assert "this very session is stored already" in promoted.not_saved[CASE.id].reason
+    assert "this session is already stored" in promoted.not_saved[CASE.id].reason
     assert len(stored(store)[CASE.id].sessions) == 1
     assert stored(store)[CASE.id].log == ()
 
@@ -66,18 +66,18 @@ def test_another_session_is_appended(store):
 @pytest.mark.parametrize(
     ("session", "why"),
     [
-        (make_result_of_session(0.01), "one launch says nothing"),
+        (make_result_of_session(0.01), "one launch has no spread"),
         (make_result_of_session(0.01, 0.03), "too noisy"),
     ],
 )
-def test_what_save_baseline_refuses_is_refused(store, session, why):
+def test_promote_refuses_what_save_baseline_refuses(store, session, why):
     promoted = promote(session, store, mode="missing", reason=None)
 
     assert why in promoted.not_saved[CASE.id].reason
     assert stored(store) == {}
 
 
-def test_a_session_that_the_baseline_of_today_finds_invalid_is_refused(store):
+def test_a_session_that_is_invalid_by_todays_baseline_is_refused(store):
     case = make_case(tolerances=Tolerances(energy=0.05))
     first, second = (
         make_result([make_measurement(case, (0.01, 0.0101))], date=f"2026-01-0{day}")
@@ -89,8 +89,8 @@ def test_a_session_that_the_baseline_of_today_finds_invalid_is_refused(store):
     assert promoted.not_saved[case.id] == Refused(reason="the measurement is INVALID")
 
 
-def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(store):
-    """It had none then, and now it would be one of the first five, which set the level."""
+def test_a_session_is_judged_by_todays_baseline(store):
+    """The session had no baseline on its own day. Today it would be a reference session."""
     for day in range(1, 4):
         promote(make_result_of_session(date=f"2026-01-0{day}"), store, mode="append", reason=None)
     finding = make_finding(CASE, Outcome.NO_BASELINE)
@@ -101,28 +101,28 @@ def test_a_session_is_judged_by_the_baseline_of_today_not_that_of_its_own_day(st
     assert len(stored(store)[CASE.id].sessions) == 3
 
 
-def test_sessions_are_appended_in_the_order_of_their_dates_only(store):
+def test_sessions_are_appended_only_in_the_order_of_their_dates(store):
     promote(make_result_of_session(date="2026-01-03"), store, mode="missing", reason=None)
     promoted = promote(make_result_of_session(date="2026-01-02"), store, mode="append", reason=None)
 
     assert promoted.not_saved[CASE.id].reason.startswith(
-        "of 2026-01-02, older than the newest stored session, of 2026-01-03"
+        "the session of 2026-01-02 is older than the newest stored one, of 2026-01-03"
     )
     assert [session.date for session in stored(store)[CASE.id].sessions] == ["2026-01-03"]
 
 
-def test_ranks_slowed_on_purpose_are_no_baseline(store):
-    with pytest.raises(BaselineError, match=r"what --ddp-inject slowed .* \(compute:5%\)"):
+def test_a_session_with_injections_is_refused(store):
+    with pytest.raises(BaselineError, match=r"ranks that --ddp-inject slowed .* \(compute:5%\)"):
         promote(
             make_result_of_session(injections=("compute:5%",)), store, mode="missing", reason=None
         )
 
 
-def test_accepting_ends_what_was_acknowledged_of_the_case(store):
+def test_accept_removes_the_acknowledgements_of_the_case(store):
     promote(make_result_of_session(), store, mode="missing", reason=None)
-    said = (make_acknowledgement(CASE), make_acknowledgement(CASE, case="another"))
+    given = (make_acknowledgement(CASE), make_acknowledgement(CASE, case="another"))
     store.update(
-        KEY, lambda now: make_baseline(cases=now.cases, units=now.units, acknowledged=said)
+        KEY, lambda now: make_baseline(cases=now.cases, units=now.units, acknowledged=given)
     )
     later = make_result_of_session(0.012, 0.0121, date="2026-01-03T00:00:00+00:00")
     promote(later, store, mode="accept", reason="known")

@@ -1,4 +1,4 @@
-"""A suite's result answers by case and metric, and says which cases stayed open."""
+"""A suite's result finds findings by case and metric, and lists the undecided cases."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_case_is_undecided_by_any_of_its_metrics_and_counted_once():
 
 
 def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():
-    """No machine could decide it yet, so it does not say that this one cannot gate."""
+    """No machine could decide the case yet, so it does not count against this machine."""
     few = make_finding(A, Outcome.INCONCLUSIVE, sessions=2)
     disturbed = make_finding(B, Outcome.INVALID, sessions=2)
 
@@ -48,7 +48,7 @@ def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():
 
 
 def test_a_first_session_that_was_refused_is_undecided_and_another_new_one_is_not():
-    """It was to be stored, and this machine was not fit to measure it."""
+    """The session was to be stored, and this machine was too noisy to measure it."""
     new = [make_finding(case, Outcome.NO_BASELINE) for case in (A, B)]
     result = make_result([], findings=tuple(new), not_saved={"b": Refused(reason="too noisy")})
 
@@ -79,7 +79,7 @@ def test_a_refused_case_that_passes_is_decided():
         (Outcome.INVALID, "append", False),
     ],
 )
-def test_storing_a_case_settles_what_it_answers(outcome, mode, settled):
+def test_storing_a_case_resolves_its_finding(outcome, mode, settled):
     finding = make_finding(A, outcome)
     saved = {"a": Saved(path="cpu.json", mode=mode)}
     stored = make_result([], findings=(finding,), save_mode=mode, saved=saved)

@@ -1,4 +1,4 @@
-"""The results file holds everything, can be read back, and is never half written."""
+"""The results file contains the whole result, is read back, and is never half written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def result():
     )
 
 
-def test_everything_written_is_read_back(tmp_path, result):
+def test_results_are_read_back_as_written(tmp_path, result):
     path = tmp_path / "results.json"
 
     write_results(path, [result], complete=True)
@@ -38,7 +38,7 @@ def test_everything_written_is_read_back(tmp_path, result):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         pytest.param('"schema_version":2', '"version":1', "schema_version: missing", id="none"),
         pytest.param('"schema_version":2', '"schema_version":"2"', "is '2', this", id="text"),
@@ -52,15 +52,13 @@ def test_everything_written_is_read_back(tmp_path, result):
         ),
         pytest.param('"control_s":[0.002', '"control_s":[NaN', "ranks[0].control_s[0]: ", id="NaN"),
         pytest.param('{"step_time":0.01,', "{", "[0].values.step_time: missing", id="no metric"),
-        pytest.param('"date":"2026-01-02', '"date":"on 2026', "[0].date: is 'on 2026", id="date"),
-        pytest.param('"step_s":[0.01,', '"step_s":[0.0,', "ranks: lack a step", id="no time"),
-        pytest.param('"world_size":2', '"world_size":3', "launches[0].ranks: are 2,", id="ranks"),
+        pytest.param('"date":"2026-01-02', '"date":"on 2026', "[0].date: 'on 2026", id="date"),
+        pytest.param('"step_s":[0.01,', '"step_s":[0.0,', "a rank has no step", id="no time"),
+        pytest.param('"world_size":2', '"world_size":3', "launches[0].ranks: 2 ranks,", id="ranks"),
         pytest.param('"case":{"id":"mlp', '"case":{"id":"x', ".case.id: is 'x-", id="id"),
     ],
 )
-def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
-    tmp_path, result, old, new, said
-):
+def test_a_changed_file_is_refused_with_file_field_and_remedy(tmp_path, result, old, new, expected):
     path = tmp_path / "results.json"
     write_results(path, [result], complete=True)
     text = path.read_text(encoding="utf-8")
@@ -72,7 +70,7 @@ def test_what_was_not_written_so_is_refused_with_file_field_and_remedy(
 
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
-    assert said in message
+    assert expected in message
     assert "pytest --ddp-json" in message
     assert "\n" not in message
 
@@ -94,11 +92,11 @@ def test_a_launch_without_its_summary_is_refused(tmp_path, result):
     path = tmp_path / "results.json"
     write_results(path, [msgspec.structs.replace(result, summaries={})], complete=True)
 
-    with pytest.raises(ResultsError, match="are 0, of 2 launches"):
+    with pytest.raises(ResultsError, match="0 summaries of 2 launches"):
         read_results(path)
 
 
-def test_a_session_without_results_is_a_file_too(tmp_path):
+def test_a_session_without_results_is_written(tmp_path):
     path = tmp_path / "results.json"
 
     write_results(path, [], complete=True)

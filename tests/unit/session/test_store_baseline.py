@@ -1,4 +1,4 @@
-"""Which cases of a session are stored, by what they hold and what speaks against them."""
+"""The cases of a session are stored or refused by their launches and verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(tmp_path):
 
 
 def saved(store, result, *, mode="append", stored=0, cases=(ONE, TWO)):
-    """The result, and what is stored after it, of cases with so many sessions before it."""
+    """Return the result and the cases stored after it; ``stored`` sessions were stored before."""
     sessions = [make_session(list(STEPS), day=day) for day in range(1, stored + 1)]
     before = make_baseline({c.id: make_case_baseline(c, *sessions) for c in cases if sessions})
     if stored:
@@ -65,21 +65,21 @@ def test_a_case_that_was_not_launched_is_not_stored(store):
     assert result.saved.keys() == {TWO.id}
 
 
-def test_cases_that_were_not_asked_for_are_neither_stored_nor_refused(store):
+def test_cases_that_were_not_requested_are_neither_stored_nor_refused(store):
     result, stored = saved(store, measured(), cases=(TWO,))
 
     assert stored.keys() == {TWO.id}
     assert result.not_saved == {}
 
 
-def test_an_invalid_case_costs_no_other_its_session(store):
+def test_an_invalid_case_does_not_prevent_storing_others(store):
     result, stored = saved(store, measured(make_finding(ONE, Outcome.INVALID)))
 
     assert stored.keys() == {TWO.id}
     assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID")}
 
 
-def test_where_every_case_is_refused_no_file_is_written(store):
+def test_no_file_is_written_if_every_case_is_refused(store):
     invalid = [make_finding(case, Outcome.INVALID) for case in (ONE, TWO)]
 
     result, _ = saved(store, measured(*invalid))

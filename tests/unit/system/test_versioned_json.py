@@ -23,7 +23,7 @@ def from_milliseconds(data):
 
 
 DOCUMENT = VersionedJson(
-    contents=Document,
+    schema=Document,
     version=3,
     kind="a document",
     error=ResultsError,

@@ -1,4 +1,4 @@
-"""A known regression is expected until its date, and says when it is over."""
+"""An acknowledged regression is expected until its date, and reported when it is over."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import pytest
 
 from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.acknowledgement import with_known
+from ddp_perf.session.gate.acknowledgement import with_acknowledgements
 from tests.builders import make_acknowledgement, make_baseline, make_case, make_finding
 
 CASE = make_case()
 
 
-def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", **said):
-    baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, **said),))
-    (finding,) = with_known([make_finding(CASE, outcome, metric=metric)], baseline, date)
+def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", **given):
+    baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, **given),))
+    (finding,) = with_acknowledgements([make_finding(CASE, outcome, metric=metric)], baseline, date)
     return finding.known and finding.known.state
 
 
@@ -33,26 +33,26 @@ def state_of(outcome, *, date="2026-06-15T23:59:59+00:00", metric="step_time", *
         (Outcome.NO_BASELINE, "2026-06-30", None),
     ],
 )
-def test_the_outcome_and_the_day_decide(outcome, until, state):
+def test_the_state_follows_from_the_outcome_and_the_day(outcome, until, state):
     assert state_of(outcome, until=until) == state
 
 
-def test_another_metric_or_case_is_not_meant():
+def test_an_acknowledgement_applies_only_to_its_metric_and_case():
     assert state_of(Outcome.REGRESSION, metric="tail") is None
     assert state_of(Outcome.REGRESSION, case="another") is None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS])
-def test_nothing_said_is_nothing_known(outcome):
-    (finding,) = with_known([make_finding(CASE, outcome)], make_baseline(), "2026-01-01")
+def test_a_finding_without_an_acknowledgement_has_no_state(outcome):
+    (finding,) = with_acknowledgements([make_finding(CASE, outcome)], make_baseline(), "2026-01-01")
 
     assert finding.known is None
 
 
-def test_a_day_is_the_last_one_until_midsession():
-    said = Acknowledgement(
+def test_an_acknowledgement_ends_at_midnight_after_its_last_day():
+    given = Acknowledgement(
         case="a", metric="step_time", reason="r", until="2026-06-15", date="2026-01-01"
     )
 
-    assert said.holds("2026-06-15T23:59:59+00:00")
-    assert not said.holds("2026-06-16T00:00:00+00:00")
+    assert given.holds("2026-06-15T23:59:59+00:00")
+    assert not given.holds("2026-06-16T00:00:00+00:00")

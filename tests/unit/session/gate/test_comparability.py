@@ -1,4 +1,4 @@
-"""Which figures may be held against each other, and what else changed between them."""
+"""Environments are comparable or not, and their other differences are named."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ H200 = make_environment(
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         ({"accelerator_key": "h200-nvl"}, "accelerator h200, here h200-nvl"),
         ({"links": "PHB SYS SYS"}, "interconnect NV18, here PHB"),
@@ -44,10 +44,10 @@ H200 = make_environment(
         ({"power_limit_w": 500.0}, "power limit 700 W, here 500 W"),
     ],
 )
-def test_a_checked_field_that_differs_is_named_with_both_values(changed, said):
+def test_a_checked_field_that_differs_is_named_with_both_values(changed, expected):
     now = msgspec.structs.replace(H200, **changed)
 
-    assert mismatches(H200, now, world_size=2) == [said]
+    assert mismatches(H200, now, world_size=2) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_checked_field_that_differs_is_named_with_both_values(changed, said):
         {"accelerator_count": 2, "links": "NV18", "interconnect": "NV18"},
     ],
 )
-def test_what_two_ranks_do_not_feel_is_no_obstacle(changed):
+def test_a_difference_that_does_not_affect_two_ranks_is_no_mismatch(changed):
     now = msgspec.structs.replace(H200, **changed)
 
     assert mismatches(H200, now, world_size=2) == []
@@ -76,7 +76,7 @@ def test_only_the_links_between_its_own_ranks_count_for_a_case(ranks, found):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected"),
     [
         ({}, []),
         ({"torch": "2.14.0"}, ["torch 2.13.0 → 2.14.0"]),
@@ -86,8 +86,8 @@ def test_only_the_links_between_its_own_ranks_count_for_a_case(ranks, found):
         ({"power_limit_w": 500.0}, []),
     ],
 )
-def test_what_informs_is_told_and_what_is_checked_or_always_changes_is_not(changed, said):
-    assert changes(H200, msgspec.structs.replace(H200, **changed)) == said
+def test_informative_changes_are_reported_and_checked_fields_are_not(changed, expected):
+    assert changes(H200, msgspec.structs.replace(H200, **changed)) == expected
 
 
 def test_one_session_of_another_machine_within_a_file_is_found():
@@ -110,7 +110,7 @@ def environment_of(reader, tmp_path, mask=None, runtime: Runtime = RUNTIME):
 
 @pytest.mark.parametrize("one", RECORDED)
 @pytest.mark.parametrize("other", RECORDED)
-def test_recorded_machines_are_comparable_with_themselves_alone(one, other, tmp_path):
+def test_recorded_machines_are_comparable_only_with_themselves(one, other, tmp_path):
     first = environment_of(RecordedReader.of(one), tmp_path)
     second = environment_of(RecordedReader.of(other), tmp_path)
 
@@ -137,7 +137,7 @@ def test_any_machine_is_comparable_with_itself(machine, tmp_path_factory):
     assert len((environment.links or "").split()) == max(len(machine.gpus) - 1, 0)
 
 
-def test_each_variable_that_changed_is_named_with_both_values_and_stands_in_no_way():
+def test_a_changed_variable_is_named_and_does_not_prevent_a_comparison():
     before = msgspec.structs.replace(H200, variables={"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN"})
     after = msgspec.structs.replace(H200, variables={"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL"})
 
@@ -149,12 +149,12 @@ def test_each_variable_that_changed_is_named_with_both_values_and_stands_in_no_w
     assert mismatches(before, after, world_size=2) == []
 
 
-def test_no_variable_leaves_a_stored_environment_as_it_was():
+def test_an_environment_without_variables_is_stored_as_before():
     assert b"variables" not in msgspec.json.encode(H200)
 
 
 @pytest.mark.parametrize("name", ["torch", "cuda", "cudnn", "nccl", "driver", "blas"])
-def test_an_upgrade_of_any_software_that_computes_is_no_move_of_the_machine(name):
+def test_an_upgrade_of_any_software_stops_the_control(name):
     upgraded = msgspec.structs.replace(H200, **{name: "another"})
 
     assert same_software(H200, msgspec.structs.replace(H200))
@@ -169,21 +169,21 @@ def test_an_upgrade_of_any_software_that_computes_is_no_move_of_the_machine(name
         *("sm_clock_mhz", "ecc", "persistence"),
     ],
 )
-def test_every_condition_that_informs_is_named_where_it_changed(name):
-    (said,) = changes(H200, msgspec.structs.replace(H200, **{name: 7}))
+def test_every_informative_condition_is_named_if_it_changed(name):
+    (expected,) = changes(H200, msgspec.structs.replace(H200, **{name: 7}))
 
-    assert said == f"{name} {H200.conditions()[name] or 'unset'} → 7"
+    assert expected == f"{name} {H200.conditions()[name] or 'unset'} → 7"
 
 
 @pytest.mark.parametrize("unknown", ["power_limit_w", "gpu_memory", "links"])
-def test_what_either_side_does_not_know_is_not_held_against_the_other(unknown):
+def test_a_field_that_either_environment_lacks_is_not_compared(unknown):
     older = msgspec.structs.replace(H200, **{unknown: None})
 
     assert mismatches(older, H200, world_size=2) == mismatches(H200, older, world_size=2) == []
 
 
 @pytest.mark.parametrize(("watts", "found"), [(735.0, 0), (665.1, 1), (760.0, 1), (640.0, 1)])
-def test_power_limits_within_five_per_cent_are_of_one_class(watts, found):
+def test_power_limits_within_five_per_cent_are_comparable(watts, found):
     """700 W ÷ 665.1 W is 1.052."""
     now = msgspec.structs.replace(H200, power_limit_w=watts)
 

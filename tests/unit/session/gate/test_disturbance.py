@@ -1,4 +1,4 @@
-"""What disturbed launches make of a verdict."""
+"""Disturbed launches invalidate a verdict or add a remark to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.disturbance import find_disturbance, qualified
+from ddp_perf.session.gate.disturbance import find_disturbance, with_disturbance
 from tests.builders import (
     make_case,
     make_cases,
@@ -40,7 +40,7 @@ def test_a_launch_that_lost_less_than_the_tolerance_is_not_disturbed():
     assert disturbance(QUIET, at_the_tolerance) is None
 
 
-def test_what_is_not_known_disturbs_nothing():
+def test_an_unknown_condition_does_not_disturb_a_launch():
     assert disturbance(RankConditions(), None) is None
 
 
@@ -65,8 +65,8 @@ def test_every_cause_is_named_with_its_share(conditions, words):
     assert words in str(disturbance(conditions))
 
 
-def test_each_condition_has_words():
-    """A field that is added without any would end a session in a KeyError."""
+def test_each_condition_has_a_description():
+    """A field that is added without a description would end a session with a KeyError."""
     fields = RankConditions.__struct_fields__
     every = RankConditions(**dict.fromkeys(fields, True))
 
@@ -85,7 +85,7 @@ GPU = {"gpu_heat": 0.3, "gpu_slowed": True, "gpu_shared": True, "gpu_errors": Tr
 
 
 def paced(*host_bound, **lost):
-    """What disturbed launches of a GPU case that all lost the same, at the pace of host or GPU."""
+    """Return the disturbance of a GPU case whose launches all had these conditions."""
     case = make_case(tier="gpu")
     launches = [make_launch(case, i, host_bound=bound) for i, bound in enumerate(host_bound)]
     measurement = Measurement(case=case, launches=tuple(launches), failures=())
@@ -95,7 +95,7 @@ def paced(*host_bound, **lost):
 
 
 @pytest.mark.parametrize("cause", HOST)
-def test_what_its_host_lost_only_remarks_on_a_launch_at_the_pace_of_its_gpu(cause):
+def test_a_host_disturbance_does_not_count_if_the_gpu_never_waited(cause):
     found = paced(False, False, **{cause: HOST[cause]})
 
     assert not found.prevails
@@ -105,21 +105,21 @@ def test_what_its_host_lost_only_remarks_on_a_launch_at_the_pace_of_its_gpu(caus
 
 @pytest.mark.parametrize("cause", HOST)
 @pytest.mark.parametrize("host_bound", [True, None], ids=["host-bound", "unknown"])
-def test_what_its_host_lost_counts_where_a_gpu_waits_for_it(host_bound, cause):
+def test_a_host_disturbance_counts_if_a_gpu_waits_for_the_host(host_bound, cause):
     assert paced(host_bound, host_bound, **{cause: HOST[cause]}).prevails
 
 
 @pytest.mark.parametrize("cause", GPU)
-def test_what_its_gpu_lost_counts_at_any_pace(cause):
+def test_a_gpu_disturbance_always_counts(cause):
     assert paced(False, False, **{cause: GPU[cause]}).prevails
     assert "count" not in str(paced(False, False, **{cause: GPU[cause]}))
 
 
-def test_more_launches_are_for_those_that_count():
+def test_more_launches_outweigh_only_the_disturbances_that_count():
     assert paced(False, True, True, foreign=0.3).more_launches == 2
 
 
-def test_the_worst_rank_decides():
+def test_the_most_disturbed_rank_decides():
     measurement = make_measurement(TWO, [0.01])
     (launch,) = measurement.launches
     ranks = (launch.ranks[0], msgspec.structs.replace(launch.ranks[1], conditions=BUSY))
@@ -129,7 +129,7 @@ def test_the_worst_rank_decides():
     assert find_disturbance(TWO.id, {TWO.id: measurement}, with_single=False) is not None
 
 
-def test_counts_and_typical_share_are_those_of_the_disturbed_launches():
+def test_the_share_is_the_median_of_the_disturbed_launches():
     found = disturbance(
         QUIET, RankConditions(foreign=0.2), RankConditions(foreign=0.4), RankConditions(foreign=0.3)
     )
@@ -140,7 +140,7 @@ def test_counts_and_typical_share_are_those_of_the_disturbed_launches():
     )
 
 
-def test_of_several_causes_the_most_frequent_comes_first():
+def test_the_most_frequent_cause_is_named_first():
     both = RankConditions(foreign=0.2, stolen=0.5)
     found = disturbance(both, RankConditions(foreign=0.2))
 
@@ -151,13 +151,13 @@ def test_of_several_causes_the_most_frequent_comes_first():
     ("disturbed", "launches", "prevails"),
     [(1, 1, True), (1, 2, True), (1, 3, False), (2, 5, False), (3, 5, True), (3, 6, True)],
 )
-def test_disturbed_launches_prevail_from_half_of_them_on(disturbed, launches, prevails):
+def test_a_disturbance_prevails_from_half_of_the_launches_on(disturbed, launches, prevails):
     conditions = [BUSY] * disturbed + [QUIET] * (launches - disturbed)
 
     assert disturbance(*conditions).prevails is prevails
 
 
-def test_scaling_is_disturbed_by_either_leg_of_a_round():
+def test_scaling_is_disturbed_by_either_case_of_a_round():
     legs = {"with_single": True, "single": [QUIET, BUSY, QUIET]}
 
     assert disturbance(BUSY, QUIET, QUIET, **legs).disturbed == 2
@@ -165,7 +165,7 @@ def test_scaling_is_disturbed_by_either_leg_of_a_round():
     assert disturbance(QUIET, QUIET, QUIET, **{**legs, "with_single": False}) is None
 
 
-def test_without_its_one_rank_leg_a_case_is_disturbed_by_itself_alone():
+def test_a_case_without_a_single_rank_case_is_disturbed_only_by_itself():
     assert disturbance(BUSY, QUIET, with_single=True).disturbed == 1
     assert find_disturbance("x", {"x": measured(make_case(id="x", single=None), BUSY)},
                             with_single=True).disturbed == 1  # fmt: skip
@@ -177,22 +177,23 @@ COMPARED = set(Outcome) - {Outcome.NO_BASELINE, Outcome.INCOMPARABLE}
 
 @pytest.mark.parametrize("metric", ["step_time", "tail", "efficiency"])
 @pytest.mark.parametrize("outcome", sorted(COMPARED))
-def test_no_verdict_on_times_stands_where_disturbed_launches_prevail(outcome, metric):
+def test_verdicts_on_times_are_invalid_if_disturbed_launches_prevail(outcome, metric):
     finding = make_finding(TWO, outcome, metric=metric, **FIGURES)
 
-    found = qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY, QUIET)})
+    found = with_disturbance(finding, {TWO.id: measured(TWO, BUSY, BUSY, QUIET)})
 
     assert found.verdict.outcome is Outcome.INVALID
     assert found.disturbance.startswith("2 of 3 launches were disturbed: other processes took 31 %")
-    assert found.verdict.reason == f"{found.disturbance}; the figures said {outcome.value}: +30 %"
+    by_figures = f"by the figures alone: {outcome.value}: +30 %"
+    assert found.verdict.reason == f"{found.disturbance}; {by_figures}"
     assert found.verdict.ratio == 1.3
 
 
 @pytest.mark.parametrize("outcome", sorted(COMPARED))
-def test_a_verdict_stands_with_a_remark_where_few_launches_were_disturbed(outcome):
+def test_a_verdict_gets_a_remark_if_few_launches_were_disturbed(outcome):
     finding = make_finding(TWO, outcome, **FIGURES)
 
-    found = qualified(finding, {TWO.id: measured(TWO, BUSY, QUIET, QUIET)})
+    found = with_disturbance(finding, {TWO.id: measured(TWO, BUSY, QUIET, QUIET)})
 
     assert found.verdict.outcome is outcome
     assert found.verdict.reason.startswith("+30 %. 1 of 3 launches was disturbed: other processes")
@@ -200,37 +201,37 @@ def test_a_verdict_stands_with_a_remark_where_few_launches_were_disturbed(outcom
 
 
 @pytest.mark.parametrize("metric", ["peak_memory", "structure"])
-def test_memory_and_structure_are_disturbed_by_nothing(metric):
+def test_memory_and_structure_are_never_disturbed(metric):
     finding = make_finding(TWO, Outcome.REGRESSION, metric=metric)
 
-    assert qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
+    assert with_disturbance(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
 
 
 @pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
-def test_what_was_not_compared_stays_so(outcome):
+def test_a_finding_that_was_not_compared_stays_unchanged(outcome):
     finding = make_finding(TWO, outcome)
 
-    assert qualified(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
+    assert with_disturbance(finding, {TWO.id: measured(TWO, BUSY, BUSY)}) is finding
 
 
-def test_a_busy_one_rank_leg_invalidates_the_scaling_alone():
+def test_a_disturbed_single_rank_case_invalidates_only_the_scaling():
     measurements = {TWO.id: measured(TWO, QUIET, QUIET), ONE.id: measured(ONE, BUSY, BUSY)}
     findings = [
         make_finding(TWO, Outcome.PASS, metric=metric) for metric in ("step_time", "efficiency")
     ]
 
-    outcomes = [qualified(finding, measurements).verdict.outcome for finding in findings]
+    outcomes = [with_disturbance(finding, measurements).verdict.outcome for finding in findings]
 
     assert outcomes == [Outcome.PASS, Outcome.INVALID]
 
 
-def test_quiet_launches_leave_a_finding_as_it_is():
+def test_undisturbed_launches_leave_a_finding_unchanged():
     finding = make_finding(TWO, Outcome.PASS)
 
-    assert qualified(finding, {TWO.id: measured(TWO, QUIET, QUIET)}) is finding
+    assert with_disturbance(finding, {TWO.id: measured(TWO, QUIET, QUIET)}) is finding
 
 
-def test_the_most_frequent_cause_is_named_first_and_of_as_frequent_ones_the_larger():
+def test_equally_frequent_causes_are_sorted_by_their_share():
     conditions = [
         RankConditions(stolen=0.2),
         RankConditions(stolen=0.2, foreign=0.3, slow_clock=0.1),
@@ -244,19 +245,19 @@ def test_the_most_frequent_cause_is_named_first_and_of_as_frequent_ones_the_larg
     assert [cause.split(" ")[1] for cause in causes] == ["hypervisor", "cores'", "processes"]
 
 
-def test_a_cause_is_told_by_its_median_share():
+def test_a_cause_is_reported_with_its_median_share():
     conditions = [RankConditions(foreign=share) for share in (0.2, 0.3, 0.9)]
 
     assert disturbance(*conditions).causes[0].startswith("other processes took 30 %")
 
 
 @pytest.mark.parametrize(("disturbed", "more"), [(2, 2), (3, 4)])
-def test_as_many_more_launches_are_asked_for_as_would_outweigh_the_disturbed(disturbed, more):
-    """A majority of three launches and those that follow must have been left alone."""
+def test_more_launches_would_outweigh_the_disturbed_ones(disturbed, more):
+    """The undisturbed launches must become the majority of all launches."""
     conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
     finding = make_finding(TWO, Outcome.PASS)
 
-    verdict = qualified(finding, {TWO.id: measured(TWO, *conditions)}).verdict
+    verdict = with_disturbance(finding, {TWO.id: measured(TWO, *conditions)}).verdict
 
     assert verdict.more_launches == more
     assert not disturbance(*conditions, *[QUIET] * more).prevails

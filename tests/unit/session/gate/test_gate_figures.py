@@ -1,4 +1,4 @@
-"""What a finding states beside its verdict, and which findings a session of several cases has."""
+"""The figures of a finding, and the findings of a session with several cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddp_perf.core.case import Tolerances
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
     make_baseline,
@@ -33,7 +33,7 @@ def launches(step_s, factors=JITTER):
 
 
 def stored(case, step_s, *, levels=SESSIONS, environment=None, **changes):
-    """``changes`` of every launch's figures, or of what is stored of the case."""
+    """Judge a case with these changes of its launches' figures or of its baseline."""
     figures = {name: changes.pop(name) for name in ("efficiency", "energy") if name in changes}
     sessions = [
         msgspec.structs.replace(
@@ -47,18 +47,18 @@ def stored(case, step_s, *, levels=SESSIONS, environment=None, **changes):
 
 def findings(*measured, cases, environment=None, published=(), **changes):
     by_id = {measurement.case.id: measurement for measurement in measured}
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline(cases, published=published),
         baseline_path="baselines/x.json",
         environment=environment or make_environment(),
         alpha=0.001,
         **changes,
     )
-    found = judge_suite(by_id, summaries_of(by_id), bar)
+    found = judge_suite(by_id, summaries_of(by_id), context)
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
-def test_value_and_baseline_are_medians_that_one_odd_launch_or_session_does_not_move():
+def test_value_and_baseline_are_medians_that_one_outlier_does_not_change():
     measured = make_measurement(ONE, launches(0.011, SKEWED))
 
     finding = findings(measured, cases={ONE.id: stored(ONE, 0.010)})[ONE.id, "step_time"]
@@ -68,7 +68,7 @@ def test_value_and_baseline_are_medians_that_one_odd_launch_or_session_does_not_
     assert finding.baseline == pytest.approx(0.010 * 1.002 * 1.001)
 
 
-def test_the_drift_is_that_of_the_median_launch():
+def test_the_drift_is_computed_from_the_median_launch():
     entry = Rebaseline(date="2026-01-09", commit=None, reason="known", ratio=1.25)
     moved = stored(ONE, 0.010, first={"step_time": 0.008}, log=(entry,))
 
@@ -89,7 +89,7 @@ def test_a_finding_counts_the_launches_and_the_stored_sessions_that_it_compared(
 
 
 def test_planned_looks_share_the_false_alarm_rate_of_a_verdict():
-    """A look that is one of three is stricter than one that is all there is."""
+    """One look of three is stricter than a single look."""
     restless = stored(ONE, 0.010, levels=(1.0, 1.04, 0.96, 1.02, 0.97, 1.03))
     measured = make_measurement(ONE, launches(0.010))
 
@@ -112,7 +112,7 @@ def test_planned_looks_share_the_false_alarm_rate_of_a_verdict():
     ],
     ids=["of another machine", "of other work", "unknown"],
 )
-def test_a_case_that_cannot_be_compared_takes_nothing_from_the_others(change, outcome):
+def test_a_case_that_cannot_be_compared_does_not_affect_the_others(change, outcome):
     cases = {ONE.id: stored(ONE, 0.010)}
     if change is not None:
         cases[TWO.id] = stored(TWO, 0.012, efficiency=1.2, **change)
@@ -124,7 +124,7 @@ def test_a_case_that_cannot_be_compared_takes_nothing_from_the_others(change, ou
     assert times == {(ONE.id, Outcome.PASS), (TWO.id, outcome)}
 
 
-def test_a_published_figure_judges_the_step_time_alone():
+def test_a_published_step_time_judges_only_the_step_time():
     row = PublishedRow(case=ONE.id, world_size=1, batch_size=64, step_ms=10.0)
     table = PublishedTable(
         name="t",
@@ -160,7 +160,7 @@ def test_a_case_without_a_launch_has_no_finding():
     assert findings(nothing, cases={ONE.id: stored(ONE, 0.010)}) == {}
 
 
-def test_a_case_that_uses_its_gpu_within_reason_is_judged():
+def test_a_case_with_a_possible_mfu_is_judged():
     environment = make_environment(accelerator_key="h200")
     case = msgspec.structs.replace(ONE, tier="gpu")
     measured = make_measurement(case, launches(0.010), flops=10**10)
@@ -180,19 +180,19 @@ def test_a_case_that_uses_its_gpu_within_reason_is_judged():
     ],
     ids=["the step passes", "the step improved", "the step is slower, too"],
 )
-def test_scaling_got_worse_only_where_the_step_of_all_ranks_did(one_s, two_s, outcome):
+def test_scaling_is_worse_only_if_the_step_of_all_ranks_is_slower(one_s, two_s, outcome):
     cases = {ONE.id: stored(ONE, 0.010), TWO.id: stored(TWO, 0.012, efficiency=1.2)}
     measured = [make_measurement(ONE, launches(one_s)), make_measurement(TWO, launches(two_s))]
 
     finding = findings(*measured, cases=cases)[TWO.id, "efficiency"]
 
     assert finding.verdict.outcome is outcome
-    excused = "the one-rank leg got faster" in finding.verdict.reason
+    excused = "the one-rank step got faster" in finding.verdict.reason
     assert excused is (outcome is Outcome.PASS)
     assert finding.verdict.ratio > 1.05
 
 
-def test_scaling_that_looks_worse_is_open_where_the_step_of_all_ranks_is():
+def test_scaling_is_inconclusive_if_the_step_of_all_ranks_is():
     restless = stored(TWO, 0.012, levels=(1.0, 1.2, 0.85, 1.15, 0.9, 1.1), efficiency=1.2)
     cases = {ONE.id: stored(ONE, 0.010), TWO.id: restless}
     measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
@@ -203,7 +203,7 @@ def test_scaling_that_looks_worse_is_open_where_the_step_of_all_ranks_is():
     assert found[TWO.id, "efficiency"].verdict.outcome is Outcome.INCONCLUSIVE
 
 
-def test_scaling_that_was_not_measured_is_not_excused_by_a_step_that_passes():
+def test_scaling_that_was_not_measured_stays_invalid_beside_a_step_that_passes():
     cases = {TWO.id: stored(TWO, 0.012, efficiency=1.2)}
 
     found = findings(make_measurement(TWO, launches(0.0119)), cases=cases)

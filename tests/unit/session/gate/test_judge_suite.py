@@ -1,4 +1,4 @@
-"""Measurements against a baseline: which verdict each metric gets, and what it says."""
+"""A suite is judged against a baseline: the verdict and reason of each metric."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddp_perf.core.case import Tolerances
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.summaries import as_session, summaries_of
 from tests.builders import (
     make_baseline,
@@ -35,7 +35,7 @@ def launches(step_s):
 
 
 def stored(case, step_s, *, efficiency=None, **changes):
-    """Six quiet sessions of ``step_s``."""
+    """Return six quiet sessions of ``step_s``."""
     figures = {} if efficiency is None else {"efficiency": efficiency}
     sessions = [
         make_session(launches(step_s * session), day=day, **figures)
@@ -46,21 +46,21 @@ def stored(case, step_s, *, efficiency=None, **changes):
 
 @pytest.fixture
 def baseline():
-    """One rank takes 10 ms a step, two take 12."""
+    """The baseline: a step of one rank takes 10 ms, a step of two ranks 12 ms."""
     return make_baseline({ONE.id: stored(ONE, 0.010), TWO.id: stored(TWO, 0.012, efficiency=1.2)})
 
 
 def findings(measurements, baseline, structures=None):
-    """Findings by case id and metric."""
+    """Return the findings by case id and metric."""
     by_id = {measurement.case.id: measurement for measurement in measurements}
-    bar = Bar(
+    context = JudgingContext(
         baseline=baseline,
         baseline_path="baselines/x.json",
         structures=structures or {},
         environment=make_environment(),
         alpha=0.001,
     )
-    found = judge_suite(by_id, summaries_of(by_id), bar)
+    found = judge_suite(by_id, summaries_of(by_id), context)
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
@@ -68,7 +68,7 @@ def outcomes(found, case):
     return {metric: f.verdict.outcome for (case_id, metric), f in found.items() if case_id == case}
 
 
-def test_nothing_changed_is_a_pass_in_every_metric(baseline):
+def test_an_unchanged_case_passes_in_every_metric(baseline):
     measured = [make_measurement(ONE, launches(0.010)), make_measurement(TWO, launches(0.012))]
 
     found = findings(measured, baseline)
@@ -78,7 +78,7 @@ def test_nothing_changed_is_a_pass_in_every_metric(baseline):
     assert outcomes(found, TWO.id).keys() == outcomes(found, ONE.id).keys() | {"efficiency"}
 
 
-def test_a_finding_carries_the_figures_it_compared(baseline):
+def test_a_finding_contains_the_figures_that_it_compared(baseline):
     found = findings([make_measurement(ONE, launches(0.011))], baseline)
 
     finding = found[ONE.id, "step_time"]
@@ -88,14 +88,14 @@ def test_a_finding_carries_the_figures_it_compared(baseline):
     assert finding.verdict.ratio == pytest.approx(1.1, rel=0.01)
 
 
-def test_slower_steps_are_a_regression_of_the_step_time_alone(baseline):
+def test_slower_steps_are_a_regression_only_of_the_step_time(baseline):
     found = outcomes(findings([make_measurement(ONE, launches(0.013))], baseline), ONE.id)
 
     assert found.pop("step_time") is Outcome.REGRESSION
     assert set(found.values()) == {Outcome.PASS}
 
 
-def test_more_memory_is_a_regression_of_the_memory_alone(baseline):
+def test_more_memory_is_a_regression_only_of_the_peak_memory(baseline):
     measurement = make_measurement(ONE, launches(0.010), peak_memory=1500)
 
     found = outcomes(findings([measurement], baseline), ONE.id)
@@ -104,7 +104,7 @@ def test_more_memory_is_a_regression_of_the_memory_alone(baseline):
     assert set(found.values()) == {Outcome.PASS}
 
 
-def test_steps_that_stall_are_a_regression_of_the_tail_alone(baseline):
+def test_steps_that_stall_are_a_regression_only_of_the_tail(baseline):
     stalling = [(step_s,) * 9 + (step_s * 3,) for step_s in launches(0.010)]
 
     found = outcomes(findings([make_measurement(ONE, stalling)], baseline), ONE.id)
@@ -113,7 +113,7 @@ def test_steps_that_stall_are_a_regression_of_the_tail_alone(baseline):
     assert set(found.values()) == {Outcome.PASS}
 
 
-def test_an_unknown_case_names_the_file_and_the_command_that_records(baseline):
+def test_a_case_without_a_baseline_names_the_file_and_the_command(baseline):
     other = make_case(id="other", single=None)
 
     found = findings([make_measurement(other, launches(0.01))], baseline)
@@ -125,7 +125,7 @@ def test_an_unknown_case_names_the_file_and_the_command_that_records(baseline):
         assert "--save-baseline" in finding.verdict.reason
 
 
-def test_other_work_is_incomparable_and_names_field_and_command(baseline):
+def test_other_work_is_incomparable_and_names_the_field_and_the_command(baseline):
     wider = msgspec.structs.replace(ONE, model={**ONE.model, "hidden_dim": 48})
 
     found = findings([make_measurement(wider, launches(0.02))], baseline)
@@ -145,7 +145,7 @@ def test_a_slower_group_is_a_regression_of_its_efficiency(baseline):
     assert found["efficiency"] is found["step_time"] is Outcome.REGRESSION
 
 
-def test_worse_scaling_because_one_rank_alone_got_faster_is_no_regression(baseline):
+def test_efficiency_is_no_regression_if_only_the_single_rank_got_faster(baseline):
     measured = [make_measurement(ONE, launches(0.008)), make_measurement(TWO, launches(0.0119))]
 
     found = findings(measured, baseline)
@@ -153,18 +153,18 @@ def test_worse_scaling_because_one_rank_alone_got_faster_is_no_regression(baseli
     finding = found[TWO.id, "efficiency"]
     assert finding.verdict.outcome is Outcome.PASS
     assert finding.verdict.ratio > 1.2
-    assert "the one-rank leg got faster" in finding.verdict.reason
+    assert "the one-rank step got faster" in finding.verdict.reason
     assert found[ONE.id, "step_time"].verdict.outcome is Outcome.IMPROVEMENT
 
 
-def test_efficiency_without_its_one_rank_leg_is_no_pass(baseline):
-    """The one-rank case failed, say: what was not measured was not found good."""
+def test_efficiency_without_its_single_rank_case_is_not_a_pass(baseline):
+    """The one-rank case may have failed. A metric that was not measured does not pass."""
     found = outcomes(findings([make_measurement(TWO, launches(0.012))], baseline), TWO.id)
 
     assert found["efficiency"] not in (Outcome.PASS, Outcome.IMPROVEMENT)
 
 
-def test_a_change_of_structure_is_a_regression_at_any_speed(baseline):
+def test_a_change_of_structure_is_a_regression_at_any_step_time(baseline):
     odd = make_structure(buckets=(1616, 1616))
 
     found = findings([make_measurement(ONE, launches(0.010), structure=odd)], baseline)
@@ -174,7 +174,7 @@ def test_a_change_of_structure_is_a_regression_at_any_speed(baseline):
     assert found[ONE.id, "step_time"].verdict.outcome is Outcome.PASS
 
 
-def test_the_level_is_that_of_the_first_five_sessions_however_many_follow():
+def test_the_level_is_that_of_the_first_five_sessions():
     slower = [make_session(launches(0.0102), day=day) for day in range(6, 12)]
     first = [make_session(launches(0.010 * session), day=1) for session in SESSIONS[:5]]
     baseline = make_baseline({ONE.id: make_case_baseline(ONE, *first, *slower)})
@@ -192,7 +192,7 @@ def test_a_case_with_a_failed_launch_is_not_judged(baseline):
     assert findings([failed], baseline) == {}
 
 
-def test_a_stored_figure_is_rounded_where_it_is_noise():
+def test_stored_figures_are_rounded_to_significant_digits():
     summary = LaunchSummary(
         round=0,
         values={"step_time": 0.012345678901},
@@ -212,14 +212,14 @@ def test_a_stored_figure_is_rounded_where_it_is_noise():
     [([4.00001, 90.0, 3.0], 4.0), ([None, 3.5], 3.5), ([None], None)],
     ids=["the typical launch", "of those that have it", "an older file"],
 )
-def test_a_session_keeps_what_its_launches_took_beyond_their_steps(overheads, stored):
+def test_a_session_stores_the_overhead_of_its_launches(overheads, stored):
     (row,) = summaries_of({ONE.id: make_measurement(ONE, [0.01])})[ONE.id]
     rows = [msgspec.structs.replace(row, overhead_s=overhead) for overhead in overheads]
 
     assert as_session(rows, make_environment(), "2026-11-21").overhead_s == stored
 
 
-def test_the_drift_since_the_first_baseline_is_told_once_the_level_was_moved(baseline):
+def test_the_drift_is_reported_after_the_level_was_replaced(baseline):
     moved = msgspec.structs.replace(
         baseline.cases[ONE.id],
         first={"step_time": 0.008},
@@ -228,12 +228,14 @@ def test_the_drift_since_the_first_baseline_is_told_once_the_level_was_moved(bas
     again = msgspec.structs.replace(baseline, cases={**baseline.cases, ONE.id: moved})
     measured = [make_measurement(ONE, launches(0.010))]
 
-    drifts = [findings(measured, bar)[ONE.id, "step_time"].drift for bar in (baseline, again)]
+    drifts = [
+        findings(measured, context)[ONE.id, "step_time"].drift for context in (baseline, again)
+    ]
 
     assert drifts == [None, pytest.approx(1.25, rel=0.01)]
 
 
-def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
+def test_a_metric_without_a_baseline_names_the_command(baseline):
     sessions = tuple(
         msgspec.structs.replace(session, launches=tuple({**launch} for launch in session.launches))
         for session in baseline.cases[ONE.id].sessions
@@ -242,26 +244,26 @@ def test_a_metric_that_the_baseline_lacks_names_the_command(baseline):
         for launch in session.launches:
             launch.pop("tail")
     lacking = msgspec.structs.replace(baseline.cases[ONE.id], sessions=sessions)
-    bar = msgspec.structs.replace(baseline, cases={ONE.id: lacking})
+    context = msgspec.structs.replace(baseline, cases={ONE.id: lacking})
 
-    found = findings([make_measurement(ONE, launches(0.010))], bar)[ONE.id, "tail"].verdict
+    found = findings([make_measurement(ONE, launches(0.010))], context)[ONE.id, "tail"].verdict
 
     assert found.outcome is Outcome.NO_BASELINE
     assert "--save-baseline=append" in found.reason
 
 
-@pytest.mark.parametrize(("count", "spoken_of"), [(2, False), (3, True), (6, True)])
-def test_the_control_speaks_only_from_three_sessions_on(baseline, count, spoken_of):
+@pytest.mark.parametrize(("count", "applies"), [(2, False), (3, True), (6, True)])
+def test_the_control_applies_from_three_sessions_on(baseline, count, applies):
     case = baseline.cases[ONE.id]
     few = msgspec.structs.replace(case, sessions=case.sessions[:count])
 
     found = findings([make_measurement(ONE, launches(0.010))], make_baseline({ONE.id: few}))
 
-    assert ("control" in found[ONE.id, "step_time"].verdict.reason.lower()) is spoken_of
+    assert ("control" in found[ONE.id, "step_time"].verdict.reason.lower()) is applies
 
 
 def structure_verdict(baseline, **structure):
-    """Of the case of two ranks, whose structure on any machine is known."""
+    """Judge the case of two ranks, whose structure on any machine is stored."""
     known = CaseStructure(work=TWO.work(), structure=make_structure(**structure))
     measurement = make_measurement(TWO, launches(0.012))
     found = findings([measurement], baseline, {TWO.id: known})
@@ -272,25 +274,25 @@ def structure_verdict(baseline, **structure):
     ("structure", "outcome"),
     [({}, Outcome.PASS), ({"parameters": 809}, Outcome.REGRESSION)],
 )
-def test_a_structure_that_holds_on_any_machine_gates_a_case_without_a_baseline(structure, outcome):
+def test_the_structure_of_any_machine_gates_a_case_without_a_baseline(structure, outcome):
     without = make_baseline({TWO.id: stored(TWO, 0.012, structure=None)})
 
     assert structure_verdict(make_baseline(), **structure) is outcome
     assert structure_verdict(without, **structure) is outcome
 
 
-def test_the_machines_own_structure_comes_first(baseline):
+def test_the_machines_own_structure_is_preferred(baseline):
     assert structure_verdict(baseline, parameters=809) is Outcome.PASS
 
 
-def test_without_a_baseline_the_times_of_a_case_are_not_judged_by_its_structure():
+def test_a_shipped_structure_does_not_judge_times():
     known = CaseStructure(work=TWO.work(), structure=make_structure())
     found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
 
     assert found[TWO.id, "step_time"].verdict.outcome is Outcome.NO_BASELINE
 
 
-def test_a_structure_of_other_work_says_nothing():
+def test_a_structure_of_other_work_is_not_compared():
     known = CaseStructure(work={**TWO.work(), "batch_size": 1}, structure=make_structure())
     found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
 
@@ -298,8 +300,8 @@ def test_a_structure_of_other_work_says_nothing():
 
 
 @pytest.mark.parametrize("step_s", [0.010, 0.016], ids=["as fast", "slower"])
-def test_on_a_busy_machine_times_are_neither_red_nor_green(baseline, step_s):
-    """Memory and structure are judged all the same."""
+def test_times_are_invalid_on_a_busy_machine(baseline, step_s):
+    """Memory and structure are still judged."""
     busy = with_conditions(
         make_measurement(ONE, launches(step_s)), *[RankConditions(foreign=0.4)] * 5
     )
@@ -315,7 +317,7 @@ def test_on_a_busy_machine_times_are_neither_red_nor_green(baseline, step_s):
 
 
 def of_machine(baseline, **environment):
-    """The baseline, its sessions measured on a machine that differs by ``environment``."""
+    """Return the baseline as measured on a machine with these fields of the environment."""
     cases = {
         case_id: msgspec.structs.replace(
             case,
@@ -341,7 +343,7 @@ def test_figures_of_another_machine_are_incomparable_with_the_remedy(baseline):
     assert "--save-baseline=accept" in reason
 
 
-def test_other_software_is_judged_and_told_beside_the_verdict(baseline):
+def test_other_software_is_judged_and_reported_beside_the_verdict(baseline):
     baseline = of_machine(baseline, torch="2.12.0")
 
     found = findings([make_measurement(ONE, launches(0.010))], baseline)
@@ -351,17 +353,17 @@ def test_other_software_is_judged_and_told_beside_the_verdict(baseline):
     assert finding.changed == ("torch 2.12.0 → 2.13.0",)
 
 
-def test_more_than_the_gpu_can_do_is_a_measurement_error_whatever_is_stored(baseline):
+def test_an_impossible_mfu_is_a_measurement_error(baseline):
     case = msgspec.structs.replace(ONE, tier="gpu")
     fast = make_measurement(case, launches(0.010), flops=10**13)
-    bar = Bar(
+    context = JudgingContext(
         baseline=baseline,
         baseline_path="baselines/h200.json",
         environment=make_environment(accelerator_key="h200"),
         alpha=0.001,
     )
 
-    found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), bar)
+    found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), context)
 
     assert {finding.verdict.outcome for finding in found} == {Outcome.INVALID}
     assert "a measurement error: MFU 1492.5% of 67 TFLOP/s" in found[0].verdict.reason
@@ -371,7 +373,7 @@ GATED = make_case(single=None, tier="gpu", tolerances=Tolerances(energy=0.05))
 
 
 def energy_findings(*, stored_j, joules):
-    """Of a case gated by energy: this session's launches take ``joules`` each, or tell nothing."""
+    """Judge a case gated by energy; None: this session's launches have no reading."""
     figures = {} if stored_j is None else {"energy": stored_j}
     sessions = [make_session(launches(0.01), day=day, **figures) for day in range(1, 7)]
     baseline = make_baseline({GATED.id: make_case_baseline(GATED, *sessions)})
@@ -383,7 +385,7 @@ def energy_findings(*, stored_j, joules):
 @pytest.mark.parametrize(
     ("joules", "outcome"), [(768.0, Outcome.PASS), (1000.0, Outcome.REGRESSION)]
 )
-def test_energy_is_judged_like_any_metric(joules, outcome):
+def test_energy_is_judged_like_other_metrics(joules, outcome):
     found = energy_findings(stored_j=1.0, joules=joules)
 
     assert found.value == pytest.approx(2 * joules / 1536)
@@ -391,7 +393,7 @@ def test_energy_is_judged_like_any_metric(joules, outcome):
 
 
 @pytest.mark.parametrize("stored_j", [1.0, None])
-def test_a_gated_energy_that_was_not_read_is_invalid_with_the_remedy(stored_j):
+def test_gated_energy_without_a_reading_is_invalid_with_the_remedy(stored_j):
     verdict = energy_findings(stored_j=stored_j, joules=None).verdict
 
     assert verdict.outcome is Outcome.INVALID
@@ -399,11 +401,11 @@ def test_a_gated_energy_that_was_not_read_is_invalid_with_the_remedy(stored_j):
     assert "raise steps, or set tolerances.energy: null" in verdict.reason
 
 
-def test_energy_that_no_session_has_is_no_baseline():
+def test_energy_without_a_stored_session_has_no_baseline():
     assert energy_findings(stored_j=None, joules=768.0).verdict.outcome is Outcome.NO_BASELINE
 
 
-def test_energy_is_shown_and_stored_where_no_config_gates_it(baseline):
+def test_energy_is_shown_and_stored_if_it_is_not_gated(baseline):
     measured = make_measurement(ONE, launches(0.010), energy_j=10.0)
 
     (session,) = [
@@ -415,7 +417,7 @@ def test_energy_is_shown_and_stored_where_no_config_gates_it(baseline):
     assert "energy" not in outcomes(findings([measured], baseline), ONE.id)
 
 
-def test_four_ranks_that_were_never_stored_are_held_to_what_ships_of_two():
+def test_four_ranks_without_a_baseline_are_judged_by_the_shipped_structure_of_two():
     _, two, four = make_cases(world_sizes=[1, 2, 4])
     shipped = {two.id: CaseStructure(work=two.work(), structure=make_structure())}
 

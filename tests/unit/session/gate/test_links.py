@@ -1,4 +1,4 @@
-"""A slow link is told from slow code: whole sessions on links that are known."""
+"""A slow link is separated from slow code: whole sessions on simulated links."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.session.compare_sessions import Side, compare_sessions
+from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.summaries import summaries_of
 from ddp_perf.stats.link.model import Link, ring_s
@@ -31,7 +31,7 @@ JITTER = (1.0, 1.02, 0.97)
 
 
 def step_times(case, link, number):
-    """Seconds of a step in each of three launches."""
+    """Return the seconds of a step in each of three launches."""
     one = case.collective.calls * ring_s(
         case.collective.kind, case.collective.payload, case.world_size, link
     )
@@ -65,7 +65,7 @@ def links(measurements, baseline=None, **environment):
     )
 
 
-def test_each_collective_gives_the_link_that_its_calls_were_made_of():
+def test_the_fitted_link_of_each_collective_is_the_simulated_one():
     found = links(measured())
 
     assert [(link.kind, link.ranks) for link in found] == [("all_reduce", 2), ("broadcast", 2)]
@@ -76,7 +76,7 @@ def test_each_collective_gives_the_link_that_its_calls_were_made_of():
         assert link.shift is None  # nothing is stored
 
 
-def test_world_sizes_and_swept_environments_are_links_of_their_own():
+def test_each_world_size_and_swept_environment_has_its_own_link():
     cases = [
         *make_collectives(collectives=["all_reduce"], world_sizes=[2, 4]),
         *(
@@ -103,13 +103,13 @@ def test_world_sizes_and_swept_environments_are_links_of_their_own():
         (Link(latency_s=50e-6, bytes_per_s=1e9), ("bandwidth",)),
     ],
 )
-def test_what_got_slower_since_the_baseline_is_named(now, slower):
+def test_the_slower_part_of_a_link_is_named(now, slower):
     for link in links(measured(now), stored()):
         assert link.slower == slower
         assert link.baseline_date == "2026-01-01T03:04:05+00:00"
 
 
-def test_slower_by_less_than_the_suites_tolerance_does_not_matter():
+def test_a_link_slower_by_less_than_the_tolerance_is_not_named():
     slow = Link(latency_s=50e-6, bytes_per_s=2e9 / 1.4)
     lenient = make_collectives(tolerances={"step_time": 0.5})
 
@@ -117,7 +117,7 @@ def test_slower_by_less_than_the_suites_tolerance_does_not_matter():
     assert links(measured(slow, lenient), stored(cases=lenient))[0].slower == ()
 
 
-def test_disturbed_launches_are_no_measure_of_the_link():
+def test_disturbed_launches_are_left_out_of_the_link():
     taken = RankConditions(foreign=0.5)
     measurements = {
         case_id: with_conditions(measurement, taken, taken, taken)
@@ -127,20 +127,20 @@ def test_disturbed_launches_are_no_measure_of_the_link():
     assert [link.fit for link in links(measurements)] == [None, None]
 
 
-def test_figures_of_other_work_or_of_another_machine_are_not_compared():
+def test_a_link_is_not_compared_with_other_work_or_another_machine():
     other_work = dict.fromkeys(CASES[0].work(), 1)
 
     assert links(measured(), stored(work=other_work))[0].shift is None
     assert links(measured(), stored(), accelerator_key="other")[0].shift is None
 
 
-def test_training_says_nothing_of_a_link():
+def test_a_suite_that_trains_has_no_link():
     measurements = {case.id: make_measurement(case, [0.01]) for case in make_cases()}
 
     assert links(measurements) == ()
 
 
-def test_a_launch_that_failed_leaves_the_other_sizes():
+def test_a_failed_case_leaves_the_other_sizes_in_the_link():
     measurements = measured()
     measurements[CASES[0].id] = make_measurement(CASES[0], [])
 
@@ -151,7 +151,7 @@ def test_a_launch_that_failed_leaves_the_other_sizes():
 
 
 def session_on(link, directory, **request):
-    """A whole session of CASES, its launcher as fast as ``link``."""
+    """Run a whole session of CASES over the simulated ``link``."""
     numbers = {case.id: number for number, case in enumerate(CASES)}
 
     def answer(request):
@@ -168,7 +168,7 @@ def session_on(link, directory, **request):
 SLOW = Link(latency_s=50e-6, bytes_per_s=0.5e9)
 
 
-def test_a_session_tells_of_the_link_since_the_session_that_was_stored(tmp_path):
+def test_a_session_compares_its_link_with_the_stored_session(tmp_path):
     session_on(LINK, tmp_path, save_mode="missing")
 
     result = session_on(SLOW, tmp_path)
@@ -181,10 +181,10 @@ def test_a_session_tells_of_the_link_since_the_session_that_was_stored(tmp_path)
     assert {finding.metric for finding in result.findings} == {"step_time"}
 
 
-def test_two_results_files_are_compared_likewise(tmp_path):
+def test_two_results_files_compare_their_links(tmp_path):
     before, after = (session_on(link, tmp_path) for link in (LINK, SLOW))
     old, new = (
-        Side(name=name, complete=True, suites=(suite,))
+        ComparedSession(name=name, complete=True, suites=(suite,))
         for name, suite in (("old.json", before), ("new.json", after))
     )
 

@@ -1,4 +1,4 @@
-"""The same cases, session after session, on recorded machines that change in between."""
+"""Sessions of the same cases on recorded machines that change between the sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE, TWO = CASES
 
 
 def read(name, mask=None, **changes):
-    """The recorded machine as ``mask`` shows it, each GPU with ``changes``."""
+    """Return the recorded machine as ``mask`` shows it, each GPU with ``changes``."""
     machine = find_gpus(
         {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}, RecordedReader.of(name)
     )
@@ -34,7 +34,7 @@ def read(name, mask=None, **changes):
 
 @pytest.fixture
 def session(tmp_path):
-    """``session(machine, …)``: one session there; its result."""
+    """``session(machine, …)`` runs one session on the machine and returns its result."""
 
     def run(machine, *, runtime=RUNTIME, save_mode=None):
         launcher = FakeLauncher(
@@ -57,7 +57,7 @@ def session(tmp_path):
 
 
 def step_times(result):
-    """Outcome and reason of each case's step time."""
+    """Return the outcomes and reasons of the cases' step times."""
     verdicts = [result.finding(case.id, "step_time").verdict for case in CASES]
     return [verdict.outcome for verdict in verdicts], verdicts[-1].reason
 
@@ -65,7 +65,7 @@ def step_times(result):
 NOT_COMPARED = {Outcome.NO_BASELINE, Outcome.INCOMPARABLE}
 
 
-def test_the_same_machine_is_comparable_and_recorded_whole(session):
+def test_the_same_machine_is_comparable_and_its_readings_are_recorded(session):
     machine = read("a100-pcie-bridges", "0,1")
     session(machine, save_mode="missing")
 
@@ -101,7 +101,7 @@ def test_a_session_of_another_machine_is_not_appended_but_accepted(session):
     assert NOT_COMPARED.isdisjoint(step_times(session(low))[0])
 
 
-def test_other_gpus_of_one_machine_are_another_link_for_two_ranks_alone(session):
+def test_other_gpus_of_one_machine_are_another_link_only_for_two_ranks(session):
     session(read("a100-pcie-bridges", "2,3"), save_mode="missing")
 
     outcomes, reason = step_times(session(read("a100-pcie-bridges", "0,2")))
@@ -111,7 +111,7 @@ def test_other_gpus_of_one_machine_are_another_link_for_two_ranks_alone(session)
     assert "interconnect NODE, here SYS" in reason
 
 
-def test_nvlink_that_is_gone_is_another_machine(session):
+def test_a_machine_without_its_nvlink_is_another_machine(session):
     whole = read("a100-sxm4-nvswitch")
     hidden = tuple(msgspec.structs.replace(x, nvlinks=0, pcie="SYS") for x in whole.links)
     session(whole, save_mode="missing")
@@ -122,7 +122,7 @@ def test_nvlink_that_is_gone_is_another_machine(session):
     assert "interconnect NV12, here SYS" in reason
 
 
-def test_a_slice_is_told_from_the_whole_and_the_nearest_is_named(session):
+def test_a_mig_slice_is_another_accelerator_and_the_nearest_one_is_named(session):
     session(read("a100-sxm4-nvswitch"), save_mode="missing")
     session(read("a100-pcie-bridges"), save_mode="missing")
 
@@ -132,7 +132,7 @@ def test_a_slice_is_told_from_the_whole_and_the_nearest_is_named(session):
     assert "the baseline is of a100-sxm4-40gb, this is a100-sxm4-40gb-mig-3g-20gb" in reason
 
 
-def test_an_upgrade_is_judged_and_told(session):
+def test_an_upgrade_is_judged_and_reported(session):
     session(read("t4-pair"), save_mode="missing")
     upgraded = msgspec.structs.replace(RUNTIME, torch="2.14.0", nccl="2.28.1")
 
@@ -149,7 +149,7 @@ def test_an_upgrade_is_judged_and_told(session):
     ("runtime", "lacking"),
     [({"cuda": None, "nccl": None}, "CUDA"), ({"nccl": None}, "NCCL")],
 )
-def test_a_torch_that_cannot_is_refused_before_any_rank_is_started(session, runtime, lacking):
+def test_a_torch_without_cuda_or_nccl_is_refused_before_any_launch(session, runtime, lacking):
     with pytest.raises(LaunchError, match=f"built without {lacking}.*install a CUDA build"):
         session(read("t4-pair"), runtime=msgspec.structs.replace(RUNTIME, **runtime))
 

@@ -1,4 +1,4 @@
-"""Published figures: shown beside a case, gated only where nothing was measured."""
+"""Published figures are shown beside a case, and gate it only without a stored session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.published import known_cases
 from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
@@ -39,26 +39,26 @@ def table(row=ROW, **changes):
 
 
 def findings(steps_s, *tables, cases=None, **changes):
-    """Findings by case id and metric, every launch of a case taking ``steps_s[case]`` a step."""
+    """Return the findings by case id and metric; each step of a case takes ``steps_s[case]``."""
     measured = {case.id: make_measurement(case, [step_s] * 5) for case, step_s in steps_s}
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline(cases, published=tables),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
         **changes,
     )
-    found = judge_suite(measured, summaries_of(measured), bar)
+    found = judge_suite(measured, summaries_of(measured), context)
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
-def step_time(step_s, *tables, cases=None, **bar):
-    """The finding of one rank's step time, every launch taking ``step_s`` a step."""
-    return findings([(ONE, step_s)], *tables, cases=cases, **bar)[ONE.id, "step_time"]
+def step_time(step_s, *tables, cases=None, **context):
+    """Return the finding on one rank's step time; each step takes ``step_s``."""
+    return findings([(ONE, step_s)], *tables, cases=cases, **context)[ONE.id, "step_time"]
 
 
 def efficiency(one_s, two_s, **changes):
-    """The finding of two ranks' efficiency beside a table that states theirs."""
+    """Return the finding on two ranks' efficiency, with a table that states it."""
     row = {"case": TWO.id, "world_size": 2, "batch_size": 64, **changes.pop("row", {})}
     found = findings([(ONE, one_s), (TWO, two_s)], table(row, **changes))
     return found[TWO.id, "efficiency"]
@@ -72,7 +72,7 @@ def efficiency(one_s, two_s, **changes):
         (0.013, Outcome.BELOW_PUBLISHED),
     ],
 )
-def test_a_figure_is_met_or_not_at_its_tolerance(step_s, outcome):
+def test_a_published_figure_is_met_within_its_tolerance(step_s, outcome):
     verdict = step_time(step_s, table()).verdict
 
     assert verdict.outcome is outcome
@@ -82,7 +82,7 @@ def test_a_figure_is_met_or_not_at_its_tolerance(step_s, outcome):
         assert words in verdict.reason
 
 
-def test_a_step_time_alone_is_compared_with_the_mean_step():
+def test_a_published_step_time_is_compared_with_the_mean_step():
     row = {name: value for name, value in ROW.items() if name != "throughput"}
 
     assert step_time(0.013, table(row)).verdict.outcome is Outcome.BELOW_PUBLISHED
@@ -98,7 +98,7 @@ def test_a_step_time_alone_is_compared_with_the_mean_step():
         ({"row": {**ROW, "throughput": 9000}}, "throughput 9,000 is stated"),
     ],
 )
-def test_what_is_not_comparable_is_shown_and_does_not_gate(changes, why):
+def test_an_incomparable_published_figure_is_shown_and_does_not_gate(changes, why):
     finding = step_time(0.010, table(**changes))
 
     assert finding.verdict.outcome is Outcome.NO_BASELINE
@@ -116,20 +116,20 @@ def test_the_bus_bandwidth_of_a_collective_is_compared_with_the_published_one(pu
     (case,) = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])
     row = {"case": case.id, "world_size": 4, "bus_gb_per_s": published}
     measured = {case.id: make_measurement(case, [0.004] * 5)}  # four calls: 1.573 GB/s
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline(published=(table(row, work={"collective.kind": "all_reduce"}),)),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
     )
 
-    (finding,) = judge_suite(measured, summaries_of(measured), bar)
+    (finding,) = judge_suite(measured, summaries_of(measured), context)
 
     assert finding.verdict.outcome is outcome
     assert finding.verdict.ratio == pytest.approx(published / 1.572864)
 
 
-def test_what_was_measured_decides_and_the_published_figure_stands_beside_it():
+def test_the_measured_baseline_decides_and_the_published_figure_is_shown():
     sessions = [
         make_session([0.013 * f for f in (1, 1.001, 0.999)], day=day) for day in range(1, 7)
     ]
@@ -148,10 +148,8 @@ def test_what_was_measured_decides_and_the_published_figure_stands_beside_it():
     ("two_s", "outcome", "ratio"),
     [(0.0125, Outcome.MEETS_PUBLISHED, 1.0), (0.0140, Outcome.BELOW_PUBLISHED, 1.12)],
 )
-def test_a_published_efficiency_gates_where_no_step_time_is_published(
-    stated, two_s, outcome, ratio
-):
-    """80 % on two GPUs: a step costs 1.25 times that of one."""
+def test_a_published_efficiency_gates_without_a_published_step_time(stated, two_s, outcome, ratio):
+    """80 % on two GPUs means that a step takes 1.25 times as long as on one."""
     verdict = efficiency(0.010, two_s, row=stated).verdict
 
     assert verdict.outcome is outcome
@@ -159,7 +157,7 @@ def test_a_published_efficiency_gates_where_no_step_time_is_published(
     assert "scaling cost" in verdict.reason
 
 
-def test_each_published_metric_gates_and_what_nobody_published_is_no_pass():
+def test_each_published_metric_gates_and_an_unpublished_one_is_not_a_pass():
     row = {"case": TWO.id, "world_size": 2, "batch_size": 64, "step_ms": 12.5, "efficiency": 0.8}
 
     found = findings([(ONE, 0.010), (TWO, 0.0125)], table(row))
@@ -173,16 +171,16 @@ def test_each_published_metric_gates_and_what_nobody_published_is_no_pass():
     }
 
 
-def test_an_efficiency_that_only_a_faster_single_rank_spoils_is_not_below():
+def test_efficiency_is_not_below_published_if_only_the_single_rank_is_faster():
     row = {"step_ms": 12.5, "efficiency": 0.8}
 
     verdict = efficiency(0.005, 0.0120, row=row).verdict
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "the one-rank leg got faster" in verdict.reason
+    assert "the one-rank step got faster" in verdict.reason
 
 
-def test_the_efficiency_of_strong_scaling_is_another_figure():
+def test_a_published_efficiency_of_strong_scaling_is_not_compared():
     finding = efficiency(0.010, 0.0140, row={"efficiency": 0.8}, scaling="strong")
 
     assert finding.verdict.outcome is Outcome.NO_BASELINE
@@ -211,20 +209,20 @@ def test_a_row_without_a_case_is_shown_beside_its_workload_on_as_many_gpus():
     assert step_time(0.010, table(row, work={})).published is None
 
 
-def test_of_several_rows_the_one_nearest_to_the_case_is_shown():
+def test_the_published_row_nearest_to_the_case_is_shown():
     far = table({"world_size": 1, "batch_size": 32, "step_ms": 5}, work={"workload": "mlp"})
 
     assert "published: 10 ms a step" in step_time(0.010, far, table(inferred=("loss",))).published
 
 
-def test_a_case_that_only_another_accelerator_knows_is_incomparable_and_names_it():
+def test_a_case_stored_only_for_another_accelerator_is_incomparable():
     verdict = step_time(0.010, elsewhere={ONE.id: "v100-sxm2-16gb"}).verdict
 
     assert verdict.outcome is Outcome.INCOMPARABLE
     assert "the baseline is of v100-sxm2-16gb, this is cpu-some-2c-host" in verdict.reason
 
 
-def test_only_figures_that_can_gate_make_another_accelerator_know_a_case():
+def test_only_published_figures_that_can_gate_count_for_another_accelerator():
     stated, inferred = table(), table(inferred=("loss",))
 
     assert known_cases(make_baseline(published=(stated,))) == {ONE.id}
@@ -232,7 +230,7 @@ def test_only_figures_that_can_gate_make_another_accelerator_know_a_case():
     assert known_cases(make_baseline({TWO.id: make_case_baseline(TWO)})) == {TWO.id}
 
 
-def test_a_table_of_an_older_file_is_read_and_a_date_must_be_one():
+def test_a_published_table_of_an_older_file_is_read_and_its_date_is_checked():
     old = {n: v for n, v in msgspec.to_builtins(table()).items() if n not in ("date", "inferred")}
 
     assert msgspec.convert(old, PublishedTable) == table()
@@ -242,7 +240,7 @@ def test_a_table_of_an_older_file_is_read_and_a_date_must_be_one():
         msgspec.convert({**old, "date": "January 15, 2025"}, PublishedTable)
 
 
-def test_other_rows_of_a_table_say_nothing_of_this_case():
+def test_other_rows_of_a_published_table_are_not_compared():
     other = table({**ROW, "case": "another"})
 
     finding = step_time(0.010, other)
@@ -251,6 +249,6 @@ def test_other_rows_of_a_table_say_nothing_of_this_case():
     assert finding.published is None
 
 
-def test_a_table_needs_a_row():
+def test_a_published_table_needs_a_row():
     with pytest.raises(msgspec.ValidationError, match="length"):
         msgspec.convert({**msgspec.to_builtins(table()), "rows": []}, PublishedTable)

@@ -1,4 +1,4 @@
-"""A step that does other work is found exactly, and named in figures."""
+"""A step that does other work is detected exactly, and reported with both figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_same_structure_has_no_changes():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         pytest.param(
             {"collectives": (LARGE,)},
@@ -63,8 +63,8 @@ def test_the_same_structure_has_no_changes():
         ),
     ],
 )
-def test_each_change_is_named_with_both_figures(old, new, said):
-    assert structure_changes(make_structure(**old), make_structure(**new)) == said
+def test_each_change_is_named_with_both_figures(old, new, expected):
+    assert structure_changes(make_structure(**old), make_structure(**new)) == expected
 
 
 def test_every_launch_must_have_the_stored_structure():
@@ -80,12 +80,12 @@ def test_every_launch_must_have_the_stored_structure():
     assert compare_structure(launches[:1], same).outcome is Outcome.PASS
 
 
-def test_no_stored_structure_is_no_pass():
+def test_a_case_without_a_stored_structure_does_not_pass():
     assert compare_structure([make_launch(make_case())], None).outcome is Outcome.NO_BASELINE
 
 
 def judged(case, shipped_of, stored=None, **structure):
-    """The verdict on a launch with ``structure`` where ``shipped_of`` ships with the default."""
+    """Return the verdict on a launch with ``structure``; the default ships for ``shipped_of``."""
     shipped = {
         known.id: CaseStructure(work=known.work(), structure=make_structure())
         for known in shipped_of
@@ -109,19 +109,19 @@ def test_plain_ddp_does_on_four_ranks_what_it_does_on_two():
         pytest.param({"strategy": "fsdp"}, id="fsdp"),
     ],
 )
-def test_what_divides_by_the_ranks_is_inconclusive_at_a_size_that_does_not_ship(changes):
+def test_a_structure_that_depends_on_the_ranks_is_inconclusive_at_other_sizes(changes):
     _, two, four = make_cases(world_sizes=[1, 2, 4], **changes)
 
     verdict = judged(four, [two])
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "no structure of 4 ranks ships, and that of 2 does not tell it" in verdict.reason
+    assert "no structure of 4 ranks ships, and that of 2 does not determine it" in verdict.reason
     assert "--save-baseline" in verdict.reason
     assert judged(four, [two], stored=make_structure()).outcome is Outcome.PASS
     assert judged(two, [two]).outcome is Outcome.PASS
 
 
-def test_a_structure_of_other_work_is_none_of_this_case():
+def test_a_shipped_structure_of_other_work_is_not_used():
     (_, other), (_, case) = make_cases(batch_sizes=[32]), make_cases(world_sizes=[1, 4])
 
     assert judged(case, [other]).outcome is Outcome.NO_BASELINE

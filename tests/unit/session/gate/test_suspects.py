@@ -1,11 +1,11 @@
-"""A SUSPECT is a REGRESSION only where the session before says so as well."""
+"""A SUSPECT becomes a REGRESSION only if the session before was suspect too."""
 
 from __future__ import annotations
 
 import pytest
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.judge_suite import Bar, confirm_suspects, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
 from ddp_perf.session.summaries import summaries_of
 from tests.builders import (
     make_baseline,
@@ -42,14 +42,14 @@ def findings(*newest, stored=RESTLESS, current=SUSPECT, beside=()):
     cases = {CASE.id: case_baseline([*stored, *newest])}
     cases |= {f"other {number}": case_baseline(levels) for number, levels in enumerate(beside)}
     measured = {CASE.id: make_measurement(CASE, launches(current))}
-    bar = Bar(
+    context = JudgingContext(
         baseline=make_baseline(cases),
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
     )
-    found = judge_suite(measured, summaries_of(measured), bar)
-    confirmed = confirm_suspects(found, {CASE.id: CASE}, bar)
+    found = judge_suite(measured, summaries_of(measured), context)
+    confirmed = confirm_suspects(found, {CASE.id: CASE}, context)
     assert [finding.metric for finding in confirmed] == [finding.metric for finding in found]
     return {finding.metric: finding for finding in confirmed}
 
@@ -81,24 +81,24 @@ def test_the_newest_stored_session_alone_confirms_a_suspect(newest, outcome):
     assert confirmed is (outcome is Outcome.REGRESSION)
 
 
-def test_the_other_metrics_of_a_confirmed_case_stay_as_they_are():
+def test_confirming_a_suspect_leaves_the_other_metrics_unchanged():
     found = findings(SUSPECT)
 
     assert found["tail"].verdict.outcome is found["peak_memory"].verdict.outcome is Outcome.PASS
 
 
-def test_what_is_no_suspect_is_never_confirmed():
+def test_only_a_suspect_is_confirmed():
     assert findings(SUSPECT, current=1.0)["step_time"].verdict.outcome is Outcome.PASS
 
 
-def test_a_first_stored_session_has_none_before_it_and_confirms_nothing():
+def test_the_first_stored_session_confirms_no_suspect():
     verdict = findings(stored=[1.0], current=1.3)["step_time"].verdict
 
     assert verdict.outcome is Outcome.SUSPECT
 
 
-def test_the_machines_other_cases_help_to_judge_the_newest_session_too():
-    """Two sessions alone would not tell that the second was slower."""
+def test_the_prior_is_used_to_judge_the_newest_stored_session_too():
+    """Two sessions alone do not show that the second one was slower."""
     others = [[level + 0.001 * number for level in RESTLESS] for number in range(12)]
 
     verdict = findings(stored=[1.0, 1.1], current=1.195, beside=others)["step_time"].verdict

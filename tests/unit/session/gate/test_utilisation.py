@@ -1,4 +1,4 @@
-"""The MFU of a case, and the one that cannot be true."""
+"""The MFU of a case, and the detection of an impossible one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def utilisation(flops, accelerator="h200", tier="gpu"):
     return utilisation_of(measurement, accelerator)
 
 
-def test_the_typical_step_of_the_ranks_gpu_decides():
+def test_utilisation_is_computed_from_the_typical_step():
     found = utilisation(134_000_000_000)
 
     assert found.mfu == pytest.approx(0.2)
@@ -23,7 +23,7 @@ def test_the_typical_step_of_the_ranks_gpu_decides():
     assert not found.is_impossible
 
 
-def test_an_unknown_gpu_has_none_and_says_so():
+def test_an_unknown_gpu_has_no_utilisation_and_the_text_states_it():
     found = utilisation(134_000_000_000, accelerator="geforce-rtx-4090")
 
     assert found.mfu is None
@@ -31,12 +31,12 @@ def test_an_unknown_gpu_has_none_and_says_so():
     assert not found.is_impossible
 
 
-def test_more_than_the_hardware_can_do_is_impossible():
+def test_utilisation_beyond_the_peak_is_impossible():
     assert utilisation(10**12).is_impossible
 
 
 @pytest.mark.parametrize(
     ("flops", "tier"), [(None, "gpu"), (0, "gpu"), (10**9, "cpu")], ids=["old", "none", "cpu"]
 )
-def test_where_nothing_was_counted_and_on_a_cpu_there_is_none(flops, tier):
+def test_utilisation_is_none_on_a_cpu_and_without_counted_operations(flops, tier):
     assert utilisation(flops, tier=tier) is None

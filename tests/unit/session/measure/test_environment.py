@@ -1,4 +1,4 @@
-"""The conditions of a measurement say only what applied to it."""
+"""The environment of a measurement contains only the fields that apply to its tier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.builders import RUNTIME, make_capacity, make_gpu_machine
 MACHINE = make_gpu_machine("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", nvlinks=12)
 
 
-def test_a_gpu_session_names_gpus_driver_and_libraries(tmp_path):
+def test_the_environment_of_a_gpu_session_has_gpus_driver_and_libraries(tmp_path):
     environment = describe_environment(make_capacity(MACHINE), "gpu", RUNTIME, tmp_path)
 
     assert environment.accelerator == "NVIDIA A100-SXM4-40GB"
@@ -20,7 +20,7 @@ def test_a_gpu_session_names_gpus_driver_and_libraries(tmp_path):
     assert (environment.nccl, environment.cudnn) == ("2.27.3", "90100")
 
 
-def test_a_cpu_session_on_the_same_machine_names_none_of_them(tmp_path):
+def test_the_environment_of_a_cpu_session_has_no_gpu_fields(tmp_path):
     environment = describe_environment(make_capacity(MACHINE, 8), "cpu", RUNTIME, tmp_path)
 
     assert environment.accelerator_key.startswith("cpu-")

@@ -1,4 +1,4 @@
-"""A case that got slower is launched some more, and explained; no other is."""
+"""Only a case that got slower is launched again and explained."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENVIRONMENT = make_environment()
 
 
 def measured(*, late_s=0.0, **changes):
-    """Three launches of 10 ms a step, in which the batch is late by so much."""
+    """Return three launches of 10 ms a step whose batch is late by ``late_s``."""
     probe = make_probe(data=0.0001 + late_s)
     steps = [(0.0101 + late_s) * factor for factor in JITTER]
     return make_measurement(CASE, steps, **{"probe": probe, **changes})
@@ -48,7 +48,7 @@ BEFORE = stored(measured())
 
 @pytest.fixture
 def session(tmp_path):
-    """``session(late_s, budget_s=…)``: the result, and what was launched for it."""
+    """``session(late_s, budget_s=…)`` returns the result and the requests of its launches."""
 
     def run(late_s=0.005, *, stored=BEFORE, budget_s=30.0, failing=False):
         probe = make_probe(data=0.0001 + late_s)
@@ -72,7 +72,7 @@ def session(tmp_path):
     return run
 
 
-def test_a_slower_case_is_launched_again_and_looked_into_for_longer(session):
+def test_a_slower_case_is_launched_again_with_a_longer_probe(session):
     result, asked = session()
     assert [request.round for request in asked] == [3, 4, 5]
     assert {request.probe_steps for request in asked} == {32}
@@ -82,48 +82,48 @@ def test_a_slower_case_is_launched_again_and_looked_into_for_longer(session):
     assert why.launches == 3  # the new ones: the judged ones were chosen for being slow
 
 
-def test_what_was_launched_to_explain_is_kept_and_not_judged(session):
+def test_launches_for_an_explanation_are_stored_and_not_judged(session):
     result, _ = session()
     assert len(result.explaining[CASE.id]) == 3
     assert len(result.measurements[CASE.id].launches) == 3
     assert len(result.summaries[CASE.id]) == 3
 
 
-def test_without_a_budget_it_is_explained_by_what_was_judged(session):
+def test_a_case_without_a_budget_is_explained_by_its_judged_launches(session):
     result, asked = session(budget_s=0)
     assert asked == []
     assert result.explanations[CASE.id].launches == 3
 
 
-def test_no_launch_is_begun_that_the_budget_has_no_room_for(session):
+def test_launches_for_an_explanation_stay_within_the_budget(session):
     result, asked = session(budget_s=6.5)  # a second each, and 96 steps of 15 ms to look into
     assert len(asked) == 2
     assert result.explanations[CASE.id].launches == 5  # two alone would tell little
 
 
-def test_nothing_is_launched_where_the_baseline_holds_no_terms(session):
+def test_a_baseline_without_terms_causes_no_launches(session):
     sessions = [msgspec.structs.replace(session, terms=()) for session in BEFORE.sessions]
     result, asked = session(stored=msgspec.structs.replace(BEFORE, sessions=tuple(sessions)))
     assert (result.explanations, result.explaining, asked) == ({}, {}, [])
 
 
-def test_a_launch_that_fails_ends_them_and_nothing_else(session):
+def test_a_failed_launch_ends_the_launches_for_an_explanation(session):
     result, asked = session(failing=True)
     assert len(asked) == 2
     assert result.explanations[CASE.id].launches == 4
 
 
-def test_a_baseline_without_terms_explains_nothing():
+def test_a_baseline_without_terms_gives_no_explanation():
     sessions = [msgspec.structs.replace(session, terms=()) for session in BEFORE.sessions]
     older = msgspec.structs.replace(BEFORE, sessions=tuple(sessions))
     assert explain_case(measured(late_s=0.005), older, ENVIRONMENT) is None
 
 
-def test_launches_without_a_probe_explain_nothing():
+def test_launches_without_a_probe_give_no_explanation():
     assert explain_case(measured(late_s=0.005, probe=None), BEFORE, ENVIRONMENT) is None
 
 
-def test_a_launch_with_a_term_that_this_version_does_not_know_is_left_out():
+def test_a_launch_with_an_unknown_term_is_left_out():
     session = BEFORE.sessions[0]
     terms = ({"forward": 0.002}, *session.terms[1:])
     mixed = msgspec.structs.replace(
@@ -133,7 +133,7 @@ def test_a_launch_with_a_term_that_this_version_does_not_know_is_left_out():
     assert cause.kind == "data"
 
 
-def test_only_the_sessions_that_set_the_level_are_compared_with():
+def test_an_explanation_compares_with_the_reference_sessions():
     slower = stored(measured(late_s=0.005)).sessions
     drifted = msgspec.structs.replace(BEFORE, sessions=BEFORE.sessions * 3 + slower * 10)
     (cause,) = explain_case(measured(late_s=0.005), drifted, ENVIRONMENT).causes
@@ -141,13 +141,13 @@ def test_only_the_sessions_that_set_the_level_are_compared_with():
     assert cause.change_s == pytest.approx(0.005, rel=0.01)
 
 
-def test_another_structure_is_told_in_words():
+def test_a_changed_structure_is_explained():
     now = measured(late_s=0.005, structure=make_structure(collectives=()))
     (_, other) = explain_case(now, BEFORE, ENVIRONMENT).causes
     assert "1 all_reduce of 3,232 bytes (float32) fewer a step" in other.evidence
 
 
-def test_a_changed_environment_is_told_with_slow_computation():
+def test_a_changed_environment_is_reported_with_slow_computation():
     now = make_measurement(CASE, [0.02 * f for f in JITTER], probe=make_probe(forward=0.012))
     newer = msgspec.structs.replace(ENVIRONMENT, torch="2.14.0")
     (cause,) = explain_case(now, BEFORE, newer).causes
@@ -156,7 +156,7 @@ def test_a_changed_environment_is_told_with_slow_computation():
 
 
 @pytest.mark.parametrize(("torch", "kind"), [("2.13.0", "machine"), ("2.14.0", "compute")])
-def test_a_slower_control_excuses_no_upgrade(torch, kind):
+def test_a_slower_control_does_not_excuse_an_upgrade(torch, kind):
     probe = make_probe(forward=0.004, backward=0.008, optimizer=0.002)
     steps = [0.0171 * factor for factor in JITTER]
     now = make_measurement(CASE, steps, probe=probe, control_s=(0.004,) * 8)

@@ -1,4 +1,4 @@
-"""More launches while undecided: who takes them, who stops, and what stands."""
+"""Undecided cases get more launches, and decided verdicts are final."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.measurement import Look
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.measure.looks import launches_before_next_look, looks_of, settle
+from ddp_perf.session.measure.looks import launches_before_next_look, looks_of, merge_findings
 from tests.builders import (
     make_baseline,
     make_case_baseline,
@@ -23,7 +23,7 @@ LOOKS = {ONE.id: (5, 10, 20), TWO.id: (5, 10, 20)}
 
 
 def measured(launches=5):
-    """Both cases; each launch took a second."""
+    """Return the measurements of both cases; each launch took a second."""
     return {case.id: make_measurement(case, [0.01] * launches) for case in (ONE, TWO)}
 
 
@@ -33,7 +33,7 @@ def open_finding(case, *, launches=5, more=2, **changes):
     )
 
 
-def test_the_budget_is_divided_by_what_a_launch_took_in_the_baseline():
+def test_looks_follow_from_the_budget_and_the_launch_time_of_the_baseline():
     session = make_session([1.0])  # a second a step: 12 s a launch and what it costs to start
     baseline = make_baseline({ONE.id: make_case_baseline(ONE, session)})
 
@@ -41,27 +41,27 @@ def test_the_budget_is_divided_by_what_a_launch_took_in_the_baseline():
     assert looks_of([ONE], baseline, budget_s=0) == {ONE.id: (5,)}
 
 
-def test_launches_that_take_long_to_start_leave_room_for_fewer():
-    """60 steps of a millisecond on GPUs, which took 4 s a launch in the baseline."""
+def test_a_long_overhead_of_launches_leaves_fewer_looks():
+    """Return a GPU case of 60 steps of 1 ms whose launches took 4 s in the baseline."""
     session = msgspec.structs.replace(make_session([0.001]), overhead_s=4.0)
     baseline = make_baseline({ONE.id: make_case_baseline(ONE, session)})
 
     assert looks_of([ONE], baseline, budget_s=60) == {ONE.id: (5, 10)}
 
 
-def test_only_an_open_case_takes_more():
+def test_only_an_undecided_case_gets_more_launches():
     findings = [open_finding(ONE), make_finding(TWO, Outcome.PASS, launches=5)]
 
     assert launches_before_next_look(measured(), findings, LOOKS, budget_s=60) == {ONE.id: 5}
 
 
-def test_every_metric_has_a_say():
+def test_any_undecided_metric_gets_more_launches():
     findings = [make_finding(ONE, Outcome.PASS, launches=5), open_finding(ONE, metric="tail")]
 
     assert launches_before_next_look(measured(), findings, LOOKS, budget_s=60) == {ONE.id: 5}
 
 
-def test_scaling_takes_the_one_rank_leg_along():
+def test_undecided_scaling_gets_launches_of_the_single_rank_case():
     findings = [open_finding(TWO, metric="efficiency")]
 
     assert launches_before_next_look(measured(), findings, LOOKS, budget_s=60) == {
@@ -70,14 +70,14 @@ def test_scaling_takes_the_one_rank_leg_along():
     }
 
 
-def test_launches_slower_than_the_baseline_said_use_the_budget_up():
+def test_launches_slower_than_in_the_baseline_spend_the_budget():
     findings = [open_finding(ONE)]  # five launches of a second each
 
     assert launches_before_next_look(measured(), findings, LOOKS, budget_s=10) == {ONE.id: 5}
     assert launches_before_next_look(measured(), findings, LOOKS, budget_s=9) == {}
 
 
-def test_a_failed_case_takes_no_more():
+def test_a_failed_case_gets_no_more_launches():
     broken = measured()
     broken[ONE.id] = msgspec.structs.replace(broken[ONE.id], failures=(make_failure(ONE),))
 
@@ -85,20 +85,22 @@ def test_a_failed_case_takes_no_more():
 
 
 @pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS, Outcome.IMPROVEMENT])
-def test_a_first_decision_stands_whatever_more_launches_say(outcome):
+def test_a_first_decision_is_final(outcome):
     first = make_finding(ONE, outcome, launches=5)
 
-    assert settle([first], [make_finding(ONE, Outcome.INCONCLUSIVE, launches=10)]) == [first]
+    assert merge_findings([first], [make_finding(ONE, Outcome.INCONCLUSIVE, launches=10)]) == [
+        first
+    ]
 
 
-def test_an_open_verdict_is_replaced_and_stays_beside_the_new_one():
+def test_an_undecided_verdict_is_replaced_and_kept_as_an_earlier_look():
     looks = [
         [open_finding(ONE, launches=5)],
         [open_finding(ONE, launches=10, metric="step_time")],
         [make_finding(ONE, Outcome.PASS, launches=20)],
     ]
 
-    (finding,) = settle(settle(looks[0], looks[1]), looks[2])
+    (finding,) = merge_findings(merge_findings(looks[0], looks[1]), looks[2])
 
     assert finding.verdict.outcome is Outcome.PASS
     assert finding.earlier == tuple(
@@ -106,33 +108,33 @@ def test_an_open_verdict_is_replaced_and_stays_beside_the_new_one():
     )
 
 
-def test_a_verdict_on_the_same_launches_is_no_further_look():
+def test_a_verdict_on_the_same_launches_is_not_a_further_look():
     first = open_finding(ONE)
 
-    assert settle([first], [open_finding(ONE)]) == [first]
+    assert merge_findings([first], [open_finding(ONE)]) == [first]
 
 
-def test_structure_takes_in_every_launch():
+def test_the_newest_structure_finding_is_kept():
     first = make_finding(ONE, Outcome.PASS, launches=5, metric="structure")
     then = make_finding(ONE, Outcome.REGRESSION, launches=10, metric="structure")
 
-    assert settle([first], [then]) == [then]
+    assert merge_findings([first], [then]) == [then]
 
 
-def test_a_case_that_failed_meanwhile_keeps_what_was_found():
+def test_a_case_that_failed_later_keeps_its_findings():
     red = make_finding(ONE, Outcome.REGRESSION, launches=5)
     other = make_finding(TWO, Outcome.PASS, launches=5)
 
-    assert settle([red, other], [msgspec.structs.replace(other)]) == [other, red]
+    assert merge_findings([red, other], [msgspec.structs.replace(other)]) == [other, red]
 
 
-def test_the_one_rank_leg_goes_along_with_the_scaling_alone():
+def test_the_single_rank_case_gets_launches_only_for_scaling():
     findings = [open_finding(TWO)]
 
     assert launches_before_next_look(measured(), findings, LOOKS, budget_s=60) == {TWO.id: 5}
 
 
-def test_a_case_without_a_one_rank_leg_takes_more_of_its_own():
+def test_a_case_without_a_single_rank_case_gets_only_its_own_launches():
     alone = msgspec.structs.replace(TWO, single=None)
     measurements = {TWO.id: make_measurement(alone, [0.01] * 5)}
     findings = [open_finding(TWO, metric="efficiency")]
@@ -140,8 +142,8 @@ def test_a_case_without_a_one_rank_leg_takes_more_of_its_own():
     assert launches_before_next_look(measurements, findings, LOOKS, budget_s=60) == {TWO.id: 5}
 
 
-def test_of_several_open_metrics_the_one_that_needs_most_decides():
-    """Of ten launches here, the step time is to be looked at again after twenty."""
+def test_the_undecided_metric_that_needs_most_launches_decides():
+    """After ten launches, the step time has its next look after twenty."""
     measurements = {**measured(), TWO.id: make_measurement(TWO, [0.01] * 10)}
     findings = [
         open_finding(ONE),

@@ -1,4 +1,4 @@
-"""Launches are interleaved, and their time is told before the first."""
+"""Launches are interleaved, and their time is estimated before the first one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BENCH = make_bench(ROOT)
 
 
 def plan_of(cases, bench=BENCH):
-    """Each case as often as its schedule says."""
+    """Return the turns of each case by its schedule."""
     return interleave([(case, case.schedule.launches) for case in cases], bench)
 
 
@@ -27,7 +27,7 @@ def case_with(launches, case_id):
     return msgspec.structs.replace(case, schedule=schedule)
 
 
-def test_cases_take_turns():
+def test_cases_are_interleaved():
     plan = plan_of([case_with(2, "a"), case_with(3, "b"), case_with(2, "c")])
 
     order = [(request.case.id, request.round) for request in plan]
@@ -40,13 +40,13 @@ def test_later_rounds_follow_the_first():
     assert [(request.case.id, request.round) for request in plan] == [("a", 5), ("b", 5), ("b", 6)]
 
 
-def test_every_launch_knows_where_to_import_from():
+def test_every_launch_has_the_import_paths():
     plan = plan_of([case_with(2, "a")], make_bench(ROOT, import_paths=("here",)))
 
     assert [request.import_paths for request in plan] == [("here",), ("here",)]
 
 
-def test_a_case_gets_the_injections_that_it_can_have():
+def test_a_case_gets_the_injections_that_apply_to_it():
     injections = tuple(parse_injection(text) for text in ("straggler:1:5ms", "data:5ms"))
 
     plan = plan_of(make_cases(launches=1), make_bench(ROOT, injections=injections))
@@ -57,7 +57,7 @@ def test_a_case_gets_the_injections_that_it_can_have():
     ]
 
 
-def test_without_cases_there_is_no_plan():
+def test_a_plan_without_cases_is_empty():
     assert plan_of([]) == []
 
 
@@ -74,7 +74,7 @@ def test_the_estimate_grows_with_steps_and_launches():
 
 
 def seconds_of_a_launch(tier, *overheads, steps=10):
-    """What is planned for a case of 10 ms a step, of sessions with these overheads."""
+    """Return the estimate for a case of 10 ms a step whose sessions have these overheads."""
     case = make_case(id="a", tier=tier)
     schedule = msgspec.structs.replace(case.schedule, steps=steps)
     case = msgspec.structs.replace(case, schedule=schedule)
@@ -85,18 +85,18 @@ def seconds_of_a_launch(tier, *overheads, steps=10):
 
 
 @pytest.mark.parametrize("tier", ["cpu", "gpu"])
-def test_a_launch_takes_its_steps_and_what_launches_took_beyond_them(tier):
+def test_the_estimate_of_a_launch_includes_its_overhead(tier):
     assert seconds_of_a_launch(tier, 8.0, 7.0, 90.0) == pytest.approx(8.0 + 0.1)
     assert seconds_of_a_launch(tier, None, 7.0) == pytest.approx(7.0 + 0.1)
     assert seconds_of_a_launch(tier, 7.0, steps=100) == pytest.approx(7.0 + 1.0)
 
 
-def test_a_launch_on_gpus_that_nobody_timed_is_planned_as_longer_with_its_extra_warm_ups():
+def test_the_estimate_of_a_gpu_launch_includes_extra_warm_ups():
     assert seconds_of_a_launch("cpu", None) == pytest.approx(0.3 + 0.1)
     assert seconds_of_a_launch("gpu", None) == pytest.approx(5.0 + 0.3 + 0.1)
 
 
-def test_one_unknown_case_leaves_the_time_unknown():
+def test_a_plan_with_an_unknown_case_has_no_estimate():
     known, unknown = case_with(1, "a"), case_with(1, "b")
     baseline = make_baseline({"a": make_case_baseline(known)})
 

@@ -1,4 +1,4 @@
-"""Profiled launches are launches of their own; one that fails costs nothing but its profile."""
+"""Profiled launches are separate launches; a failed one only costs its profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE, TWO = make_cases()
 
 
 def traced(request: LaunchRequest):
-    """What two ranks would leave: the second comes 30 µs later to the collective."""
+    """Write the traces of two ranks; the second one enters the collective 30 µs later."""
     for rank in range(request.case.world_size):
         events = [step(1, 0, 100), operator("aten::mm", 0, 40), gloo(20 + 30 * rank, 60)]
         path = Path(request.profiling.directory) / f"rank{rank}.json.gz"
@@ -36,7 +36,7 @@ def traced(request: LaunchRequest):
 
 @pytest.fixture
 def profile(tmp_path):
-    """``profile(cases, answer)``: the profiles, and what the launcher was asked."""
+    """``profile(cases, answer)`` returns the profiles and the requests to the launcher."""
 
     def run(cases, answer):
         launcher = FakeLauncher(answer)
@@ -46,7 +46,7 @@ def profile(tmp_path):
     return run
 
 
-def test_every_case_is_launched_once_more_and_its_traces_analysed(profile, tmp_path):
+def test_every_case_is_launched_once_more_and_its_traces_are_analysed(profile, tmp_path):
     profiles, asked = profile([ONE, TWO], traced)
 
     assert [case_id for case_id, _ in asked] == [ONE.id, TWO.id]
@@ -55,7 +55,7 @@ def test_every_case_is_launched_once_more_and_its_traces_analysed(profile, tmp_p
     assert (profile_directory(tmp_path, TWO) / "merged.json.gz").is_file()
 
 
-def test_a_failed_launch_says_so_and_the_next_case_is_profiled(profile):
+def test_a_failed_launch_is_reported_and_the_next_case_is_profiled(profile):
     def answer(request):
         return make_failure(request.case) if request.case == ONE else traced(request)
 
@@ -66,13 +66,13 @@ def test_a_failed_launch_says_so_and_the_next_case_is_profiled(profile):
     assert profiles[TWO.id].problem is None
 
 
-def test_a_rank_that_left_no_trace_is_named(profile):
+def test_a_rank_without_a_trace_is_named(profile):
     profiles, _ = profile([TWO], lambda request: make_launch(request.case, request.round))
 
     assert "rank0.json.gz: cannot be read" in profiles[TWO.id].problem
 
 
-def test_the_summary_says_what_there_is_of_each_in_eighty_columns(profile):
+def test_the_summary_of_profiles_fits_eighty_columns(profile):
     def answer(request):
         return make_failure(request.case) if request.case == ONE else traced(request)
 
@@ -85,7 +85,7 @@ def test_the_summary_says_what_there_is_of_each_in_eighty_columns(profile):
     assert "slowest rank: 1, the last in 1 of 1" in " ".join(text.split())
 
 
-def test_ids_make_directories_whatever_is_in_them(tmp_path):
+def test_any_case_id_gives_a_directory_name(tmp_path):
     case = make_case(id="mlp-ddp-NCCL_DEBUG_FILE=/tmp/x y-ws2")
 
     directory = profile_directory(tmp_path, case)

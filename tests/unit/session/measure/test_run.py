@@ -1,4 +1,4 @@
-"""A plan is carried out to its end, whatever a case does on the way."""
+"""A plan runs to its end even if cases fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ A, B, C = (make_case(id=name) for name in "abc")  # three launches each
 
 
 class Run:
-    """run_plan with everything it told noted."""
+    """Run a plan and record everything that it reports."""
 
     def __init__(self, cases, answer=None):
         self.launcher, self.progress = FakeLauncher(answer), NotedProgress()
@@ -72,14 +72,14 @@ def test_a_failed_case_is_not_launched_again_and_the_others_go_on():
     assert len(measured["c"].launches) == 3
 
 
-def test_a_case_that_never_works_does_not_stop_the_others():
+def test_a_case_that_always_fails_does_not_stop_the_others():
     measured = Run([A, B], failing("a", 0))()
 
     assert measured["a"].launches == ()
     assert len(measured["b"].launches) == 3
 
 
-def test_after_every_round_there_is_something_to_keep():
+def test_measurements_are_handed_over_after_every_round():
     run = Run([A, B], failing("b", 1))
 
     run()
@@ -88,7 +88,7 @@ def test_after_every_round_there_is_something_to_keep():
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError], ids=lambda error: error.__name__)
-def test_an_interrupted_run_hands_over_what_it_has(error):
+def test_an_interrupted_run_hands_over_its_measurements(error):
     def answer(request):
         if (request.case.id, request.round) == ("b", 1):
             raise error
@@ -102,7 +102,7 @@ def test_an_interrupted_run_hands_over_what_it_has(error):
     assert run.rounds[-1] == {"a": 2, "b": 1}
 
 
-def test_time_left_is_told_once_every_waiting_case_was_launched():
+def test_the_time_left_is_estimated_after_every_waiting_case_was_launched():
     run = Run([A, B])  # each launch takes 1 s
 
     run()
@@ -110,7 +110,7 @@ def test_time_left_is_told_once_every_waiting_case_was_launched():
     assert run.progress.left_s == [None, 4, 3, 2, 1, 0]
 
 
-def test_further_rounds_are_added_to_what_there_is():
+def test_further_rounds_are_added_to_the_measurements():
     run = Run([A, B])
     run.before = run()
     run.plan = interleave([(B, 2)], run.bench, start=3)

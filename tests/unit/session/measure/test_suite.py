@@ -1,4 +1,4 @@
-"""One suite from cases to findings and a stored baseline, on a launcher that is none."""
+"""One suite from cases to findings and a stored baseline, with a simulated launcher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JITTER = (1.0, 1.004, 0.996)
 
 
 def steps_of(one_s, two_s):
-    """Answers of a launcher to one rank and two; the launches differ a little."""
+    """Return the answers of a launcher for one rank and two; the launches differ a little."""
 
     def answer(request):
         step_s = (one_s if request.case.world_size == 1 else two_s) * JITTER[request.round]
@@ -36,7 +36,7 @@ def steps_of(one_s, two_s):
 
 
 class Session:
-    """A machine whose sessions follow one another."""
+    """A machine that runs one session after the other."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -74,7 +74,7 @@ def outcomes(result):
     return {finding.verdict.outcome for finding in result.findings}
 
 
-def test_a_first_session_has_no_baseline_and_stores_none_unasked(session):
+def test_a_first_session_has_no_baseline_and_stores_none_by_default(session):
     result = session(steps_of(0.010, 0.012))
 
     assert outcomes(result) == {Outcome.NO_BASELINE}
@@ -82,7 +82,7 @@ def test_a_first_session_has_no_baseline_and_stores_none_unasked(session):
     assert not session.store.path(session.key).exists()
 
 
-def test_a_session_says_where_and_when_it_was_measured(session):
+def test_a_session_states_where_and_when_it_was_measured(session):
     result = session(steps_of(0.010, 0.012))
 
     assert (result.suite, result.tier) == ("quick", "cpu")
@@ -159,7 +159,7 @@ def test_accept_replaces_with_the_reason_logged(session):
 
 
 def busy(case):
-    """Answers of a launcher: two launches of three of ``case`` had others on their cores."""
+    """Return the answers of a launcher: two of three launches of ``case`` were disturbed."""
     usual = steps_of(0.010, 0.012)
 
     def answer(request):
@@ -187,7 +187,7 @@ def test_a_disturbed_case_is_never_stored(session, mode, stored):
     assert session.stored(TWO) == before
 
 
-def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(session):
+def test_scaling_with_a_disturbed_single_rank_case_is_not_stored(session):
     result = session(busy(ONE), save_mode="missing")
 
     assert {refused.reason.partition(" (")[0] for refused in result.not_saved.values()} == {
@@ -196,7 +196,7 @@ def test_scaling_from_a_disturbed_one_rank_leg_is_not_stored_either(session):
     assert result.not_saved.keys() == {ONE.id, TWO.id}
 
 
-def test_a_disturbed_session_has_judged_nothing_and_says_so(session):
+def test_a_disturbed_session_is_invalid_and_undecided(session):
     session(steps_of(0.010, 0.012), save_mode="missing")
 
     result = session(busy(TWO))
@@ -205,7 +205,7 @@ def test_a_disturbed_session_has_judged_nothing_and_says_so(session):
     assert TWO.id in result.undecided()
 
 
-def test_a_noisy_case_is_refused_and_a_quiet_one_beside_it_stored(session):
+def test_a_noisy_case_is_refused_and_a_quiet_one_is_stored(session):
     def answer(request):
         noisy = (1.0, 1.5, 0.7)[request.round] if request.case.id == TWO.id else 1.0
         return make_launch(request.case, request.round, step_s=0.01 * noisy)
@@ -232,7 +232,7 @@ def test_a_failed_case_is_neither_judged_nor_stored(session, round_):
     assert len(result.measurements[ONE.id].failures) == 1
 
 
-def test_results_are_handed_over_after_each_round_and_when_judged(session):
+def test_results_are_handed_over_after_each_round_and_after_judging(session):
     result = session(steps_of(0.010, 0.012))
 
     launches = [len(partial.measurements[TWO.id].launches) for partial in session.partial]
@@ -256,7 +256,7 @@ def test_an_interrupted_session_keeps_its_launches_and_stores_nothing(session):
     assert not session.store.path(session.key).exists()
 
 
-def test_the_estimate_is_known_from_the_second_session_on(session):
+def test_the_second_session_has_an_estimate(session):
     session(steps_of(0.010, 0.012), save_mode="missing")
     session(steps_of(0.010, 0.012))
 
@@ -287,7 +287,7 @@ def test_ranks_that_cannot_be_started_end_the_progress_display(session):
 
 
 class TestMoreLaunches:
-    """A machine whose sessions agree and whose launches do not; three launches are few."""
+    """A machine whose sessions agree and whose launches differ, so that three are few."""
 
     (CASE, _) = make_cases(launches=3, tolerances={"step_time": 0.04})
     # Of twelve launches; the first three alone leave it open.
@@ -336,7 +336,7 @@ class TestMoreLaunches:
     def test_progress_says_why_it_goes_on(self, settled):
         settled(self.answer(), cases=(self.CASE,), budget_s=60)
 
-        assert settled.progress.extended[0] == (3, "1 of 1 cases undecided: 3 more launches")
+        assert settled.progress.extended[0] == (3, "1 of 1 cases are undecided: 3 more launches")
 
     def test_a_failure_in_a_later_look_is_one_and_nothing_is_stored(self, settled):
         result = settled(
@@ -354,8 +354,8 @@ class TestMoreLaunches:
         assert len(result.measurements[self.CASE.id].launches) == 3
 
 
-def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(session):
-    """A test that asks for one case more must not measure, judge or store the others again."""
+def test_earlier_results_stay_and_their_single_rank_launches_are_used(session):
+    """A test that requests one more case must not measure, judge or store the others again."""
     first = session(steps_of(0.01, 0.012), cases=(ONE,), save_mode="append")
     both = session(steps_of(0.02, 0.012), cases=(TWO,), earlier=first, save_mode="append")
 
@@ -371,8 +371,8 @@ def test_what_was_measured_earlier_stays_and_lends_its_one_rank_launches(session
     assert session.partial[-1].measurements.keys() == {ONE.id, TWO.id}
 
 
-def test_what_is_judged_is_told_before_it_is_stored(session, monkeypatch):
-    """A baseline that cannot be written costs the session nowhere else."""
+def test_the_judged_result_is_handed_over_before_it_is_stored(session, monkeypatch):
+    """A baseline that cannot be written leaves the rest of the result."""
 
     def fail(*arguments):
         raise BaselineError("disk full")

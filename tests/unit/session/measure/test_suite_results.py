@@ -1,4 +1,4 @@
-"""What a suite's result holds beside its verdicts, and when it is handed over."""
+"""The parts of a suite's result beside its verdicts, and when it is handed over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JITTER = (1.0, 1.004, 0.996)
 
 
 class Suite:
-    """Sessions of two cases in a directory; every launch takes ``step_s`` a step."""
+    """Sessions of two cases in one directory; each step takes ``step_s``."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -90,7 +90,7 @@ def suite(tmp_path):
     return Suite(tmp_path)
 
 
-def test_a_result_holds_costs_and_the_commands_that_measure_its_cases_again(suite):
+def test_a_result_contains_costs_and_the_commands_of_its_cases(suite):
     commands = {ONE.id: "pytest -k one", TWO.id: "pytest -k two"}
 
     result = suite.run(commands=commands)
@@ -100,7 +100,7 @@ def test_a_result_holds_costs_and_the_commands_that_measure_its_cases_again(suit
     assert suite.partial[0].costs.keys() == {ONE.id, TWO.id}
 
 
-def test_the_gpus_are_described_on_their_own_tier_alone(suite):
+def test_the_gpus_are_described_only_on_the_gpu_tier(suite):
     suite.capacity = make_capacity(make_gpu_machine("NVIDIA H200"), cores=2)
     gpu = make_cases(launches=1, tier="gpu", world_sizes=[1])
 
@@ -119,7 +119,7 @@ def test_a_torch_without_cuda_is_refused_for_gpus_before_anything_is_launched(su
     assert suite.run().measurements.keys() == {ONE.id, TWO.id}  # the CPU needs neither
 
 
-def test_the_structure_that_holds_on_any_machine_judges_a_first_session(suite):
+def test_the_structure_of_any_machine_judges_a_first_session(suite):
     path = suite.store.structure_path("quick")
     path.parent.mkdir(parents=True)
     known = {
@@ -134,7 +134,7 @@ def test_the_structure_that_holds_on_any_machine_judges_a_first_session(suite):
     assert result.finding(TWO.id, "structure").verdict.outcome is Outcome.REGRESSION
 
 
-def test_what_is_stored_is_handed_over_before_anything_is_explained(suite):
+def test_the_stored_result_is_handed_over_before_it_is_explained(suite):
     suite.stored_six_times()
 
     suite.run(at(0.02), save_mode="accept", reason="meant")
@@ -153,7 +153,7 @@ def test_every_case_that_got_slower_is_explained_and_handed_over(suite):
     assert suite.partial[-1].explanations == result.explanations
 
 
-def test_a_regression_that_was_known_is_not_launched_again_to_say_why(suite):
+def test_an_acknowledged_regression_is_not_explained(suite):
     suite.stored_six_times(acknowledged=(make_acknowledgement(ONE, until="9999-12-31"),))
 
     result = suite.run(at(0.02))
@@ -162,13 +162,13 @@ def test_a_regression_that_was_known_is_not_launched_again_to_say_why(suite):
     assert len([request for request in suite.requests if request.case.id == ONE.id]) == 3
 
 
-def test_a_regression_whose_acknowledgement_ended_is_explained(suite):
+def test_a_regression_with_an_expired_acknowledgement_is_explained(suite):
     suite.stored_six_times(acknowledged=(make_acknowledgement(ONE, until="2026-01-01"),))
 
     assert suite.run(at(0.02)).explanations.keys() == {ONE.id, TWO.id}
 
 
-def test_what_was_explained_earlier_in_the_session_is_not_explained_again(suite):
+def test_a_case_is_explained_once_in_a_session(suite):
     suite.stored_six_times()
     first = suite.run(at(0.02), cases=(ONE,))
     suite.requests.clear()
@@ -179,7 +179,7 @@ def test_what_was_explained_earlier_in_the_session_is_not_explained_again(suite)
     assert {request.case.id for request in suite.requests} == {TWO.id}
 
 
-def test_each_whole_case_is_profiled_in_one_more_launch(suite):
+def test_each_case_without_a_failure_is_profiled_in_one_more_launch(suite):
     def answer(request):
         if request.case.id == TWO.id:
             return make_failure(request.case, request.round)
@@ -201,8 +201,8 @@ def test_flight_records_of_every_launch_go_under_the_root(suite):
     assert all(request.records.startswith(str(suite.directory)) for request in suite.requests)
 
 
-def test_the_nearest_relative_that_knows_a_case_is_named(suite):
-    """Of a machine with figures of neither case."""
+def test_the_nearest_relative_with_a_baseline_of_a_case_is_named(suite):
+    """The machine itself has a baseline of neither case."""
     suite.capacity = make_capacity(make_gpu_machine("NVIDIA H200 NVL"), cores=2)
     (case,) = make_cases(launches=1, tier="gpu", world_sizes=[1])
     key = suite.capacity.accelerator_key("gpu")
