@@ -155,7 +155,7 @@ def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(
         f"the forkserver (pid {server}) gave no sign of life for 5 s: its process was stopped (T)"
     )
     assert failure["detail"].startswith(said)
-    assert "See what stops processes here" in failure["detail"]
+    assert "Check what stops processes here" in failure["detail"]
     assert after["type"] == "result"
     assert driver.wait() == 0
 

@@ -95,7 +95,7 @@ def test_every_command_that_reads_works(commands, pytester):
 def test_what_launches_is_refused_in_one_line_and_doctor_states_what_works(commands, system):
     (code, stdout, stderr), (fit, shown, _) = commands(["selftest", "--budget", "1s"], ["doctor"])
 
-    refusal = f"ranks are launched on Linux alone, and this is {NAMES[system]}"
+    refusal = f"ranks can be launched only on Linux, and this is {NAMES[system]}"
     assert (code, stdout) == (4, "")
     assert stderr.startswith(f"ddp-perf: {refusal}; launch on Linux, in WSL2 or in a Linux")
     assert stderr.count("\n") == 1
@@ -115,7 +115,9 @@ def test_set_up_is_refused_in_one_line_before_it_installs_anything(run, system, 
     done = run("-c", script, sourced)
 
     assert done.returncode == 1
-    assert f"setup: ranks are launched on Linux alone, and this is {NAMES[system]}; " in done.stderr
+    assert (
+        f"setup: ranks can be launched only on Linux, and this is {NAMES[system]}; " in done.stderr
+    )
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / ".venv").exists()
 

@@ -108,7 +108,7 @@ def test_a_machine_too_small_for_one_case_skips_only_that(project):
     )
     result.stdout.fnmatch_lines(["*2 skipped*"])
     assert (
-        "needs 512 cores, one a rank, found"
+        "needs 512 cores, 1 per rank, found"
         in project.runpytest(
             "-m", "cpu", "-rs", "-k", "structure and ws512", "--ddp-world-sizes", "1,512"
         ).stdout.str()

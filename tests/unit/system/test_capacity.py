@@ -15,9 +15,9 @@ from tests.builders import make_capacity, make_case, make_gpu_machine
         ("gpu", 1, 0, 8, "needs 1 CUDA device, found 0"),
         ("gpu", 8, 4, 64, "needs 8 CUDA devices, found 4"),
         ("gpu", 2, 2, 1, None),
-        ("cpu", 2, 0, 1, "needs 2 cores, one a rank, found 1"),
+        ("cpu", 2, 0, 1, "needs 2 cores, 1 per rank, found 1"),
         ("cpu", 2, 0, 2, None),
-        ("cpu", 8, 8, 2, "needs 8 cores, one a rank, found 2"),
+        ("cpu", 8, 8, 2, "needs 8 cores, 1 per rank, found 2"),
     ],
 )
 def test_an_obstacle_names_what_is_needed_and_what_was_found(

@@ -54,18 +54,21 @@ def test_memory_that_unseen_processes_hold_is_found_on_the_recorded_t4s():
         ({"persistence": False}, "nvidia-smi -i 0 -pm 1"),
         (
             {"power_limit_w": 500.0, "power_default_w": 700.0},
-            "power limit 500 W, by default 700 W: nvidia-smi -i 0 -pl 700",
+            "power limit is 500 W (default: 700 W): nvidia-smi -i 0 -pl 700",
         ),
         (
             {"sm_clock_mhz": 990, "sm_clock_default_mhz": 1980},
-            "clock set to 990 MHz, by default 1980 MHz: nvidia-smi -i 0 -rac",
+            "clock is set to 990 MHz (default: 1980 MHz): nvidia-smi -i 0 -rac",
         ),
-        ({"health": {"throttle": ("heat (hardware)",)}}, "held down by heat (hardware)"),
+        ({"health": {"throttle": ("heat (hardware)",)}}, "reduced by heat (hardware)"),
         (
             {"health": {"processes": (GpuProcess(pid=4711, memory=2**30),)}},
             "process 4711 computes on it with 1.0 GiB",
         ),
-        ({"health": {"processes": (), "memory_used": 3 * 2**30}}, "3.0 GiB are in use"),
+        (
+            {"health": {"processes": (), "memory_used": 3 * 2**30}},
+            "3.0 GiB are in use",
+        ),
         (
             {"health": {"pcie_width": 8}, "pcie_width_max": 16},
             "PCIe runs on 8 of 16 lanes",
@@ -114,8 +117,8 @@ def test_gpus_that_differ_are_named_with_both_values():
     found = gpu_spoilers(GpuMachine(gpus=tuple(gpus)), (), ALL_CORES)
 
     assert [spoiler.what.partition(":")[0] for spoiler in found] == [
-        "GPUs of different models (NVIDIA H200, Tesla T4)",
-        "GPUs of different power limits (70.0, 700.0)",
+        "the GPUs have different models (NVIDIA H200, Tesla T4)",
+        "the GPUs have different power limits (70.0, 700.0)",
     ]
 
 
@@ -124,7 +127,7 @@ def test_nvlink_that_is_hidden_or_down_is_missed_on_boards_that_have_it():
 
     (found,) = gpu_spoilers(machine, (), ALL_CORES)
 
-    assert found.what == "GPUs that NVLink connects show SYS between them"
+    assert found.what == "NVLink should connect the GPUs, but NVML reports SYS between them"
 
 
 def test_what_nvml_could_not_tell_is_a_spoiler():
@@ -147,10 +150,10 @@ FIT = HostState(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"governor": "powersave"}, "follows the governor powersave: cpupower"),
-        ({"load": 3.2}, "3.2 processes ran in the last minute, on 4 cores"),
-        ({"cpu_quota": 1.5}, "a quota of 1.5 cores' time for 4 cores"),
-        ({"shared_memory": 64 * 2**20}, "64 MiB are free in /dev/shm"),
+        ({"governor": "powersave"}, "the CPU frequency governor is powersave: cpupower"),
+        ({"load": 3.2}, "the load average of the last minute is 3.2, on 4 cores"),
+        ({"cpu_quota": 1.5}, "the CPU quota is the time of 1.5 cores, for 4 cores"),
+        ({"shared_memory": 64 * 2**20}, "only 64 MiB are free in /dev/shm"),
     ],
 )
 def test_each_spoiler_of_the_host_is_named_with_its_remedy(changes, said):

@@ -247,10 +247,10 @@ def test_a_lock_that_cannot_be_opened_is_an_error_with_the_remedy(tmp_path):
     (tmp_path / "machine.lock").mkdir()
 
     with (
-        pytest.raises(LeaseError, match=r"machine\.lock: cannot be locked .*; if it is another"),
+        pytest.raises(LeaseError, match=r"machine\.lock: cannot be locked .*; if it belongs to another"),
         machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path),
     ):
-        pytest.fail("held what nobody could")
+        pytest.fail("a lock that cannot be opened was acquired")
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_in_one_line(monkeypatch):

@@ -194,7 +194,7 @@ def test_ranks_that_stopped_at_the_same_place_are_not_told_apart(hang, tier):
     failure = hang(tier, *[(Phase.TIMED, 15)] * 3)
 
     assert failure.rank is None
-    assert failure.detail.endswith(": all ranks stopped there, so none is named")
+    assert failure.detail.endswith(": all ranks stopped there, so no rank is named")
     assert "step 8 of 12" in failure.detail
     assert set(failure.stacks) == {"rank 0", "rank 1", "rank 2"}
 
@@ -203,7 +203,7 @@ def test_several_ranks_that_are_equally_far_behind_are_listed(hang):
     failure = hang("cpu", (Phase.TIMED, 14), (Phase.TIMED, 15), (Phase.TIMED, 14))
 
     assert failure.rank is None
-    assert failure.detail == "hung in step 8 of 12: ranks 0, 2 stopped there, others later"
+    assert failure.detail == "hung in step 8 of 12: ranks 0, 2 stopped there, the others later"
 
 
 def test_a_rank_by_itself_is_named(hang):
@@ -228,14 +228,14 @@ def test_hosts_of_gpus_are_told_apart_by_whole_steps_alone(hang):
     [
         ("cpu", (Phase.START, 0), "before its first timed step"),
         ("gpu", (Phase.START, 22), "before its first timed step"),
-        ("gpu", (Phase.WARM_UP, 62), "while it warmed up, before its first timed step"),
+        ("gpu", (Phase.WARM_UP, 62), "during the warm-up, before its first timed step"),
         ("cpu", (Phase.TIMED, 0), "in step 1 of 12"),
         ("cpu", (Phase.TIMED, 23), "in step 12 of 12"),
-        ("gpu", (Phase.TIMED, 2), "as the host queued step 2 of 12, which the GPU may not have"),
+        ("gpu", (Phase.TIMED, 2), "while the host queued step 2 of 12, which the GPU may not have"),
         ("gpu", (Phase.FOLLOWED, 0), "before step 1 of 12"),
         ("gpu", (Phase.FOLLOWED, 1), "in step 1 of 12"),
         ("gpu", (Phase.FOLLOWED, 12), "in step 12 of 12"),
-        ("gpu", (Phase.AFTER, 9), "after the timed steps, while it looked into some more"),
+        ("gpu", (Phase.AFTER, 9), "after the timed steps, while it measured further steps"),
     ],
 )
 def test_where_it_hangs_is_the_phase_and_its_step_where_that_is_known(hang, tier, place, said):

@@ -55,7 +55,7 @@ def test_mig_without_a_slice_is_no_gpu(monkeypatch):
     found = NvmlReader().machine()
 
     assert found.gpus == ()
-    assert found.problem == "GPU 0: MIG is on, and no slice is made"
+    assert found.problem == "GPU 0: MIG is on, but there is no slice"
 
 
 def test_a_container_that_hides_nvlink_shows_the_way_without_it(monkeypatch):
@@ -75,7 +75,7 @@ def test_a_container_that_hides_nvlink_shows_the_way_without_it(monkeypatch):
     [
         (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, False, None),
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, False, None),
-        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, True, "though a driver is loaded"),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, True, "although a driver is loaded"),
         (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, True, "version mismatch"),
         (pynvml.NVML_ERROR_UNKNOWN, True, "Unknown Error"),
     ],
