@@ -20,7 +20,7 @@ wait
 """
 
 
-def test_a_cancelled_job_ends_by_what_pytest_makes_of_it(tmp_path):
+def test_a_cancelled_job_ends_with_the_exit_code_of_pytest(tmp_path):
     for directory in ("ci", "bin"):
         (tmp_path / directory).mkdir()
     shutil.copy(REPOSITORY / "ci" / "bench", tmp_path / "ci")

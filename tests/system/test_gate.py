@@ -122,7 +122,7 @@ def test_a_known_regression_is_expected_and_goes_into_the_history(slowed, monkey
     assert session.figure.verdict.outcome is Outcome.REGRESSION
 
 
-def test_beside_busy_neighbours_times_are_invalid_and_nothing_is_saved(slowed):
+def test_times_beside_busy_processes_are_invalid_and_not_saved(slowed):
     project, switch = slowed
     suite = project.path / "bench_configs" / "slowed.yaml"
     suite.write_text(suite.read_text().replace("0.9", "0.1").replace("0.5", "0.1"))

@@ -59,7 +59,7 @@ def stored(url):
     return found
 
 
-def test_four_writers_and_one_that_is_killed_lose_nothing(url):
+def test_four_writers_lose_no_session_if_another_is_killed(url):
     writers = {f"host-{number}": start(url, f"host-{number}") for number in range(WRITERS)}
     acknowledged = {host: [] for host in writers}
     victim = writers["host-0"]

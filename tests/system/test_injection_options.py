@@ -36,7 +36,7 @@ def project(pytester, monkeypatch):
     ],
     ids=["unknown", "no such rank", "no DDP"],
 )
-def test_what_cannot_be_injected_is_a_usage_error_and_nothing_is_launched(project, arguments, says):
+def test_an_invalid_injection_is_a_usage_error_and_nothing_is_launched(project, arguments, says):
     result = project.runpytest(*arguments)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -45,7 +45,7 @@ def test_what_cannot_be_injected_is_a_usage_error_and_nothing_is_launched(projec
     assert "ddp: tiny" not in result.stdout.str()
 
 
-def test_an_injection_is_judged_against_the_stored_case_and_marked_everywhere(project):
+def test_an_injected_case_is_judged_against_the_stored_case_and_marked_everywhere(project):
     reports = ("-k", "structure", "--junitxml=junit.xml", "--ddp-json=results.json")
     plain = project.runpytest(*reports, "--save-baseline")
     assert "slowed on purpose" not in plain.stdout.str()

@@ -111,14 +111,14 @@ def _all_end(descriptors, within_s):
 
 
 @pytest.mark.parametrize("state", ["training", "loading", "sleeping", "stopped", "in-a-collective"])
-def test_sigkill_of_the_driver_ends_everything(start, state):
+def test_sigkill_of_the_driver_ends_server_and_ranks(start, state):
     driver, _, descriptors = start(state)
     driver.kill()
     driver.wait()
     assert _all_end(descriptors, within_s=60)
 
 
-def test_sigkill_of_the_driver_leaves_nothing_that_the_next_does_not_remove(start, tmp_path):
+def test_the_next_driver_removes_the_files_of_one_ended_by_sigkill(start, tmp_path):
     driver, _, descriptors = start("training")
     (left,) = tmp_path.glob("ddp-perf-*")
     driver.kill()
@@ -134,7 +134,7 @@ def test_sigkill_of_the_driver_leaves_nothing_that_the_next_does_not_remove(star
     assert not own.exists()
 
 
-def test_an_interrupt_ends_everything(start, tmp_path):
+def test_an_interrupt_ends_server_and_ranks(start, tmp_path):
     driver, _, descriptors = start("training")
     driver.send_signal(signal.SIGINT)
     assert driver.wait(timeout=60) == 130
@@ -160,7 +160,7 @@ def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(
     assert driver.wait() == 0
 
 
-def test_a_sigterm_to_every_process_of_a_job_is_the_drivers_to_handle(start):
+def test_the_driver_handles_a_sigterm_to_every_process_of_a_job(start):
     """A scheduler sends it to all. The server lives on, or its end would be a failed launch."""
     driver, server, _ = start("training")
     ranks = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]

@@ -69,7 +69,7 @@ def commands(run):
     return call
 
 
-def test_every_command_that_reads_works(commands, pytester):
+def test_every_command_that_only_reads_works_on_other_systems(commands, pytester):
     cases = make_cases(world_sizes=[1, 2, 4])
     measurements = [make_measurement(case, [0.010, 0.0101, 0.0102]) for case in cases]
     write_results(pytester.path / "results.json", [make_result(measurements)], complete=True)
@@ -92,7 +92,7 @@ def test_every_command_that_reads_works(commands, pytester):
         assert (stderr, bool(stdout)) == ("", True), arguments
 
 
-def test_what_launches_is_refused_in_one_line_and_doctor_states_what_works(commands, system):
+def test_commands_that_launch_are_refused_in_one_line_on_other_systems(commands, system):
     (code, stdout, stderr), (fit, shown, _) = commands(["selftest", "--budget", "1s"], ["doctor"])
 
     refusal = f"ranks can be launched only on Linux, and this is {NAMES[system]}"
@@ -138,7 +138,7 @@ def test_timed_cases_are_a_usage_error_of_one_line(run, system):
     assert "Traceback" not in done.stdout
 
 
-def test_tests_that_launch_nothing_run(run, pytester):
+def test_tests_that_launch_nothing_run_on_other_systems(run, pytester):
     (pytester.path / "tests" / "test_own.py").write_text("def test_own():\n    assert True\n")
 
     done = run("-m", "pytest", "-q", "-m", "not perf")

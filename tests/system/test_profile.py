@@ -29,7 +29,7 @@ def profiled(launcher, tmp_path_factory):
     return outcome, [Path(profiling.file(rank)) for rank in (0, 1)]
 
 
-def test_the_timed_steps_are_as_many_as_ever(profiled):
+def test_profiling_does_not_change_the_number_of_timed_steps(profiled):
     outcome, _ = profiled
 
     assert isinstance(outcome, LaunchResult)
@@ -37,7 +37,7 @@ def test_the_timed_steps_are_as_many_as_ever(profiled):
     assert [len(rank.step_s) for rank in outcome.ranks] == [schedule.measured] * 2
 
 
-def test_every_rank_leaves_a_trace_of_the_steps_asked_for(profiled):
+def test_every_rank_writes_a_trace_of_the_requested_steps(profiled):
     _, paths = profiled
 
     analysis = analyse_traces(paths)
@@ -54,7 +54,7 @@ def test_every_rank_leaves_a_trace_of_the_steps_asked_for(profiled):
         assert rank.dropped == 0
 
 
-def test_the_all_reduces_of_ddp_are_seen_with_their_bytes_and_matched(profiled):
+def test_the_all_reduces_of_ddp_are_found_with_their_bytes_and_matched(profiled):
     outcome, paths = profiled
 
     analysis = analyse_traces(paths)
@@ -72,7 +72,7 @@ def session(pytester, monkeypatch):
     return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", tiny=SUITE)
 
 
-def test_a_session_ends_with_what_the_traces_say_and_where_they_are(session):
+def test_a_session_ends_with_a_summary_of_the_traces_and_their_paths(session):
     result = session.runpytest(
         "-k", "structure", f"--ddp-profile={STEPS}", "--ddp-json=results.json", "--save-baseline"
     )
@@ -106,7 +106,7 @@ def _check_merged(path):
     assert len(steps) == 2 * STEPS
 
 
-def test_steps_that_are_no_number_are_refused_before_anything_is_launched(session):
+def test_profiled_steps_that_are_no_number_are_refused_before_any_launch(session):
     result = session.runpytest("--ddp-profile=many")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -87,7 +87,7 @@ def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results
     assert json.loads((project.path / "out" / "results.json").read_text())["complete"]
 
 
-def test_nothing_measured_replaces_the_report_of_yesterday(project):
+def test_a_session_without_measurements_replaces_the_older_report(project):
     write_report(project.path / "out", make_source())
 
     project.runpytest("-m", "gpu", "--ddp-report", "out")
@@ -132,7 +132,7 @@ def test_a_report_where_a_file_is_in_the_way_is_refused_before_anything_is_launc
     assert "--ddp-report: out: File exists" in done.stderr.str()
 
 
-def test_every_option_is_known_to_change_the_case_or_not(project):
+def test_every_option_is_listed_as_changing_the_case_or_not(project):
     """Else a command to reproduce a case would leave it out unseen."""
     text = project.runpytest("--help").stdout.str()
     options = {word.partition("=")[0] for word in text.split() if word.startswith("--ddp-")}

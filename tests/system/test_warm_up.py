@@ -7,7 +7,7 @@ import json
 from ddp_perf.core.launch import LaunchResult
 
 
-def test_every_rank_is_told_the_slowest_median_and_the_longest_window(
+def test_every_rank_receives_the_slowest_median_and_the_longest_window(
     launcher, request_of, tmp_path
 ):
     result = launcher.launch(request_of("agreeing:build", {"told": str(tmp_path / "told")}))
@@ -17,7 +17,7 @@ def test_every_rank_is_told_the_slowest_median_and_the_longest_window(
     assert told == [[2.0, 11.0], [2.0, 11.0]]
 
 
-def test_a_cpu_takes_no_further_warm_ups(launcher, request_of, tmp_path):
+def test_a_rank_on_a_cpu_has_no_extra_warm_up(launcher, request_of, tmp_path):
     result = launcher.launch(request_of("agreeing:build", {"told": str(tmp_path / "told")}))
 
     assert [rank.extra_warmup for rank in result.ranks] == [None, None]
