@@ -1,6 +1,6 @@
-"""``ci/bench`` as a CI runner, Slurm or Kubernetes cancels it: by a SIGTERM to the script.
+"""``ci/bench``, cancelled by a SIGTERM to the script, as a CI runner, Slurm or Kubernetes does.
 
-The real script runs with a set-up that does nothing but put a pytest on the path.
+The real script runs with a set-up that only puts a pytest on the path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collectives through real gloo ranks: right results, wrong ones, and a whole pytest session."""
+"""Collectives on real gloo ranks: right and wrong results, and a whole pytest session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ world_sizes: [2]
 steps: 6
 warmup: 2
 launches: 2
-# Wide: neighbours of a test are noisy, and this is about what is said, not about how much.
+# Wide: neighbours of a test are noisy, and these tests are about texts, not figures.
 tolerances: {step_time: 0.95, tail: null}
 """
 

@@ -1,4 +1,4 @@
-"""``ddp-perf doctor`` on this very machine, with the torch that is here."""
+"""``ddp-perf doctor`` on this machine, with the installed torch."""
 
 from __future__ import annotations
 

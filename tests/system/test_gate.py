@@ -1,4 +1,4 @@
-"""The promise, end to end: what got slower or does other work is red, through real ranks."""
+"""The gate from end to end, on real ranks: slower or changed work is red."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def slowed(stored, pytester, monkeypatch):
 
 
 def _failures(path):
-    """Failed test functions of the two-rank case in a JUnit file, with their messages."""
+    """Return the failed test functions of the two-rank case in a JUnit file, with messages."""
     return {
         case.get("name").partition("[")[0]: case.find("failure").get("message")
         for case in ElementTree.parse(path).iter("testcase")

@@ -1,4 +1,4 @@
-"""``ci/gpu-proof``: what it concludes of its proofs, with commands that stand for real ones."""
+"""``ci/gpu-proof``: the outcomes of its proofs, with commands that replace the real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each injection shows in real ranks by a sign of its own: exact where it can be, else large."""
+"""Each injection has its own effect on real ranks, which is exact if possible, else large."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY_BUCKETS = {"ddp": {"bucket_cap_mb": 0.001}}
 
 
 class Ranks:
-    """What the ranks of one launch measured, and what the workload noted in the timed steps."""
+    """The results of the ranks of one launch, and the notes of the workload in the timed steps."""
 
     def __init__(self, result, notes):
         self.result = result
@@ -39,7 +39,7 @@ class Ranks:
 
 @pytest.fixture
 def watch(launcher, request_of, tmp_path):
-    """``watch("data:5ms", …)``: what a launch of the watched workload comes to, and its notes."""
+    """``watch("data:5ms", …)``: the outcome of a launch of the watched workload, and its notes."""
 
     def launch(*texts, model, **changes):
         request = request_of(
@@ -57,7 +57,7 @@ def watch(launcher, request_of, tmp_path):
 
 @pytest.fixture
 def ranks(watch):
-    """``ranks("data:5ms", …)``: a launch of the watched workload that ends well."""
+    """``ranks("data:5ms", …)``: a successful launch of the watched workload."""
 
     def launch(*texts, width=32, **changes):
         result, notes = watch(*texts, model={"width": width}, **changes)
@@ -68,7 +68,7 @@ def ranks(watch):
 
 
 def ends(pid, within_s):
-    """Whether a process that is no child of this one ends in time, or has."""
+    """Return whether a process that is no child of this one ends in time, or has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -159,7 +159,7 @@ def test_injected_no_overlap_reduces_nothing_before_the_last_gradient(ranks, opt
 
 
 def test_injected_no_overlap_keeps_the_parameters_of_three_ranks_equal(ranks):
-    """Three: a third has no exact float, so the way of scaling would show."""
+    """With three ranks: a third has no exact float, so another way of scaling would be visible."""
     case = {"world_sizes": [3], **MANY_BUCKETS}
 
     digests = [ranks(*texts, **case).result.ranks[0].digest for texts in [(), ("no-overlap",)]]

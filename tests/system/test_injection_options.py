@@ -1,4 +1,4 @@
-"""``--ddp-inject`` through pytest: refused before a launch, judged as the same case, marked."""
+"""``--ddp-inject`` in pytest: refused before a launch, judged as the same case, and marked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUITE = TINY + "tolerances: {step_time: 0.95}\n"
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """A project with the suite's own tests and one small suite, which no noise keeps unsaved."""
+    """A project with the suite's own tests and one small suite, which is saved despite noise."""
     return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", tiny=SUITE)
 
 
@@ -68,7 +68,7 @@ def test_an_injected_case_is_judged_against_the_stored_case_and_marked_everywher
 
 
 def _injections(directory):
-    """What the results file says was injected, and each item in the JUnit file."""
+    """Return the injections in the results file, and each item in the JUnit file."""
     (suite,) = json.loads((directory / "results.json").read_text())["suites"]
     properties = [
         {entry.get("name"): entry.get("value") for entry in case.iter("property")}

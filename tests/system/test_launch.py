@@ -1,4 +1,4 @@
-"""Real launches: what a healthy one gives, and how every kind of failure is told."""
+"""Real launches: the result of a successful one, and the report of every kind of failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.builders import make_case
 
 
 def _children(pid):
-    """Processes below ``pid``, by /proc."""
+    """Return the descendants of ``pid``, from /proc."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -56,7 +56,7 @@ def test_a_launch_measures_every_rank(launcher, request_of):
 
 @contextlib.contextmanager
 def _busy_neighbours(cores):
-    """Three processes on each of the cores that want it all the time."""
+    """Start three processes on each of the cores that use it all the time."""
     command = [sys.executable, "-m", "ddp_perf.worker.injection.hog", str(os.getpid())]
     with contextlib.ExitStack() as stack:
         for core in [*cores] * 3:
@@ -71,7 +71,7 @@ def _busy_neighbours(cores):
 def test_a_launch_reports_contention_for_its_cores(launcher, request_of):
     sizes = {"input_dim": 512, "hidden_dim": 512, "output_dim": 64, "num_layers": 2}
     request = request_of("mlp", sizes, batch_sizes=[128], steps=150)
-    launcher.runtime(request.case)  # torch is loaded before anyone gets in its way
+    launcher.runtime(request.case)  # imports torch before the busy processes start
 
     with _busy_neighbours(sorted(os.sched_getaffinity(0))[:2]):
         outcome = launcher.launch(request)
@@ -150,7 +150,7 @@ def test_ranks_that_hang_report_their_last_collectives(launcher, request_of, tmp
     ahead, behind = (outcome.collectives[f"rank {rank}"].splitlines() for rank in (0, 1))
     assert "all_reduce [340] Float: " in ahead[-1]
     assert not ahead[-1].endswith("done")  # rank 1 never joins
-    assert behind[-1] == ahead[-2]  # the last that both came to
+    assert behind[-1] == ahead[-2]  # the last one that both began
     assert behind[-1].endswith("done")
     for rank in (0, 1):
         entries = json.loads((tmp_path / "hangs" / f"rank{rank}.json").read_text())
@@ -167,7 +167,7 @@ def test_a_rank_that_never_reaches_its_first_step_is_a_hang(launcher, request_of
 
 def test_ranks_that_disagree_are_a_failure(launcher, request_of):
     outcome = launcher.launch(request_of("faulty:build", {"fault": "tamper"}))
-    assert (outcome.rank, outcome.kind) == (None, "disagreement")  # of two, who is wrong?
+    assert (outcome.rank, outcome.kind) == (None, "disagreement")  # unknown which of two is wrong
     assert "parameters differ" in outcome.detail
 
 
@@ -228,5 +228,5 @@ def test_closing_ends_the_forkserver(request_of):
     launcher.runtime(make_case())
     assert set(_children(os.getpid())) - before
     launcher.close()
-    launcher.close()  # twice does no harm
+    launcher.close()  # a second call does nothing
     assert set(_children(os.getpid())) == before

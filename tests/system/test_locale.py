@@ -1,4 +1,4 @@
-"""A session where the terminal's encoding lacks the signs of the tables."""
+"""A session in a terminal whose encoding lacks characters of the tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``ci/nightly``: its arguments, what it asks of pytest, its exit code, in an empty environment.
+"""``ci/nightly`` in an empty environment: its arguments, those of pytest, and its exit code.
 
-The real script runs with a set-up that does nothing but put a pytest on the path.
+The real script runs with a set-up that only puts a pytest on the path.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Nightly:
 
     @property
     def arguments(self):
-        """What pytest was given."""
+        """Return the arguments of pytest."""
         return (self.root / "arguments").read_text().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""The suite in another project: its own model, suites, baselines and tests."""
+"""The package in another project, with its own model, suites, baselines and tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASE = "our_model.build-ddp-fp32-ws2-b8"
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """Suites and baselines where this project wants them; no test of the suite's own."""
+    """A project with its own places for suites and baselines, and no test of the package."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
     pytester.makepyfile(our_model=MODEL)
     (pytester.path / "perf" / "suites").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""macOS and Windows, pretended: what reads works there, what launches is refused in one line."""
+"""macOS and Windows, simulated: commands that read work, those that launch are refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def system(request):
 
 @pytest.fixture
 def run(system, pytester, monkeypatch):
-    """``run("-m", "pytest", …)``: Python as it is on that system, in a small project."""
+    """``run("-m", "pytest", …)`` runs Python as on that system, in a small project."""
     project = make_project(pytester, monkeypatch, tiny=TINY)
     path = os.pathsep.join([str(PRETENCE), str(ROOT)])
     env = {**os.environ, "PYTHONPATH": path, "PRETENDED_SYSTEM": system, "PYTHONUTF8": "1"}

@@ -1,4 +1,4 @@
-"""The plugin as a project uses it: what is refused, skipped, red, and said."""
+"""The plugin in a project: refusals, skips, failures and messages."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_a_baseline_of_one_launch_is_not_accepted(project):
 
 @pytest.fixture
 def amid_launches(project):
-    """A session of 1,000 launches past its second round, and where its results are."""
+    """A session of 1,000 launches after its second round, and the paths of its results."""
     results, junit = project.path / "results.json", project.path / "junit.xml"
     process = project.popen(
         [
@@ -287,7 +287,7 @@ def test_sigterm_ends_a_session_as_an_interrupt_does_and_is_named(amid_launches)
 
 
 def test_a_second_sigterm_ends_a_session_at_once(project):
-    """It hangs in the end of the first: a hook stands for a disk that does not answer."""
+    """A hook hangs after the first SIGTERM, like a disk that does not answer."""
     project.makeconftest(
         """
         import signal, sys

@@ -1,4 +1,4 @@
-"""``--ddp-profile`` on real gloo ranks: traces that open, one of all ranks, and what they say."""
+"""``--ddp-profile`` on real gloo ranks: traces that can be read, a merged one, and a summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUITE = TINY.replace("[1, 2]", "[2]")
 
 @pytest.fixture(scope="module")
 def profiled(launcher, tmp_path_factory):
-    """One launch of two ranks, profiled: its outcome, and its traces by rank."""
+    """A profiled launch of two ranks: its outcome, and its traces by rank."""
     directory = tmp_path_factory.mktemp("profile") / "made" / "by the rank"
     profiling = Profiling(steps=STEPS, directory=str(directory))
     outcome = launcher.launch(LaunchRequest(case=make_case(), round=0, profiling=profiling))

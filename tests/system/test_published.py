@@ -1,4 +1,4 @@
-"""Published baselines through the real items, on replayed machines and the tables' own rows."""
+"""Published baselines in the real items, on replayed machines, with rows of the tables."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_measurement_30_percent_slower_is_below_published(machine):
 
 
 def test_published_figures_of_inferred_work_are_shown_and_never_gate(machine):
-    """Document 000's own machine is as red at its first run as one of which nobody wrote."""
+    """The machine of document 000 is red at its first run, like one without a published figure."""
     done = machine(V100_16GB, "mlp_scaling", "test_throughput or test_scaling_efficiency")
     shown = done.stdout.str()
 

@@ -1,4 +1,4 @@
-"""The real items on replayed machines: what changed on one is red, told or let be."""
+"""The real items on replayed machines: a change of a machine is red, reported or ignored."""
 
 from __future__ import annotations
 

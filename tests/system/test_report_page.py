@@ -1,4 +1,4 @@
-"""The page in a real browser: no error, every plot drawn, tables sort, nothing off the screen."""
+"""The page in a real browser: no errors, every plot on the screen, tables that can be sorted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ addEventListener("message", (e) => {{ document.getElementById("answer").textCont
 
 
 def look(directory, width, *options):
-    """What the browser says of the page, and every line of its console."""
+    """The answers of the browser about the page, and every line of its console."""
     page = directory / PAGE
     page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE), encoding="utf-8")
     around = directory / "around.html"

@@ -1,4 +1,4 @@
-"""Which directories of the suite's own tests are imported for an expression of -m."""
+"""The directories of the suite's own tests that are imported for an expression of -m."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-test through real ranks, and Ctrl-C on the real command."""
+"""The self-test on real ranks, and Ctrl-C on the real command."""
 
 from __future__ import annotations
 

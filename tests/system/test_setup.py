@@ -1,6 +1,6 @@
-"""Set-up on a fresh machine: which torch it installs, and that it never replaces one.
+"""Set-up on a fresh machine: the torch that it installs. It never replaces one.
 
-The real script runs with a python that notes each ``pip install`` instead of doing it.
+The real script runs with a python that records each ``pip install`` and does not run it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ FakeNvml(machine).install(pytest.MonkeyPatch())
 
 @pytest.fixture
 def set_up(tmp_path):
-    """``set_up(**variables)`` sources the script there; gives pip's arguments, call by call, and
-    what was said.
-    """
+    """``set_up(**variables)`` runs the script, and returns pip's arguments and the output."""
     root = tmp_path / "project"
     (root / "ci").mkdir(parents=True)
     for name in ("ci/setup.sh", "ci/requirements.txt", "pyproject.toml"):
@@ -82,7 +80,7 @@ def set_up(tmp_path):
 
 
 def torch_of(calls):
-    """What was asked of pip for torch, in order."""
+    """Return the arguments of pip for torch, in order."""
     return [
         call.removeprefix("-c ci/requirements.txt ") for call in calls if call.startswith("-c ")
     ]

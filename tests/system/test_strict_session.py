@@ -1,5 +1,5 @@
-"""What --ddp-strict asks of a machine, beside --ddp-expect-devices: all that it should be able to
-measure, and never nothing.
+"""``--ddp-strict`` with ``--ddp-expect-devices``: every case that the expected devices can run must
+be measured, and at least one.
 """
 
 from __future__ import annotations

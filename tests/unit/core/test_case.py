@@ -1,4 +1,4 @@
-"""A case's fingerprint is what it does, not how well it is measured."""
+"""A case's fingerprint contains its work, not the way in which it is measured."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_fingerprint_is_flat_with_dotted_names():
 
 
 def test_the_fingerprint_has_no_unused_options():
-    """Figures that were stored before there was the option stay comparable."""
+    """Figures that are older than the option stay comparable."""
     assert make_case().work().keys() == {
         *("tier", "workload", "strategy", "precision", "world_size", "batch_size"),
         *(f"model.{name}" for name in ("input_dim", "hidden_dim", "output_dim", "num_layers")),

@@ -1,4 +1,4 @@
-"""Sizes as they are written, and how many calls make a step."""
+"""Sizes of collectives as text, and the number of calls in a step."""
 
 from __future__ import annotations
 

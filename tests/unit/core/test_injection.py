@@ -1,4 +1,4 @@
-"""``KIND:ARG`` is taken exactly as documented, or refused in one line that says the form."""
+"""``KIND:ARG`` is parsed as documented, or refused in one line that states the form."""
 
 from __future__ import annotations
 

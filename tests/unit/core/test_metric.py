@@ -1,4 +1,4 @@
-"""Which metrics of a case spend the session's error budget."""
+"""The metrics of a case that are gated."""
 
 from __future__ import annotations
 

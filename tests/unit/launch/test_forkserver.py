@@ -1,4 +1,4 @@
-"""What a launcher refuses, and what it starts servers with."""
+"""The conditions that a launcher refuses, and the environment of its servers."""
 
 from __future__ import annotations
 

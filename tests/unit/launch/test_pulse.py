@@ -1,4 +1,4 @@
-"""A server whose pulse stands still is noticed, one that is only slow is not."""
+"""A server without a pulse is given up; one that is only slow is not."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ddp_perf.launch.pulse import Pulse, open_pulse_memory
 
 @pytest.fixture
 def ends():
-    """The server's end and the driver's."""
+    """The server's side and the driver's side."""
     with os.fdopen(open_pulse_memory()) as memory:
         return Pulse(memory.fileno()), Pulse(memory.fileno())
 
 
 class Answer:
-    """Comes at the given look; ``between`` happens before each."""
+    """An answer that arrives at the given reading; ``between`` is called before each reading."""
 
     def __init__(self, at_look, between=lambda look: None):
         self.waited_s, self._at_look, self._between = [], at_look, between

@@ -1,4 +1,4 @@
-"""What a killed driver leaves is removed by the next one, and nobody else's is."""
+"""The next driver removes the directory of a killed one, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a machine cannot run is said with both counts."""
+"""The obstacles of a machine, with the needed and the found numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would spoil a measurement is named with its remedy; a fit machine is left in peace."""
+"""Noise sources are reported with a remedy; a fit machine has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_CORES = range(1024)
 
 
 def of_gpu(health=None, **changes):
-    """What is said of one GPU that differs from a fit one by ``changes``."""
+    """Return the noise sources of a GPU that differs from a fit one by ``changes``."""
     gpu = make_gpu(**changes)
     health = GpuHealth(uuid=gpu.uuid, **(health or {}))
     found = gpu_spoilers(GpuMachine(gpus=(gpu,), driver="570.1"), [health], ALL_CORES)

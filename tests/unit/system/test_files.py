@@ -1,4 +1,4 @@
-"""A file is the old or the new one, never half of each."""
+"""A file is the old one or the new one, never a part of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One measurement at a time on a machine, held by a process and freed with it."""
+"""Leases of a machine and its GPUs: one process has each, and its end releases it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ with machine_lease(patience_s=0, on_wait=print, directory=Path(sys.argv[1])):
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that holds the lease of ``tmp_path`` until its stdin is closed."""
+    """Another process that has the lease of ``tmp_path`` until its stdin is closed."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         cwd=ROOT,
@@ -45,28 +45,28 @@ def holder(tmp_path):
 
 
 def test_a_free_machine_is_leased_at_once(tmp_path):
-    told = []
+    waits = []
 
-    with machine_lease(patience_s=0, on_wait=told.append, directory=tmp_path):
+    with machine_lease(patience_s=0, on_wait=waits.append, directory=tmp_path):
         pass
-    with machine_lease(patience_s=0, on_wait=told.append, directory=tmp_path):
+    with machine_lease(patience_s=0, on_wait=waits.append, directory=tmp_path):
         pass
 
-    assert told == []
+    assert waits == []
 
 
 def test_a_second_session_learns_the_holder_and_gives_up_after_its_patience(tmp_path, holder):
-    told = []
+    waits = []
 
     with (
         pytest.raises(LeaseError, match=f"still being measured by .*pid {holder.pid}") as caught,
-        machine_lease(patience_s=0.05, on_wait=told.append, directory=tmp_path),
+        machine_lease(patience_s=0.05, on_wait=waits.append, directory=tmp_path),
     ):
         pytest.fail("two sessions measure at once")
 
     assert "run again when it is done" in str(caught.value)
-    assert len(told) == 1
-    assert f"(pid {holder.pid}, since " in told[0]
+    assert len(waits) == 1
+    assert f"(pid {holder.pid}, since " in waits[0]
 
 
 def test_a_waiting_session_continues_when_the_holder_is_done(tmp_path, holder):
@@ -79,12 +79,12 @@ def test_a_waiting_session_continues_when_the_holder_is_done(tmp_path, holder):
 def test_the_lease_of_a_killed_holder_is_released(tmp_path, holder):
     holder.kill()
     holder.wait(timeout=30)
-    told = []
+    waits = []
 
-    with machine_lease(patience_s=0, on_wait=told.append, directory=tmp_path):
+    with machine_lease(patience_s=0, on_wait=waits.append, directory=tmp_path):
         pass
 
-    assert told == []
+    assert waits == []
 
 
 def test_an_error_while_measuring_releases_the_lease(tmp_path):
@@ -114,7 +114,7 @@ with gpu_lease(
 
 @pytest.fixture
 def gpu_holder(tmp_path):
-    """``gpu_holder(count)``: another process that holds so many of four GPUs; its indices."""
+    """``gpu_holder(count)``: another process that leases ``count`` of four GPUs; its indices."""
     with contextlib.ExitStack() as processes:
 
         def start(count):
@@ -247,9 +247,7 @@ def test_a_lock_that_cannot_be_opened_is_an_error_with_the_remedy(tmp_path):
     (tmp_path / "machine.lock").mkdir()
 
     with (
-        pytest.raises(
-            LeaseError, match=r"machine\.lock: cannot be locked .*; if it belongs to another"
-        ),
+        pytest.raises(LeaseError, match=r"machine\.lock: cannot be locked .*; if it belongs to"),
         machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path),
     ):
         pytest.fail("a lock that cannot be opened was acquired")

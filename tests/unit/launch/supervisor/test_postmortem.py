@@ -1,4 +1,4 @@
-"""Which rank is to blame, told from what is left of all of them."""
+"""The rank that a failure names, from the remains of all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TWO_RANKS = LaunchRequest(case=make_case(), round=3)
 
 
 class EndedRank:
-    """What the supervisor knows of a rank that is gone."""
+    """The state of an ended rank, as the supervisor has it."""
 
     def __init__(self, directory, rank, *, report=None, exit_code=0, ended_at=1.0, result=None):
         self.files = RankFiles(directory=directory, rank=rank)
@@ -38,7 +38,7 @@ def error(at, *, peer_lost=False, detail="ValueError: no", exit_code=None):
 
 @pytest.fixture
 def blamed(tmp_path):
-    """``blamed(rank0, rank1)``: the failure that follows from how each rank ended."""
+    """``blamed(rank0, rank1)``: the failure of ranks that ended in these ways."""
 
     def describe(*ends):
         ranks = [EndedRank(tmp_path, rank, **end) for rank, end in enumerate(ends)]
@@ -90,7 +90,7 @@ def test_the_failure_contains_the_last_lines_of_output(blamed, tmp_path):
 
 
 def disagreement(tier, *ranks, shared_gpu=False):
-    """What check_agreement says of ranks given as (digest, device id)."""
+    """Return the result of check_agreement for ranks given as (digest, device id)."""
     ended = [
         EndedRank(
             None,
@@ -145,7 +145,7 @@ def test_ranks_that_share_a_gpu_must_have_the_same_parameters():
 
 
 class HungRank:
-    """What the supervisor knows of a rank that runs, in a phase and so many beats into it."""
+    """The state of a running rank, in a phase and with a number of beats in it."""
 
     running = True
 
@@ -166,7 +166,7 @@ class Deaf:
 
 @pytest.fixture
 def hang(tmp_path, monkeypatch):
-    """``hang(tier, (phase, beats), …)``: what is reported of ranks that got so far."""
+    """``hang(tier, (phase, beats), …)``: the failure of ranks that hang there."""
 
     def describe(tier, *places, stopped=()):
         ranks = [
@@ -218,7 +218,7 @@ def test_a_hang_names_a_stopped_rank_even_if_it_is_ahead(hang):
 
 
 def test_hosts_of_gpus_are_compared_by_whole_steps(hang):
-    """Their queues are full somewhere in the step, each somewhere else."""
+    """Their queues become full at different places of a step."""
     assert hang("gpu", (Phase.TIMED, 14), (Phase.TIMED, 15)).rank is None
     assert hang("gpu", (Phase.TIMED, 13), (Phase.TIMED, 14)).rank == 0
 

@@ -1,4 +1,4 @@
-"""When a rank counts as ended, and when its end as a failure."""
+"""The end of a rank: when it counts as ended, and when as failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.builders import make_case, make_rank_result
 
 
 class Process:
-    """A process that has closed its files and that the kernel is still taking apart."""
+    """A process that has closed its files, and that the kernel is still removing."""
 
     pid = 2**22 + 1  # more than the kernel gives
     exitcode = None
@@ -39,7 +39,7 @@ class Process:
 
 @pytest.fixture
 def ending(tmp_path, monkeypatch):
-    """A rank whose process has ended, but for its exit code, and a clock for it."""
+    """A rank whose process has ended but has no exit code yet, and its clock."""
 
     def start(tier, *, delivers):
         kind = type("Ending", (Process,), {"delivers": delivers})

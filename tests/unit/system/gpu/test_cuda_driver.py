@@ -1,4 +1,4 @@
-"""A driver that cannot run torch's CUDA is found before any rank fails by it."""
+"""A driver that cannot run torch's CUDA is found before a rank fails."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_a_recorded_machine_has_the_key_and_links_of_its_visible_gpus(
 
 
 def test_every_recorded_machine_is_replayed_above():
-    """A new file is told apart from one that nobody looks at."""
+    """A new recording must be added to the test above."""
     assert set(RECORDED) == {
         *("v100-pcie-pair", "t4-pair", "a100-pcie-bridges", "a100-sxm4-nvswitch", "h200"),
         "a100-mig",

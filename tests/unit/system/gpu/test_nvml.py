@@ -1,4 +1,4 @@
-"""NVML's readings become plain values: any of them may be missing, none is an error."""
+"""NVML's readings are plain values. Any of them may be missing, which is no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any function of pynvml may be missing or fail: what depends on it is unknown, nothing breaks."""
+"""Any function of pynvml may be missing or fail: its readings are unknown, all others are read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def install(patch):
 
 
 def asked():
-    """The names of all functions that are called where nothing is missing."""
+    """Return the names of all functions that are called if none is missing."""
     names = set()
     with pytest.MonkeyPatch.context() as patch:
         install(patch)
@@ -114,7 +114,7 @@ REQUIRED = {"GpuHealth": ["uuid"], "Gpu": ["index", "uuid", "name", "compute_cap
 
 
 def unknown_or_equal(found, full):
-    """Whether each field is as where nothing fails, or its default, which is unknown."""
+    """Return whether each field has its usual value or its default, which means unknown."""
     plain = type(full)(**{name: getattr(full, name) for name in REQUIRED[type(full).__name__]})
     return all(
         getattr(found, name) in (getattr(full, name), getattr(plain, name))
@@ -123,7 +123,7 @@ def unknown_or_equal(found, full):
 
 
 def survives():
-    """Everything that reads GPUs, on what NVML gives now."""
+    """Return the results of everything that reads GPUs."""
     machine = NvmlReader().machine()
     assert len(machine.gpus) == len(MACHINE.gpus) or machine.problem
     for found in machine.gpus:
@@ -212,7 +212,7 @@ def test_either_name_of_a_function_is_used(newer, older, monkeypatch):
 
 
 def fields(**seconds):
-    """What nvmlDeviceGetFieldValues answers; None: not supported."""
+    """The result of nvmlDeviceGetFieldValues; None: not supported."""
 
     def answer(handle, wanted):
         assert wanted == [269, 270]
@@ -244,7 +244,7 @@ def test_heat_is_read_from_the_newer_counters_if_they_exist(
 
 
 def on_mig(monkeypatch):
-    """The recorded A100 in slices, with a card whose counters are those of all of them."""
+    """The recorded A100 with slices. The counters of the card are those of all slices."""
     machine = RecordedReader.of("a100-mig").machine()
     slice_, card = machine.gpus[0].uuid, f"GPU-card-{machine.gpus[0].index}"
     processes = tuple(GpuProcess(pid=pid, memory=None) for pid in (1, 2, 3))
@@ -285,7 +285,7 @@ def test_processes_on_other_slices_do_not_disturb_a_rank(monkeypatch):
 
 @pytest.mark.parametrize("mask", [None, "0"])
 def test_a_slice_is_found_by_its_own_uuid_and_by_that_of_its_card(monkeypatch, mask):
-    """Which of them CUDA gives depends on its version."""
+    """It depends on the version of CUDA which UUID it gives."""
     slice_, card = on_mig(monkeypatch)
 
     assert nvml_uuid(slice_.removeprefix("MIG-"), mask) == slice_
@@ -308,7 +308,7 @@ def test_a_whole_gpu_and_a_gpu_unknown_to_nvml_keep_their_uuid(monkeypatch):
 
 
 def test_read_counters_gives_the_counters_of_read_health(monkeypatch):
-    """They are read between two steps: energy, heat and memory errors, and nothing else."""
+    """Only energy, heat and memory errors are read between two steps."""
     now = GpuHealth(
         uuid="GPU-0abc-0000", heat_s=2.0, energy_j=5e5, ecc_uncorrected=1, temperature_c=60
     )

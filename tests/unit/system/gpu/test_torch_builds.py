@@ -1,4 +1,4 @@
-"""The build of torch that set-up installs, and that doctor names."""
+"""The build of torch that set-up installs and doctor recommends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VOLTA, AMPERE, HOPPER, BLACKWELL = (7, 0), (8, 0), (9, 0), (12, 0)
 
 
 def machine(driver, *capabilities):
-    """A machine with a driver for that CUDA, and a GPU of each compute capability."""
+    """Return a machine with a driver for that CUDA, and a GPU of each compute capability."""
     gpus = [make_gpu(i, compute_capability=each) for i, each in enumerate(capabilities)]
     return msgspec.structs.replace(make_gpu_machine(), gpus=tuple(gpus), cuda_driver=driver)
 
@@ -54,7 +54,7 @@ def test_a_machine_may_have_no_build(driver, capabilities):
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_every_recorded_machine_has_a_build(name):
-    """Their drivers are of CUDA 12, which the default build is too new for."""
+    """Their drivers are for CUDA 12, so the default build is too new."""
     assert torch_build(RecordedReader.of(name).machine()).version == "2.13.0+cu126"
 
 

@@ -1,4 +1,4 @@
-"""What the kernel's log says of GPUs that failed."""
+"""Errors of GPUs in the kernel's log."""
 
 from __future__ import annotations
 

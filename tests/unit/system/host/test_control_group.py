@@ -44,7 +44,7 @@ USE = CpuUse(used=2.5, throttled=1.5)
 
 @pytest.fixture
 def machine(tmp_path):
-    """``machine({path: text, …})`` writes files of a machine and gives its root."""
+    """``machine({path: text, …})`` writes files of a machine and returns its root."""
 
     def write(files):
         for name, text in files.items():
@@ -61,7 +61,7 @@ def group_files(groups, mounts):
 
 
 def in_groups(root, uses):
-    """The uses by directory below /sys/fs/cgroup."""
+    """Return the uses by directory below /sys/fs/cgroup."""
     top = root / "sys/fs/cgroup"
     return {str(group.relative_to(top)): use for group, use in uses.items()}
 

@@ -1,4 +1,4 @@
-"""Heat and clock, as /sys shows them on real machines, and where it does not."""
+"""Heat and clock from /sys, on machines with and without these files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddp_perf.system.host.core_clock import clock_ratio, heat_events
 
 @pytest.fixture
 def machine(tmp_path):
-    """``machine(core, {file: text})`` writes a core's files and gives the root of its /sys."""
+    """``machine(core, {file: text})`` writes a core's files and returns the root of its /sys."""
 
     def write(core, files):
         for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Core times, from /proc/stat as kernels and containers show it."""
+"""Core times from /proc/stat of kernels and containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host as reports and baselines name it."""
+"""The names of the host in reports and baselines."""
 
 from __future__ import annotations
 

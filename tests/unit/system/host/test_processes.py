@@ -1,4 +1,4 @@
-"""What /proc says of a process, whatever its name."""
+"""Processes and threads from /proc, with any name."""
 
 from __future__ import annotations
 

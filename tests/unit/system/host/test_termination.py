@@ -1,4 +1,4 @@
-"""SIGTERM interrupts a block once, and nothing else."""
+"""SIGTERM interrupts a block once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def interrupt():
 
 @pytest.fixture(autouse=True)
 def earlier():
-    """What SIGTERM did before: it is counted."""
+    """The earlier handler of SIGTERM, which counts its calls."""
     seen = []
 
     def count(number, frame):

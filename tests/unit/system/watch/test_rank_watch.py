@@ -1,4 +1,4 @@
-"""What a rank and its cores went through between two readings."""
+"""The conditions of a rank and its cores between two readings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BEGIN = RankReading(
 
 
 def after_a_second(*, busy=0.0, interrupts=0.0, stolen=0.0, own=0.0, waits=None, **changes):
-    """The reading one second after BEGIN: for so long programs were ``busy`` on core 0."""
+    """Return the reading one second after BEGIN; programs used core 0 for ``busy`` seconds."""
     before = BEGIN.cores[0]
     core = CoreTimes(
         total=before.total + 1,
@@ -108,7 +108,7 @@ def test_contention_does_not_include_steal_time():
 
 
 def machine(cores, *, busy, own, waited, stolen=0.0):
-    """Conditions of a rank that may use all of so many cores, the first ``busy`` of them in use.
+    """Return the conditions of a rank that may use all cores, of which the first ``busy`` are used.
 
     ``own``: seconds of the launch's own processes, ``stolen``: of each busy core, of one second.
     """
@@ -230,10 +230,10 @@ def test_an_unpinned_rank_has_no_clock_or_heat_of_its_cores():
 
 
 def test_a_watch_of_a_moment_has_no_shares_from_ticks():
-    """Four ticks of a neighbour in 40 ms would be all of the time."""
-    told = conditions(at_s=BEGIN.at_s + 0.04, busy=0.04, waits={77: 1.04})
+    """Four ticks of another process in 40 ms would be all of the time."""
+    found = conditions(at_s=BEGIN.at_s + 0.04, busy=0.04, waits={77: 1.04})
 
-    assert (told.foreign, told.stolen) == (None, None)
+    assert (found.foreign, found.stolen) == (None, None)
 
 
 OWN = GpuProcess(pid=1, memory=2**30)
@@ -241,7 +241,7 @@ GPU = GpuHealth(uuid="GPU-0", throttle=(), heat_s=5.0, ecc_uncorrected=1, proces
 
 
 def of_gpu(before=GPU, **after):
-    """The conditions of a rank whose GPU is read as ``after`` one second later."""
+    """Return the conditions of a rank whose GPU is read as ``after`` one second later."""
     begin = msgspec.structs.replace(BEGIN, gpu=before)
     end = after_a_second(gpu=msgspec.structs.replace(before, **after))
     return rank_conditions(begin, end, pinned=False)
@@ -309,7 +309,7 @@ def test_figures_that_a_gpu_does_not_report_are_unknown_as_on_the_cpu_tier():
 
 
 class GpuOverTime:
-    """A GPU whose next reading is the next one given, and which notes how it was asked."""
+    """A GPU that returns the given readings in order, and records its calls."""
 
     def __init__(self, *readings):
         self._readings = iter(readings)
@@ -325,7 +325,7 @@ class GpuOverTime:
 
 
 def watched(gpu):
-    """What a watch of ``gpu`` finds that begins some time after it was made."""
+    """Return the result of a watch of ``gpu`` that begins some time after it was made."""
     watch = RankWatch(
         sorted(os.sched_getaffinity(0)),
         pinned=False,
@@ -338,7 +338,7 @@ def watched(gpu):
 
 
 def test_only_counters_of_the_gpu_are_read_between_warm_up_and_timed_steps():
-    """The GPU rests meanwhile, and runs faster afterwards."""
+    """An idle GPU runs faster afterwards, so slow readings must not be between the two."""
     gpu = GpuOverTime({}, {}, {})
 
     watched(gpu)
@@ -347,7 +347,7 @@ def test_only_counters_of_the_gpu_are_read_between_warm_up_and_timed_steps():
 
 
 def test_counters_are_compared_with_those_just_before_the_timed_steps():
-    """A fault of the warm-up is in no timed step."""
+    """An error in the warm-up belongs to no timed step."""
     early, late = ([{"ecc_uncorrected": n} for n in counts] for counts in ((1, 2, 2), (1, 1, 2)))
 
     assert not watched(GpuOverTime(*early)).conditions.gpu_errors
@@ -369,7 +369,7 @@ def test_the_clock_of_a_gpu_is_read_after_the_steps():
 
 
 def energy(*, seconds=10.0, **counter):
-    """Joules between two readings so far apart, the counter at 100 J and 700 J."""
+    """Return the energy between two readings, with the counter at 100 J and 700 J."""
     counters = {"before": 100.0, "after": 700.0, **counter}
     begin = msgspec.structs.replace(BEGIN, gpu=GpuHealth(uuid="G", energy_j=counters["before"]))
     end = msgspec.structs.replace(
