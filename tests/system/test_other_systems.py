@@ -134,7 +134,7 @@ def test_timed_cases_are_a_usage_error_of_one_line(run, system):
 
     assert done.returncode == 4, done.stdout + done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line]
-    assert f"Linux alone, and this is {NAMES[system]}; launch on Linux, in WSL2" in line
+    assert f"only on Linux, and this is {NAMES[system]}; launch on Linux, in WSL2" in line
     assert "Traceback" not in done.stdout
 
 
