@@ -1,4 +1,4 @@
-"""Launches from a forkserver that has torch preloaded: fresh ranks in tens of milliseconds."""
+"""A launcher with forkservers that have imported torch: ranks start in tens of milliseconds."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from ddp_perf.system.host.launch_platform import check_can_launch
 
 
 class ForkserverLauncher:
-    """One server process per environment, since torch and OpenMP read theirs at import; and
-    per workload that takes long to import, so that its ranks need not, nor others carry it.
+    """A launcher that keeps one server process per environment and per preloaded workload.
 
-    ``interpreter`` and ``environ`` are those of the servers, not necessarily of this
-    process, which never imports torch. Use from the main thread (see ``ServerProcess``).
+    Torch and OpenMP read the environment when they are imported, so each environment needs its
+    own server. A workload that takes long to import has its own server too: its ranks do not
+    import it again, and the ranks of other workloads do not contain it.
+
+    ``interpreter`` and ``environ`` are those of the servers. This process never imports torch, so
+    its own may differ. Use it from the main thread (see ``ServerProcess``).
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class ForkserverLauncher:
         return self._servers[key]
 
     def _forget(self, case: Case) -> None:
-        """A server that died is replaced at the next launch."""
+        """Remove the server of `case`, which has ended: the next launch starts another."""
         server = self._servers.pop(_server_key(case))
         server.close()
         shutil.rmtree(server.directory, ignore_errors=True)
@@ -85,7 +88,7 @@ class ForkserverLauncher:
 
 class _ServerKey(NamedTuple):
     env: frozenset[tuple[str, str]]
-    preloaded: tuple[str, ...]  # own workloads that are imported before the ranks are forked
+    preloaded: tuple[str, ...]  # workloads of the package that are imported before the fork
 
 
 def _server_key(case: Case | None) -> _ServerKey:
@@ -96,12 +99,14 @@ def _server_key(case: Case | None) -> _ServerKey:
 
 
 def _check_device_order(environ: Mapping[str, str]) -> None:
-    """Raises LaunchError where CUDA would count GPUs otherwise than NVML, by which they were read:
-    a mask would choose others than the user meant, and rank r's figures be another GPU's.
+    """Raise LaunchError if CUDA would number the GPUs in another order than NVML.
+
+    NVML's readings belong to the GPUs in NVML's order. In another order a mask would choose other
+    GPUs than the user meant, and the figures of rank r would be those of another GPU.
     """
     order = environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if order != "PCI_BUS_ID":
         raise LaunchError(
-            f"CUDA_DEVICE_ORDER={order}: GPUs are counted in the order of their PCI bus ids here,"
-            " as nvidia-smi does; unset it, and choose them by CUDA_VISIBLE_DEVICES in that order"
+            f"CUDA_DEVICE_ORDER={order}: this suite numbers GPUs by their PCI bus ids, as"
+            " nvidia-smi does; unset it, and choose GPUs by CUDA_VISIBLE_DEVICES in that order"
         )

@@ -1,4 +1,4 @@
-"""The seam between a plan and the machinery that starts ranks. Nothing above knows which."""
+"""The interface of a launcher. Code above it does not depend on how ranks are started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
-    """Versions in the interpreter that runs the ranks. None: not built in."""
+    """The versions in the interpreter that runs the ranks. None: torch was built without it."""
 
     python: str
     torch: str
@@ -22,23 +22,26 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lacking(self) -> str | None:
-        """What the gpu tier needs and torch was built without; None: nothing."""
+        """The part that the gpu tier needs and torch lacks: "CUDA" or "NCCL"; None: no part."""
         if self.cuda is None:
             return "CUDA"
         return "NCCL" if self.nccl is None else None
 
 
 class Launcher(Protocol):
-    """Starts fresh process groups, supervises every rank, and leaves nobody behind."""
+    """A launcher starts fresh process groups, supervises every rank, and leaves no process."""
 
     def runtime(self, case: Case | None = None) -> Runtime:
-        """The versions that ranks run on: those of ``case``, or any. Raises LaunchError."""
+        """Return the versions that ranks of ``case``, or of any case, run on.
+
+        Raises LaunchError if they cannot be read.
+        """
         ...
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
-        """Run one launch to its end. Raises LaunchError when ranks cannot be started."""
+        """Run one launch to its end. Raises LaunchError if ranks cannot be started."""
         ...
 
     def close(self) -> None:
-        """End whatever still runs. Idempotent."""
+        """End every process that still runs. A second call does nothing."""
         ...

@@ -1,4 +1,4 @@
-"""A sign of life, in memory that a forkserver and its driver share."""
+"""A heartbeat of a forkserver, in memory that it shares with its driver."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable
 
 _SIZE = ctypes.sizeof(ctypes.c_uint64)
-_LOOKS = 5  # in as long as the pulse may stand still
+_READINGS = 5  # within the longest time that the counter may stay the same
 
 
 class Pulse:
-    """A counter: the server adds to it, the driver reads it. A beat is a store, no system call."""
+    """A counter that the server increases and the driver reads. A beat needs no system call."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, _SIZE)
@@ -22,23 +22,23 @@ class Pulse:
         self._count.value += 1
 
     def goes_on_until(self, answered: Callable[[float], bool], patience_s: float) -> bool:
-        """Wait for ``answered``, which takes how long to wait; False when there was no beat
-        for ``patience_s`` seconds.
+        """Wait for ``answered``; return False if there was no beat for ``patience_s`` seconds.
 
-        Looks are counted, not seconds: a machine that was suspended has not lost its server.
+        ``answered`` takes the number of seconds that it may wait. Readings are counted, not
+        seconds, so a machine that was suspended does not lose its server.
         """
         beats, silent = self._count.value, 0
-        while not answered(patience_s / _LOOKS):
+        while not answered(patience_s / _READINGS):
             now = self._count.value
             silent = silent + 1 if now == beats else 0
             beats = now
-            if silent == _LOOKS - 1:
+            if silent == _READINGS - 1:
                 return False
         return True
 
 
 def open_pulse_memory() -> int:
-    """Return a descriptor of memory for a Pulse, which goes with the last process that has it."""
+    """Return a descriptor of memory for a Pulse. The last process that closes it frees it."""
     descriptor = os.memfd_create("ddp-perf-pulse")
     os.ftruncate(descriptor, _SIZE)
     return descriptor

@@ -1,4 +1,4 @@
-"""Where servers and ranks write: a directory that goes with its driver, however that ends."""
+"""The scratch directory of servers and ranks, which is removed however the driver ends."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ _PREFIX = "ddp-perf-launches-"
 
 
 class ScratchDirectory:
-    """A new directory, locked for as long as this process lives.
+    """A new directory, locked for the life of this process.
 
-    A driver that is killed cannot remove its own; so the next one of this user removes each that
-    nobody holds. The kernel drops a lock with its holder, and no other user's is touched.
+    A driver that is killed cannot remove its directory. So the next driver of the same user
+    removes each directory without a lock: the kernel releases a lock when its process ends.
+    Directories of other users are not touched.
     """
 
     def __init__(self) -> None:
-        for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-            _remove_if_left(left)
+        for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+            _remove_if_abandoned(path)
         self.path, self._lock = _make_locked()
 
     def close(self) -> None:
-        """Remove it with all that it holds. Idempotent."""
+        """Remove the directory with its contents. A second call does nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -38,16 +39,16 @@ def _make_locked() -> tuple[Path, int | None]:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 _lock(lock, wait=True)
-            except OSError:  # a file system without locks: nobody can take it for left, either
+            except OSError:  # a file system without locks: no other driver can remove it
                 os.close(lock)
                 return path, None
             if path.exists():
                 return path, lock
-            os.close(lock)  # another driver saw it before it was locked
+            os.close(lock)  # another driver removed it before it was locked
 
 
-def _remove_if_left(path: Path) -> None:
-    with contextlib.suppress(OSError):  # held by its driver, or another user's
+def _remove_if_abandoned(path: Path) -> None:
+    with contextlib.suppress(OSError):  # locked by its driver, or owned by another user
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if os.fstat(lock).st_uid == os.getuid():

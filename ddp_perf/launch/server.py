@@ -1,7 +1,7 @@
 """The forkserver: ``python -m ddp_perf.launch.server SOCKET PULSE PARENT DIRECTORY [WORKLOAD]``.
 
-SOCKET and PULSE are descriptors: of the driver's connection, and of the memory of its Pulse.
-It must stay single-threaded and must not touch CUDA: every rank is a fork of it.
+SOCKET and PULSE are descriptors of the driver's connection and of the memory of its Pulse.
+The process must stay single-threaded and must not initialise CUDA: every rank is a fork of it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ _REQUEST = msgspec.json.Decoder(LaunchRequest)
 def main(
     descriptor: int, pulse: Pulse, parent: int, directory: Path, preloaded: Sequence[str]
 ) -> None:
-    """Preload torch and own workloads, say which torch, then run launches until hung up on."""
+    """Import torch and `preloaded` workloads, send the versions, and run launches.
+
+    Returns when the driver closes the connection.
+    """
     die_with_parent(parent)
-    # A scheduler sends it to every process of a job: the driver decides what becomes of this one.
+    # A scheduler sends SIGTERM to every process of a job. The driver decides when this one ends.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    # These import torch: after the guard, it takes a second.
+    # These imports take a second, since they import torch: the guard comes first.
     from ddp_perf.launch.supervisor import supervise
     from ddp_perf.workloads.registry import find_builder
 
@@ -40,11 +43,11 @@ def main(
     for workload in preloaded:
         find_builder(workload)
     if (unfit := _unfit_to_be_forked()) is not None:
-        sys.exit(unfit)  # the last line of its output, which the driver shows
+        sys.exit(unfit)  # the driver shows the last line of the output
     driver = Connection(descriptor)
     driver.send_bytes(msgspec.json.encode(runtime))
     gc.collect()
-    gc.freeze()  # a later gc.collect() in a rank need not walk torch: 150 ms
+    gc.freeze()  # so gc.collect() in a rank does not visit torch: saves 150 ms
     while True:
         try:
             request = _REQUEST.decode(driver.recv_bytes())
@@ -58,17 +61,17 @@ def _unfit_to_be_forked() -> str | None:
     """Return why ranks cannot be forked from this process and the remedy, or None if they can."""
     import torch
 
-    remedy = "start it without what runs beside it (sitecustomize, .pth files, LD_PRELOAD)"
+    remedy = "start without sitecustomize, .pth files and LD_PRELOAD that do this"
     if thread_count() != 1:
-        return f"more than one thread after the imports, and forked ranks would hang: {remedy}"
+        return f"there is more than one thread after the imports, so ranks would hang: {remedy}"
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return f"CUDA was initialised before ranks were forked, and none could use it: {remedy}"
+        return f"CUDA was initialised before ranks were forked, so no rank could use it: {remedy}"
     return None
 
 
 def _runtime() -> Runtime:
     import torch
-    import torch._dynamo  # DDP imports it: 1.2 s in every rank if it is not here already
+    import torch._dynamo  # DDP imports it: here, to save 1.2 s in every rank
 
     from ddp_perf.torch_compat import cudnn_version
 

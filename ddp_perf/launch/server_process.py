@@ -1,4 +1,4 @@
-"""The driver's end of one forkserver process."""
+"""The driver's side of one forkserver process."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Deco
 )
 _RUNTIME = msgspec.json.Decoder(Runtime)
 _GOODBYE_S = 3.0
-_START_S = 300.0  # importing torch from a cold network disk takes minutes
-# The supervisor beats once a second at least; a busy machine may hold it up for longer.
+_START_S = 300.0  # an import of torch from a cold network disk takes minutes
+# The supervisor beats at least once a second, but a busy machine may delay it.
 _LEAST_PATIENCE_S, _MOST_PATIENCE_S = 5.0, 60.0
 
 
 class ServerLostError(Exception):
-    """The server is gone, and its ranks with it; the text says how it ended."""
+    """The server and its ranks have ended; the text describes how."""
 
 
 class ServerProcess:
-    """Starts a forkserver, hands launches to it one by one, and notices when it fails.
+    """A forkserver: it is started here, receives launches one by one, and is watched.
 
-    Raises LaunchError where it does not start. Use from the main thread: the server dies with
-    the thread that started it (see ``die_with_parent``).
+    Raises LaunchError if it does not start. Use it from the main thread: the server ends with the
+    thread that started it (see ``die_with_parent``).
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ServerProcess:
         preloaded: Sequence[str],
     ) -> None:
         if threading.current_thread() is not threading.main_thread():
-            raise LaunchError("ranks must be started from the main thread: they die with it")
+            raise LaunchError("ranks must be started from the main thread: they end with it")
         self.directory = directory
         self._output = directory / "server.out"
         memory = open_pulse_memory()
@@ -58,7 +58,7 @@ class ServerProcess:
             self._process = self._run(interpreter, environ, (theirs.fileno(), memory), preloaded)
         try:
             self.runtime = self._started(interpreter)
-        except BaseException:  # Ctrl-C while torch is imported, too
+        except BaseException:  # also Ctrl-C during the import of torch
             self.close()
             raise
 
@@ -79,7 +79,7 @@ class ServerProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    start_new_session=True,  # Ctrl-C is the driver's to handle
+                    start_new_session=True,  # the driver handles Ctrl-C
                 )
             except OSError as error:
                 raise LaunchError(
@@ -92,15 +92,15 @@ class ServerProcess:
                 return _RUNTIME.decode(self._connection.recv_bytes())
             why = f"no answer in {_START_S:.0f} s; its process is {self._state()}"
         except (EOFError, ConnectionError):
-            self.close()  # it may still be writing why
+            self.close()  # it may still write the reason
             why = self.output_tail(1)
         raise LaunchError(f"the forkserver ({interpreter}) did not start: {why}")
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
-        """Return how the launch ended.
+        """Return the outcome of the launch.
 
-        Raises ServerLostError when the server died, or was killed since it gave no sign of life
-        for as long as a step may take (within 5 to 60 s). Interrupted, the server is ended.
+        Raises ServerLostError if the server ended, or was killed because it gave no sign of life
+        for the deadline of a step (limited to 5 to 60 s). An interrupt ends the server.
         """
         patience_s = min(
             max(request.case.schedule.step_deadline_s, _LEAST_PATIENCE_S), _MOST_PATIENCE_S
@@ -118,11 +118,11 @@ class ServerProcess:
 
     def _end_silent(self, patience_s: float) -> str:
         state = self._state()
-        self._process.kill()  # it would not hear that it is hung up on
+        self._process.kill()  # it would not notice a closed connection
         return (
             f"the forkserver (pid {self._process.pid}) gave no sign of life for {patience_s:.0f} s:"
             f" its process was {state}; it was killed with its ranks, and the next launch starts"
-            " another. See what stops processes here: a debugger, a scheduler, SIGSTOP"
+            " another. Check what stops processes here: a debugger, a scheduler, SIGSTOP"
         )
 
     def _describe_end(self) -> str:
@@ -132,13 +132,13 @@ class ServerProcess:
         return f"the forkserver died ({end}), and the ranks with it"
 
     def _state(self) -> str:
-        # Here, since it cannot be imported on every system that reads results.
+        # Imported here: systems that only read results cannot import it.
         from ddp_perf.system.host.processes import describe_state, state_of
 
         return describe_state(state_of(self._process.pid))
 
     def close(self) -> None:
-        """Hang up, which ends the server and its ranks; kill it when it does not listen."""
+        """Close the connection, which ends the server and its ranks. Kill it if it does not end."""
         self._connection.close()
         try:
             self._process.wait(_GOODBYE_S)
@@ -155,11 +155,12 @@ class ServerProcess:
 
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` with what keeps the server fit to be forked.
+    """Return ``environ`` with the settings that allow the server to be forked.
 
-    It must import this very package, installed there or not; stay single-threaded, where
-    numpy's OpenBLAS would start a thread per core at import; and never initialise CUDA, which
-    ``torch.cuda.is_available()`` does unless it may ask NVML. Ranks must count GPUs as NVML does.
+    The server must import this package, even if it is not installed there. It must stay
+    single-threaded: numpy's OpenBLAS would start a thread per core when it is imported. It must
+    never initialise CUDA: ``torch.cuda.is_available()`` does unless it may use NVML. Ranks must
+    number GPUs as NVML does.
     """
     package = str(Path(ddp_perf.__file__).parents[1])
     paths = [package, environ.get("PYTHONPATH", "")]

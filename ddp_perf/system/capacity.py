@@ -1,4 +1,4 @@
-"""Whether this machine, with what is installed on it, can run a case at all."""
+"""The capacity of this machine: the cases that it can run, by its GPUs, cores and packages."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _NEEDS_AMPERE = ("bf16", "tf32")
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session can use: the visible GPUs and the allowed cores."""
+    """The resources of a session: the visible GPUs and the number of allowed cores."""
 
     machine: GpuMachine
     cores: int
 
     def obstacle(self, case: Case) -> str | None:
-        """Why the case cannot run here; None when it can."""
+        """Return why the case cannot run here, or None if it can."""
         if case.tier == "gpu" and case.world_size > len(self.machine.gpus):
             found = f"found {len(self.machine.gpus)}"
             if self.machine.problem:
@@ -34,8 +34,8 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             return self._too_old(case)
         cores = case.world_size * case.threads_per_rank
         if case.tier == "cpu" and cores > self.cores:
-            share = "one" if case.threads_per_rank == 1 else str(case.threads_per_rank)
-            return f"needs {counted(cores, 'core')}, {share} a rank, found {self.cores}"
+            needed = f"{counted(cores, 'core')}, {case.threads_per_rank} per rank"
+            return f"needs {needed}, found {self.cores}"
         package = PACKAGES.get(case.workload)
         if package is not None and importlib.util.find_spec(package) is None:
             return f"{case.workload} needs {package}: pip install transformers"
@@ -54,7 +54,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def accelerator_key(self, tier: str) -> str:
-        """Names the baseline file of a tier on this machine."""
+        """Return the name of the baseline file of a tier on this machine, without its suffix."""
         return accelerator_slug(self.machine) if tier == "gpu" else cpu_slug()
 
     def accelerator_name(self, tier: str) -> str:
@@ -65,5 +65,5 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_capacity() -> Capacity:
-    """Look at this machine, through NVML and the scheduler: no torch."""
+    """Return the capacity of this machine, from NVML and the scheduler, without torch."""
     return Capacity(machine=find_gpus(), cores=len(allowed_cores()))

@@ -1,4 +1,4 @@
-"""Files that are either the old or the new one, never half of each."""
+"""Atomic writes: a file is the old one or the new one, never a part of each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` beside ``path``, flush it to disk, then rename it over ``path``.
+    """Write ``data`` to a new file, flush it to disk, and rename it to ``path``.
 
-    Raises OSError (a full disk, say); ``path`` is then what it was before.
+    Raises OSError, for example if the disk is full; then ``path`` is unchanged.
     """
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     beside = Path(name)

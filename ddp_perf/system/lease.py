@@ -1,8 +1,7 @@
-"""Who may use what of a machine, across processes and users: the whole of it for timing, some
-of its GPUs for tests that only have to be right.
+"""Leases of a machine across processes and users: all of it for timing, or some GPUs for tests.
 
-Each lock is held by the kernel for a process and freed when that dies, so none can go stale; the
-files that are left say nothing.
+Tests that measure no time need only GPUs of their own. The kernel releases a lock when its process
+ends, so no lock can become stale; files that are left behind mean nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ from ddp_perf.errors import LeaseError
 
 _POLL_S = 0.05
 _MACHINE = "machine"
-_TURN = "gpus"  # held while GPUs are taken: two that hold half of what they need wait forever
+_TURN = "gpus"  # locked while GPUs are taken: else two could wait for each other's GPUs forever
 
 
 def lease_directory() -> Path:
-    """Shared by all users of the machine, whatever their TMPDIR. Not sticky, so that each
-    may open all locks. Raises LeaseError where it cannot be made or written.
+    """Return the directory of the locks, and make it if it is missing.
+
+    All users of the machine share it, whatever their TMPDIR. It is not sticky, so that each user
+    can open all locks. Raises LeaseError if it cannot be made or written.
     """
     directory = Path("/tmp/ddp-perf-leases")
     try:
@@ -37,8 +38,8 @@ def lease_directory() -> Path:
         directory.chmod(0o777)
     if not os.access(directory, os.W_OK | os.X_OK):
         raise LeaseError(
-            f"{directory}: not writable, so nobody else can be kept from measuring here;"
-            f" have its owner run chmod 777 {directory}"
+            f"{directory}: not writable, so this measurement cannot keep others away;"
+            f" ask its owner to run chmod 777 {directory}"
         )
     return directory
 
@@ -51,15 +52,16 @@ def machine_lease(
     gpus: Sequence[Gpu] = (),
     directory: Path | None = None,
 ) -> Iterator[None]:
-    """Hold this machine for timing, and each of ``gpus``, which `gpu_lease` hands out too.
+    """Lease this machine for timing, and each of ``gpus``, which `gpu_lease` leases too.
 
-    ``on_wait`` is told who holds it before waiting up to ``patience_s`` seconds for the machine,
-    and as long for the GPUs. Raises LeaseError when it is still held then.
+    Waits up to ``patience_s`` seconds for the machine, and as long for the GPUs. Before a wait,
+    ``on_wait`` receives a text that names the holder. Raises LeaseError if the lease is not free
+    in that time.
     """
     directory = directory or lease_directory()
-    with contextlib.ExitStack() as held:
-        held.enter_context(_only_one(directory, patience_s, on_wait))
-        held.enter_context(
+    with contextlib.ExitStack() as leases:
+        leases.enter_context(_only_one(directory, patience_s, on_wait))
+        leases.enter_context(
             gpu_lease(
                 len(gpus), gpus=gpus, patience_s=patience_s, on_wait=on_wait, directory=directory
             )
@@ -76,10 +78,10 @@ def gpu_lease(
     on_wait: Callable[[str], None],
     directory: Path | None = None,
 ) -> Iterator[tuple[Gpu, ...]]:
-    """Hold ``count`` of ``gpus`` that nobody else holds, in their order.
+    """Lease ``count`` of ``gpus`` that nobody else has leased, and yield them in their order.
 
-    Raises LeaseError where there are not so many, or not so many are free in ``patience_s``
-    seconds; ``on_wait`` is told who holds them before.
+    Before a wait, ``on_wait`` receives a text that names the holders. Raises LeaseError if there
+    are fewer than ``count`` GPUs, or fewer are free within ``patience_s`` seconds.
     """
     if count > len(gpus):
         raise LeaseError(f"{count} GPUs are needed, and there are {len(gpus)}")
@@ -105,22 +107,22 @@ def _take(
     patience_s: float,
     on_wait: Callable[[str], None],
 ) -> None:
-    """Fill ``taken``, which the caller gives back whatever happens."""
+    """Add ``count`` GPUs to ``taken``. The caller releases them, also after an error."""
     deadline = time.monotonic() + patience_s
     turn = _lock(directory, _TURN)
-    told = False
+    was_reported = False
     try:
         while not (_acquired(turn) and _take_free(count, locks, taken, directory)):
             holders = sorted({_holder(directory, g.uuid) for g in locks if g not in taken})
-            state = f"{len(taken)} of {count} GPUs are free; others are used by"
+            state = f"{len(taken)} of {count} GPUs are free; the others are used by"
             if time.monotonic() >= deadline:
                 raise LeaseError(
                     f"{state} {', '.join(holders)}, still after {patience_s:.0f} s; run again"
                     " when they are done"
                 )
-            if not told:
+            if not was_reported:
                 on_wait(f"{state} {', '.join(holders)}; waiting up to {patience_s:.0f} s")
-                told = True
+                was_reported = True
             time.sleep(_POLL_S)
     finally:
         turn.release()
@@ -129,7 +131,7 @@ def _take(
 def _take_free(
     count: int, locks: dict[Gpu, filelock.BaseFileLock], taken: list[Gpu], directory: Path
 ) -> bool:
-    """Take what is free, up to ``count``; whether that is reached."""
+    """Take free GPUs, up to ``count`` in all, and return whether there are so many."""
     for gpu, lock in locks.items():
         if len(taken) < count and gpu not in taken and _acquired(lock):
             taken.append(gpu)
@@ -160,7 +162,10 @@ def _lock(directory: Path, name: str) -> filelock.BaseFileLock:
 
 
 def _acquired(lock: filelock.BaseFileLock, timeout_s: float = 0) -> bool:
-    """Held by this very lock, now or from before. Raises LeaseError where nobody could."""
+    """Return whether ``lock`` is acquired, now or earlier.
+
+    Raises LeaseError if nobody can acquire it.
+    """
     if lock.is_locked:
         return True
     try:
@@ -169,8 +174,8 @@ def _acquired(lock: filelock.BaseFileLock, timeout_s: float = 0) -> bool:
         return False
     except OSError as error:
         raise LeaseError(
-            f"{lock.lock_file}: cannot be locked ({error.strerror}); if it is another user's, have"
-            " them remove it"
+            f"{lock.lock_file}: cannot be locked ({error.strerror}); if it belongs to another user,"
+            " ask that user to remove it"
         ) from None
     return True
 
@@ -196,7 +201,10 @@ def _holder(directory: Path, name: str) -> str:
 
 
 def _write_holder(directory: Path, name: str) -> None:
-    """Say who holds it. Replaced, not rewritten: the last holder may have been another user."""
+    """Write who has the lease.
+
+    The file is replaced, not rewritten: the last holder may have been another user.
+    """
     with contextlib.suppress(OSError):  # a full disk must not stop a measurement
         holder = _holder_file(directory, name)
         beside = holder.with_suffix(f".{os.getpid()}")

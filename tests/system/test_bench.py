@@ -1,6 +1,6 @@
-"""``ci/bench`` as a CI runner, Slurm or Kubernetes cancels it: by a SIGTERM to the script.
+"""``ci/bench``, cancelled by a SIGTERM to the script, as a CI runner, Slurm or Kubernetes does.
 
-The real script runs with a set-up that does nothing but put a pytest on the path.
+The real script runs with a set-up that only puts a pytest on the path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ wait
 """
 
 
-def test_a_cancelled_job_ends_by_what_pytest_makes_of_it(tmp_path):
+def test_a_cancelled_job_ends_with_the_exit_code_of_pytest(tmp_path):
     for directory in ("ci", "bin"):
         (tmp_path / directory).mkdir()
     shutil.copy(REPOSITORY / "ci" / "bench", tmp_path / "ci")

@@ -1,4 +1,4 @@
-"""Collectives through real gloo ranks: right results, wrong ones, and a whole pytest session."""
+"""Collectives on real gloo ranks: right and wrong results, and a whole pytest session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ world_sizes: [2]
 steps: 6
 warmup: 2
 launches: 2
-# Wide: neighbours of a test are noisy, and this is about what is said, not about how much.
+# Wide: neighbours of a test are noisy, and these tests are about texts, not figures.
 tolerances: {step_time: 0.95, tail: null}
 """
 
@@ -38,7 +38,7 @@ def request_of(kind, **changes):
 
 @pytest.mark.parametrize("world_size", [2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_collective_is_right_and_timed_on_every_rank(launcher, kind, world_size):
+def test_every_collective_is_correct_and_timed_on_every_rank(launcher, kind, world_size):
     outcome = launcher.launch(request_of(kind, world_sizes=[world_size]))
 
     assert isinstance(outcome, LaunchResult), outcome
@@ -99,7 +99,7 @@ def test_a_session_stores_judges_and_reports_collectives(project):
         assert "step_time_ms" not in figures
 
 
-def test_a_baseline_holds_a_collective_as_any_case(project):
+def test_a_baseline_contains_a_collective_like_any_case(project):
     project.runpytest("--save-baseline", "-k", "all_reduce and 64KiB")
 
     (path,) = (project.path / "baselines").glob("*.json")

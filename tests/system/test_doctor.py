@@ -1,4 +1,4 @@
-"""``ddp-perf doctor`` on this very machine, with the torch that is here."""
+"""``ddp-perf doctor`` on this machine, with the installed torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddp_perf.system.gpu.gpus import find_gpus
 from ddp_perf.system.host.host import allowed_cores
 
 
-def test_this_machine_is_shown_with_what_it_can_gate():
+def test_doctor_shows_this_machine_and_the_tiers_that_it_can_gate():
     done = CliRunner().invoke(app, ["doctor", "--json"])
 
     assert done.exit_code in (0, 1), done.output

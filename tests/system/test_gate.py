@@ -1,4 +1,4 @@
-"""The promise, end to end: what got slower or does other work is red, through real ranks."""
+"""The gate from end to end, on real ranks: slower or changed work is red."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def slowed(stored, pytester, monkeypatch):
 
 
 def _failures(path):
-    """Failed test functions of the two-rank case in a JUnit file, with their messages."""
+    """Return the failed test functions of the two-rank case in a JUnit file, with messages."""
     return {
         case.get("name").partition("[")[0]: case.find("failure").get("message")
         for case in ElementTree.parse(path).iter("testcase")
@@ -122,7 +122,7 @@ def test_a_known_regression_is_expected_and_goes_into_the_history(slowed, monkey
     assert session.figure.verdict.outcome is Outcome.REGRESSION
 
 
-def test_beside_busy_neighbours_times_are_invalid_and_nothing_is_saved(slowed):
+def test_times_beside_busy_processes_are_invalid_and_not_saved(slowed):
     project, switch = slowed
     suite = project.path / "bench_configs" / "slowed.yaml"
     suite.write_text(suite.read_text().replace("0.9", "0.1").replace("0.5", "0.1"))

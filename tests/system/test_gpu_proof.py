@@ -1,4 +1,4 @@
-"""``ci/gpu-proof``: what it concludes of its proofs, with commands that stand for real ones."""
+"""``ci/gpu-proof``: the outcomes of its proofs, with commands that replace the real ones."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def prove(tmp_path, capsys):
     return run
 
 
-def test_all_that_passes_is_a_table_and_exit_code_0(prove, tmp_path):
+def test_proofs_that_pass_give_a_table_and_exit_code_0(prove, tmp_path):
     code, rows = prove(make_proof("one"), make_proof("two"))
 
     assert code == 0
@@ -74,7 +74,7 @@ def test_all_that_passes_is_a_table_and_exit_code_0(prove, tmp_path):
     assert (tmp_path / "gpu-proof" / "table.txt").read_text().count("passed") == 2
 
 
-def test_the_archive_holds_every_file_and_the_versions(prove, tmp_path):
+def test_the_archive_contains_every_file_and_the_versions(prove, tmp_path):
     prove(make_proof("one", "echo fine; echo odd >&2; echo {} >'{out}/results.json'"))
 
     with tarfile.open(tmp_path / "gpu-proof.tar.gz") as archive:
@@ -90,7 +90,7 @@ def test_the_archive_holds_every_file_and_the_versions(prove, tmp_path):
     assert "pytest" in versions["packages"]
 
 
-def test_a_proof_that_fails_stops_no_other(prove):
+def test_a_failed_proof_does_not_stop_the_others(prove):
     code, rows = prove(make_proof("bad", "echo some; exit 3"), make_proof("good"))
 
     assert code == 1
@@ -100,14 +100,14 @@ def test_a_proof_that_fails_stops_no_other(prove):
 
 
 @pytest.mark.parametrize("script", ["echo wrong", "rm '{out}/output.txt'"])
-def test_exit_code_0_is_no_proof_without_the_figure(prove, script):
+def test_exit_code_0_without_the_figure_is_a_failure(prove, script):
     code, rows = prove(make_proof("bad", script))
 
     assert code == 1
     assert "failed" in rows["bad"]
 
 
-def test_what_takes_too_long_is_ended_and_the_next_runs(prove, tmp_path):
+def test_a_proof_over_its_time_limit_is_ended_and_the_next_runs(prove, tmp_path):
     script = f"echo $$ >{tmp_path}/pid; exec sleep 600"
     code, rows = prove(make_proof("slow", script, limit_s=0.5), make_proof("next"))
 
@@ -119,7 +119,7 @@ def test_what_takes_too_long_is_ended_and_the_next_runs(prove, tmp_path):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_what_needs_more_gpus_is_listed_as_that_and_never_run(prove, tmp_path):
+def test_a_proof_that_needs_more_gpus_is_listed_and_never_run(prove, tmp_path):
     many = make_proof("many", f"touch {tmp_path}/ran", gpus=2)
 
     code, rows = prove(many, make_proof("one"))
@@ -130,7 +130,7 @@ def test_what_needs_more_gpus_is_listed_as_that_and_never_run(prove, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_without_a_gpu_nothing_is_proved(prove):
+def test_nothing_is_proved_without_a_gpu(prove):
     code, rows = prove(make_proof("doctor", gpus=0), make_proof("one"), gpus=0)
 
     assert code == 1
@@ -138,7 +138,7 @@ def test_without_a_gpu_nothing_is_proved(prove):
     assert "needs 1 GPU " in rows["one"]
 
 
-def test_proofs_are_run_one_by_one_and_keep_their_outcome(prove):
+def test_proofs_can_be_run_one_by_one_and_keep_their_outcome(prove):
     proofs = make_proof("one"), make_proof("two")
 
     code, rows = prove(*proofs, only=["one"])
@@ -202,7 +202,7 @@ def test_a_proof_of_one_rank_sees_one_gpu_and_its_copies(prove, tmp_path):
     assert rows["one"].endswith("GPU-0abc-0000 some.json")
 
 
-def test_the_proofs_of_one_gpu_fit_into_25_minutes_and_each_into_9():
+def test_the_proofs_of_one_gpu_take_at_most_25_minutes_and_each_at_most_9():
     of_one = [proof.limit_s for proof in PROOFS if proof.gpus <= 1]
 
     assert sum(of_one) <= 25 * 60
@@ -235,7 +235,7 @@ def junit(out, *tests):
     ],
     ids=["passed", "some skipped", "all skipped", "failed", "error", "none"],
 )
-def test_tests_are_proof_where_some_pass_and_none_fails(tmp_path, tests, ok, figure):
+def test_tests_are_a_proof_if_some_pass_and_none_fails(tmp_path, tests, ok, figure):
     junit(tmp_path, *tests)
 
     reading = read_tests(tmp_path)
@@ -251,7 +251,7 @@ def test_figures_that_tests_record_are_shown(tmp_path):
     assert read_tests(tmp_path).figure == "1 passed, exposed_ms 4.2"
 
 
-def test_a_suite_is_proof_where_every_launch_ended_well_and_is_stored(tmp_path):
+def test_a_suite_is_a_proof_if_every_launch_succeeded_and_is_stored(tmp_path):
     case = make_case()
     measurement = make_measurement(case, [0.010, 0.011, 0.012])
     failed = msgspec.structs.replace(measurement, failures=(make_failure(case),))
@@ -276,7 +276,7 @@ def test_a_suite_is_proof_where_every_launch_ended_well_and_is_stored(tmp_path):
         (None, False, "2 of 2 readings lack"),
     ],
 )
-def test_energy_is_proof_where_the_card_can_draw_that_power(tmp_path, joules, ok, figure):
+def test_energy_is_a_proof_if_the_card_can_draw_that_power(tmp_path, joules, ok, figure):
     machine = make_gpu_machine("NVIDIA H200", power_limit_w=700.0)
     measurement = make_measurement(make_cases()[0], [0.01] * 2, energy_j=joules)
     write_results(
@@ -288,7 +288,7 @@ def test_energy_is_proof_where_the_card_can_draw_that_power(tmp_path, joules, ok
     assert (reading.ok, figure in reading.figure) == (ok, True)
 
 
-def test_slow_downs_are_proof_where_each_is_what_was_asked(tmp_path):
+def test_slow_downs_are_a_proof_if_each_has_the_requested_size(tmp_path):
     row = SlowDown(case="c", injection="compute:5%", asked="+5.0%", measured="+4.9%", holds=True)
     missed = msgspec.structs.replace(row, holds=False)
     file = tmp_path / "slow_downs.json"
@@ -299,7 +299,7 @@ def test_slow_downs_are_proof_where_each_is_what_was_asked(tmp_path):
     assert not read_slow_downs(tmp_path).ok
 
 
-def test_doctor_is_proved_by_a_runtime_on_any_machine(prove):
+def test_doctor_is_a_proof_on_any_machine_with_a_runtime(prove):
     doctor = next(proof for proof in PROOFS if proof.name == "doctor")
 
     _, rows = prove(doctor, gpus=0)
@@ -315,7 +315,7 @@ def test_an_unknown_proof_is_a_usage_error(capsys):
     assert "invalid choice: 'everything'" in capsys.readouterr().err
 
 
-def test_a_python_that_has_all_is_used_without_a_venv(tmp_path):
+def test_a_python_with_all_packages_is_used_without_a_venv(tmp_path):
     shutil.copytree(ROOT / "ci", tmp_path / "ci")
     (tmp_path / "tests" / "quality").mkdir(parents=True)
     for name in ("gpu_proof.py", "gpu_proof_runner.py", "slow_downs.py"):

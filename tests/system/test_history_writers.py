@@ -1,4 +1,4 @@
-"""Several runners write one history at once; what one was told is stored, is there, once."""
+"""Several processes write one history at the same time, and every stored session is there once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start(url, host):
 
 
 def stored(url):
-    """How often each case of each session is there: by host, date, then case."""
+    """Return the number of entries of each case of each session, by host, date and case."""
     found = collections.defaultdict(collections.Counter)
     with contextlib.closing(HistoryStore(url, create=False)) as store:
         for case in store.cases():
@@ -59,7 +59,7 @@ def stored(url):
     return found
 
 
-def test_four_writers_and_one_that_is_killed_lose_nothing(url):
+def test_four_writers_lose_no_session_if_another_is_killed(url):
     writers = {f"host-{number}": start(url, f"host-{number}") for number in range(WRITERS)}
     acknowledged = {host: [] for host in writers}
     victim = writers["host-0"]

@@ -1,4 +1,4 @@
-"""Each injection shows in real ranks by a sign of its own: exact where it can be, else large."""
+"""Each injection has its own effect on real ranks, which is exact if possible, else large."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY_BUCKETS = {"ddp": {"bucket_cap_mb": 0.001}}
 
 
 class Ranks:
-    """What the ranks of one launch measured, and what the workload noted in the timed steps."""
+    """The results of the ranks of one launch, and the notes of the workload in the timed steps."""
 
     def __init__(self, result, notes):
         self.result = result
@@ -39,7 +39,7 @@ class Ranks:
 
 @pytest.fixture
 def watch(launcher, request_of, tmp_path):
-    """``watch("data:5ms", …)``: what a launch of the watched workload comes to, and its notes."""
+    """``watch("data:5ms", …)``: the outcome of a launch of the watched workload, and its notes."""
 
     def launch(*texts, model, **changes):
         request = request_of(
@@ -57,7 +57,7 @@ def watch(launcher, request_of, tmp_path):
 
 @pytest.fixture
 def ranks(watch):
-    """``ranks("data:5ms", …)``: a launch of the watched workload that ends well."""
+    """``ranks("data:5ms", …)``: a successful launch of the watched workload."""
 
     def launch(*texts, width=32, **changes):
         result, notes = watch(*texts, model={"width": width}, **changes)
@@ -68,7 +68,7 @@ def ranks(watch):
 
 
 def ends(pid, within_s):
-    """Whether a process that is no child of this one ends in time, or has."""
+    """Return whether a process that is no child of this one ends in time, or has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -83,7 +83,7 @@ def all_reduce(size):
     return Collective(kind="all_reduce", dtype="float32", bytes=size)
 
 
-def test_compute_costs_each_rank_cpu_time_in_proportion_to_its_step(ranks):
+def test_injected_compute_costs_cpu_time_in_proportion_to_the_step(ranks):
     size = {"width": 256, "batch_sizes": [64]}
     before, after = ranks(**size), ranks("compute:100%", **size)
 
@@ -94,7 +94,7 @@ def test_compute_costs_each_rank_cpu_time_in_proportion_to_its_step(ranks):
     assert all(rank.slowdown > 0 for rank in after.result.ranks)  # as the ranks measured it
 
 
-def test_a_straggler_alone_is_late_for_its_backward_and_all_wait(ranks):
+def test_an_injected_straggler_is_late_for_its_backward_and_all_ranks_wait(ranks):
     after = ranks("straggler:1:50ms")
 
     assert min(after.noted("late_s", 1)) >= 0.05
@@ -103,7 +103,7 @@ def test_a_straggler_alone_is_late_for_its_backward_and_all_wait(ranks):
         assert after.typical("step_s", rank) > 0.045
 
 
-def test_late_data_delay_every_forward_and_cost_no_cpu_time(ranks):
+def test_injected_data_delay_every_forward_and_cost_no_cpu_time(ranks):
     after = ranks("data:50ms")
 
     for rank in (0, 1):
@@ -112,7 +112,7 @@ def test_late_data_delay_every_forward_and_cost_no_cpu_time(ranks):
         assert statistics.median(after.noted("late_s", rank)) < 0.025
 
 
-def test_an_extra_all_reduce_is_one_more_of_those_bytes(ranks):
+def test_an_injected_all_reduce_is_one_more_collective_of_those_bytes(ranks):
     before, after = ranks(), ranks("extra-allreduce:4096")
 
     assert after.collectives - before.collectives == Counter([all_reduce(4096)])
@@ -121,14 +121,14 @@ def test_an_extra_all_reduce_is_one_more_of_those_bytes(ranks):
     assert after.result.ranks[0].digest == before.result.ranks[0].digest
 
 
-def test_it_comes_once_a_step_however_many_micro_steps(ranks):
+def test_an_injected_all_reduce_runs_once_per_step_with_any_micro_steps(ranks):
     before = ranks(gradient_accumulation=3)
     after = ranks("extra-allreduce:4096", "sync-each-step", gradient_accumulation=3)
 
     assert after.collectives - before.collectives == Counter([all_reduce(4), all_reduce(4096)])
 
 
-def test_small_buckets_carry_the_same_bytes_in_more_parts(ranks):
+def test_injected_small_buckets_carry_the_same_bytes_in_more_parts(ranks):
     before, after = ranks(), ranks("small-buckets:1KB")
 
     layer = 4 * (32 * 32 + 32)
@@ -146,7 +146,7 @@ def test_small_buckets_carry_the_same_bytes_in_more_parts(ranks):
     ],
     ids=["plain", "static graph", "unused parameters"],
 )
-def test_without_overlap_nothing_is_reduced_before_the_last_gradient(ranks, options):
+def test_injected_no_overlap_reduces_nothing_before_the_last_gradient(ranks, options):
     ddp = {**MANY_BUCKETS["ddp"], **options}
     before, after = ranks(ddp=ddp), ranks("no-overlap", ddp=ddp)
 
@@ -158,8 +158,8 @@ def test_without_overlap_nothing_is_reduced_before_the_last_gradient(ranks, opti
     assert after.result.ranks[0].digest == before.result.ranks[0].digest
 
 
-def test_without_overlap_three_ranks_train_alike_to_the_last_bit(ranks):
-    """Three: a third has no exact float, so the way of scaling would show."""
+def test_injected_no_overlap_keeps_the_parameters_of_three_ranks_equal(ranks):
+    """With three ranks: a third has no exact float, so another way of scaling would be visible."""
     case = {"world_sizes": [3], **MANY_BUCKETS}
 
     digests = [ranks(*texts, **case).result.ranks[0].digest for texts in [(), ("no-overlap",)]]
@@ -167,20 +167,20 @@ def test_without_overlap_three_ranks_train_alike_to_the_last_bit(ranks):
     assert digests[0] == digests[1]
 
 
-def test_a_sync_each_step_reads_the_mean_loss(ranks):
+def test_injected_sync_each_step_reads_the_mean_loss(ranks):
     before, after = ranks(), ranks("sync-each-step")
 
     assert after.collectives - before.collectives == Counter([all_reduce(4)])
     assert after.result.ranks[0].digest == before.result.ranks[0].digest
 
 
-def test_memory_is_held_by_every_rank(ranks):
+def test_injected_memory_is_used_by_every_rank(ranks):
     before, after = ranks(), ranks("memory:64MB")
 
     assert after.peak_memory - before.peak_memory >= 60 << 20
 
 
-def test_a_hog_takes_its_share_of_the_core_and_ends_with_the_steps(ranks):
+def test_an_injected_hog_takes_its_share_of_the_core_and_ends_with_the_steps(ranks):
     size = {"width": 512, "batch_sizes": [128], "world_sizes": [1], "steps": 100}
     after = ranks("cpu-hog:3", **size)
 
@@ -191,13 +191,13 @@ def test_a_hog_takes_its_share_of_the_core_and_ends_with_the_steps(ranks):
     assert not any(map(state_of, *started))
 
 
-def test_hogs_are_dealt_out_to_the_ranks(ranks):
+def test_injected_hogs_are_distributed_over_the_ranks(ranks):
     after = ranks("cpu-hog:3")
 
     assert [len(after.noted("children", rank)[0]) for rank in (0, 1)] == [2, 1]
 
 
-def test_a_hog_dies_with_a_rank_that_is_killed(watch):
+def test_an_injected_hog_ends_with_a_rank_that_is_killed(watch):
     failure, notes = watch("cpu-hog:2", model={"killed_at": 6})
 
     assert isinstance(failure, LaunchFailure)
@@ -206,7 +206,7 @@ def test_a_hog_dies_with_a_rank_that_is_killed(watch):
     assert all(ends(pid, within_s=60) for pid in hogs)
 
 
-def test_several_at_once_each_show(ranks):
+def test_several_injections_have_all_their_effects(ranks):
     before = ranks()
     after = ranks("sync-each-step", "extra-allreduce:4096", "memory:64MB", "no-overlap")
 

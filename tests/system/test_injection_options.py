@@ -1,4 +1,4 @@
-"""``--ddp-inject`` through pytest: refused before a launch, judged as the same case, marked."""
+"""``--ddp-inject`` in pytest: refused before a launch, judged as the same case, and marked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUITE = TINY + "tolerances: {step_time: 0.95}\n"
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """A project with the suite's own tests and one small suite, which no noise keeps unsaved."""
+    """A project with the suite's own tests and one small suite, which is saved despite noise."""
     return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", tiny=SUITE)
 
 
@@ -36,7 +36,7 @@ def project(pytester, monkeypatch):
     ],
     ids=["unknown", "no such rank", "no DDP"],
 )
-def test_what_cannot_be_injected_is_a_usage_error_and_nothing_is_launched(project, arguments, says):
+def test_an_invalid_injection_is_a_usage_error_and_nothing_is_launched(project, arguments, says):
     result = project.runpytest(*arguments)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -45,7 +45,7 @@ def test_what_cannot_be_injected_is_a_usage_error_and_nothing_is_launched(projec
     assert "ddp: tiny" not in result.stdout.str()
 
 
-def test_an_injection_is_judged_against_the_stored_case_and_marked_everywhere(project):
+def test_an_injected_case_is_judged_against_the_stored_case_and_marked_everywhere(project):
     reports = ("-k", "structure", "--junitxml=junit.xml", "--ddp-json=results.json")
     plain = project.runpytest(*reports, "--save-baseline")
     assert "slowed on purpose" not in plain.stdout.str()
@@ -68,7 +68,7 @@ def test_an_injection_is_judged_against_the_stored_case_and_marked_everywhere(pr
 
 
 def _injections(directory):
-    """What the results file says was injected, and each item in the JUnit file."""
+    """Return the injections in the results file, and each item in the JUnit file."""
     (suite,) = json.loads((directory / "results.json").read_text())["suites"]
     properties = [
         {entry.get("name"): entry.get("value") for entry in case.iter("property")}

@@ -1,4 +1,4 @@
-"""Real launches: what a healthy one gives, and how every kind of failure is told."""
+"""Real launches: the result of a successful one, and the report of every kind of failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.builders import make_case
 
 
 def _children(pid):
-    """Processes below ``pid``, by /proc."""
+    """Return the descendants of ``pid``, from /proc."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -56,7 +56,7 @@ def test_a_launch_measures_every_rank(launcher, request_of):
 
 @contextlib.contextmanager
 def _busy_neighbours(cores):
-    """Three processes on each of the cores that want it all the time."""
+    """Start three processes on each of the cores that use it all the time."""
     command = [sys.executable, "-m", "ddp_perf.worker.injection.hog", str(os.getpid())]
     with contextlib.ExitStack() as stack:
         for core in [*cores] * 3:
@@ -68,10 +68,10 @@ def _busy_neighbours(cores):
         yield
 
 
-def test_a_launch_notices_who_uses_its_cores(launcher, request_of):
+def test_a_launch_reports_contention_for_its_cores(launcher, request_of):
     sizes = {"input_dim": 512, "hidden_dim": 512, "output_dim": 64, "num_layers": 2}
     request = request_of("mlp", sizes, batch_sizes=[128], steps=150)
-    launcher.runtime(request.case)  # torch is loaded before anyone gets in its way
+    launcher.runtime(request.case)  # imports torch before the busy processes start
 
     with _busy_neighbours(sorted(os.sched_getaffinity(0))[:2]):
         outcome = launcher.launch(request)
@@ -117,7 +117,7 @@ def test_a_rank_that_fails_is_named_with_its_cause(launcher, request_of, fault, 
 
 
 @pytest.mark.parametrize("fault_rank", [0, 1])
-def test_the_first_failure_is_told_not_its_symptom(launcher, request_of, fault_rank):
+def test_the_first_failure_is_reported_and_not_its_symptom(launcher, request_of, fault_rank):
     model = {"fault": "raise", "fault_rank": fault_rank}
     outcome = launcher.launch(request_of("faulty:build", model))
     assert outcome.rank == fault_rank
@@ -141,7 +141,7 @@ def test_a_silent_rank_is_found_by_its_deadline(launcher, request_of, fault, sta
     assert "backward" in outcome.stacks["rank 0"]  # where it waits for rank 1
 
 
-def test_ranks_that_hang_tell_the_collectives_they_came_to(launcher, request_of, tmp_path):
+def test_ranks_that_hang_report_their_last_collectives(launcher, request_of, tmp_path):
     request = request_of("faulty:build", {"fault": "hang"}, step_deadline_s=1)
     request = msgspec.structs.replace(request, records=str(tmp_path / "hangs"))
 
@@ -150,14 +150,14 @@ def test_ranks_that_hang_tell_the_collectives_they_came_to(launcher, request_of,
     ahead, behind = (outcome.collectives[f"rank {rank}"].splitlines() for rank in (0, 1))
     assert "all_reduce [340] Float: " in ahead[-1]
     assert not ahead[-1].endswith("done")  # rank 1 never joins
-    assert behind[-1] == ahead[-2]  # the last that both came to
+    assert behind[-1] == ahead[-2]  # the last one that both began
     assert behind[-1].endswith("done")
     for rank in (0, 1):
         entries = json.loads((tmp_path / "hangs" / f"rank{rank}.json").read_text())
         assert entries[-1]["profiling_name"] == "gloo:all_reduce"
 
 
-def test_a_rank_that_never_gets_to_its_first_step(launcher, request_of):
+def test_a_rank_that_never_reaches_its_first_step_is_a_hang(launcher, request_of):
     model = {"fault": "hang", "at_step": 1}
     request = request_of("faulty:build", model, start_deadline_s=6)
     outcome = launcher.launch(request)
@@ -167,23 +167,23 @@ def test_a_rank_that_never_gets_to_its_first_step(launcher, request_of):
 
 def test_ranks_that_disagree_are_a_failure(launcher, request_of):
     outcome = launcher.launch(request_of("faulty:build", {"fault": "tamper"}))
-    assert (outcome.rank, outcome.kind) == (None, "disagreement")  # of two, who is wrong?
+    assert (outcome.rank, outcome.kind) == (None, "disagreement")  # unknown which of two is wrong
     assert "parameters differ" in outcome.detail
 
 
-def test_of_three_ranks_the_odd_one_is_named(launcher, request_of):
+def test_the_one_of_three_ranks_that_differs_is_named(launcher, request_of):
     model = {"fault": "tamper", "fault_rank": 2}
     outcome = launcher.launch(request_of("faulty:build", model, world_sizes=[3]))
     assert (outcome.rank, outcome.kind) == (2, "disagreement")
 
 
-def test_a_workload_that_cannot_be_imported_names_it(launcher, request_of):
+def test_a_workload_that_cannot_be_imported_is_named(launcher, request_of):
     outcome = launcher.launch(request_of("no_such_module:build", {}))
     assert outcome.kind == "exception"
     assert "no_such_module" in outcome.detail
 
 
-def test_a_dead_forkserver_is_told_and_replaced(request_of):
+def test_a_dead_forkserver_is_reported_and_replaced(request_of):
     launcher = ForkserverLauncher()
     try:
         outcome = launcher.launch(request_of("faulty:build", {"fault": "kill-server"}))
@@ -205,14 +205,14 @@ def test_failures_leave_no_process_and_the_next_launch_works(launcher, request_o
     assert isinstance(after, LaunchResult)
 
 
-def test_environment_of_a_case_is_read_before_torch(launcher, request_of):
+def test_the_environment_of_a_case_is_set_before_torch_is_imported(launcher, request_of):
     request = request_of("faulty:build", {"fault": "nothing"}, env={"OMP_NUM_THREADS": "2"})
     outcome = launcher.launch(request)
     wanted = min(2, len(os.sched_getaffinity(0)))
     assert [len(rank.placement.cores) for rank in outcome.ranks] == [wanted, wanted]
 
 
-def test_an_interpreter_that_cannot_run_ranks_is_told_in_one_line(tmp_path):
+def test_an_interpreter_that_cannot_run_ranks_is_an_error_in_one_line(tmp_path):
     interpreter = tmp_path / "python"
     interpreter.write_text("#!/bin/sh\necho no torch here >&2\nexit 1\n")
     interpreter.chmod(0o755)
@@ -228,5 +228,5 @@ def test_closing_ends_the_forkserver(request_of):
     launcher.runtime(make_case())
     assert set(_children(os.getpid())) - before
     launcher.close()
-    launcher.close()  # twice does no harm
+    launcher.close()  # a second call does nothing
     assert set(_children(os.getpid())) == before

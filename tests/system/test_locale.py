@@ -1,4 +1,4 @@
-"""A session where the terminal's encoding lacks the signs of the tables."""
+"""A session in a terminal whose encoding lacks characters of the tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ascii_terminal(monkeypatch):
 
 
 @pytest.mark.usefixtures("ascii_terminal")
-def test_a_session_ends_with_its_tables_in_an_ascii_terminal(pytester, monkeypatch):
+def test_a_session_shows_its_tables_in_an_ascii_terminal(pytester, monkeypatch):
     make_project(pytester, monkeypatch, good=GOOD, broken=BROKEN)
     pytester.makepyfile(broken="def build(context): raise ValueError('größer – als')")
 

@@ -1,4 +1,4 @@
-"""Which steps a rank reports: the timed ones, each once, with the warm-ups kept apart."""
+"""The steps that a rank reports: each timed step once, apart from the warm-ups."""
 
 from __future__ import annotations
 

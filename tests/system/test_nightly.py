@@ -1,6 +1,6 @@
-"""``ci/nightly``: its arguments, what it asks of pytest, its exit code, in an empty environment.
+"""``ci/nightly`` in an empty environment: its arguments, those of pytest, and its exit code.
 
-The real script runs with a set-up that does nothing but put a pytest on the path.
+The real script runs with a set-up that only puts a pytest on the path.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Nightly:
 
     @property
     def arguments(self):
-        """What pytest was given."""
+        """Return the arguments of pytest."""
         return (self.root / "arguments").read_text().splitlines()
 
 
@@ -113,11 +113,11 @@ def test_a_wrong_argument_is_refused_with_the_usage_before_anything_is_set_up(
 
 
 @pytest.mark.parametrize("code", range(6))
-def test_its_exit_code_is_pytests(nightly, code):
+def test_the_exit_code_is_that_of_pytest(nightly, code):
     assert nightly("--devices", "1", CODE=code).returncode == code
 
 
-def test_the_gpu_tier_is_gated_strictly_on_the_devices_that_are_promised(nightly):
+def test_the_gpu_tier_is_gated_strictly_on_the_expected_devices(nightly):
     nightly("--devices", "8", "-k", "mlp and ddp")
 
     assert nightly.arguments[:6] == [
@@ -127,21 +127,21 @@ def test_the_gpu_tier_is_gated_strictly_on_the_devices_that_are_promised(nightly
     assert nightly.arguments[-2:] == ["-k", "mlp and ddp"]
 
 
-def test_the_cpu_tier_promises_no_devices(nightly):
+def test_the_cpu_tier_expects_no_devices(nightly):
     nightly("--tier", "cpu")
 
     assert nightly.arguments[:4] == ["tests/perf", "-m", "perf and cpu", "--ddp-strict"]
     assert "--ddp-expect-devices" not in nightly.arguments
 
 
-def test_what_pytest_prints_is_shown_and_kept(nightly):
+def test_the_output_of_pytest_is_shown_and_kept(nightly):
     done = nightly("--devices", "1")
 
     assert done.stdout == "on stdout\non stderr\n"
     assert (nightly.root / "artifacts" / "nightly" / "output.txt").read_text() == done.stdout
 
 
-def test_a_job_that_is_cancelled_ends_pytest_and_keeps_its_last_words(nightly):
+def test_a_cancelled_job_ends_pytest_and_keeps_its_last_output(nightly):
     nightly.pytest(WAITING)
 
     with nightly.start("--devices", "1") as process:

@@ -1,6 +1,6 @@
-"""On a machine with a GPU: the forkserver leaves CUDA alone, and ranks of the CPU tier see none.
+"""A machine with a GPU: the forkserver does not initialise CUDA, and CPU ranks see no GPU.
 
-The GPU is pretended: see one_gpu/sitecustomize.py.
+The GPU is simulated: see one_gpu/sitecustomize.py.
 """
 
 from __future__ import annotations

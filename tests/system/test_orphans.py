@@ -1,4 +1,4 @@
-"""Nobody outlives the run: not after SIGKILL of the driver, whatever the ranks are doing."""
+"""No process outlives the run, even after SIGKILL of the driver in any state of the ranks."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ except KeyboardInterrupt:
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a driver; gives it, amid a launch, its forkserver's pid, and a pidfd of that and of
-    each rank.
+    """``start(state)`` starts a driver and waits until its ranks run.
+
+    It returns the driver, its forkserver's pid, and a pidfd of the forkserver and of each rank.
     """
     drivers, descriptors = [], []
 
@@ -59,7 +60,7 @@ def start(tmp_path):
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         drivers.append(driver)
-        pids = _told_pids(pipe, os.pidfd_open(driver.pid))
+        pids = _read_pids(pipe, os.pidfd_open(driver.pid))
         pipe.unlink()
         loaders = 2 if state == "loading" else 0
         assert len(pids) == 3 + loaders  # two ranks, one forkserver
@@ -75,17 +76,17 @@ def start(tmp_path):
         os.close(descriptor)
 
 
-def _told_pids(pipe, driver):
-    """The pids that both ranks write; the driver's end would be the end of waiting."""
+def _read_pids(pipe, driver):
+    """Return the pids that both ranks write, or fail if the driver ends before."""
     # Read and write: with the read end alone, the first rank to close would end the file.
-    reader, told = os.open(pipe, os.O_RDWR), b""
-    while told.count(b"\n") < 2:
+    reader, text = os.open(pipe, os.O_RDWR), b""
+    while text.count(b"\n") < 2:
         ready, _, _ = select.select([reader, driver], [], [])
         assert reader in ready, "the driver ended before its ranks were under way"
-        told += os.read(reader, 4096)
+        text += os.read(reader, 4096)
     os.close(reader)
     os.close(driver)
-    return {int(pid) for pid in told.split()}
+    return {int(pid) for pid in text.split()}
 
 
 def _parent(pid):
@@ -100,7 +101,7 @@ def _ignores_sigterm(pid):
 
 
 def _all_end(descriptors, within_s):
-    """Whether every process behind a pidfd ends in time; waits on nothing else."""
+    """Return whether every process of a pidfd ends in time."""
     waiting = set(descriptors)
     while waiting:
         ended, _, _ = select.select(list(waiting), [], [], within_s)
@@ -111,14 +112,14 @@ def _all_end(descriptors, within_s):
 
 
 @pytest.mark.parametrize("state", ["training", "loading", "sleeping", "stopped", "in-a-collective"])
-def test_sigkill_of_the_driver_ends_everything(start, state):
+def test_sigkill_of_the_driver_ends_server_and_ranks(start, state):
     driver, _, descriptors = start(state)
     driver.kill()
     driver.wait()
     assert _all_end(descriptors, within_s=60)
 
 
-def test_sigkill_of_the_driver_leaves_nothing_that_the_next_does_not_remove(start, tmp_path):
+def test_the_next_driver_removes_the_files_of_one_ended_by_sigkill(start, tmp_path):
     driver, _, descriptors = start("training")
     (left,) = tmp_path.glob("ddp-perf-*")
     driver.kill()
@@ -134,7 +135,7 @@ def test_sigkill_of_the_driver_leaves_nothing_that_the_next_does_not_remove(star
     assert not own.exists()
 
 
-def test_an_interrupt_ends_everything(start, tmp_path):
+def test_an_interrupt_ends_server_and_ranks(start, tmp_path):
     driver, _, descriptors = start("training")
     driver.send_signal(signal.SIGINT)
     assert driver.wait(timeout=60) == 130
@@ -155,13 +156,13 @@ def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(
         f"the forkserver (pid {server}) gave no sign of life for 5 s: its process was stopped (T)"
     )
     assert failure["detail"].startswith(said)
-    assert "See what stops processes here" in failure["detail"]
+    assert "Check what stops processes here" in failure["detail"]
     assert after["type"] == "result"
     assert driver.wait() == 0
 
 
-def test_a_sigterm_to_every_process_of_a_job_is_the_drivers_to_handle(start):
-    """A scheduler sends it to all. The server lives on, or its end would be a failed launch."""
+def test_the_driver_handles_a_sigterm_to_every_process_of_a_job(start):
+    """A scheduler sends it to all processes. If the server ended, the launch would fail."""
     driver, server, _ = start("training")
     ranks = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
 

@@ -1,4 +1,4 @@
-"""The suite in another project: its own model, suites, baselines and tests."""
+"""The package in another project, with its own model, suites, baselines and tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASE = "our_model.build-ddp-fp32-ws2-b8"
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """Suites and baselines where this project wants them; no test of the suite's own."""
+    """A project with its own places for suites and baselines, and no test of the package."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # the inner run is no worker
     pytester.makepyfile(our_model=MODEL)
     (pytester.path / "perf" / "suites").mkdir(parents=True)
@@ -57,7 +57,7 @@ def project(pytester, monkeypatch):
     return pytester
 
 
-def test_one_case_is_measured_with_its_one_rank_leg_and_reported_as_any_other(project):
+def test_a_case_is_measured_with_its_single_rank_case_and_reported(project):
     project.makepyfile(
         f"""
         def test_ours(ddp_measure):
@@ -122,7 +122,7 @@ def test_no_case_is_measured_twice_in_a_session(project):
     assert len(metrics) == len(set(metrics)) == 4 * 4 + 2  # efficiency: of two ranks only
 
 
-def test_an_unknown_case_is_told_the_nearest(project):
+def test_an_unknown_case_is_an_error_with_the_nearest_name(project):
     project.makepyfile("def test_ours(ddp_measure): ddp_measure('our_model.build-ddp-fp32-ws2-b9')")
     result = project.runpytest()
 
@@ -132,7 +132,7 @@ def test_an_unknown_case_is_told_the_nearest(project):
     )
 
 
-def test_a_regression_against_the_projects_baseline_is_its_tests_failure(project):
+def test_a_regression_against_the_projects_baseline_fails_its_test(project):
     project.makepyfile(
         f"def test_ours(ddp_measure): ddp_measure('{CASE}').assert_verdict('structure')"
     )
@@ -183,9 +183,7 @@ def test_broken_texts_are_a_usage_error_before_anything_is_launched(
     result.stderr.fnmatch_lines([says])
 
 
-def test_without_transformers_its_cases_skip_with_the_command_and_the_rest_runs(
-    project, monkeypatch
-):
+def test_without_transformers_its_cases_are_skipped_with_the_command(project, monkeypatch):
     monkeypatch.setattr("ddp_perf.system.capacity.PACKAGES", {"distilbert": "no_such_package"})
     suite = SUITE.replace("our_model:build", "distilbert").replace("{width: 16}", "{}")
     suite = suite.replace("suite: ours", "suite: theirs")

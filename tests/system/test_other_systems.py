@@ -1,4 +1,4 @@
-"""macOS and Windows, pretended: what reads works there, what launches is refused in one line."""
+"""macOS and Windows, simulated: commands that read work, those that launch are refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def system(request):
 
 @pytest.fixture
 def run(system, pytester, monkeypatch):
-    """``run("-m", "pytest", …)``: Python as it is on that system, in a small project."""
+    """``run("-m", "pytest", …)`` runs Python as on that system, in a small project."""
     project = make_project(pytester, monkeypatch, tiny=TINY)
     path = os.pathsep.join([str(PRETENCE), str(ROOT)])
     env = {**os.environ, "PYTHONPATH": path, "PRETENDED_SYSTEM": system, "PYTHONUTF8": "1"}
@@ -69,7 +69,7 @@ def commands(run):
     return call
 
 
-def test_every_command_that_reads_works(commands, pytester):
+def test_every_command_that_only_reads_works_on_other_systems(commands, pytester):
     cases = make_cases(world_sizes=[1, 2, 4])
     measurements = [make_measurement(case, [0.010, 0.0101, 0.0102]) for case in cases]
     write_results(pytester.path / "results.json", [make_result(measurements)], complete=True)
@@ -92,10 +92,10 @@ def test_every_command_that_reads_works(commands, pytester):
         assert (stderr, bool(stdout)) == ("", True), arguments
 
 
-def test_what_launches_is_refused_in_one_line_and_doctor_states_what_works(commands, system):
+def test_commands_that_launch_are_refused_in_one_line_on_other_systems(commands, system):
     (code, stdout, stderr), (fit, shown, _) = commands(["selftest", "--budget", "1s"], ["doctor"])
 
-    refusal = f"ranks are launched on Linux alone, and this is {NAMES[system]}"
+    refusal = f"ranks can be launched only on Linux, and this is {NAMES[system]}"
     assert (code, stdout) == (4, "")
     assert stderr.startswith(f"ddp-perf: {refusal}; launch on Linux, in WSL2 or in a Linux")
     assert stderr.count("\n") == 1
@@ -115,7 +115,9 @@ def test_set_up_is_refused_in_one_line_before_it_installs_anything(run, system, 
     done = run("-c", script, sourced)
 
     assert done.returncode == 1
-    assert f"setup: ranks are launched on Linux alone, and this is {NAMES[system]}; " in done.stderr
+    assert (
+        f"setup: ranks can be launched only on Linux, and this is {NAMES[system]}; " in done.stderr
+    )
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / ".venv").exists()
 
@@ -132,11 +134,11 @@ def test_timed_cases_are_a_usage_error_of_one_line(run, system):
 
     assert done.returncode == 4, done.stdout + done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line]
-    assert f"Linux alone, and this is {NAMES[system]}; launch on Linux, in WSL2" in line
+    assert f"only on Linux, and this is {NAMES[system]}; launch on Linux, in WSL2" in line
     assert "Traceback" not in done.stdout
 
 
-def test_tests_that_launch_nothing_run(run, pytester):
+def test_tests_that_launch_nothing_run_on_other_systems(run, pytester):
     (pytester.path / "tests" / "test_own.py").write_text("def test_own():\n    assert True\n")
 
     done = run("-m", "pytest", "-q", "-m", "not perf")

@@ -1,4 +1,4 @@
-"""The plugin as a project uses it: what is refused, skipped, red, and said."""
+"""The plugin in a project: refusals, skips, failures and messages."""
 
 from __future__ import annotations
 
@@ -95,20 +95,20 @@ def test_without_gpus_every_item_is_skipped_and_the_summary_says_so(project):
         ("--ddp-strict", "--ddp-strict: needs 1 CUDA device, found 0, so nothing was measured"),
     ],
 )
-def test_without_gpus_the_gate_is_red_where_they_are_promised(project, option, says):
+def test_the_gate_is_red_if_expected_gpus_are_missing(project, option, says):
     result = project.runpytest("-m", "gpu", option)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert says in result.stdout.str()
     assert result.parseoutcomes().keys() == {"errors", "deselected"}
 
 
-def test_a_machine_too_small_for_one_case_skips_only_that(project):
+def test_a_machine_too_small_for_one_case_skips_only_that_case(project):
     result = project.runpytest(
         "-m", "cpu", "-k", "structure", "--ddp-world-sizes", "1,512", "--save-baseline"
     )
     result.stdout.fnmatch_lines(["*2 skipped*"])
     assert (
-        "needs 512 cores, one a rank, found"
+        "needs 512 cores, 1 per rank, found"
         in project.runpytest(
             "-m", "cpu", "-rs", "-k", "structure and ws512", "--ddp-world-sizes", "1,512"
         ).stdout.str()
@@ -157,7 +157,7 @@ def test_a_failing_rank_is_red_and_the_next_case_runs(project):
     assert list(launches.values()) == [2, 0]  # one rank is never rank 1: it ran whole
 
 
-def test_everything_measured_is_in_the_results_and_in_junit(project):
+def test_all_measurements_are_in_the_results_and_in_junit(project):
     results, junit = project.path / "results.json", project.path / "junit.xml"
     bench = project.path / "bench.json"
     project.runpytest(
@@ -211,7 +211,7 @@ def test_importing_the_plugin_imports_nothing_heavy(project):
     assert project.run(sys.executable, "-c", script).ret == 0
 
 
-def test_a_suite_that_failed_whole_is_not_measured_again_for_every_item(project):
+def test_a_suite_whose_launches_all_failed_is_not_measured_again_for_each_item(project):
     shutil.copy(WORKLOADS / "faulty.py", project.path)
     path = project.path / "bench_configs" / "tiny.yaml"
     text = path.read_text().replace("workload: mlp", "workload: faulty:build")
@@ -222,7 +222,7 @@ def test_a_suite_that_failed_whole_is_not_measured_again_for_every_item(project)
     assert result.stdout.str().count("ddp: tiny: 4 launches") == 1
 
 
-def test_what_was_refused_is_not_accepted(project):
+def test_a_baseline_of_one_launch_is_not_accepted(project):
     path = project.path / "bench_configs" / "tiny.yaml"
     path.write_text(path.read_text() + "tolerances: {step_time: 0.9}\n")  # however busy it is
     project.runpytest("-m", "cpu", "-k", "structure", "--save-baseline")
@@ -236,7 +236,7 @@ def test_what_was_refused_is_not_accepted(project):
 
 @pytest.fixture
 def amid_launches(project):
-    """A session of 1,000 launches past its second round, and where its results are."""
+    """A session of 1,000 launches after its second round, and the paths of its results."""
     results, junit = project.path / "results.json", project.path / "junit.xml"
     process = project.popen(
         [
@@ -287,7 +287,7 @@ def test_sigterm_ends_a_session_as_an_interrupt_does_and_is_named(amid_launches)
 
 
 def test_a_second_sigterm_ends_a_session_at_once(project):
-    """It hangs in the end of the first: a hook stands for a disk that does not answer."""
+    """A hook hangs after the first SIGTERM, like a disk that does not answer."""
     project.makeconftest(
         """
         import signal, sys

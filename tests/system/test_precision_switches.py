@@ -1,4 +1,4 @@
-"""A workload may use torch's newer switches of precision: its launch ends well."""
+"""A workload may use torch's newer switches of precision."""
 
 from __future__ import annotations
 

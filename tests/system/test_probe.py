@@ -1,4 +1,4 @@
-"""Real launches looked into: what a step does more is found in its term, and nowhere else."""
+"""The probe of real launches: additional work in a step is found in its term, and only there."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ WAIT_S = 0.02
 
 
 @pytest.fixture
-def looked_into(launcher, request_of):
-    """The launch, and its step as a sum."""
+def probed(launcher, request_of):
+    """Return the launch, and the decomposition of its step."""
 
     def look(more, **changes):
-        outcome = launcher.launch(request_of("looked_into:build", {"more": more}, **changes))
+        outcome = launcher.launch(request_of("probed:build", {"more": more}, **changes))
         assert isinstance(outcome, LaunchResult), outcome
         return outcome, decompose(outcome)
 
@@ -28,45 +28,45 @@ def looked_into(launcher, request_of):
     ("more", "term"),
     [("late batch", "data"), ("late rank", "imbalance"), ("slow optimizer", "optimizer")],
 )
-def test_time_is_found_where_it_goes(looked_into, more, term):
-    """Neighbours may add to any term that waits, and take from none."""
-    _, found = looked_into(more)
+def test_the_probe_finds_the_time_of_each_term(probed, more, term):
+    """Other processes may add to any term that waits, but take from none."""
+    _, found = probed(more)
     assert found.terms[term] >= 0.9 * WAIT_S
     assert all(found.terms[other] < WAIT_S / 2 for other in {"data", "optimizer"} - {term})
 
 
-def test_the_rank_that_comes_late_is_named(looked_into):
-    _, found = looked_into("late rank")
+def test_the_probe_names_the_straggler(probed):
+    _, found = probed("late rank")
     assert found.lagging_ranks == (found.slowest_rank,) == (1,)
     # Neighbours may hold up the other rank, too, and in a step or two for longer.
     assert found.lag_s > WAIT_S / 2
     assert found.slowest_share > 0.5
 
 
-def test_a_collective_of_the_training_code_is_waited_for(looked_into):
-    outcome, found = looked_into("collective")
+def test_the_probe_counts_the_wait_for_a_collective_of_the_training_code(probed):
+    outcome, found = probed("collective")
     probe = outcome.ranks[0].probe
     assert min(probe.phases.waiting) > 0
     assert found.communication_s > 0
     assert found.terms["exposed"] > 0
 
 
-def test_a_value_that_the_host_reads_is_counted(looked_into):
-    assert looked_into("nothing")[1].host_reads == 0
-    assert looked_into("read")[1].host_reads == 1
+def test_the_probe_counts_the_values_that_the_host_reads(probed):
+    assert probed("nothing")[1].host_reads == 0
+    assert probed("read")[1].host_reads == 1
 
 
-def test_every_run_has_as_many_steps_as_were_asked_for(launcher, request_of):
-    request = request_of("looked_into:build", {"more": "nothing"})
+def test_every_run_of_the_probe_has_the_requested_steps(launcher, request_of):
+    request = request_of("probed:build", {"more": "nothing"})
     outcome = launcher.launch(msgspec.structs.replace(request, probe_steps=3))
     for rank in outcome.ranks:
         runs = (*msgspec.structs.astuple(rank.probe.phases), rank.probe.unsynchronised_backward)
         assert {len(run) for run in (*runs, rank.probe.communication)} == {3}
 
 
-def test_what_is_looked_at_changes_nothing_that_was_measured(looked_into):
-    """The digest is taken before ranks go their own ways."""
-    outcome, _ = looked_into("nothing")
+def test_the_probe_does_not_change_the_measured_steps(probed):
+    """The digest is taken before the probe, in which the parameters of ranks diverge."""
+    outcome, _ = probed("nothing")
     assert outcome.ranks[0].digest == outcome.ranks[1].digest
 
 
@@ -80,20 +80,20 @@ def test_what_is_looked_at_changes_nothing_that_was_measured(looked_into):
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_other_ways_to_train_are_looked_into_too(looked_into, changes):
-    outcome, found = looked_into("nothing", **changes)
+def test_the_probe_works_with_other_strategies(probed, changes):
+    outcome, found = probed("nothing", **changes)
     assert found.communication_s > 0
     assert found.terms["exposed"] > 0
     is_ddp = "strategy" not in changes
     assert bool(outcome.ranks[0].probe.unsynchronised_backward) == is_ddp
 
 
-def test_collectives_of_groups_are_not_repeated_as_if_all_ranks_joined(looked_into):
-    _, found = looked_into("nothing", comm_hooks=(HierarchicalHook(group_size=2),))
+def test_the_probe_does_not_repeat_collectives_of_groups(probed):
+    _, found = probed("nothing", comm_hooks=(HierarchicalHook(group_size=2),))
     assert found.communication_s is None
 
 
-def test_one_rank_has_nothing_to_communicate(looked_into):
-    _, found = looked_into("nothing", world_sizes=[1])
+def test_the_probe_of_one_rank_has_no_communication(probed):
+    _, found = probed("nothing", world_sizes=[1])
     assert found.communication_s is None
     assert found.terms["exposed"] == found.terms["interference"] == found.terms["imbalance"] == 0

@@ -1,4 +1,4 @@
-"""``--ddp-profile`` on real gloo ranks: traces that open, one of all ranks, and what they say."""
+"""``--ddp-profile`` on real gloo ranks: traces that can be read, a merged one, and a summary."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SUITE = TINY.replace("[1, 2]", "[2]")
 
 @pytest.fixture(scope="module")
 def profiled(launcher, tmp_path_factory):
-    """One launch of two ranks, profiled: its outcome, and its traces by rank."""
+    """A profiled launch of two ranks: its outcome, and its traces by rank."""
     directory = tmp_path_factory.mktemp("profile") / "made" / "by the rank"
     profiling = Profiling(steps=STEPS, directory=str(directory))
     outcome = launcher.launch(LaunchRequest(case=make_case(), round=0, profiling=profiling))
     return outcome, [Path(profiling.file(rank)) for rank in (0, 1)]
 
 
-def test_the_timed_steps_are_as_many_as_ever(profiled):
+def test_profiling_does_not_change_the_number_of_timed_steps(profiled):
     outcome, _ = profiled
 
     assert isinstance(outcome, LaunchResult)
@@ -37,7 +37,7 @@ def test_the_timed_steps_are_as_many_as_ever(profiled):
     assert [len(rank.step_s) for rank in outcome.ranks] == [schedule.measured] * 2
 
 
-def test_every_rank_leaves_a_trace_of_the_steps_asked_for(profiled):
+def test_every_rank_writes_a_trace_of_the_requested_steps(profiled):
     _, paths = profiled
 
     analysis = analyse_traces(paths)
@@ -54,7 +54,7 @@ def test_every_rank_leaves_a_trace_of_the_steps_asked_for(profiled):
         assert rank.dropped == 0
 
 
-def test_the_all_reduces_of_ddp_are_seen_with_their_bytes_and_matched(profiled):
+def test_the_all_reduces_of_ddp_are_found_with_their_bytes_and_matched(profiled):
     outcome, paths = profiled
 
     analysis = analyse_traces(paths)
@@ -72,7 +72,7 @@ def session(pytester, monkeypatch):
     return make_project(pytester, monkeypatch, addopts="-m cpu -p no:cacheprovider", tiny=SUITE)
 
 
-def test_a_session_ends_with_what_the_traces_say_and_where_they_are(session):
+def test_a_session_ends_with_a_summary_of_the_traces_and_their_paths(session):
     result = session.runpytest(
         "-k", "structure", f"--ddp-profile={STEPS}", "--ddp-json=results.json", "--save-baseline"
     )
@@ -106,7 +106,7 @@ def _check_merged(path):
     assert len(steps) == 2 * STEPS
 
 
-def test_steps_that_are_no_number_are_refused_before_anything_is_launched(session):
+def test_profiled_steps_that_are_no_number_are_refused_before_any_launch(session):
     result = session.runpytest("--ddp-profile=many")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR

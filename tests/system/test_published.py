@@ -1,4 +1,4 @@
-"""Published baselines through the real items, on replayed machines and the tables' own rows."""
+"""Published baselines in the real items, on replayed machines, with rows of the tables."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def machine(pytester, monkeypatch):
 LARGE = "test_throughput and all_reduce and (16MiB or 128MiB or 1GiB)"
 
 
-def test_figures_of_stated_work_are_met(machine):
+def test_published_figures_of_stated_work_are_met(machine):
     done = machine(V100_32GB, "collectives", LARGE)
 
     assert done.parseoutcomes()["passed"] == 3
     assert done.stdout.str().count("MEETS PUBLISHED: step time") == 3
 
 
-def test_a_row_that_is_30_percent_slower_is_below(machine):
+def test_a_measurement_30_percent_slower_is_below_published(machine):
     done = machine(V100_32GB, "collectives", LARGE, slower="all_reduce-ws2-128MiB")
 
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["failed"]) == (2, 1)
@@ -78,8 +78,8 @@ def test_a_row_that_is_30_percent_slower_is_below(machine):
     assert "results-summary-v100.json" in done.stdout.str()
 
 
-def test_figures_of_inferred_work_are_shown_and_gate_nothing(machine):
-    """Document 000's own machine is as red at its first run as one of which nobody wrote."""
+def test_published_figures_of_inferred_work_are_shown_and_never_gate(machine):
+    """The machine of document 000 is red at its first run, like one without a published figure."""
     done = machine(V100_16GB, "mlp_scaling", "test_throughput or test_scaling_efficiency")
     shown = done.stdout.str()
 
@@ -91,7 +91,7 @@ def test_figures_of_inferred_work_are_shown_and_gate_nothing(machine):
     assert "the document does not state model.num_layers, optimizer, loss" in shown
 
 
-def test_another_form_of_the_gpu_is_incomparable_and_names_the_nearest(machine):
+def test_another_form_of_the_gpu_is_incomparable_with_the_nearest_file(machine):
     done = machine("Tesla V100-SXM2-32GB", "collectives", LARGE)
 
     assert done.parseoutcomes()["failed"] == 3
@@ -114,7 +114,7 @@ def test_saving_turns_a_missed_figure_into_this_machines_own(machine):
     assert (done.parseoutcomes()["passed"], done.parseoutcomes()["skipped"]) == (2, 1)
 
 
-def test_saving_at_the_first_run_leaves_nothing_red(machine):
+def test_saving_at_the_first_run_leaves_no_red_item(machine):
     wanted = "test_throughput or test_scaling_efficiency"
     done = machine(V100_16GB, "mlp_scaling", wanted, "--save-baseline")
 

@@ -1,4 +1,4 @@
-"""The real items on replayed machines: what changed on one is red, told or let be."""
+"""The real items on replayed machines: a change of a machine is red, reported or ignored."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_mfu_is_a_figure_of_junit_and_of_a_red_item(session, pytester):
     assert '<property name="mfu" value="0.1' in (pytester.path / "junit.xml").read_text()
 
 
-def test_more_than_the_hardware_can_do_is_no_verdict_and_no_baseline(session, pytester):
+def test_an_mfu_over_100_percent_is_invalid_and_not_stored(session, pytester):
     done = session(recorded("h200"), "--save-baseline", flops=10**13)
 
     done.assert_outcomes(skipped=2, deselected=8)
@@ -87,9 +87,7 @@ def test_more_than_the_hardware_can_do_is_no_verdict_and_no_baseline(session, py
     assert not (pytester.path / "baselines" / "h200.json").exists()
 
 
-def test_a_gpu_that_fell_off_is_red_with_its_reason_where_devices_are_expected(
-    session, monkeypatch
-):
+def test_a_lost_gpu_is_red_with_its_reason_if_devices_are_expected(session, monkeypatch):
     monkeypatch.setattr(
         "ddp_perf.plugin.measured.find_xids", lambda: ["Xid 79 of 0000:86:00: fell off the bus"]
     )
@@ -109,7 +107,7 @@ def test_a_gpu_that_fell_off_is_red_with_its_reason_where_devices_are_expected(
 ENERGY = {"test": "test_energy", "gates": "energy: 0.05, "}
 
 
-def test_energy_is_gated_where_the_suite_says_so_and_shown_wherever_it_was_read(session, pytester):
+def test_energy_is_gated_if_the_suite_gates_it_and_shown_if_it_was_read(session, pytester):
     session(recorded("h200"), "--save-baseline", **ENERGY, energy_j=500.0)
 
     done = session(recorded("h200"), "--junitxml", "junit.xml", **ENERGY, energy_j=800.0)

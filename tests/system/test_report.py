@@ -1,4 +1,4 @@
-"""A session's report, from real launches: written, named, and read by those it is for."""
+"""The report of a session of real launches, and the programs that read its files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results
     assert json.loads((project.path / "out" / "results.json").read_text())["complete"]
 
 
-def test_nothing_measured_replaces_the_report_of_yesterday(project):
+def test_a_session_without_measurements_replaces_the_older_report(project):
     write_report(project.path / "out", make_source())
 
     project.runpytest("-m", "gpu", "--ddp-report", "out")
@@ -132,8 +132,8 @@ def test_a_report_where_a_file_is_in_the_way_is_refused_before_anything_is_launc
     assert "--ddp-report: out: File exists" in done.stderr.str()
 
 
-def test_every_option_is_known_to_change_the_case_or_not(project):
-    """Else a command to reproduce a case would leave it out unseen."""
+def test_every_option_is_listed_as_changing_the_case_or_not(project):
+    """An option in neither list would be missing in a command to reproduce a case."""
     text = project.runpytest("--help").stdout.str()
     options = {word.partition("=")[0] for word in text.split() if word.startswith("--ddp-")}
 
@@ -163,7 +163,7 @@ def test_the_table_compiles(tmp_path, result):
     " and name its interpreter in DDP_OTAVA_PYTHON",
 )
 def test_otava_finds_a_change_in_a_series_of_sessions(tmp_path):
-    """Twenty sessions, from the eleventh on slower by a half: each adds its line."""
+    """Twenty sessions, slower by a half from the eleventh on, add one line each."""
     series = []
     for session in range(20):
         rows = report_summary(

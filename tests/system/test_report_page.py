@@ -1,4 +1,4 @@
-"""The page in a real browser: no error, every plot drawn, tables sort, nothing off the screen."""
+"""The page in a real browser: no errors, every plot on the screen, tables that can be sorted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ addEventListener("message", (e) => {{ document.getElementById("answer").textCont
 
 
 def look(directory, width, *options):
-    """What the browser says of the page, and every line of its console."""
+    """The answers of the browser about the page, and every line of its console."""
     page = directory / PAGE
     page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE), encoding="utf-8")
     around = directory / "around.html"
@@ -90,7 +90,7 @@ def look(directory, width, *options):
 @pytest.mark.parametrize(
     "result", [make_suite_result(), make_hostile_result()], ids=["usual", "hostile"]
 )
-def test_every_plot_is_drawn_within_the_screen_and_nothing_is_wrong(tmp_path, result, width):
+def test_every_plot_is_drawn_within_the_screen_without_errors(tmp_path, result, width):
     write_report(tmp_path, make_source(result))
 
     seen, console = look(tmp_path, width)
@@ -107,7 +107,7 @@ def test_every_plot_is_drawn_within_the_screen_and_nothing_is_wrong(tmp_path, re
         assert not shape["bad"]
 
 
-def test_a_table_sorts_by_figures_and_back(tmp_path):
+def test_a_table_can_be_sorted_by_figures_in_both_directions(tmp_path):
     write_report(tmp_path, make_source())
 
     seen, _ = look(tmp_path, 1400)
@@ -118,7 +118,7 @@ def test_a_table_sorts_by_figures_and_back(tmp_path):
     assert seen["sorted"] == "descending"
 
 
-def test_it_is_dark_where_the_reader_wants_it_dark(tmp_path):
+def test_the_page_is_dark_if_the_reader_prefers_it(tmp_path):
     write_report(tmp_path, make_source())
 
     light, _ = look(tmp_path, 1400)

@@ -1,4 +1,4 @@
-"""Which directories of the suite's own tests are imported for an expression of -m."""
+"""The directories of the suite's own tests that are imported for an expression of -m."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_only_directories_that_may_hold_a_selected_test_are_imported(
 @pytest.mark.parametrize(
     "named", ["tests/unit", "tests/unit/test_unit.py", "tests/unit/test_unit.py::test_nothing"]
 )
-def test_what_the_command_line_names_is_imported(collected, named):
+def test_files_named_on_the_command_line_are_imported(collected, named):
     assert collected("-m", "perf", named)[0] == {"unit"}
     assert collected("-m", "not perf", named)[1] == {"unit"}
 

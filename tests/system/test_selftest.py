@@ -1,4 +1,4 @@
-"""The self-test through real ranks, and Ctrl-C on the real command."""
+"""The self-test on real ranks, and Ctrl-C on the real command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def suite(tmp_path):
     return path
 
 
-def test_real_ranks_are_slowed_as_planned_and_a_second_run_goes_on(launcher, suite, tmp_path):
+def test_real_ranks_are_slowed_as_planned_and_a_second_run_continues(launcher, suite, tmp_path):
     (case,) = load_cases([suite], Overrides())
     request = SelftestRequest(case=case, launches=2, false_alarm_rate=0.01, alpha=0.001)
     asked = []
@@ -70,7 +70,7 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_goes_on(launcher, sui
         (signal.SIGTERM, 143, "ended by SIGTERM at launch "),
     ],
 )
-def test_a_signal_ends_the_command_quietly_with_what_there_is(suite, tmp_path, number, code, said):
+def test_a_signal_ends_the_command_with_the_partial_result(suite, tmp_path, number, code, said):
     # A shell that runs the tests in the background has them ignore SIGINT, and so their children.
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command = heed + "from ddp_perf.cli.app import app; app()"

@@ -1,6 +1,6 @@
-"""Set-up on a fresh machine: which torch it installs, and that it never replaces one.
+"""Set-up on a fresh machine: the torch that it installs. It never replaces one.
 
-The real script runs with a python that notes each ``pip install`` instead of doing it.
+The real script runs with a python that records each ``pip install`` and does not run it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ FakeNvml(machine).install(pytest.MonkeyPatch())
 
 @pytest.fixture
 def set_up(tmp_path):
-    """``set_up(**variables)`` sources the script there; gives pip's arguments, call by call, and
-    what was said.
-    """
+    """``set_up(**variables)`` runs the script, and returns pip's arguments and the output."""
     root = tmp_path / "project"
     (root / "ci").mkdir(parents=True)
     for name in ("ci/setup.sh", "ci/requirements.txt", "pyproject.toml"):
@@ -82,33 +80,33 @@ def set_up(tmp_path):
 
 
 def torch_of(calls):
-    """What was asked of pip for torch, in order."""
+    """Return the arguments of pip for torch, in order."""
     return [
         call.removeprefix("-c ci/requirements.txt ") for call in calls if call.startswith("-c ")
     ]
 
 
-def test_without_a_gpu_the_default_index_has_the_torch(set_up):
+def test_torch_is_installed_from_the_default_index_without_a_gpu(set_up):
     calls, said = set_up()
 
     assert torch_of(calls) == ["torch==2.13.0"]
     assert "setup: no torch found, installing torch==2.13.0" in said.splitlines()
 
 
-def test_on_a_driver_of_cuda_12_it_is_a_build_for_cuda_12(set_up):
+def test_torch_for_cuda_12_is_installed_on_a_driver_of_cuda_12(set_up):
     calls, _ = set_up(MACHINE="h200")
 
     assert torch_of(calls) == [CU126]
 
 
-def test_where_only_pypi_can_be_reached_the_cpu_tier_is_set_up(set_up):
+def test_the_cpu_tier_is_set_up_if_only_pypi_can_be_reached(set_up):
     calls, said = set_up(MACHINE="h200", UNREACHABLE="download.pytorch.org")
 
     assert torch_of(calls) == [CU126, "torch==2.13.0"]
     assert "which this machine's GPUs cannot run" in said
 
 
-def test_a_torch_that_is_there_is_never_replaced(set_up, tmp_path):
+def test_an_installed_torch_is_never_replaced(set_up, tmp_path):
     calls, said = set_up(MACHINE="h200", TORCH="/opt/torch")
 
     assert torch_of(calls) == []
@@ -117,7 +115,7 @@ def test_a_torch_that_is_there_is_never_replaced(set_up, tmp_path):
     assert (site / "torch-under-test.pth").read_text() == "/opt/torch\n"
 
 
-def test_set_up_once_it_installs_nothing_more(set_up):
+def test_a_second_set_up_installs_nothing(set_up):
     set_up()
 
     assert set_up() == ([], "")

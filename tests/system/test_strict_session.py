@@ -1,5 +1,5 @@
-"""What --ddp-strict asks of a machine, beside --ddp-expect-devices: all that it should be able to
-measure, and never nothing.
+"""``--ddp-strict`` with ``--ddp-expect-devices``: every case that the expected devices can run must
+be measured, and at least one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def session(pytester, monkeypatch):
     return run
 
 
-def test_on_one_gpu_a_suite_for_several_is_skipped_where_one_is_expected(session):
+def test_a_suite_for_several_gpus_is_skipped_if_one_gpu_is_expected(session):
     done = session(1, "--ddp-expect-devices", "1")
 
     assert done.ret == pytest.ExitCode.OK
@@ -49,7 +49,7 @@ def test_on_one_gpu_a_suite_for_several_is_skipped_where_one_is_expected(session
     assert "stored (missing)" in done.stdout.str()
 
 
-def test_where_more_are_expected_or_nothing_is_it_is_red(session):
+def test_a_suite_for_several_gpus_is_red_if_more_gpus_are_expected(session):
     unstated = session(1)
 
     assert unstated.ret == pytest.ExitCode.TESTS_FAILED
@@ -60,14 +60,14 @@ def test_where_more_are_expected_or_nothing_is_it_is_red(session):
     assert "--ddp-expect-devices 2: found 1" in session(1, "--ddp-expect-devices", "2").stdout.str()
 
 
-def test_a_session_that_can_measure_nothing_at_all_is_red_whatever_is_expected(session):
+def test_a_session_that_can_measure_nothing_is_red_with_any_expectation(session):
     done = session(1, "--ddp-expect-devices", "1", "--ddp-config", "bench_configs/links.yaml")
 
     assert done.ret == pytest.ExitCode.TESTS_FAILED
     assert "so nothing was measured" in done.stdout.str()
 
 
-def test_enough_gpus_owe_every_suite(session):
+def test_every_suite_must_be_measured_if_there_are_enough_gpus(session):
     done = session(4, "--ddp-expect-devices", "4")
 
     assert done.ret == pytest.ExitCode.OK

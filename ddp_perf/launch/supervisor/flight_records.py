@@ -1,4 +1,4 @@
-"""What the ranks of a hung launch say of their collectives: their flight recorders, asked."""
+"""The last collectives of the ranks of a hung launch, read from their flight recorders."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LAST = 3
 
 
 def flight_records(ranks: Sequence[RankProcess], directory: str | None) -> dict[str, str]:
-    """The last collectives of each rank that answers, oldest first, a line each.
+    """Return the last collectives of each rank that answers: the oldest first, one per line.
 
-    ``directory`` gets all that the recorders hold, one JSON file a rank. A rank that is stopped,
-    or that hangs without letting its other threads run, does not answer.
+    All records are written to ``directory``, one JSON file per rank. A rank does not answer if it
+    is stopped, or if it hangs and blocks its other threads.
     """
     dumps = _ask(ranks)
     found = {}
@@ -29,7 +29,7 @@ def flight_records(ranks: Sequence[RankProcess], directory: str | None) -> dict[
         entries: list[dict[str, Any]] = msgspec.json.decode(dump)
         found[f"rank {rank}"] = "\n".join(map(_describe, entries[-_LAST:])) or "none recorded"
         if directory is not None:
-            # What it says is worth more than that it cannot be kept.
+            # The text is more important than a file that cannot be written.
             with contextlib.suppress(OSError):
                 path = Path(directory) / f"rank{rank}.json"
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def _ask(ranks: Sequence[RankProcess]) -> dict[int, bytes]:
 
 
 def _describe(entry: dict[str, Any]) -> str:
-    """By whatever fields this version of torch records."""
+    """Return a line about a collective, from the fields that this version of torch records."""
     shapes = " ".join(map(str, entry.get("input_sizes", ())))
     types = " ".join(map(str, entry.get("input_dtypes", ())))
     number = entry.get("collective_seq_id", entry.get("record_id", "?"))

@@ -1,4 +1,4 @@
-"""Why a launch failed: which rank, what it did, and what it said last."""
+"""The description of a failed launch: its rank, the cause, and the last output."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ddp_perf.worker.process import STACK_SIGNAL, RankError
 
 _PHASES = {
     Phase.START: "before its first timed step",
-    Phase.WARM_UP: "while it warmed up, before its first timed step",
-    Phase.AFTER: "after the timed steps, while it looked into some more",
+    Phase.WARM_UP: "during the warm-up, before its first timed step",
+    Phase.AFTER: "after the timed steps, while it measured further steps",
 }
 _STACKS_S = 0.5
 _OUTPUT_LINES = 20
 
 
 def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
-    """The rank that failed first. A rank that only lost its peer is a symptom."""
+    """Return the failure of the rank that failed first. A rank that lost its peer is a symptom."""
     first = min((rank for rank in ranks if rank.failed), key=_order_of_failure)
     kind, detail = _cause(first)
     return LaunchFailure(
@@ -42,9 +42,10 @@ def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> La
 
 
 def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
-    """Name the rank that the others wait for: a stopped one, else the one furthest behind.
+    """Return the failure of a hung launch, with the rank that the others wait for.
 
-    None is named where several are equally far behind.
+    That rank is a stopped one, or else the one furthest behind. No rank is named if several are
+    equally far behind.
     """
     states = {rank.rank: state_of(rank.pid) for rank in ranks if rank.running}
     behind = _behind(request.case.tier, [rank for rank in ranks if rank.running], states)
@@ -52,9 +53,10 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
     if not others:
         who = f"the process is {describe_state(states[hung.rank])}"
     elif len(behind) == len(states):
-        who = "all ranks stopped there, so none is named"
+        who = "all ranks stopped there, so no rank is named"
     else:
-        who = f"ranks {', '.join(str(rank.rank) for rank in behind)} stopped there, others later"
+        names = ", ".join(str(rank.rank) for rank in behind)
+        who = f"ranks {names} stopped there, the others later"
     return LaunchFailure(
         case_id=request.case.id,
         round=request.round,
@@ -63,17 +65,17 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
         detail=f"hung {_where(request.case, hung.progress)}: {who}",
         output="" if others else _output(hung),
         stacks=_stacks(ranks, states),
-        collectives=flight_records(_able(ranks, states), request.records),
+        collectives=flight_records(_responsive(ranks, states), request.records),
     )
 
 
 def _behind(
     tier: Tier, running: Sequence[RankProcess], states: dict[int, str | None]
 ) -> list[RankProcess]:
-    """Return the ranks that are the furthest behind, of the stopped ones where there are any.
+    """Return the ranks that are furthest behind: of the stopped ones, if there are any.
 
-    Hosts of GPUs run ahead until their queues are full, each in another place of a step: only
-    whole steps tell them apart.
+    The hosts of GPUs run ahead until their queues are full, each at another place of a step. So
+    only whole steps are compared on the gpu tier.
     """
     places = {
         rank.rank: (
@@ -87,7 +89,7 @@ def _behind(
 
 
 def _where(case: Case, progress: Progress) -> str:
-    """Return where a rank was, with the number of its step where that is known."""
+    """Return the place of a rank in words, with the number of its step if that is known."""
     steps = case.schedule.steps
     if progress.step is None:
         return _PHASES[progress.phase]
@@ -95,28 +97,28 @@ def _where(case: Case, progress: Progress) -> str:
     if progress.step == 0:
         return f"before {step}"
     if progress.phase is Phase.TIMED and case.tier == "gpu":
-        return f"as the host queued {step}, which the GPU may not have come to"
+        return f"while the host queued {step}, which the GPU may not have reached"
     return f"in {step}"
 
 
 def check_agreement(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure | None:
-    """Return a failure where ranks that trained together hold other parameters than each other,
-    or share a GPU that the launch did not ask them to share; None where they agree.
+    """Return a failure if ranks that trained together disagree, or None if they agree.
+
+    They disagree if their parameters differ, or if they share a GPU without a request to do so.
     """
     digests = collections.Counter(rank.result.digest for rank in ranks)
     devices = collections.Counter(rank.result.placement.device_id for rank in ranks)
     own_gpus = request.case.tier == "gpu" and not request.shared_gpu
     common, holders = digests.most_common(1)[0]
     if len(digests) > 1:
-        # Of two ranks nobody can say which one is wrong.
-        odd = [rank.rank for rank in ranks if rank.result.digest != common]
-        culprit = odd[0] if holders > len(ranks) / 2 else None
+        # With two ranks it is unknown which one is wrong.
+        differing = [rank.rank for rank in ranks if rank.result.digest != common]
+        culprit = differing[0] if holders > len(ranks) / 2 else None
         detail = "parameters differ from the other ranks' after the last step"
     elif own_gpus and len(devices) < len(ranks):
         culprit = next(r.rank for r in ranks if devices[r.result.placement.device_id] > 1)
         detail = (
-            "shares its GPU with another rank; give each rank one of its own"
-            " with CUDA_VISIBLE_DEVICES"
+            "shares its GPU with another rank; give each rank its own GPU with CUDA_VISIBLE_DEVICES"
         )
     else:
         return None
@@ -142,10 +144,10 @@ def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
         return "exception", rank.report.detail
     code = rank.exit_code
     if code is None:
-        return "exit", "ended without a result, and the kernel has not cleared it away"
+        return "exit", "ended without a result, and the kernel has not removed its process yet"
     if code < 0:
         name = signal.Signals(-code).name
-        hint = " (out of memory? the kernel's log says so)" if name == "SIGKILL" else ""
+        hint = " (out of memory? see the kernel's log)" if name == "SIGKILL" else ""
         return "signal", f"killed by {name}{hint}"
     return "exit", f"exited with code {code}" + ("" if code else " before it delivered a result")
 
@@ -157,19 +159,19 @@ def _output(rank: RankProcess) -> str:
     return ""
 
 
-def _able(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> list[RankProcess]:
-    """Those that run, and are not stopped: they can still say something."""
+def _responsive(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> list[RankProcess]:
+    """Return the ranks that run and are not stopped: only they can answer."""
     return [rank for rank in ranks if rank.running and states[rank.rank] != "T"]
 
 
 def _stacks(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> dict[str, str]:
-    """Every running rank's Python stacks; a stopped process cannot show any."""
-    asked = _able(ranks, states)
+    """Return the Python stacks of every running rank. A stopped process has no stacks to show."""
+    asked = _responsive(ranks, states)
     for rank in asked:
         with contextlib.suppress(ProcessLookupError):
             os.kill(rank.pid, STACK_SIGNAL)
     end, before = time.monotonic() + _STACKS_S, [0] * len(asked)
-    while time.monotonic() < end:  # a signal handler writes the dump: nothing to wait on
+    while time.monotonic() < end:  # a signal handler writes the dumps: no event to wait for
         time.sleep(0.01)
         sizes = [rank.files.stacks.stat().st_size for rank in asked]
         if all(sizes) and sizes == before:

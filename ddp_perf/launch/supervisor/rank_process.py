@@ -1,4 +1,4 @@
-"""The supervisor's end of one rank."""
+"""The supervisor's side of one rank."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Heartbeats, Phase, Progres
 from ddp_perf.worker.process import RankDone, RankError, RankFiles, Report, run_rank
 
 _REPORT = msgspec.json.Decoder(RankError | RankDone)
-# How long the kernel may take to clear an ended process away, which it cannot do at all with one
-# in an uninterruptible wait. Contexts of eight GPUs and their memory take longer.
+# The time that the kernel may take to remove an ended process. It cannot remove one in an
+# uninterruptible wait. Contexts of eight GPUs and their memory take longer.
 REAPED_S: dict[Tier, float] = {"cpu": 5.0, "gpu": 30.0}
-_POLLS, _POLL_S = 200, 0.001  # then the supervisor looks after the others again
+_POLLS, _POLL_S = 200, 0.001  # then the supervisor watches the other ranks again
 
 
 class RankProcess:
@@ -41,15 +41,22 @@ class RankProcess:
         self.files = RankFiles(directory=directory, rank=rank)
         self.report: Report | None = None
         self.ended_at: float | None = None
-        self.exit_code: int | None = None  # None with ``running`` False: the kernel holds on to it
+        # None although ``running`` is False: the kernel has not removed the process.
+        self.exit_code: int | None = None
         self.progress = Progress(beats=0, phase=Phase.START, phase_beats=0)
         self.reports, sender = context.Pipe(duplex=False)
         self.recorder, questions = context.Pipe()
         self._process = context.Process(
             target=_enter_rank,
             args=(
-                *((driver, self.reports, self.recorder), request, rank, directory, heartbeats),
-                *(sender, questions, os.getpid()),
+                (driver, self.reports, self.recorder),
+                request,
+                rank,
+                directory,
+                heartbeats,
+                sender,
+                questions,
+                os.getpid(),
             ),
         )
         self._process.start()
@@ -70,14 +77,14 @@ class RankProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended, or the kernel may still say how."""
+        """True until the rank has ended and its exit code is known, or given up on."""
         return not self._gone
 
     @property
     def failed(self) -> bool:
-        """Reported an error, or ended without a result, or with another exit code than 0.
+        """True if the rank reported an error, ended without a result, or with a code other than 0.
 
-        A result without an exit code is no failure: a context that is slow to end has no say.
+        A result without an exit code is no failure: a GPU context may be slow to end.
         """
         if isinstance(self.report, RankError):
             return True
@@ -89,8 +96,9 @@ class RankProcess:
         return self.report.result
 
     def receive(self) -> None:
-        """Take in the report, if it has come, and the end of the process."""
-        ended = bool(wait_for([self.sentinel], timeout=0))  # before the pipe: it may say more
+        """Read the report if it has arrived, and note the end of the process."""
+        # Before the pipe is read: a process that has ended has written all of its report.
+        ended = bool(wait_for([self.sentinel], timeout=0))
         if self.report is None and self.reports.poll():
             with contextlib.suppress(EOFError):
                 self.report = _REPORT.decode(self.reports.recv_bytes())
@@ -98,16 +106,16 @@ class RankProcess:
         if ended and self.running:
             if self.ended_at is None:
                 self.ended_at = time.monotonic()
-                self._kill_group()  # before it is reaped: its pid is still its own
+                self._kill_group()  # before it is reaped, while its pid still belongs to it
             self.exit_code = self._reap()
             overdue = time.monotonic() - self.ended_at > self._reaped_s
             self._gone = self.exit_code is not None or overdue
 
     def _reap(self) -> int | None:
-        """Return the exit code, or None if the kernel is not done with the process.
+        """Return the exit code, or None if the kernel has not removed the process.
 
-        A process closes its files, which is noticed, before it can be reaped; ``join``, whatever
-        its timeout, would wait for as long as the driver of a GPU takes in between.
+        A process closes its files, which ends the wait, before it can be reaped. In between the
+        driver of a GPU takes time, and ``join`` would wait for all of it, whatever its timeout.
         """
         for _ in range(_POLLS):
             code = self._process.exitcode
@@ -121,9 +129,12 @@ class RankProcess:
             self.progress, self._last_progress = progress, now
 
     def overdue(self, schedule: Schedule, now: float) -> bool:
-        """Silent for longer than its phase allows: start-up, or one step."""
+        """Return whether it made no progress for longer than the deadline of its phase.
+
+        The phase is the start, or one step.
+        """
         if self.ended_at is not None:
-            return False  # the kernel is at work
+            return False  # the kernel removes it
         started = self.progress.beats >= BEATS_PER_STEP
         allowed = schedule.step_deadline_s if started else schedule.start_deadline_s
         return now - self._last_progress > allowed
@@ -133,16 +144,16 @@ class RankProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it now, with whatever it started."""
+        """Kill the rank, with all processes that it started."""
         if self.running:
             self._kill_group()
             self._process.kill()
 
     def close(self) -> None:
-        """Release what the supervisor holds of it."""
+        """Close the supervisor's connections to the rank."""
         self.reports.close()
         self.recorder.close()
-        if self._process.exitcode is not None:  # else the kernel cannot end it: a lost GPU
+        if self._process.exitcode is not None:  # None: the kernel cannot end it, as with a lost GPU
             self._process.close()
 
     def _kill_group(self) -> None:
@@ -160,7 +171,10 @@ def _enter_rank(
     questions: Connection,
     parent: int,
 ) -> None:
-    """In the child: let go of the supervisor's ends, or their closing would not be seen."""
+    """Run the rank in the child, after closing the supervisor's ends of the connections.
+
+    While the child has them open, nobody notices that the supervisor closes them.
+    """
     for end in supervisors:
         end.close()
     run_rank(request, rank, directory, heartbeats, sender, questions, parent)

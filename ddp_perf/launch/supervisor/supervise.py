@@ -1,4 +1,4 @@
-"""One launch, seen from outside: start the ranks, watch every one, end them all."""
+"""The supervision of one launch: start the ranks, watch every one, and end them all."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ddp_perf.launch.supervisor.postmortem import check_agreement, describe_fail
 from ddp_perf.launch.supervisor.rank_process import REAPED_S, RankProcess
 from ddp_perf.worker.heartbeat import Heartbeats
 
-_GRACE_S = 0.2  # for the other ranks to say what they saw, before they are ended
+_GRACE_S = 0.2  # for the other ranks to report, before they are ended
 _TERMINATE_S = 0.2
 
 
 def run_launch(
     request: LaunchRequest, directory: Path, driver: Connection, alive: Callable[[], None]
 ) -> LaunchResult | LaunchFailure:
-    """Run one launch to its end; every rank is gone when this returns.
+    """Run one launch to its end. Every rank has ended when this returns.
 
-    ``alive`` is called once a second at least, so that the driver sees that somebody watches.
-    Raises EOFError when the driver hangs up meanwhile.
+    ``alive`` is called at least once a second, so that the driver sees that this process runs.
+    Raises EOFError if the driver closes the connection meanwhile.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     begin = time.monotonic()
@@ -71,7 +71,7 @@ def _watch(
     driver: Connection,
     alive: Callable[[], None],
 ) -> LaunchFailure | None:
-    """Wait until every rank has delivered and exited with 0, or one has failed."""
+    """Wait until every rank has delivered a result and exited with code 0, or one has failed."""
     schedule = request.case.schedule
     tick = min(schedule.start_deadline_s, schedule.step_deadline_s, 4.0) / 4
     while running := [rank for rank in ranks if rank.running]:
@@ -89,17 +89,17 @@ def _watch(
 
 
 def _wait(running: list[RankProcess], driver: Connection, timeout: float) -> None:
-    """Until a rank reports or ends, the driver hangs up, or the time is over."""
+    """Wait until a rank reports or ends, the driver closes the connection, or the time is over."""
     readers = [rank.reports for rank in running if rank.report is None]
     ready = wait([driver, *readers, *(rank.sentinel for rank in running)], timeout)
     if driver in ready:
-        driver.recv_bytes()  # raises EOFError: the driver says nothing during a launch
+        driver.recv_bytes()  # raises EOFError: the driver sends nothing during a launch
     for rank in running:
         rank.receive()
 
 
 def _gather(ranks: list[RankProcess], driver: Connection) -> None:
-    """Give the other ranks a moment: the first to be noticed need not be the first to fail."""
+    """Wait a moment for the other ranks: the first failure noticed may not be the first one."""
     end = time.monotonic() + _GRACE_S
     while (left := end - time.monotonic()) > 0:
         running = [rank for rank in ranks if rank.running]
@@ -109,7 +109,7 @@ def _gather(ranks: list[RankProcess], driver: Connection) -> None:
 
 
 def _end(ranks: list[RankProcess], reaped_s: float, alive: Callable[[], None]) -> None:
-    """Terminate, then kill, then reap; a rank's own children go with it."""
+    """Terminate, kill and reap all ranks, with the processes that they started."""
     for rank in ranks:
         rank.terminate()
     _await_ends(ranks, _TERMINATE_S, alive)

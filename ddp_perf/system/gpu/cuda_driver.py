@@ -1,10 +1,10 @@
-"""Whether the NVIDIA driver can run the CUDA that torch was built for."""
+"""The compatibility of the NVIDIA driver with the CUDA that torch was built for."""
 
 from __future__ import annotations
 
 
 def cuda_mismatch(torch_cuda: str | None, driver_cuda: str | None) -> str | None:
-    """Return what does not fit and the remedy in one line, or None if nothing speaks against it.
+    """Return the mismatch and the remedy in one line, or None if there is no known mismatch.
 
     ``torch_cuda`` is ``torch.version.cuda``; ``driver_cuda`` the newest CUDA that the driver runs,
     as NVML reports it (NVML asks the libcuda that it finds, so a forward-compatibility package

@@ -18,7 +18,7 @@ NO_GPUS = GpuMachine(gpus=())
 def find_gpus(
     environ: Mapping[str, str] = os.environ, reader: GpuReader | None = None
 ) -> GpuMachine:
-    """The GPUs that CUDA would show under ``environ``; NO_GPUS where there is no driver."""
+    """Return the GPUs that CUDA would show under ``environ``, or NO_GPUS if there is no driver."""
     machine = (reader or NvmlReader()).machine()
     visible = visible_gpus(machine.gpus, environ.get("CUDA_VISIBLE_DEVICES"))
     indices = {gpu.index for gpu in visible}
@@ -27,10 +27,12 @@ def find_gpus(
 
 
 def visible_gpus(gpus: Sequence[Gpu], mask: str | None) -> list[Gpu]:
-    """CUDA's own rule: indices or UUID prefixes, in order, up to the first invalid one; none at all
-    where one is repeated (`torch.cuda._parse_visible_devices`).
+    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES selects, by CUDA's own rule.
 
-    A process sees one MIG slice at most, and no whole GPU beside it (NVIDIA's MIG user guide,
+    The mask contains indices or UUID prefixes. They count in order, up to the first invalid one;
+    a repeated entry selects no GPU at all (`torch.cuda._parse_visible_devices`).
+
+    A process sees at most one MIG slice, and no whole GPU beside it (NVIDIA's MIG user guide,
     "CUDA Device Enumeration").
     """
     visible = list(gpus) if mask is None else _named(gpus, mask)
@@ -44,7 +46,7 @@ def _named(gpus: Sequence[Gpu], mask: str) -> list[Gpu]:
         return []
     named: list[Gpu] = []
     for entry in entries:
-        if entry.isdecimal():  # of a GPU that is cut into slices: the first of them
+        if entry.isdecimal():  # of a GPU with MIG slices: its first slice
             matches = [gpu for gpu in gpus if gpu.index == int(entry)][:1]
         else:
             matches = [gpu for gpu in gpus if gpu.uuid.startswith(entry)]
@@ -61,7 +63,7 @@ def _is_entry(entry: str) -> bool:
 
 
 def accelerator_slug(machine: GpuMachine) -> str:
-    """Name of the baseline file: ``v100-pcie-16gb``, ``a100-sxm4-40gb``, ``h200``.
+    """Return the name of the baseline file: ``v100-pcie-16gb``, ``a100-sxm4-40gb``, ``h200``.
 
     A link that the model does not imply is appended: ``a100-pcie-40gb-nvlink`` has bridges.
     """

@@ -1,8 +1,8 @@
-"""The one place that calls NVML: no torch, no CUDA context, and nothing but plain values out.
+"""The only module that calls NVML. It needs no torch and no CUDA context, and returns values.
 
-What a card, a driver or a container does not give is None; a GPU that fell off is left out,
-and said in ``GpuMachine.problem``. Functions are called by name: pynvml has those of its own
-version, the driver's library those of the driver's, and neither has to have all of them.
+A reading that a card, a driver or a container does not give is None. A GPU that does not answer is
+left out and named in ``GpuMachine.problem``. Functions are called by name: pynvml has the functions
+of its own version, the driver's library those of the driver, and either may lack some.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEVELS: dict[int, PcieLevel] = {
     pynvml.NVML_TOPOLOGY_NODE: "NODE",
     pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
 }
-# Bits of nvml.h, by value: its names for them change ("throttle reasons", then "event reasons").
+# Bits of nvml.h, by value: their names change ("throttle reasons", then "event reasons").
 _THROTTLE: dict[int, Throttle] = {
     0x002: "application clocks",
     0x004: "power cap",
@@ -36,10 +36,10 @@ _THROTTLE: dict[int, Throttle] = {
     0x080: "power brake",
     0x100: "display clocks",
 }
-# Counters of nvml.h: nanoseconds in which heat held the clocks down, by software, by hardware.
+# Counters of nvml.h: nanoseconds in which heat reduced the clocks, by software and by hardware.
 _HEAT_FIELDS = (269, 270)
-_THERMAL_POLICY = 1  # of the older counter, which is to be removed together with its constants
-# Of each reading every name that it had, the newest first.
+_THERMAL_POLICY = 1  # for the older counter, which will be removed with its constants
+# All names that the function of a reading has had, the newest first.
 _REASONS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 _TEMPERATURE = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
 _PROCESSES = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2"
@@ -52,19 +52,19 @@ _LOADED_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 class GpuReader(Protocol):
-    """Reads this machine's GPUs: through NVML, or from what was recorded elsewhere."""
+    """A reader of this machine's GPUs: through NVML, or from a recording of another machine."""
 
     def machine(self) -> GpuMachine:
-        """Every GPU, whatever CUDA_VISIBLE_DEVICES says; none where there is no driver."""
+        """Return all GPUs, also those that CUDA_VISIBLE_DEVICES hides; none without a driver."""
         ...
 
     def health(self, gpus: Sequence[Gpu]) -> tuple[GpuHealth, ...]:
-        """How these GPUs are, now."""
+        """Return the present state of these GPUs, in their order."""
         ...
 
 
 class NvmlReader:
-    """Reads through NVML. Initialises it for each call, and leaves nothing behind."""
+    """A reader through NVML, which is initialised for each call and shut down after it."""
 
     def machine(self) -> GpuMachine:
         try:
@@ -72,7 +72,7 @@ class NvmlReader:
                 return _read_machine()
         except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
             return GpuMachine(gpus=(), problem=_without_nvml(error))
-        except pynvml.NVMLError as error:  # a driver of another version than its library, say
+        except pynvml.NVMLError as error:  # for example, driver and library have different versions
             return GpuMachine(gpus=(), problem=str(error))
 
     def health(self, gpus: Sequence[Gpu]) -> tuple[GpuHealth, ...]:
@@ -80,7 +80,7 @@ class NvmlReader:
 
 
 def read_health(uuid: str) -> GpuHealth:
-    """Return how one GPU, or one MIG slice, is now."""
+    """Return the present state of one GPU or one MIG slice."""
     try:
         with _nvml():
             return _read_health(uuid)
@@ -89,15 +89,16 @@ def read_health(uuid: str) -> GpuHealth:
 
 
 def read_counters(uuid: str) -> GpuHealth:
-    """Return what the driver counts of one GPU, or one MIG slice, and nothing else: so few calls
-    that they fit between two steps.
+    """Return only the driver's counters of one GPU or one MIG slice.
+
+    These are few calls, so they fit between two steps.
     """
     try:
         with _nvml():
             handle = _call("nvmlDeviceGetHandleByUUID", uuid)
             return GpuHealth(
                 uuid=uuid,
-                heat_s=_held_by_heat_s(_card(handle)),
+                heat_s=_heat_s(_card(handle)),
                 energy_j=_energy_j(handle),
                 ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
             )
@@ -106,15 +107,17 @@ def read_counters(uuid: str) -> GpuHealth:
 
 
 def keep_open() -> None:
-    """Leave NVML initialised until this process ends, where there is one: it counts who uses it,
-    so that later readings only count up and down, and take no time to initialise it.
+    """Keep NVML initialised until this process ends, if there is an NVML.
+
+    NVML counts its users. So later readings only change that count, and take no time to
+    initialise NVML.
     """
     with contextlib.suppress(pynvml.NVMLError):
         _call("nvmlInit")
 
 
 def cores_near(uuid: str) -> tuple[int, ...]:
-    """Return the cores of the GPU's NUMA node; empty where NVML does not report them."""
+    """Return the cores of the GPU's NUMA node, or () if NVML does not report them."""
     try:
         with _nvml():
             return _cores_near(_card(_call("nvmlDeviceGetHandleByUUID", uuid)))
@@ -123,10 +126,10 @@ def cores_near(uuid: str) -> tuple[int, ...]:
 
 
 def nvml_uuid(cuda_uuid: str, mask: str | None) -> str:
-    """Return what NVML calls the device that CUDA gives this UUID, which has no prefix there.
+    """Return NVML's UUID of a device from CUDA's UUID, which has no prefix.
 
-    Of a MIG slice CUDA may give the UUID of the slice or, by its version, that of the card. A
-    process sees one slice at most: the one that ``mask`` names, or else the card's first.
+    For a MIG slice CUDA gives the UUID of the slice or, in some versions, that of the card. A
+    process sees at most one slice: the one that ``mask`` names, or else the card's first.
     """
     whole, cut = f"GPU-{cuda_uuid}", f"MIG-{cuda_uuid}"
     try:
@@ -152,20 +155,21 @@ def _nvml() -> Iterator[None]:
 
 
 def _call(name: str, *arguments: Any) -> Any:
-    """Call pynvml's function of that name. Raises NVMLError, also where pynvml or the driver's
-    library has no such function.
+    """Call pynvml's function of that name.
+
+    Raises NVMLError, also if pynvml or the driver's library has no such function.
     """
     function = getattr(pynvml, name, None)
     if function is None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     try:
         return function(*arguments)
-    except pynvml.NVMLLibraryMismatchError:  # which is no NVMLError
+    except pynvml.NVMLLibraryMismatchError:  # this class is no NVMLError
         raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from None
 
 
 def _optional(name: str, *arguments: Any) -> Any:
-    """Call it, and return None where this card or driver does not support it, or forbids it."""
+    """Call a function, and return None if the card or the driver refuses or lacks it."""
     try:
         return _call(name, *arguments)
     except pynvml.NVMLError:
@@ -173,16 +177,16 @@ def _optional(name: str, *arguments: Any) -> Any:
 
 
 def _first(names: Sequence[str], *arguments: Any) -> Any:
-    """Return what the first of the functions gives that gives anything: newer names first."""
+    """Return the first result that is not None, of functions by their newer and older names."""
     answers = (_optional(name, *arguments) for name in names)
     return next((answer for answer in answers if answer is not None), None)
 
 
 def _without_nvml(error: pynvml.NVMLError) -> str | None:
-    """A machine without a driver is no problem; a driver that cannot be asked is one."""
+    """Return None if there is no driver, or the problem if there is one that does not answer."""
     if not _LOADED_DRIVER.exists():
         return None
-    return f"{error}, though a driver is loaded; a container needs its 'utility' capability"
+    return f"{error}, although a driver is loaded; a container needs its 'utility' capability"
 
 
 def _read_machine() -> GpuMachine:
@@ -197,7 +201,7 @@ def _read_machine() -> GpuMachine:
             problems.append(f"GPU {index}: {error}")
             continue
         if not found:
-            problems.append(f"GPU {index}: MIG is on, and no slice is made")
+            problems.append(f"GPU {index}: MIG is on, but there is no slice")
         elif not found[0].mig:
             handles[index] = handle
         gpus += found
@@ -212,14 +216,14 @@ def _read_machine() -> GpuMachine:
 
 
 def _read_gpu(index: int, handle: Any) -> list[Gpu]:
-    """The GPU, or its slices where MIG is on. Raises NVMLError where it does not answer."""
+    """Return the GPU, or its slices if MIG is on. Raises NVMLError if it does not answer."""
     nodes = _optional("nvmlDeviceGetMemoryAffinity", handle, _NODE_WORDS, _NODE_SCOPE)
     limit_mw = _optional("nvmlDeviceGetEnforcedPowerLimit", handle)
     default_mw = _optional("nvmlDeviceGetPowerManagementDefaultLimit", handle)
     ecc = _optional("nvmlDeviceGetEccMode", handle)
     persistence = _optional("nvmlDeviceGetPersistenceMode", handle)
     clock = pynvml.NVML_CLOCK_SM
-    slices = list(_slices(handle)) if _is_cut(handle) else [handle]
+    slices = list(_slices(handle)) if _has_mig(handle) else [handle]
     return [
         Gpu(
             index=index,
@@ -257,7 +261,7 @@ def _slices(handle: Any) -> Iterator[Any]:
 
 
 def _read_links(handles: dict[int, Any]) -> Iterator[GpuLink]:
-    """Of every pair of whole GPUs. MIG slices have none: no traffic leaves one for another."""
+    """Yield the link of every pair of whole GPUs. MIG slices have no traffic between them."""
     ends = {index: _nvlink_ends(handle) for index, handle in handles.items()}
     places = {index: _bus_id(handle) for index, handle in handles.items()}
     for first, second in itertools.combinations(handles, 2):
@@ -273,7 +277,7 @@ def _read_links(handles: dict[int, Any]) -> Iterator[GpuLink]:
 
 
 def _nvlink_ends(handle: Any) -> list[str]:
-    """Where each active NVLink of the GPU leads: a switch, or a bus id."""
+    """Return the other end of each active NVLink of the GPU: "switch", or a bus id."""
     ends = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         if not _optional("nvmlDeviceGetNvLinkState", handle, link):
@@ -292,25 +296,25 @@ def _bus_id(handle: Any) -> str:
 
 
 def _read_health(uuid: str) -> GpuHealth:
-    """Return every reading, None for one that fails, also where the GPU is gone.
+    """Return every reading. One that fails is None, also if the GPU is lost.
 
     A MIG slice has the clocks and the temperature of its card. The card's energy and power are
-    those of all its slices, so a slice has none; and of a card that is cut into slices, memory
-    and processes are nobody's own either.
+    those of all its slices, so a slice has neither. The memory and the processes of a card with
+    slices belong to the slices, so the card has neither.
     """
     handle = _optional("nvmlDeviceGetHandleByUUID", uuid)
     if handle is None:
         return GpuHealth(uuid=uuid)
     is_slice, card = _is_slice(handle), _card(handle)
-    is_cut = _is_cut(card)
-    has_own_power, has_own_memory = not (is_slice or is_cut), is_slice or not is_cut
+    has_mig = _has_mig(card)
+    has_own_power, has_own_memory = not (is_slice or has_mig), is_slice or not has_mig
     clock, link = "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrPcieLink"
     memory = _optional("nvmlDeviceGetMemoryInfo", handle) if has_own_memory else None
     power_mw = _optional("nvmlDeviceGetPowerUsage", handle) if has_own_power else None
     return GpuHealth(
         uuid=uuid,
-        throttle=_held_down_by(card),
-        heat_s=_held_by_heat_s(card),
+        throttle=_throttle_reasons(card),
+        heat_s=_heat_s(card),
         temperature_c=_first(_TEMPERATURE, card, pynvml.NVML_TEMPERATURE_GPU),
         sm_clock_mhz=_optional(clock, card, pynvml.NVML_CLOCK_SM),
         memory_clock_mhz=_optional(clock, card, pynvml.NVML_CLOCK_MEM),
@@ -330,21 +334,24 @@ def _is_slice(handle: Any) -> bool:
 
 
 def _card(handle: Any) -> Any:
-    """Return the GPU that a MIG slice is cut from, or the handle itself if it is a GPU's."""
+    """Return the GPU of a MIG slice, or the handle itself if it is a GPU's."""
     if not _is_slice(handle):
         return handle
     card = _optional("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     return handle if card is None else card
 
 
-def _is_cut(card: Any) -> bool:
+def _has_mig(card: Any) -> bool:
     mig = _optional("nvmlDeviceGetMigMode", card)
     return bool(mig and mig[0])
 
 
 def _energy_j(handle: Any) -> float | None:
-    """Return None of a slice, and of a card that is cut into slices: the card counts for all."""
-    if _is_slice(handle) or _is_cut(handle):
+    """Return the counter in joules, or None for a slice and a card with slices.
+
+    The card counts the energy of all its slices together.
+    """
+    if _is_slice(handle) or _has_mig(handle):
         return None
     return _thousandth(_optional("nvmlDeviceGetTotalEnergyConsumption", handle))
 
@@ -356,14 +363,15 @@ def _processes(handle: Any) -> tuple[GpuProcess, ...] | None:
     return tuple(GpuProcess(pid=one.pid, memory=one.usedGpuMemory) for one in found)
 
 
-def _held_down_by(card: Any) -> tuple[Throttle, ...] | None:
+def _throttle_reasons(card: Any) -> tuple[Throttle, ...] | None:
     bits = _first(_REASONS, card)
     return None if bits is None else tuple(name for bit, name in _THROTTLE.items() if bits & bit)
 
 
-def _held_by_heat_s(card: Any) -> float | None:
-    """Return seconds since the driver was loaded. Software and hardware may hold at once, so the
-    longer of both counts.
+def _heat_s(card: Any) -> float | None:
+    """Return the seconds with clocks reduced by heat, since the driver was loaded.
+
+    Software and hardware may reduce them at the same time, so the longer time counts.
     """
     fields = _optional("nvmlDeviceGetFieldValues", card, list(_HEAT_FIELDS)) or ()
     counted = [one.value.ullVal for one in fields if one.nvmlReturn == pynvml.NVML_SUCCESS]
@@ -380,7 +388,7 @@ def _ecc_errors(handle: Any, kind: int) -> int | None:
 
 
 def _bits(words: Any) -> tuple[int, ...]:
-    """Numbers of the set bits of an affinity mask."""
+    """Return the numbers of the set bits of an affinity mask."""
     return tuple(
         number * _WORD + bit
         for number, word in enumerate(words or ())
@@ -398,5 +406,5 @@ def _total(memory: Any) -> int | None:
 
 
 def _text(value: str | bytes) -> str:
-    """Bus ids come as bytes from some versions, and in either case."""
+    """Return a bus id in lower case. Some versions give bytes, or capital letters."""
     return (value.decode() if isinstance(value, bytes) else value).lower()

@@ -1,4 +1,4 @@
-"""Which build of torch a machine's GPUs and their driver can run, and where pip finds it."""
+"""The builds of torch, the machines that can run each, and their pip arguments."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.system.gpu.cuda_driver import cuda_mismatch
 
 _INDEX = "https://download.pytorch.org/whl"
-_TURING = (7, 5)  # the oldest that CUDA 13 compiles for (its release notes: no Maxwell to Volta)
+_TURING = (7, 5)  # the oldest for CUDA 13 (its release notes: no Maxwell to Volta)
 
 
 class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
-    """A released build, with the compute capabilities that it has code for."""
+    """A released build of torch, with the compute capabilities that it supports."""
 
     version: str
     cuda: str
     oldest: tuple[int, int]
-    newest: tuple[int, int] | None = None  # None: later ones, too, by PTX
-    index: str | None = None  # of wheels, beside PyPI; None: PyPI has it
+    newest: tuple[int, int] | None = None  # None: later ones as well, by PTX
+    index: str | None = None  # of the wheels, beside PyPI; None: PyPI has it
 
     @property
     def pip_arguments(self) -> list[str]:
-        """What ``pip install`` takes for it."""
+        """The arguments of ``pip install`` for this build."""
         index = [] if self.index is None else ["--extra-index-url", self.index]
         return [f"torch=={self.version}", *index]
 
     def runs_on(self, machine: GpuMachine) -> bool:
-        """Whether the driver and every GPU can run it; what is unknown does not speak against."""
+        """Return whether the driver and every GPU can run it. Unknown properties do not count."""
         capabilities = [gpu.compute_capability for gpu in machine.gpus]
         return cuda_mismatch(self.cuda, machine.cuda_driver) is None and all(
             self.oldest <= capability and (self.newest is None or capability <= self.newest)
@@ -35,8 +35,8 @@ class TorchBuild(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# PyTorch's "CUDA Support Matrix" (RELEASE.md) of the releases 2.13, 2.11 and 2.7, the preferred
-# one first. 2.11 is the last for CUDA 12.8, and 2.7 the last for CUDA 11.
+# PyTorch's "CUDA Support Matrix" (RELEASE.md) of the releases 2.13, 2.11 and 2.7; the preferred
+# build comes first. 2.11 is the last one for CUDA 12.8, and 2.7 the last one for CUDA 11.
 DEFAULT_BUILD = TorchBuild(version="2.13.0", cuda="13.0", oldest=_TURING)
 _BUILDS = (
     DEFAULT_BUILD,
@@ -51,15 +51,19 @@ _BUILDS = (
 
 
 def torch_build(machine: GpuMachine) -> TorchBuild | None:
-    """Return the build to install here; on a machine without GPUs PyPI's. None: none fits."""
+    """Return the build to install on the machine, or None if no build runs there.
+
+    A machine without GPUs gets the build of PyPI.
+    """
     if not machine.gpus:
         return DEFAULT_BUILD
     return next((build for build in _BUILDS if build.runs_on(machine)), None)
 
 
 def misfit(torch_cuda: str | None, machine: GpuMachine) -> str | None:
-    """Return why GPUs or driver cannot run a torch built for that CUDA, and the remedy, as
-    ``what: remedy`` in one line; None if nothing speaks against it.
+    """Return why the GPUs or the driver cannot run a torch built for that CUDA, or None.
+
+    The result has the form ``what: remedy`` in one line.
     """
     reason = cuda_mismatch(torch_cuda, machine.cuda_driver)
     if reason is None and torch_cuda is not None and int(torch_cuda.partition(".")[0]) >= 13:

@@ -1,4 +1,4 @@
-"""Xid errors: what the NVIDIA driver wrote into the kernel's log of a GPU that failed."""
+"""Xid errors: the NVIDIA driver's records of failed GPUs in the kernel's log."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 _KERNEL_LOG = Path("/dev/kmsg")
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
-# These are an application's own faults, after which the GPU is as sound as before: an exception of
-# a kernel, a page fault, and the end of a process that had either or that was killed (NVIDIA,
-# "XID Errors": 13, 31, 43, 45). They stay in the log until the next boot.
+# These are faults of an application, after which the GPU works as before: an exception of a kernel,
+# a page fault, and the end of a process that had either or was killed (NVIDIA, "XID Errors": 13,
+# 31, 43, 45). They stay in the log until the next boot.
 _OF_APPLICATIONS = frozenset({"13", "31", "43", "45"})
-_RECORD = 8192  # bytes: the kernel hands out one record a read, and none is longer
+_RECORD = 8192  # bytes: each read returns one record, and no record is longer
 
 
 def find_xids(log: Path = _KERNEL_LOG) -> list[str]:
-    """Return each error of a GPU once, oldest first: ``Xid 79 of 0000:3b:00: GPU has fallen off the
-    bus.`` An application's own faults are left out.
+    """Return each error of a GPU once, the oldest first, without faults of applications.
 
-    Empty where there are none, or where the log may not be read (kernel.dmesg_restrict).
+    An entry is ``Xid 79 of 0000:3b:00: GPU has fallen off the bus.`` The list is empty if there
+    are none, or if this process may not read the log (kernel.dmesg_restrict).
     """
     found = [
         f"Xid {number} of {place}" + (f": {text.strip()}" if text else "")
@@ -30,7 +30,7 @@ def find_xids(log: Path = _KERNEL_LOG) -> list[str]:
 
 
 def _read(log: Path) -> str:
-    """All that the log holds now. Records that it overwrote meanwhile are skipped."""
+    """Return the contents of the log. Records that are overwritten meanwhile are skipped."""
     try:
         # Windows has no such flag, nor the log.
         descriptor = os.open(log, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -43,7 +43,7 @@ def _read(log: Path) -> str:
                 record = os.read(descriptor, _RECORD)
             except BrokenPipeError:
                 continue
-            except OSError:  # BlockingIOError: that was the newest
+            except OSError:  # BlockingIOError: there are no further records
                 break
             if not record:
                 break

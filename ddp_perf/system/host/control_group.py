@@ -1,10 +1,10 @@
-"""What the control group of this process was denied: CPU time by a quota, and memory.
+"""CPU time and memory that the control group of this process was denied.
 
-Counters are read at two moments; what was denied in between is a share.
+Counters are read at two moments; the difference is given as a share.
 
-Both versions of control groups (cgroups(7)). A quota may be set on the process's own group or
-on any above it, so each is read, as far up as this process can see: in a container, up to the
-container's own.
+Both versions of control groups are supported (cgroups(7)). A quota may be set on the group of the
+process or on any group above it. So each group that this process can see is read: in a container,
+up to the container's own.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from ddp_perf.core.disturbance import share
 
 
 class CpuUse(msgspec.Struct, frozen=True, kw_only=True):
-    """CPU seconds of one group so far, over all of its cores."""
+    """CPU seconds of one group so far, summed over its cores."""
 
     used: float
     throttled: float
 
 
 class GroupReading(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters at one moment. Empty or None: not known."""
+    """The counters at one moment. Empty or None: unknown."""
 
-    cpu_uses: dict[Path, CpuUse] = {}  # of the own control group and of each above it
+    cpu_uses: dict[Path, CpuUse] = {}  # of the own control group and of each group above it
     memory_stall_s: float | None = None
 
 
 def read_group() -> GroupReading:
-    """Read the counters of the own group, now."""
+    """Read the counters of the own group and of the groups above it."""
     return GroupReading(cpu_uses=read_cpu_use(), memory_stall_s=read_memory_stall_s())
 
 
 def quota_share(before: GroupReading, after: GroupReading) -> float | None:
-    """Return the share of the CPU time that the group wanted and was denied, in the group of its
-    own or above where that is largest; None where no group counts it.
+    """Return the share of the wanted CPU time that a quota denied, or None if no group counts it.
+
+    It is the largest share of the own group and the groups above it.
     """
     shares = [
         _denied(before.cpu_uses[group], use)
@@ -50,25 +51,27 @@ def quota_share(before: GroupReading, after: GroupReading) -> float | None:
 
 
 def memory_share(before: GroupReading, after: GroupReading, wall_s: float) -> float | None:
-    """Return the share of the time in which some process waited for memory, or None."""
+    """Return the share of the time in which some process waited for memory; None: unknown."""
     if before.memory_stall_s is None or after.memory_stall_s is None:
         return None
     return share(after.memory_stall_s - before.memory_stall_s, wall_s)
 
 
 def _denied(before: CpuUse, after: CpuUse) -> float:
-    """Of the time that the group's processes wanted to run, over all cores: both counters add
-    up the cores, so neither their number nor that of the ranks matters.
+    """Return the denied share of the time in which the group's processes wanted to run.
+
+    Both counters are sums over the cores, so the numbers of cores and ranks do not matter.
     """
     throttled_s = after.throttled - before.throttled
     return share(throttled_s, after.used - before.used + throttled_s)
 
 
 def read_cpu_use(root: Path = Path("/")) -> dict[Path, CpuUse]:
-    """Of each group that a quota can hold back, by its directory; empty where none is known."""
+    """Return the CPU use of each group that can have a quota, by its directory."""
     groups = group_directories("cpu", root)
     if groups:
-        accounts = group_directories("cpuacct", root)  # of the same names, as a rule mounted as one
+        # The controller cpuacct has the same groups, and usually the same directories.
+        accounts = group_directories("cpuacct", root)
         uses = {group: _version_1(group, at) for group, at in zip(groups, accounts, strict=False)}
     else:
         uses = {group: _version_2(group) for group in group_directories("", root)}
@@ -93,20 +96,22 @@ def _version_2(group: Path) -> CpuUse | None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """Lines such as ``usage_usec 123``."""
+    """Return the fields of a file with lines such as ``usage_usec 123``."""
     rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {name: int(value) for name, value in rows}
 
 
 def read_memory_stall_s(root: Path = Path("/")) -> float | None:
-    """Seconds so far in which some process of the own group waited for memory; of the whole
-    machine, where groups are not told apart.
+    """Return the seconds so far in which some process of the own group waited for memory.
+
+    If the kernel does not count that for groups, the figure is that of the whole machine. None: it
+    is not counted at all.
     """
     own = group_directories("", root)[:1]
     for file in (*(group / "memory.pressure" for group in own), root / "proc/pressure/memory"):
         try:
             text = file.read_text(encoding="utf-8")
-        except OSError:  # no such file, or the kernel was told not to keep it
+        except OSError:  # no such file, or the kernel is configured not to count it
             continue
         if match := re.search(r"^some .*\btotal=(\d+)", text, flags=re.MULTILINE):
             return int(match[1]) / 1e6
@@ -114,12 +119,13 @@ def read_memory_stall_s(root: Path = Path("/")) -> float | None:
 
 
 def group_directories(controller: str, root: Path = Path("/")) -> list[Path]:
-    """The own group's directory and those above it, the own first; empty where it is not found.
+    """Return the directories of the own group and of the groups above it, the own group first.
 
-    ``controller``: of version 1, as "cpu"; "" stands for version 2.
+    ``controller`` is a controller of version 1, such as "cpu"; "" means version 2. The list is
+    empty if the group is not found.
     """
     try:
-        # Paths, which the kernel does not encode.
+        # The files contain paths, which have no fixed encoding.
         groups = os.fsdecode((root / "proc/self/cgroup").read_bytes())
         mounts = os.fsdecode((root / "proc/self/mountinfo").read_bytes())
     except OSError:
@@ -136,7 +142,7 @@ def group_directories(controller: str, root: Path = Path("/")) -> list[Path]:
 
 
 def _own_group(text: str, controller: str) -> PurePosixPath | None:
-    """From lines such as ``4:cpu,cpuacct:/user.slice`` and ``0::/user.slice``."""
+    """Parse the own group of lines such as ``4:cpu,cpuacct:/user.slice`` and ``0::/user.slice``."""
     for line in text.splitlines():
         number, controllers, path = line.split(":", 2)
         if (controller in controllers.split(",")) if controller else number == "0":
@@ -145,7 +151,9 @@ def _own_group(text: str, controller: str) -> PurePosixPath | None:
 
 
 def _mount(text: str, controller: str) -> tuple[PurePosixPath, PurePosixPath] | None:
-    """Which group is mounted, and where, from lines such as
+    """Return the mounted group and its directory, or None.
+
+    The lines of ``text`` are such as
     ``31 23 0:28 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct``.
     """
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Heat and clock of the cores, as /sys tells them; most virtual machines do not."""
+"""Heat and clock of the cores, from /sys. Most virtual machines do not report them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KHZ_PER_MHZ = 1000
 
 
 def heat_events(cores: Iterable[int], root: Path = Path("/")) -> int | None:
-    """How often heat throttled the cores, or a package they are on, since boot."""
+    """Return how often heat throttled the cores or their packages since boot; None: unknown."""
     counts = [
         _number(_directory(core, root) / "thermal_throttle" / name)
         for core in cores
@@ -21,7 +21,7 @@ def heat_events(cores: Iterable[int], root: Path = Path("/")) -> int | None:
 
 
 def clock_ratio(cores: Iterable[int], root: Path = Path("/")) -> float | None:
-    """Clock ÷ base frequency, now, of the core that is fastest by it (1.3: in turbo)."""
+    """Return the largest clock ÷ base frequency of the cores (1.3: turbo); None: unknown."""
     ratios = [_clock_ratio(_directory(core, root)) for core in cores]
     return max((ratio for ratio in ratios if ratio is not None), default=None)
 

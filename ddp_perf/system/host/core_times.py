@@ -1,4 +1,4 @@
-"""What the cores did so far, as /proc/stat counts it."""
+"""The times of the cores since boot, as /proc/stat counts them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from pathlib import Path
 
 import msgspec
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")  # the unit of most times in /proc: 10 ms as a rule
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")  # most times in /proc are in ticks, usually of 10 ms
 
 
 class CoreTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of one core since boot.
+    """The times of one core since boot, in seconds.
 
-    What it worked is best told from what it idled: that is measured at each change, where
-    kernels let an idle core sleep (CONFIG_NO_HZ), and the time of programs is sampled at
-    ticks, which is off by several per cent of a second.
+    The time that a core worked is best computed from its idle time. Kernels that let an idle core
+    sleep (CONFIG_NO_HZ) measure idle time at each change. The time of programs is sampled at
+    ticks, with an error of several per cent of a second.
     """
 
-    total: float  # with the time of programs, sampled; it stands still where nothing is counted
+    total: float  # with the sampled time of programs; it is constant if nothing is counted
     idle: float
     interrupts: float
-    stolen: float  # wanted by this machine, given to another one by the hypervisor
+    stolen: float  # steal time: the hypervisor gave it to another machine
 
     def since(self, before: CoreTimes) -> CoreTimes:
-        """What the core did after ``before``."""
+        """Return the times after ``before``, an earlier reading of this core."""
         return CoreTimes(
             total=self.total - before.total,
             idle=self.idle - before.idle,
@@ -34,7 +34,7 @@ class CoreTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_core_times(root: Path = Path("/")) -> dict[int, CoreTimes]:
-    """By core; empty where the kernel does not say."""
+    """Return the times by core, or {} if the kernel does not report them."""
     try:
         text = (root / "proc/stat").read_text(encoding="utf-8")
     except OSError:
@@ -43,7 +43,7 @@ def read_core_times(root: Path = Path("/")) -> dict[int, CoreTimes]:
 
 
 def parse_core_times(text: str) -> dict[int, CoreTimes]:
-    """The lines ``cpu0 user nice system idle iowait irq softirq steal …`` of /proc/stat."""
+    """Parse the lines ``cpu0 user nice system idle iowait irq softirq steal …`` of /proc/stat."""
     cores = {}
     for line in text.splitlines():
         name, *fields = line.split() or [""]

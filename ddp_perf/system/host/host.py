@@ -18,7 +18,7 @@ def allowed_cores() -> tuple[int, ...]:
 
 
 def cpu_name() -> str:
-    """The processor's model name."""
+    """Return the processor's model name."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -28,7 +28,10 @@ def cpu_name() -> str:
 
 
 def cpu_slug() -> str:
-    """Name of the baseline file: model, cores and host, since a model name says little."""
+    """Return the name of the baseline file: model, number of cores, and host.
+
+    A model name alone does not identify a machine.
+    """
     name = re.sub(r"\(r\)|\(tm\)|\b(intel|amd|cpu|processor)\b", " ", cpu_name().lower())
     words = f"{name} {len(allowed_cores())}c {host_name()}"
     return "cpu-" + re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
@@ -39,7 +42,7 @@ def host_name() -> str:
 
 
 def current_commit(directory: Path) -> str | None:
-    """The commit checked out in ``directory``, with ``+`` when files differ from it."""
+    """Return the commit in ``directory``, with ``+`` if files differ from it; None: no commit."""
     command = ["git", "-C", str(directory), "describe", "--always", "--abbrev=12"]
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What of the host limits or disturbs a measurement, as the kernel tells it now."""
+"""The present limits and load of the host, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ddp_perf.system.host.host import allowed_cores, cpu_name, host_name
 
 
 class HostState(msgspec.Struct, frozen=True, kw_only=True):
-    """The host at one moment. None: not told here."""
+    """The state of the host at one moment. None: not reported here."""
 
     name: str
     cpu: str
-    cores: tuple[int, ...]  # that this process may use
-    governor: str | None = None  # of the clock, of the first of the cores
-    load: float | None = None  # processes that ran or wanted to, mean of the last minute
-    cpu_quota: float | None = None  # of the container: cores' worth of CPU time
+    cores: tuple[int, ...]  # cores that this process may use
+    governor: str | None = None  # the frequency governor of the first core
+    load: float | None = None  # load average of the last minute, in processes
+    cpu_quota: float | None = None  # of the container, in cores
     shared_memory: int | None = None  # bytes free in /dev/shm, where ranks exchange data
 
 
@@ -38,7 +38,10 @@ def read_host_state(root: Path = Path("/")) -> HostState:
 
 
 def _cpu_quota(groups: Path) -> float | None:
-    """Of the group that a container sees as its root: version 2 of control groups, or 1."""
+    """Return the quota of a container's root group in cores, or None if there is no quota.
+
+    The control groups may be of version 2 or 1.
+    """
     quota, _, period = (_text(groups / "cpu.max") or "").partition(" ")
     if not quota:
         quota = _text(groups / "cpu" / "cpu.cfs_quota_us") or ""

@@ -1,6 +1,4 @@
-"""The one rule about operating systems: ranks are launched on Linux; all that reads what was
-measured works on any.
-"""
+"""The rule about operating systems: ranks are launched only on Linux; all else works anywhere."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ LAUNCH_REMEDY = (
 def launch_obstacle() -> str | None:
     """Return why no rank can be launched on this system, or None on Linux.
 
-    A launch depends on fork, pidfd, process groups, the parent-death signal, /proc and CPU
-    affinity: the guarantees that a rank is placed, watched and never left behind.
+    A launch needs fork, pidfd, process groups, the parent-death signal, /proc and CPU affinity.
+    They guarantee that a rank is placed, watched and never left behind.
     """
-    system: str = sys.platform  # mypy takes a comparison of sys.platform itself for settled
+    system: str = sys.platform  # mypy would evaluate a comparison of sys.platform itself
     if system == "linux":
         return None
-    return f"ranks are launched on Linux alone, and this is {_NAMES.get(system, system)}"
+    return f"ranks can be launched only on Linux, and this is {_NAMES.get(system, system)}"
 
 
 def check_can_launch() -> None:

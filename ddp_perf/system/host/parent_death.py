@@ -1,4 +1,4 @@
-"""Die with the parent: no rank outlives the run, however the run ended."""
+"""The parent-death signal: no rank outlives the run, however the run ends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when ``parent`` (a pid) dies; Linux only.
+    """Let the kernel kill this process when ``parent`` (a pid) ends. Linux only.
 
-    The signal follows the *thread* that created this process, so the parent must create
-    it from its main thread. A parent that died before the call is noticed here.
+    The signal depends on the *thread* that created this process, so the parent must create it
+    from its main thread. If the parent ended before this call, the process is killed here.
     """
     if not sys.platform.startswith("linux"):
         return

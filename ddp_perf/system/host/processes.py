@@ -1,4 +1,4 @@
-"""What /proc says of processes."""
+"""Processes and threads, read from /proc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 
 from ddp_perf.system.host.core_times import TICKS_PER_S
 
-STRANGER = "ddp-stranger"  # the name of a process that plays another's: it has no family
+# The name of a process that stands in for another program: it belongs to no family of ranks.
+STRANGER = "ddp-stranger"
 
 _STATES = {
     "R": "running",
@@ -29,17 +30,17 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: str  # one letter, as ``ps`` shows it
-    cpu_s: float  # so far, of all its threads and of the children that it has waited for
+    cpu_s: float  # so far, of its threads and of the children that it has waited for
 
 
 def read_process(pid: int) -> Process | None:
-    """None when it is gone."""
+    """Return the process, or None if it has ended."""
     try:
-        # The kernel cuts a name to 15 bytes, maybe within a character.
+        # The kernel cuts a name to 15 bytes, perhaps within a character.
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    head, _, tail = text.rpartition(")")  # a name may hold anything, ")" too
+    head, _, tail = text.rpartition(")")  # a name may contain anything, also ")"
     fields = tail.split()
     return Process(
         name=head.partition("(")[2],
@@ -49,22 +50,23 @@ def read_process(pid: int) -> Process | None:
 
 
 def state_of(pid: int) -> str | None:
-    """The one-letter state of a process ("T": stopped), or None when it is gone."""
+    """Return the one-letter state of a process ("T": stopped), or None if it has ended."""
     process = read_process(pid)
     return process.state if process else None
 
 
 def describe_state(state: str | None) -> str:
-    """The state in words, with its letter as ``ps`` shows it."""
+    """Return the state in words, with the letter that ``ps`` shows."""
     if state is None:
         return "gone"
     return f"{_STATES.get(state, 'in an unknown state')} ({state})"
 
 
 def family_cpu_s(parent: int, cores: Collection[int]) -> float | None:
-    """CPU seconds so far of the processes below ``parent`` that may run on one of ``cores``.
+    """Return the CPU seconds so far of the descendants of ``parent`` that may run on ``cores``.
 
-    None where the kernel does not list a process's children.
+    A process counts if it may run on at least one of ``cores``. None: the kernel does not list the
+    children of a process.
     """
     if not Path("/proc/thread-self/children").exists():
         return None
@@ -74,7 +76,7 @@ def family_cpu_s(parent: int, cores: Collection[int]) -> float | None:
 
 
 def _family(parent: int) -> Iterator[tuple[int, Process]]:
-    """All that descend from ``parent``, but no stranger."""
+    """Yield the descendants of ``parent``, without strangers and their descendants."""
     for pid in _children(parent):
         process = read_process(pid)
         if process is not None and process.name != STRANGER:
@@ -83,7 +85,8 @@ def _family(parent: int) -> Iterator[tuple[int, Process]]:
 
 
 def _children(pid: int) -> Iterator[int]:
-    for text in _of_threads(pid, "children").values():  # each with the thread that started it
+    # A child is listed at the thread that started it.
+    for text in _thread_files(pid, "children").values():
         yield from map(int, text.split())
 
 
@@ -94,8 +97,8 @@ def _affinity(pid: int) -> set[int]:
         return set()
 
 
-def _of_threads(pid: int | str, name: str) -> dict[int, str]:
-    """A file of every thread of a process, by thread id; without those that are gone."""
+def _thread_files(pid: int | str, name: str) -> dict[int, str]:
+    """Return a file's text of every thread of a process that still runs, by thread id."""
     texts = {}
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -107,23 +110,26 @@ def _of_threads(pid: int | str, name: str) -> dict[int, str]:
 
 
 def thread_waits_s() -> dict[int, float]:
-    """Seconds so far that each thread of this process was ready to run and had no core, by
-    thread id; empty where the kernel does not keep them.
+    """Return for each thread of this process the seconds in which it was ready but had no core.
+
+    The keys are thread ids. The result is empty if the kernel does not count these times.
     """
-    waits = {id_: parse_wait_s(text) for id_, text in _of_threads("self", "schedstat").items()}
+    waits = {id_: parse_wait_s(text) for id_, text in _thread_files("self", "schedstat").items()}
     return {id_: wait_s for id_, wait_s in waits.items() if wait_s is not None}
 
 
 def parse_wait_s(text: str) -> float | None:
-    """Of ``/proc/…/schedstat``: nanoseconds on a core, nanoseconds waiting for one, and how
-    often it got one; three zeros where the kernel does not keep them.
+    """Return the wait for a core in seconds from ``/proc/…/schedstat``; None: not counted.
+
+    The file contains the nanoseconds on a core, the nanoseconds of waiting for one, and the number
+    of times on a core. All three are 0 if the kernel does not count them.
     """
     _, waited_ns, times = map(int, text.split())
     return waited_ns / 1e9 if times else None
 
 
 def thread_count() -> int:
-    """Threads of this process, those that Python does not know of included."""
+    """Return the number of threads of this process, with those that Python did not start."""
     for line in (
         Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     ):

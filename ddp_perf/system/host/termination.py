@@ -1,4 +1,4 @@
-"""SIGTERM as an interrupt: what a cancelled CI job, Slurm and Kubernetes send before they kill."""
+"""SIGTERM as an interrupt: CI systems, Slurm and Kubernetes send it before they kill a job."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from typing import NoReturn
 def sigterm_calls(interrupt: Callable[[], NoReturn]) -> Iterator[None]:
     """Call ``interrupt``, which raises, at the first SIGTERM within the block.
 
-    A second SIGTERM ends the process at once. The earlier handler is back afterwards. Nothing is
-    done outside the main thread, which alone gets signals, or where SIGTERM is ignored.
+    A second SIGTERM ends the process at once. The earlier handler is restored afterwards. The
+    block runs unchanged outside the main thread, which alone receives signals, and if SIGTERM is
+    ignored.
     """
     earlier = signal.getsignal(signal.SIGTERM)
     in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or earlier in (signal.SIG_IGN, None):  # None: not Python's to restore
+    if not in_main or earlier in (signal.SIG_IGN, None):  # None: Python did not install it
         yield
         return
 

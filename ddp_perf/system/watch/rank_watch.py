@@ -1,7 +1,7 @@
-"""What a rank's cores and threads went through between two moments of its process.
+"""The conditions of a rank, its cores and its GPU, between two moments of its process.
 
-No thread, and nothing inside the timed loop: all is told by two readings of counters that the
-kernel keeps anyway.
+There is no thread, and nothing inside the timed loop: two readings of counters that the kernel and
+NVML have anyway are enough.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ddp_perf.system.host.core_clock import clock_ratio, heat_events
 from ddp_perf.system.host.core_times import TICKS_PER_S, CoreTimes, read_core_times
 from ddp_perf.system.host.processes import family_cpu_s, thread_waits_s
 
-_SHORTEST_S = 25 / TICKS_PER_S  # in less, a tick or two too many would be a large share
+_SHORTEST_S = 25 / TICKS_PER_S  # in a shorter time an error of a tick or two is a large share
 
 
 class RankReading(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters at one moment. Empty or None: not known."""
+    """The counters of one rank at one moment. Empty or None: unknown."""
 
     at_s: float
     cores: dict[int, CoreTimes] = {}
-    family_cpu_s: float | None = None  # of all ranks that may run here, and of what they started
-    waits_s: dict[int, float] = {}  # of each thread of the rank: ready to run, and no core
+    family_cpu_s: float | None = None  # of all ranks that may run on its cores, with their children
+    waits_s: dict[int, float] = {}  # of each thread of the rank: time ready to run, without a core
     heat_events: int | None = None
     clock_ratio: float | None = None  # to the base frequency
     group: GroupReading = GroupReading()
@@ -44,16 +44,18 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank went through, and what its GPU took for it."""
+    """The conditions of a rank, and the energy and the clock of its GPU."""
 
     conditions: RankConditions
-    energy_j: float | None  # None: not known, and on the CPU tier
-    sm_clock_mhz: int | None  # of its GPU at the end; None likewise
+    energy_j: float | None  # None: unknown, or the CPU tier
+    sm_clock_mhz: int | None  # of its GPU at the end; None: unknown, or the CPU tier
 
 
 class RankWatch:
-    """Watches a rank from ``begin`` on. Made before the rank warms up: some readings take long,
-    and a GPU that rests meanwhile runs faster afterwards.
+    """The watch of a rank, which starts with ``begin``.
+
+    It is made before the rank warms up: some readings take long, and a GPU that is idle meanwhile
+    runs faster afterwards.
     """
 
     def __init__(
@@ -65,8 +67,10 @@ class RankWatch:
         read_gpu: Callable[[str], GpuHealth] = read_health,
         read_gpu_counters: Callable[[str], GpuHealth] = read_counters,
     ) -> None:
-        """``pinned``: the rank has the cores to itself; else they are all that it may use.
-        ``gpu``: the UUID of its GPU.
+        """Take the slow readings.
+
+        ``pinned``: no other rank uses these cores; otherwise they are all cores that the rank may
+        use. ``gpu``: the UUID of its GPU.
         """
         self._cores = cores
         self._pinned = pinned
@@ -77,8 +81,10 @@ class RankWatch:
         self._before = RankReading(at_s=time.monotonic())
 
     def begin(self) -> None:
-        """Watch from now on. Of the GPU only counters are read now: who else uses it was read
-        when the watch was made.
+        """Start the watch.
+
+        Only the counters of the GPU are read here. Its other users were read when the watch was
+        made.
         """
         gpu = None
         if self._gpu is not None and self._gpu_at_rest is not None:
@@ -87,7 +93,7 @@ class RankWatch:
         self._before = self._read(gpu)
 
     def watched(self) -> Watched:
-        """Return what happened since ``begin``."""
+        """Return the conditions since ``begin``."""
         after = self._read(None if self._gpu is None else self._read_gpu(self._gpu))
         return Watched(
             conditions=rank_conditions(self._before, after, pinned=self._pinned),
@@ -97,7 +103,7 @@ class RankWatch:
 
     def _read(self, gpu: GpuHealth | None) -> RankReading:
         times = read_core_times()
-        # Of a whole machine's cores some always idle, and to ask all their clocks takes long.
+        # On a whole machine some cores are always idle, and reading all clocks takes long.
         own = self._cores if self._pinned else ()
         return RankReading(
             at_s=time.monotonic(),
@@ -112,15 +118,15 @@ class RankWatch:
 
 
 def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) -> RankConditions:
-    """What happened between two readings of one rank."""
+    """Return the conditions of one rank between two readings."""
     wall_s = after.at_s - before.at_s
     cores = [
         times.since(before.cores[core])
         for core, times in after.cores.items()
         if core in before.cores
     ]
-    stand_still = not any(times.total > 0 for times in cores)  # as in some containers
-    if stand_still or wall_s < _SHORTEST_S:
+    is_counted = any(times.total > 0 for times in cores)  # False in some containers
+    if not is_counted or wall_s < _SHORTEST_S:
         cores = []
     return RankConditions(
         stolen=_stolen(cores, wall_s),
@@ -129,13 +135,15 @@ def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) ->
         overheated=_overheated(before, after),
         quota=quota_share(before.group, after.group),
         memory=memory_share(before.group, after.group, wall_s),
-        **(_of_gpu(before.gpu, after.gpu, wall_s) if before.gpu and after.gpu else {}),
+        **(_gpu_conditions(before.gpu, after.gpu, wall_s) if before.gpu and after.gpu else {}),
     )
 
 
-def _of_gpu(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any]:
-    """The rank itself computes on the GPU at both moments, so where nobody is seen to, a container
-    hides who does. Its pid is of no use: a container counts its own.
+def _gpu_conditions(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any]:
+    """Return the fields of RankConditions that belong to the GPU.
+
+    The rank itself computes on the GPU at both moments. So if NVML lists no process, a container
+    hides the processes. The pid of the rank does not help: a container has its own pids.
     """
     heat_s = _increase(before.heat_s, after.heat_s)
     errors = _increase(before.ecc_uncorrected, after.ecc_uncorrected)
@@ -149,10 +157,10 @@ def _of_gpu(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any
 
 
 def _slowed(after: GpuHealth, *, is_heat_counted: bool) -> bool | None:
-    """Whether the clocks were held down right after the last step, by more than a cap on power.
+    """Return whether the clocks were reduced just after the last step, by more than a power cap.
 
-    Software's heat counts only where no counter gives its share of the time: a card at the edge
-    of its temperature is held down now and then, by little.
+    Software heat counts only if no counter gives its share of the time: a card at its temperature
+    limit is slowed a little now and then.
     """
     if after.throttle is None:
         return None
@@ -161,11 +169,14 @@ def _slowed(after: GpuHealth, *, is_heat_counted: bool) -> bool | None:
 
 
 def energy_j(before: RankReading, after: RankReading) -> float | None:
-    """Joules that the rank's GPU used between two readings; None: not counted, or too short."""
+    """Return the energy of the rank's GPU between two readings in joules.
+
+    None: the GPU does not count it, or the time is too short.
+    """
     if before.gpu is None or after.gpu is None or after.at_s - before.at_s < SHORTEST_ENERGY_S:
         return None
     joules = _increase(before.gpu.energy_j, after.gpu.energy_j)
-    return joules if joules is not None and joules > 0 else None  # a driver's reload resets it
+    return joules if joules is not None and joules > 0 else None  # a reload resets the counter
 
 
 def _increase(before: float | None, after: float | None) -> float | None:
@@ -173,8 +184,10 @@ def _increase(before: float | None, after: float | None) -> float | None:
 
 
 def _stolen(cores: Sequence[CoreTimes], wall_s: float) -> float | None:
-    """Of the time in which cores were wanted; of one core's whole time, if that is more: a
-    core that idled but for a moment would else seem to be robbed of all it wanted.
+    """Return the steal time as a share of the time in which the cores were wanted.
+
+    The whole time of one core is used instead if it is longer. Otherwise a core that is idle
+    nearly all the time could lose all of the little time that it wanted.
     """
     if not cores:
         return None
@@ -185,21 +198,22 @@ def _stolen(cores: Sequence[CoreTimes], wall_s: float) -> float | None:
 def _foreign(
     cores: Sequence[CoreTimes], before: RankReading, after: RankReading, *, pinned: bool
 ) -> float | None:
-    """How long the rank waited for a core because others had it.
+    """Return the CPU contention: the share of the time in which others had the rank's core.
 
-    Neither figure tells by itself. Others may use what the rank leaves idle; and a rank waits
-    for a core also where its own threads or workers crowd it, which is no excuse for being
-    slow. On cores of its own it is the smaller of the two. Waits of several threads add up,
-    since they wait for one another as well: of a DDP step over gloo that lost 43 % of its time
-    to others this tells 46 %, and the longest wait alone 23 %.
+    Neither the time of others nor the waits of the rank are enough alone. Others may use the time
+    that the rank leaves idle. And a rank also waits for a core if its own threads or workers use
+    it, which is no disturbance. For pinned cores the result is the smaller of the two.
 
-    A rank that may run anywhere meets others in proportion to their part of all cores.
+    The waits of all threads are added, since threads wait for each other as well. For a DDP step
+    over gloo that lost 43 % of its time to others, the sum gives 46 % and the longest wait 23 %.
+
+    For a rank that may run anywhere, its waits are multiplied by the others' share of all cores.
     """
     waits_s = [wait_s - before.waits_s.get(id_, 0.0) for id_, wait_s in after.waits_s.items()]
     if not cores or not waits_s or before.family_cpu_s is None or after.family_cpu_s is None:
         return None
     wall_s = after.at_s - before.at_s
-    # Interrupts are left out: most kernels count them to the process that they interrupt, too.
+    # Interrupts are left out: most kernels also count them for the interrupted process.
     used_s = sum(wall_s - times.idle - times.stolen - times.interrupts for times in cores)
     others_s = used_s - (after.family_cpu_s - before.family_cpu_s)
     if pinned:
@@ -208,7 +222,10 @@ def _foreign(
 
 
 def _slow_clock(before: RankReading, after: RankReading) -> float | None:
-    """By the faster of both moments, so that one slow moment is no slow clock."""
+    """Return 1 − clock ÷ base frequency, at the faster of both moments.
+
+    So one slow moment is ignored.
+    """
     if before.clock_ratio is None or after.clock_ratio is None:
         return None
     return max(0.0, 1 - max(before.clock_ratio, after.clock_ratio))

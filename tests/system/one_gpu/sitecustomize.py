@@ -1,7 +1,7 @@
-"""Python starts with this where its directory is on PYTHONPATH: torch then believes in one GPU.
+"""A simulation of one GPU for torch. Python imports it if its directory is on PYTHONPATH.
 
-It is built for CUDA, NVML reports one device, and whoever initialises CUDA gets an error that
-names the process. INITIALISE_CUDA=1 marks CUDA as initialised, as a stray import might.
+Torch is built for CUDA, NVML reports one device, and an initialisation of CUDA raises an error
+that names the process. INITIALISE_CUDA=1 marks CUDA as initialised, as an import might.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Makes this Python look like that of $PRETENDED_SYSTEM, darwin or win32: what that system lacks is
-gone, modules, functions, signals and the kernel's files. Libraries are real Linux ones, so they are
-imported before, and so are the parts of the standard library that load a system's own modules.
+"""A simulation of Python on $PRETENDED_SYSTEM, darwin or win32.
+
+The modules, functions, signals and kernel files that this system lacks are removed. Libraries are
+real Linux ones, so they are imported before, as are the parts of the standard library that load
+modules of the system.
 """
 
 from __future__ import annotations

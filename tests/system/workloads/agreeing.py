@@ -1,4 +1,4 @@
-"""A workload whose ranks agree on how long a window of steps took, and write it down."""
+"""A workload whose ranks agree on the time of a window of steps, and write it to a file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ddp_perf.worker.timing.warm_up import slowest
 from ddp_perf.workloads import mlp
 
 
-def build(context, *, told):
-    """Rank 0 stalled in one step, rank 1 is slow in each."""
+def build(context, *, notes):
+    """Return the workload: rank 0 stalls in one step, rank 1 is slow in each."""
     step_s = [[1.0, 1.0, 9.0], [2.0, 2.0, 2.0]][context.rank]
-    Path(f"{told}.{context.rank}").write_text(
+    Path(f"{notes}.{context.rank}").write_text(
         json.dumps(slowest(step_s, context.device)), encoding="utf-8"
     )
     return mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)

@@ -1,4 +1,4 @@
-"""A workload that goes wrong in one rank, in one step, in the way it is asked to."""
+"""A workload that fails in one rank, in one step, in the requested way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workload that asks torch for a GPU when it is imported and in each step, and must see none."""
+"""A workload that asks torch for GPUs at its import and in each step. It must find none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workload that tells its pids once it is under way, then stays in one state."""
+"""A workload that writes its pids in its first step, then stays in one state."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ddp_perf.workloads.batches import Synthetic, batches
 
 def build(context, *, state, pids):
     workload = mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
-    told = False
+    has_written = False
     if state == "loading":
         loading = replace(context, data=DataOptions(num_workers=1))
         samples = Synthetic(1000, lambda random: (torch.zeros(16), torch.zeros(4)))
         workload = replace(workload, batch=batches(samples, loading))
 
     def loss(module, batch):
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal has_written
+        if not has_written:
+            has_written = True
             with open(pids, "w", encoding="utf-8") as pipe:
                 children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(
                     encoding="utf-8"

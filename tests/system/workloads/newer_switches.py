@@ -1,4 +1,4 @@
-"""A workload that chooses its precision by the switches that torch has from 2.9 on."""
+"""A workload that sets its precision with the switches of torch 2.9 and newer."""
 
 from __future__ import annotations
 

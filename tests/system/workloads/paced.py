@@ -1,6 +1,6 @@
-"""A workload that sets its rank's clocks: step n takes n milliseconds, and half of it to compute.
+"""A workload that replaces its rank's clocks: step n takes n ms, and half of it is CPU time.
 
-Each reading takes a microsecond, so that what is timed beside the steps takes no more.
+Each reading takes a microsecond, so everything else that is timed takes little.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ READING_NS, STEP_NS = 1_000, 1_000_000
 
 
 class Clock:
-    """In nanoseconds; ``share`` of each step passes on it."""
+    """A clock in nanoseconds, on which ``share`` of each step passes."""
 
     def __init__(self, share):
         self.now, self._share = 0, share

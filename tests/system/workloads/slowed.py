@@ -1,4 +1,4 @@
-"""The suite's MLP as a user's own workload; a switch makes it slower, chattier or crowded."""
+"""The package's MLP as a user's workload. A switch adds sleep, a collective or busy processes."""
 
 from __future__ import annotations
 

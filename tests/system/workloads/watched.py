@@ -1,4 +1,4 @@
-"""A workload that notes, in every step of every rank, what an injection may change."""
+"""A workload that records, in every step of every rank, the things that injections change."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from ddp_perf.workloads import mlp
 
 
 def build(context, *, notes, width=32, killed_at=None):
-    """One line of JSON a step in the file ``notes``.RANK: how late the backward began, how
-    many collectives were issued in it before the last gradient, and the child processes.
+    """Return a workload that writes one line of JSON per step to the file ``notes``.RANK.
+
+    A line contains the delay of the backward, the number of collectives in it before the last
+    gradient, and the child processes.
     """
     sizes = {"input_dim": width, "hidden_dim": width, "output_dim": width}
     workload = mlp.build(context, **sizes, num_layers=4)

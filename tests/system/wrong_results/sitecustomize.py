@@ -1,5 +1,6 @@
-"""Found by PYTHONPATH when the forkserver starts: every collective is wrong on rank 1, at one
-place in the last quarter.
+"""Collectives with a wrong result on rank 1, at one place in the last quarter.
+
+The forkserver imports this module from PYTHONPATH.
 """
 
 from __future__ import annotations

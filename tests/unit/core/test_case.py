@@ -1,4 +1,4 @@
-"""A case's fingerprint is what it does, not how well it is measured."""
+"""A case's fingerprint contains its work, not the way in which it is measured."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.builders import make_case, make_cases, make_collectives, make_failure
         pytest.param({"env": {"NCCL_ALGO": "Ring"}}, id="environment"),
     ],
 )
-def test_what_changes_the_step_changes_the_work(change):
+def test_an_option_that_changes_the_step_changes_the_fingerprint(change):
     assert make_case(**change).work() != make_case().work()
 
 
@@ -58,14 +58,14 @@ def test_what_changes_the_step_changes_the_work(change):
         pytest.param({"price_per_gpu_hour": 3, "epoch_samples": 9}, id="price"),
     ],
 )
-def test_how_a_case_is_measured_is_no_part_of_its_work(change):
+def test_the_fingerprint_does_not_depend_on_the_schedule(change):
     changed, case = make_cases(**change)[1], make_cases()[1]
 
     assert changed.work() == case.work()
     assert changed.id == case.id
 
 
-def test_work_is_flat_and_names_each_field_by_its_path():
+def test_the_fingerprint_is_flat_with_dotted_names():
     work = make_case(env={"A": "1"}).work()
 
     assert work["world_size"] == 2
@@ -74,8 +74,8 @@ def test_work_is_flat_and_names_each_field_by_its_path():
     assert work["env.A"] == "1"
 
 
-def test_an_option_that_is_not_used_is_no_part_of_the_work():
-    """Figures that were stored before there was the option stay comparable."""
+def test_the_fingerprint_has_no_unused_options():
+    """Figures that are older than the option stay comparable."""
     assert make_case().work().keys() == {
         *("tier", "workload", "strategy", "precision", "world_size", "batch_size"),
         *(f"model.{name}" for name in ("input_dim", "hidden_dim", "output_dim", "num_layers")),
@@ -83,7 +83,7 @@ def test_an_option_that_is_not_used_is_no_part_of_the_work():
     }
 
 
-def test_the_work_names_each_argument_of_a_hook():
+def test_the_fingerprint_contains_each_argument_of_a_hook():
     work = make_case(comm_hook=TopKHook(ratio=0.5)).work()
 
     assert work["comm_hook.kind"] == "topk"
@@ -98,11 +98,11 @@ def test_the_work_names_each_argument_of_a_hook():
         (PostLocalSgdHook(group_size=2), PostLocalSgdHook(group_size=2, period=8)),
     ],
 )
-def test_hooks_differ_by_kind_and_by_argument(one, other):
+def test_the_fingerprint_differs_by_kind_and_argument_of_a_hook(one, other):
     assert make_case(comm_hook=one).work() != make_case(comm_hook=other).work()
 
 
-def test_work_survives_json():
+def test_the_fingerprint_is_the_same_after_json():
     work = make_case(model={"rate": 0.1, "deep": True, "kind": "a"}).work()
 
     assert msgspec.json.decode(msgspec.json.encode(work)) == work
@@ -113,7 +113,7 @@ def test_samples_are_counted_over_all_ranks():
     assert make_case(world_size=4, batch_size=8, gradient_accumulation=3).samples_per_step == 96
 
 
-def test_a_case_reaches_the_ranks_as_it_was():
+def test_a_case_is_the_same_after_json():
     model = {"hidden_dim": 3, "dropout": 0.25, "kind": "wide"}
     case = make_case(model=model, comm_hook=TopKHook(ratio=0.5))
 
@@ -125,17 +125,17 @@ def test_a_metric_without_tolerance_is_not_gated():
     assert Tolerances(step_time=0.02).of("step_time") == 0.02
 
 
-def test_a_failure_names_case_launch_rank_and_cause():
+def test_the_text_of_a_failure_has_case_launch_rank_and_cause():
     failure = make_failure(make_case(), 2, rank=1, detail="killed by SIGKILL")
 
     assert str(failure) == "mlp-ddp-fp32-ws2-b64: launch 3: rank 1: killed by SIGKILL"
 
 
-def test_a_failure_of_no_single_rank_blames_none():
+def test_the_text_of_a_failure_without_a_rank_names_none():
     assert ": launch: " in str(make_failure(make_case(), rank=None))
 
 
-def test_the_work_of_a_collective_is_the_collective_and_nothing_of_training():
+def test_the_fingerprint_of_a_collective_has_nothing_of_training():
     (case,) = make_collectives(collectives=["broadcast"], sizes=["64KiB"], env={"A": "1"})
 
     assert case.work() == {

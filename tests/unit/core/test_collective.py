@@ -1,4 +1,4 @@
-"""Sizes as they are written, and how many calls make a step."""
+"""Sizes of collectives as text, and the number of calls in a step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ddp_perf.core.collective import calls_of, parse_size, size_text
 @pytest.mark.parametrize(
     ("text", "size"), [("1KiB", 1024), ("96KiB", 98304), ("1MiB", 2**20), ("1GiB", 2**30)]
 )
-def test_a_size_is_read_and_written_alike(text, size):
+def test_a_size_is_the_same_after_writing_and_reading(text, size):
     assert parse_size(text) == size
     assert size_text(size) == text
 
 
 @given(count=st.integers(1, 9999), unit=st.sampled_from(["KiB", "MiB", "GiB"]))
-def test_two_texts_of_one_size_are_written_as_one(count, unit):
+def test_two_texts_of_the_same_size_are_written_in_one_way(count, unit):
     size = parse_size(f"{count}{unit}")
 
     assert parse_size(size_text(size)) == size
@@ -29,5 +29,5 @@ def test_two_texts_of_one_size_are_written_as_one(count, unit):
     ("payload", "calls"),
     [(2**10, 20), (2**17, 20), (2**18, 16), (2**20, 4), (2**22, 1), (2**30, 1)],
 )
-def test_a_step_moves_4_mib_in_20_calls_at_most(payload, calls):
+def test_a_step_has_the_calls_that_move_4_mib_and_at_most_20(payload, calls):
     assert calls_of(payload) == calls

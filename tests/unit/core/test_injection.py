@@ -1,4 +1,4 @@
-"""``KIND:ARG`` is taken exactly as documented, or refused in one line that says the form."""
+"""``KIND:ARG`` is parsed as documented, or refused in one line that states the form."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONE, TWO = make_cases()
         ("cpu-hog:3", "cpu-hog", 3, None),
     ],
 )
-def test_what_fits_is_taken(text, kind, amount, rank):
+def test_a_valid_injection_is_parsed(text, kind, amount, rank):
     assert parse_injection(text) == Injection(
         text=text, kind=kind, amount=pytest.approx(amount), rank=rank
     )
@@ -73,7 +73,7 @@ def test_what_fits_is_taken(text, kind, amount, rank):
         ("extra-allreduce:6", "a float32 takes 4 bytes; give a multiple of 4"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(text, said):
+def test_an_invalid_injection_is_refused_in_one_line(text, said):
     with pytest.raises(ConfigError) as caught:
         parse_injection(text)
 
@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_refused_in_one_line(text, said):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_form_to_show(kind):
+def test_every_kind_has_a_form_in_the_message(kind):
     with pytest.raises(ConfigError, match=f"of the form {kind}"):
         parse_injection(f"{kind}:?")
 
@@ -101,7 +101,7 @@ def test_every_kind_has_a_form_to_show(kind):
         ("no-overlap", False, True),
     ],
 )
-def test_what_a_case_must_have(text, one, two):
+def test_an_injection_applies_to_cases_that_have_what_it_changes(text, one, two):
     injection = parse_injection(text)
 
     assert (injection.applies_to(ONE), injection.applies_to(TWO)) == (one, two)
@@ -116,22 +116,22 @@ def test_what_a_case_must_have(text, one, two):
         (["straggler:0:1ms", "straggler:0:2ms"], [ONE], "straggler is given twice"),
     ],
 )
-def test_what_changes_nothing_or_clashes_is_refused(texts, cases, said):
+def test_injections_without_effect_or_given_twice_are_refused(texts, cases, said):
     with pytest.raises(ConfigError, match=said):
         check_applicable([parse_injection(text) for text in texts], cases)
 
 
-def test_what_fits_one_case_of_several_is_accepted():
+def test_an_injection_that_applies_to_one_of_several_cases_is_accepted():
     texts = ["straggler:0:5ms", "straggler:1:5ms", "no-overlap", "compute:5%"]
 
     check_applicable([parse_injection(text) for text in texts], [ONE, TWO])
 
 
-def test_where_no_case_is_selected_none_is_missing_anything():
+def test_an_injection_without_a_selected_case_is_accepted():
     check_applicable([parse_injection("no-overlap")], [])
 
 
-def test_no_overlap_is_a_hook_itself_and_there_can_be_one():
+def test_no_overlap_does_not_apply_to_a_case_with_a_hook():
     (hooked,) = make_cases(world_sizes=[2], comm_hooks=[{"kind": "topk"}])
     injection = parse_injection("no-overlap")
 
@@ -140,7 +140,7 @@ def test_no_overlap_is_a_hook_itself_and_there_can_be_one():
         check_applicable([injection], [hooked])
 
 
-def test_a_collective_has_nothing_that_changes_a_training_step():
+def test_injections_into_a_training_step_do_not_apply_to_a_collective():
     case = make_collectives()[0]
     texts = ["compute:5%", "straggler:1:5ms", "no-overlap", "data:1ms", "memory:1MB", "cpu-hog:1"]
 
@@ -152,14 +152,14 @@ def test_a_collective_has_nothing_that_changes_a_training_step():
 
 
 @pytest.mark.parametrize(("size", "fits"), [("1MB", True), ("1023KB", False), ("512B", False)])
-def test_a_compiled_model_is_not_split_at_buckets_too_small_for_it(size, fits):
+def test_small_buckets_below_the_limit_do_not_apply_to_a_compiled_case(size, fits):
     one, two = make_cases(compile=True)
     injection = parse_injection(f"small-buckets:{size}")
 
     assert (injection.applies_to(one), injection.applies_to(two)) == (False, fits)
 
 
-def test_buckets_too_small_for_every_case_are_refused_with_the_least_size():
+def test_small_buckets_below_the_limit_are_refused_with_the_smallest_size():
     with pytest.raises(ConfigError, match="a compiled one takes buckets of 1MB and more"):
         check_applicable([parse_injection("small-buckets:1KB")], make_cases(compile=True))
 
@@ -178,7 +178,7 @@ def test_buckets_too_small_for_every_case_are_refused_with_the_least_size():
         ("no-overlap", False),
     ],
 )
-def test_what_the_host_does_in_a_step_is_not_replayed_by_a_graph(text, fits):
+def test_injections_into_the_host_do_not_apply_to_cuda_graphs(text, fits):
     _, two = make_cases(tier="gpu", cuda_graphs=True)
 
     assert parse_injection(text).applies_to(two) == fits

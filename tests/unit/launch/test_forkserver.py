@@ -1,4 +1,4 @@
-"""What a launcher refuses, and what it starts servers with."""
+"""The conditions that a launcher refuses, and the environment of its servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def runtime(environ, **case):
     [({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, {}), ({}, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"})],
     ids=["of the user", "of the case"],
 )
-def test_gpus_counted_in_another_order_than_nvml_does_are_refused(environ, env):
+def test_another_device_order_than_that_of_nvml_is_refused(environ, env):
     with pytest.raises(LaunchError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST: .* unset it"):
         runtime(environ, tier="gpu", env=env)
 
@@ -36,12 +36,12 @@ def test_gpus_counted_in_another_order_than_nvml_does_are_refused(environ, env):
         ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "cpu"),
     ],
 )
-def test_their_order_is_no_obstacle_otherwise(environ, tier):
+def test_the_device_order_does_not_matter_otherwise(environ, tier):
     with pytest.raises(LaunchError, match=r"/no/such/python.* cannot be started: No such file"):
         runtime(environ, tier=tier)
 
 
-def test_what_a_server_needs_wins_over_the_users_environment():
+def test_the_settings_of_a_server_override_the_users_environment():
     theirs = {
         "PYTORCH_NVML_BASED_CUDA_CHECK": "0",
         "CUDA_DEVICE_ORDER": "FASTEST_FIRST",

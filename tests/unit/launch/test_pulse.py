@@ -1,4 +1,4 @@
-"""A server whose pulse stands still is noticed, one that is only slow is not."""
+"""A server without a pulse is given up; one that is only slow is not."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ddp_perf.launch.pulse import Pulse, open_pulse_memory
 
 @pytest.fixture
 def ends():
-    """The server's end and the driver's."""
+    """The server's side and the driver's side."""
     with os.fdopen(open_pulse_memory()) as memory:
         return Pulse(memory.fileno()), Pulse(memory.fileno())
 
 
 class Answer:
-    """Comes at the given look; ``between`` happens before each."""
+    """An answer that arrives at the given reading; ``between`` is called before each reading."""
 
     def __init__(self, at_look, between=lambda look: None):
         self.waited_s, self._at_look, self._between = [], at_look, between
@@ -28,21 +28,21 @@ class Answer:
         return len(self.waited_s) == self._at_look
 
 
-def test_a_server_that_goes_on_may_take_as_long_as_it_needs(ends):
+def test_a_server_with_a_pulse_may_take_any_time(ends):
     server, driver = ends
     answer = Answer(1000, lambda look: server.beat())
 
     assert driver.goes_on_until(answer, 10.0)
 
 
-def test_a_server_that_beats_now_and_then_goes_on(ends):
+def test_a_server_that_beats_rarely_is_alive(ends):
     server, driver = ends
     answer = Answer(1000, lambda look: server.beat() if look % 4 == 0 else None)
 
     assert driver.goes_on_until(answer, 10.0)
 
 
-def test_a_server_that_is_silent_is_given_up_in_its_patience(ends):
+def test_a_silent_server_is_given_up_within_the_patience(ends):
     _, driver = ends
     answer = Answer(None)
 
@@ -50,7 +50,7 @@ def test_a_server_that_is_silent_is_given_up_in_its_patience(ends):
     assert 5.0 <= sum(answer.waited_s) <= 10.0
 
 
-def test_a_server_that_falls_silent_is_given_up_in_its_patience(ends):
+def test_a_server_that_becomes_silent_is_given_up_within_the_patience(ends):
     server, driver = ends
     answer = Answer(None, lambda look: server.beat() if look < 100 else None)
 
@@ -58,7 +58,7 @@ def test_a_server_that_falls_silent_is_given_up_in_its_patience(ends):
     assert sum(answer.waited_s[99:]) <= 10.0
 
 
-def test_a_beat_of_another_process_is_seen(ends):
+def test_a_beat_of_another_process_is_read(ends):
     server, driver = ends
 
     def beat(look):

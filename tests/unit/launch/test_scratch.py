@@ -1,4 +1,4 @@
-"""What a killed driver leaves is removed by the next one, and nobody else's is."""
+"""The next driver removes the directory of a killed one, and no other."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def holder(temporary):
         process.kill()
 
 
-def test_a_directory_goes_with_its_driver(temporary):
+def test_closing_removes_the_directory(temporary):
     scratch = ScratchDirectory()
     (scratch.path / "server.out").write_text("what a server said")
     assert list(temporary.iterdir()) == [scratch.path]
@@ -53,7 +53,7 @@ def test_a_directory_goes_with_its_driver(temporary):
     assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_driver_leaves_is_removed_by_the_next(holder):
+def test_the_next_driver_removes_the_directory_of_a_killed_one(holder):
     process, left = holder
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -65,7 +65,7 @@ def test_what_a_killed_driver_leaves_is_removed_by_the_next(holder):
     scratch.close()
 
 
-def test_a_running_driver_keeps_its_directory(holder):
+def test_the_directory_of_a_running_driver_is_kept(holder):
     _, held = holder
 
     ScratchDirectory().close()
@@ -73,7 +73,7 @@ def test_a_running_driver_keeps_its_directory(holder):
     assert (held / "server.out").exists()
 
 
-def test_a_directory_of_another_user_stays(temporary, monkeypatch):
+def test_the_directory_of_another_user_is_kept(temporary, monkeypatch):
     others = temporary / "ddp-perf-launches-others"
     others.mkdir()
     monkeypatch.setattr(os, "getuid", lambda: others.stat().st_uid + 1)
@@ -83,7 +83,7 @@ def test_a_directory_of_another_user_stays(temporary, monkeypatch):
     assert others.exists()
 
 
-def test_other_files_and_links_of_the_name_stay(temporary):
+def test_files_and_links_with_the_prefix_are_kept(temporary):
     elsewhere = temporary / "elsewhere"
     elsewhere.mkdir()
     names = [temporary / f"ddp-perf-launches-{name}" for name in ("file", "link")]
@@ -96,7 +96,7 @@ def test_other_files_and_links_of_the_name_stay(temporary):
     assert all(os.path.lexists(name) for name in names)
 
 
-def test_a_directory_that_was_removed_before_it_was_locked_is_made_anew(temporary, monkeypatch):
+def test_a_directory_that_was_removed_before_it_was_locked_is_made_again(temporary, monkeypatch):
     make = tempfile.mkdtemp
 
     def made_and_removed(**arguments):
@@ -113,7 +113,7 @@ def test_a_directory_that_was_removed_before_it_was_locked_is_made_anew(temporar
     scratch.close()
 
 
-def test_without_locks_a_directory_is_used_and_none_removed(temporary, monkeypatch):
+def test_without_file_locks_no_directory_is_removed(temporary, monkeypatch):
     import fcntl
 
     def none(descriptor, operation):

@@ -1,4 +1,4 @@
-"""What a machine cannot run is said with both counts."""
+"""The obstacles of a machine, with the needed and the found numbers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.builders import make_capacity, make_case, make_gpu_machine
         ("gpu", 1, 0, 8, "needs 1 CUDA device, found 0"),
         ("gpu", 8, 4, 64, "needs 8 CUDA devices, found 4"),
         ("gpu", 2, 2, 1, None),
-        ("cpu", 2, 0, 1, "needs 2 cores, one a rank, found 1"),
+        ("cpu", 2, 0, 1, "needs 2 cores, 1 per rank, found 1"),
         ("cpu", 2, 0, 2, None),
-        ("cpu", 8, 8, 2, "needs 8 cores, one a rank, found 2"),
+        ("cpu", 8, 8, 2, "needs 8 cores, 1 per rank, found 2"),
     ],
 )
-def test_an_obstacle_names_what_is_needed_and_what_was_found(
+def test_an_obstacle_states_what_is_needed_and_what_was_found(
     tier, world_size, gpus, cores, obstacle
 ):
     capacity = make_capacity(make_gpu_machine(*["NVIDIA H200"] * gpus), cores)
@@ -38,14 +38,14 @@ def test_an_obstacle_names_what_is_needed_and_what_was_found(
         ("fp32", (7, 0), None),
     ],
 )
-def test_a_format_that_the_gpu_does_not_have_is_an_obstacle(precision, capability, obstacle):
+def test_a_precision_that_the_gpu_lacks_is_an_obstacle(precision, capability, obstacle):
     machine = make_gpu_machine("Some GPU", "Some GPU", compute_capability=capability)
     case = make_case(tier="gpu", precision=precision)
 
     assert make_capacity(machine, cores=8).obstacle(case) == obstacle
 
 
-def test_the_cpu_tier_computes_in_bf16_whatever_gpus_there_are():
+def test_bf16_on_the_cpu_tier_is_no_obstacle_with_any_gpu():
     machine = make_gpu_machine("Some GPU", compute_capability=(7, 0))
 
     assert make_capacity(machine, cores=2).obstacle(make_case(precision="bf16")) is None
@@ -60,21 +60,21 @@ def test_the_gpu_tier_is_described_by_its_gpus():
     assert capacity.accelerator_count("gpu") == 2
 
 
-def test_the_cpu_tier_is_described_by_its_processor_whatever_gpus_there_are():
+def test_the_cpu_tier_is_described_by_its_processor_with_any_gpus():
     capacity = make_capacity(make_gpu_machine("Tesla T4"), cores=16)
 
     assert capacity.accelerator_key("cpu").startswith("cpu-")
     assert capacity.accelerator_count("cpu") == 16
 
 
-def test_this_machine_can_be_looked_at():
+def test_the_capacity_of_this_machine_can_be_read():
     capacity = find_capacity()
 
     assert capacity.cores >= 1
     assert capacity.obstacle(make_case(tier="cpu", world_size=1)) is None
 
 
-def test_a_missing_package_is_an_obstacle_that_names_the_command(monkeypatch):
+def test_a_missing_package_is_an_obstacle_with_the_command_to_install_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     capacity = make_capacity()
 

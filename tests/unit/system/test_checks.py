@@ -1,4 +1,4 @@
-"""What would spoil a measurement is named with its remedy; a fit machine is left in peace."""
+"""Noise sources are reported with a remedy; a fit machine has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL_CORES = range(1024)
 
 
 def of_gpu(health=None, **changes):
-    """What is said of one GPU that differs from a fit one by ``changes``."""
+    """Return the noise sources of a GPU that differs from a fit one by ``changes``."""
     gpu = make_gpu(**changes)
     health = GpuHealth(uuid=gpu.uuid, **(health or {}))
     found = gpu_spoilers(GpuMachine(gpus=(gpu,), driver="570.1"), [health], ALL_CORES)
@@ -29,14 +29,14 @@ def of_gpu(health=None, **changes):
 @pytest.mark.parametrize(
     "name", ["v100-pcie-pair", "a100-pcie-bridges", "a100-sxm4-nvswitch", "h200"]
 )
-def test_a_fit_recorded_machine_has_no_spoilers(name):
+def test_a_fit_recorded_machine_has_no_noise_sources(name):
     reader = RecordedReader.of(name)
     machine = reader.machine()
 
     assert list(gpu_spoilers(machine, reader.health(machine.gpus), ALL_CORES)) == []
 
 
-def test_memory_that_unseen_processes_hold_is_found_on_the_recorded_t4s():
+def test_memory_of_hidden_processes_is_found_on_the_recorded_t4s():
     reader = RecordedReader.of("t4-pair")
     machine = reader.machine()
 
@@ -54,18 +54,21 @@ def test_memory_that_unseen_processes_hold_is_found_on_the_recorded_t4s():
         ({"persistence": False}, "nvidia-smi -i 0 -pm 1"),
         (
             {"power_limit_w": 500.0, "power_default_w": 700.0},
-            "power limit 500 W, by default 700 W: nvidia-smi -i 0 -pl 700",
+            "power limit is 500 W (default: 700 W): nvidia-smi -i 0 -pl 700",
         ),
         (
             {"sm_clock_mhz": 990, "sm_clock_default_mhz": 1980},
-            "clock set to 990 MHz, by default 1980 MHz: nvidia-smi -i 0 -rac",
+            "clock is set to 990 MHz (default: 1980 MHz): nvidia-smi -i 0 -rac",
         ),
-        ({"health": {"throttle": ("heat (hardware)",)}}, "held down by heat (hardware)"),
+        ({"health": {"throttle": ("heat (hardware)",)}}, "reduced by heat (hardware)"),
         (
             {"health": {"processes": (GpuProcess(pid=4711, memory=2**30),)}},
             "process 4711 computes on it with 1.0 GiB",
         ),
-        ({"health": {"processes": (), "memory_used": 3 * 2**30}}, "3.0 GiB are in use"),
+        (
+            {"health": {"processes": (), "memory_used": 3 * 2**30}},
+            "3.0 GiB are in use",
+        ),
         (
             {"health": {"pcie_width": 8}, "pcie_width_max": 16},
             "PCIe runs on 8 of 16 lanes",
@@ -74,7 +77,7 @@ def test_memory_that_unseen_processes_hold_is_found_on_the_recorded_t4s():
         ({"cores": (4000,)}, "this process may not use any core near it"),
     ],
 )
-def test_each_spoiler_of_a_gpu_is_named_with_its_remedy(changes, said):
+def test_each_noise_source_of_a_gpu_is_reported_with_its_remedy(changes, said):
     (text,) = of_gpu(**changes)
 
     assert text.startswith("GPU 0: ")
@@ -92,13 +95,13 @@ def test_each_spoiler_of_a_gpu_is_named_with_its_remedy(changes, said):
         {"health": {"pcie_width": 16, "pcie_generation": 1}, "pcie_width_max": 16},
     ],
 )
-def test_what_is_as_it_should_be_is_not_mentioned(changes):
+def test_normal_settings_of_a_gpu_are_not_reported(changes):
     assert of_gpu(**changes) == []
 
 
 @settings(max_examples=30)
 @given(machine=gpu_machines())
-def test_nothing_that_is_not_known_is_held_against_a_gpu(machine):
+def test_unknown_readings_of_a_gpu_are_not_reported(machine):
     unknown = [
         make_gpu(gpu.index, name=gpu.name, compute_capability=gpu.compute_capability)
         for gpu in machine.gpus
@@ -108,26 +111,26 @@ def test_nothing_that_is_not_known_is_held_against_a_gpu(machine):
     assert list(gpu_spoilers(machine, (), ALL_CORES)) == []
 
 
-def test_gpus_that_differ_are_named_with_both_values():
+def test_gpus_that_differ_are_reported_with_both_values():
     gpus = [make_gpu(0, power_limit_w=700.0), make_gpu(1, name="Tesla T4", power_limit_w=70.0)]
 
     found = gpu_spoilers(GpuMachine(gpus=tuple(gpus)), (), ALL_CORES)
 
     assert [spoiler.what.partition(":")[0] for spoiler in found] == [
-        "GPUs of different models (NVIDIA H200, Tesla T4)",
-        "GPUs of different power limits (70.0, 700.0)",
+        "the GPUs have different models (NVIDIA H200, Tesla T4)",
+        "the GPUs have different power limits (70.0, 700.0)",
     ]
 
 
-def test_nvlink_that_is_hidden_or_down_is_missed_on_boards_that_have_it():
+def test_missing_nvlink_is_reported_on_boards_that_have_it():
     machine = make_gpu_machine(*["NVIDIA A100-SXM4-40GB"] * 2, pcie="SYS")
 
     (found,) = gpu_spoilers(machine, (), ALL_CORES)
 
-    assert found.what == "GPUs that NVLink connects show SYS between them"
+    assert found.what == "NVLink should connect the GPUs, but NVML reports SYS between them"
 
 
-def test_what_nvml_could_not_tell_is_a_spoiler():
+def test_a_problem_of_nvml_is_reported():
     machine = GpuMachine(gpus=(), problem="GPU 3: GPU is lost")
 
     assert [s.what for s in gpu_spoilers(machine, (), ALL_CORES)] == ["NVML: GPU 3: GPU is lost"]
@@ -147,19 +150,19 @@ FIT = HostState(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"governor": "powersave"}, "follows the governor powersave: cpupower"),
-        ({"load": 3.2}, "3.2 processes ran in the last minute, on 4 cores"),
-        ({"cpu_quota": 1.5}, "a quota of 1.5 cores' time for 4 cores"),
-        ({"shared_memory": 64 * 2**20}, "64 MiB are free in /dev/shm"),
+        ({"governor": "powersave"}, "the CPU frequency governor is powersave: cpupower"),
+        ({"load": 3.2}, "the load average of the last minute is 3.2, on 4 cores"),
+        ({"cpu_quota": 1.5}, "the CPU quota is the time of 1.5 cores, for 4 cores"),
+        ({"shared_memory": 64 * 2**20}, "only 64 MiB are free in /dev/shm"),
     ],
 )
-def test_each_spoiler_of_the_host_is_named_with_its_remedy(changes, said):
+def test_each_noise_source_of_the_host_is_reported_with_its_remedy(changes, said):
     (found,) = host_spoilers(msgspec.structs.replace(FIT, **changes))
 
     assert said in str(found)
 
 
-def test_a_fit_host_and_one_that_tells_nothing_have_no_spoilers():
+def test_a_fit_host_and_one_without_readings_have_no_noise_sources():
     silent = HostState(name="host", cpu="Some Processor", cores=(0,))
 
     assert list(host_spoilers(FIT)) == []
@@ -174,7 +177,7 @@ def test_a_fit_host_and_one_that_tells_nothing_have_no_spoilers():
         {"TORCH_DISTRIBUTED_DEBUG": "detail"},
     ],
 )
-def test_each_variable_that_ruins_a_measurement_is_named_with_its_remedy(variables):
+def test_each_variable_of_debugging_is_reported_with_its_remedy(variables):
     (name,) = variables
 
     (found,) = variable_spoilers(variables, has_gpus=True)
@@ -191,11 +194,11 @@ def test_each_variable_that_ruins_a_measurement_is_named_with_its_remedy(variabl
     ],
     ids=["off", "no GPU"],
 )
-def test_a_variable_that_changes_nothing_here_is_not_mentioned(variables, has_gpus):
+def test_a_variable_without_effect_here_is_not_reported(variables, has_gpus):
     assert list(variable_spoilers(variables, has_gpus=has_gpus)) == []
 
 
-def test_directories_that_cannot_be_written_are_named(monkeypatch, tmp_path):
+def test_directories_that_cannot_be_written_are_reported(monkeypatch, tmp_path):
     def refuse():
         raise LeaseError("/tmp/leases: not writable; have its owner run chmod")
 
@@ -210,7 +213,7 @@ def test_directories_that_cannot_be_written_are_named(monkeypatch, tmp_path):
     ]
 
 
-def test_this_host_can_be_looked_at():
+def test_the_state_of_this_host_can_be_read():
     host = read_host_state()
 
     assert host.cores
@@ -227,7 +230,7 @@ def test_this_host_can_be_looked_at():
         ({}, None),
     ],
 )
-def test_a_containers_quota_is_told_in_cores(files, quota, tmp_path):
+def test_the_quota_of_a_container_is_given_in_cores(files, quota, tmp_path):
     for name, text in files.items():
         path = tmp_path / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A file is the old or the new one, never half of each."""
+"""A file is the old one or the new one, never a part of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddp_perf.system.files import replace_file
 
 
 @pytest.mark.parametrize("old", [None, b"old"], ids=["new file", "existing file"])
-def test_a_file_is_replaced_whole(tmp_path, old):
+def test_a_file_is_replaced_as_a_whole(tmp_path, old):
     path = tmp_path / "figures.json"
     if old is not None:
         path.write_bytes(old)
@@ -23,7 +23,7 @@ def test_a_file_is_replaced_whole(tmp_path, old):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_relative_path_is_taken_from_here(tmp_path, monkeypatch):
+def test_a_relative_path_starts_at_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     replace_file(Path("a.json"), b"new")
@@ -31,13 +31,13 @@ def test_a_relative_path_is_taken_from_here(tmp_path, monkeypatch):
     assert (tmp_path / "a.json").read_bytes() == b"new"
 
 
-def test_others_may_read_it(tmp_path):
+def test_other_users_may_read_the_file(tmp_path):
     replace_file(tmp_path / "a.json", b"new")
 
     assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_bytes(b"old")
 
@@ -52,7 +52,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_data_are_on_disk_before_the_name_is(tmp_path, monkeypatch):
+def test_the_data_are_flushed_before_the_rename(tmp_path, monkeypatch):
     """A crash of the machine must not leave an empty file under the name."""
     path, seen, fsync = tmp_path / "a.json", [], os.fsync
 

@@ -1,4 +1,4 @@
-"""One measurement at a time on a machine, held by a process and freed with it."""
+"""Leases of a machine and its GPUs: one process has each, and its end releases it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ with machine_lease(patience_s=0, on_wait=print, directory=Path(sys.argv[1])):
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that holds the lease of ``tmp_path`` until its stdin is closed."""
+    """Another process that has the lease of ``tmp_path`` until its stdin is closed."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         cwd=ROOT,
@@ -45,49 +45,49 @@ def holder(tmp_path):
 
 
 def test_a_free_machine_is_leased_at_once(tmp_path):
-    told = []
+    waits = []
 
-    with machine_lease(patience_s=0, on_wait=told.append, directory=tmp_path):
+    with machine_lease(patience_s=0, on_wait=waits.append, directory=tmp_path):
         pass
-    with machine_lease(patience_s=0, on_wait=told.append, directory=tmp_path):
+    with machine_lease(patience_s=0, on_wait=waits.append, directory=tmp_path):
         pass
 
-    assert told == []
+    assert waits == []
 
 
-def test_a_second_holder_is_told_who_measures_and_gives_up_after_its_patience(tmp_path, holder):
-    told = []
+def test_a_second_session_learns_the_holder_and_gives_up_after_its_patience(tmp_path, holder):
+    waits = []
 
     with (
         pytest.raises(LeaseError, match=f"still being measured by .*pid {holder.pid}") as caught,
-        machine_lease(patience_s=0.05, on_wait=told.append, directory=tmp_path),
+        machine_lease(patience_s=0.05, on_wait=waits.append, directory=tmp_path),
     ):
         pytest.fail("two sessions measure at once")
 
     assert "run again when it is done" in str(caught.value)
-    assert len(told) == 1
-    assert f"(pid {holder.pid}, since " in told[0]
+    assert len(waits) == 1
+    assert f"(pid {holder.pid}, since " in waits[0]
 
 
-def test_a_waiting_session_goes_on_as_soon_as_the_holder_is_done(tmp_path, holder):
+def test_a_waiting_session_continues_when_the_holder_is_done(tmp_path, holder):
     with machine_lease(
         patience_s=30, on_wait=lambda text: holder.stdin.close(), directory=tmp_path
     ):
         assert holder.wait(timeout=30) == 0
 
 
-def test_the_lease_of_a_killed_holder_is_free(tmp_path, holder):
+def test_the_lease_of_a_killed_holder_is_released(tmp_path, holder):
     holder.kill()
     holder.wait(timeout=30)
-    told = []
+    waits = []
 
-    with machine_lease(patience_s=0, on_wait=told.append, directory=tmp_path):
+    with machine_lease(patience_s=0, on_wait=waits.append, directory=tmp_path):
         pass
 
-    assert told == []
+    assert waits == []
 
 
-def test_an_error_while_measuring_frees_the_machine(tmp_path):
+def test_an_error_while_measuring_releases_the_lease(tmp_path):
     with (
         pytest.raises(KeyboardInterrupt),
         machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path),
@@ -114,7 +114,7 @@ with gpu_lease(
 
 @pytest.fixture
 def gpu_holder(tmp_path):
-    """``gpu_holder(count)``: another process that holds so many of four GPUs; its indices."""
+    """``gpu_holder(count)``: another process that leases ``count`` of four GPUs; its indices."""
     with contextlib.ExitStack() as processes:
 
         def start(count):
@@ -143,7 +143,7 @@ def lease(count, directory, gpus=None, patience_s=0, on_wait=pytest.fail):
     )
 
 
-def test_gpus_are_disjoint_across_processes(tmp_path, gpu_holder):
+def test_leased_gpus_are_disjoint_across_processes(tmp_path, gpu_holder):
     _, first = gpu_holder(1)
     _, second = gpu_holder(2)
 
@@ -153,7 +153,7 @@ def test_gpus_are_disjoint_across_processes(tmp_path, gpu_holder):
     assert sorted(held) == [0, 1, 2, 3]
 
 
-def test_who_needs_more_gpus_than_are_free_is_told_who_has_them(tmp_path, gpu_holder):
+def test_a_lease_of_more_gpus_than_are_free_names_their_holders(tmp_path, gpu_holder):
     process, _ = gpu_holder(3)
 
     with (
@@ -165,7 +165,7 @@ def test_who_needs_more_gpus_than_are_free_is_told_who_has_them(tmp_path, gpu_ho
         pass  # what was taken in vain was given back
 
 
-def test_gpus_of_a_killed_holder_are_free(tmp_path, gpu_holder):
+def test_gpus_of_a_killed_holder_are_released(tmp_path, gpu_holder):
     process, _ = gpu_holder(4)
     process.kill()
     process.wait(timeout=30)
@@ -174,14 +174,14 @@ def test_gpus_of_a_killed_holder_are_free(tmp_path, gpu_holder):
         assert len(held) == 4
 
 
-def test_a_waiting_lease_goes_on_as_gpus_become_free(tmp_path, gpu_holder):
+def test_a_waiting_lease_continues_when_gpus_become_free(tmp_path, gpu_holder):
     process, _ = gpu_holder(3)
 
     with lease(2, tmp_path, patience_s=30, on_wait=lambda text: process.stdin.close()) as held:
         assert len(held) == 2
 
 
-def test_two_that_need_more_than_half_each_do_not_wait_for_each_other(tmp_path):
+def test_two_leases_of_more_than_half_of_the_gpus_do_not_deadlock(tmp_path):
     done = []
     gate = threading.Barrier(2)
 
@@ -200,7 +200,7 @@ def test_two_that_need_more_than_half_each_do_not_wait_for_each_other(tmp_path):
     assert len(done) == 6
 
 
-def test_timing_waits_until_no_gpu_of_its_own_is_used(tmp_path, gpu_holder):
+def test_a_machine_lease_waits_until_its_gpus_are_free(tmp_path, gpu_holder):
     gpu_holder(1)
 
     with (
@@ -212,7 +212,7 @@ def test_timing_waits_until_no_gpu_of_its_own_is_used(tmp_path, gpu_holder):
         pytest.fail("timed beside others")
 
 
-def test_while_timing_no_gpu_is_handed_out(tmp_path):
+def test_a_machine_lease_blocks_every_lease_of_its_gpus(tmp_path):
     with machine_lease(
         patience_s=0, on_wait=pytest.fail, gpus=make_gpus(4)[:2], directory=tmp_path
     ):
@@ -226,7 +226,7 @@ def test_while_timing_no_gpu_is_handed_out(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "count"), [("h200", 8), ("a100-pcie-bridges", 4)])
-def test_all_gpus_of_a_recorded_machine_are_handed_out_once(name, count, tmp_path):
+def test_all_gpus_of_a_recorded_machine_are_leased_once(name, count, tmp_path):
     gpus = RecordedReader.of(name).machine().gpus
 
     with contextlib.ExitStack() as leases:
@@ -235,7 +235,7 @@ def test_all_gpus_of_a_recorded_machine_are_handed_out_once(name, count, tmp_pat
     assert held == list(gpus)
 
 
-def test_more_gpus_than_there_are_is_an_error_at_once(tmp_path):
+def test_a_lease_of_more_gpus_than_exist_is_an_error_at_once(tmp_path):
     with (
         pytest.raises(LeaseError, match="5 GPUs are needed, and there are 4"),
         lease(5, tmp_path, patience_s=60),
@@ -247,10 +247,10 @@ def test_a_lock_that_cannot_be_opened_is_an_error_with_the_remedy(tmp_path):
     (tmp_path / "machine.lock").mkdir()
 
     with (
-        pytest.raises(LeaseError, match=r"machine\.lock: cannot be locked .*; if it is another"),
+        pytest.raises(LeaseError, match=r"machine\.lock: cannot be locked .*; if it belongs to"),
         machine_lease(patience_s=0, on_wait=pytest.fail, directory=tmp_path),
     ):
-        pytest.fail("held what nobody could")
+        pytest.fail("a lock that cannot be opened was acquired")
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_in_one_line(monkeypatch):

@@ -1,4 +1,4 @@
-"""Which rank is to blame, told from what is left of all of them."""
+"""The rank that a failure names, from the remains of all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TWO_RANKS = LaunchRequest(case=make_case(), round=3)
 
 
 class EndedRank:
-    """What the supervisor knows of a rank that is gone."""
+    """The state of an ended rank, as the supervisor has it."""
 
     def __init__(self, directory, rank, *, report=None, exit_code=0, ended_at=1.0, result=None):
         self.files = RankFiles(directory=directory, rank=rank)
@@ -38,7 +38,7 @@ def error(at, *, peer_lost=False, detail="ValueError: no", exit_code=None):
 
 @pytest.fixture
 def blamed(tmp_path):
-    """``blamed(rank0, rank1)``: the failure that follows from how each rank ended."""
+    """``blamed(rank0, rank1)``: the failure of ranks that ended in these ways."""
 
     def describe(*ends):
         ranks = [EndedRank(tmp_path, rank, **end) for rank, end in enumerate(ends)]
@@ -47,7 +47,7 @@ def blamed(tmp_path):
     return describe
 
 
-def test_the_first_to_fail_is_blamed(blamed):
+def test_the_failure_names_the_rank_that_failed_first(blamed):
     failure = blamed({"report": error(2.0)}, {"report": error(1.0, detail="OSError: first")})
 
     assert (failure.rank, failure.kind, failure.detail) == (1, "exception", "OSError: first")
@@ -55,7 +55,7 @@ def test_the_first_to_fail_is_blamed(blamed):
     assert (failure.case_id, failure.round) == (TWO_RANKS.case.id, 3)
 
 
-def test_a_rank_that_lost_its_peer_is_not_blamed_though_it_spoke_first(blamed):
+def test_a_rank_that_lost_its_peer_is_not_named_even_if_it_reported_first(blamed):
     lost = {"report": error(1.0, peer_lost=True)}
 
     failure = blamed(lost, {"exit_code": -signal.SIGKILL, "ended_at": 2.0})
@@ -75,14 +75,14 @@ def test_a_rank_that_lost_its_peer_is_not_blamed_though_it_spoke_first(blamed):
     ],
     ids=["crash", "killed", "os._exit(3)", "not reaped", "exit without result", "sys.exit(3)"],
 )
-def test_how_it_ended_is_put_in_words(blamed, end, kind, said):
+def test_the_failure_describes_how_the_rank_ended(blamed, end, kind, said):
     failure = blamed(end)
 
     assert failure.kind == kind
     assert failure.detail.startswith(said)
 
 
-def test_its_last_lines_are_kept(blamed, tmp_path):
+def test_the_failure_contains_the_last_lines_of_output(blamed, tmp_path):
     lines = [f"line {number}" for number in range(50)]
     RankFiles(directory=tmp_path, rank=0).output.write_text("\n".join(lines))
 
@@ -90,7 +90,7 @@ def test_its_last_lines_are_kept(blamed, tmp_path):
 
 
 def disagreement(tier, *ranks, shared_gpu=False):
-    """What check_agreement says of ranks given as (digest, device id)."""
+    """Return the result of check_agreement for ranks given as (digest, device id)."""
     ended = [
         EndedRank(
             None,
@@ -106,11 +106,11 @@ def disagreement(tier, *ranks, shared_gpu=False):
 
 
 @pytest.mark.parametrize("tier", ["cpu", "gpu"])
-def test_ranks_that_agree_are_fine(tier):
+def test_ranks_that_agree_give_no_failure(tier):
     assert disagreement(tier, (7, "GPU-a"), (7, "GPU-b")) is None
 
 
-def test_two_ranks_on_one_gpu_are_an_error_with_the_remedy():
+def test_two_ranks_on_one_gpu_are_a_failure_with_the_remedy():
     failure = disagreement("gpu", (7, "GPU-a"), (7, "GPU-b"), (7, "GPU-b"))
 
     assert failure.kind == "disagreement"
@@ -123,29 +123,29 @@ def test_ranks_of_the_cpu_tier_may_share_cores():
     assert disagreement("cpu", (7, "cores 0"), (7, "cores 0")) is None
 
 
-def test_of_several_ranks_the_odd_one_is_named():
+def test_the_rank_whose_parameters_differ_from_the_majority_is_named():
     failure = disagreement("cpu", (7, "0"), (8, "1"), (7, "2"))
 
     assert (failure.kind, failure.rank) == ("disagreement", 1)
     assert "parameters differ" in failure.detail
 
 
-def test_of_two_ranks_nobody_can_say_which_is_wrong():
+def test_no_rank_is_named_if_two_ranks_disagree():
     assert disagreement("cpu", (7, "0"), (8, "1")).rank is None
 
 
-def test_ranks_that_are_asked_to_share_a_gpu_may():
+def test_ranks_may_share_a_gpu_if_the_request_says_so():
     assert disagreement("gpu", (7, "GPU-a"), (7, "GPU-a"), shared_gpu=True) is None
 
 
-def test_ranks_that_share_a_gpu_must_hold_the_same_parameters_all_the_same():
+def test_ranks_that_share_a_gpu_must_have_the_same_parameters():
     failure = disagreement("gpu", (7, "GPU-a"), (8, "GPU-a"), shared_gpu=True)
 
     assert "parameters differ" in failure.detail
 
 
 class HungRank:
-    """What the supervisor knows of a rank that runs, in a phase and so many beats into it."""
+    """The state of a running rank, in a phase and with a number of beats in it."""
 
     running = True
 
@@ -166,7 +166,7 @@ class Deaf:
 
 @pytest.fixture
 def hang(tmp_path, monkeypatch):
-    """``hang(tier, (phase, beats), …)``: what is reported of ranks that got so far."""
+    """``hang(tier, (phase, beats), …)``: the failure of ranks that hang there."""
 
     def describe(tier, *places, stopped=()):
         ranks = [
@@ -182,7 +182,7 @@ def hang(tmp_path, monkeypatch):
     return describe
 
 
-def test_the_rank_that_the_others_wait_for_is_named(hang):
+def test_a_hang_names_the_rank_that_the_others_wait_for(hang):
     failure = hang("cpu", (Phase.TIMED, 15), (Phase.TIMED, 14))
 
     assert (failure.kind, failure.rank) == ("hang", 1)
@@ -190,35 +190,35 @@ def test_the_rank_that_the_others_wait_for_is_named(hang):
 
 
 @pytest.mark.parametrize("tier", ["cpu", "gpu"])
-def test_ranks_that_stopped_at_the_same_place_are_not_told_apart(hang, tier):
+def test_a_hang_names_no_rank_if_all_stopped_at_the_same_place(hang, tier):
     failure = hang(tier, *[(Phase.TIMED, 15)] * 3)
 
     assert failure.rank is None
-    assert failure.detail.endswith(": all ranks stopped there, so none is named")
+    assert failure.detail.endswith(": all ranks stopped there, so no rank is named")
     assert "step 8 of 12" in failure.detail
     assert set(failure.stacks) == {"rank 0", "rank 1", "rank 2"}
 
 
-def test_several_ranks_that_are_equally_far_behind_are_listed(hang):
+def test_a_hang_lists_the_ranks_that_are_equally_far_behind(hang):
     failure = hang("cpu", (Phase.TIMED, 14), (Phase.TIMED, 15), (Phase.TIMED, 14))
 
     assert failure.rank is None
-    assert failure.detail == "hung in step 8 of 12: ranks 0, 2 stopped there, others later"
+    assert failure.detail == "hung in step 8 of 12: ranks 0, 2 stopped there, the others later"
 
 
-def test_a_rank_by_itself_is_named(hang):
+def test_a_hang_names_a_single_rank(hang):
     assert hang("gpu", (Phase.TIMED, 15)).rank == 0
 
 
-def test_a_stopped_rank_is_named_however_far_it_got(hang):
+def test_a_hang_names_a_stopped_rank_even_if_it_is_ahead(hang):
     failure = hang("cpu", (Phase.TIMED, 14), (Phase.TIMED, 15), stopped=[1])
 
     assert failure.rank == 1
     assert "stopped (T)" in failure.detail
 
 
-def test_hosts_of_gpus_are_told_apart_by_whole_steps_alone(hang):
-    """Their queues are full somewhere in the step, each somewhere else."""
+def test_hosts_of_gpus_are_compared_by_whole_steps(hang):
+    """Their queues become full at different places of a step."""
     assert hang("gpu", (Phase.TIMED, 14), (Phase.TIMED, 15)).rank is None
     assert hang("gpu", (Phase.TIMED, 13), (Phase.TIMED, 14)).rank == 0
 
@@ -228,15 +228,15 @@ def test_hosts_of_gpus_are_told_apart_by_whole_steps_alone(hang):
     [
         ("cpu", (Phase.START, 0), "before its first timed step"),
         ("gpu", (Phase.START, 22), "before its first timed step"),
-        ("gpu", (Phase.WARM_UP, 62), "while it warmed up, before its first timed step"),
+        ("gpu", (Phase.WARM_UP, 62), "during the warm-up, before its first timed step"),
         ("cpu", (Phase.TIMED, 0), "in step 1 of 12"),
         ("cpu", (Phase.TIMED, 23), "in step 12 of 12"),
-        ("gpu", (Phase.TIMED, 2), "as the host queued step 2 of 12, which the GPU may not have"),
+        ("gpu", (Phase.TIMED, 2), "while the host queued step 2 of 12, which the GPU may not have"),
         ("gpu", (Phase.FOLLOWED, 0), "before step 1 of 12"),
         ("gpu", (Phase.FOLLOWED, 1), "in step 1 of 12"),
         ("gpu", (Phase.FOLLOWED, 12), "in step 12 of 12"),
-        ("gpu", (Phase.AFTER, 9), "after the timed steps, while it looked into some more"),
+        ("gpu", (Phase.AFTER, 9), "after the timed steps, while it measured further steps"),
     ],
 )
-def test_where_it_hangs_is_the_phase_and_its_step_where_that_is_known(hang, tier, place, said):
+def test_a_hang_states_the_phase_and_the_step_if_known(hang, tier, place, said):
     assert hang(tier, place).detail.startswith(f"hung {said}")

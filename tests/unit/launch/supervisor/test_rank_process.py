@@ -1,4 +1,4 @@
-"""When a rank counts as ended, and when its end as a failure."""
+"""The end of a rank: when it counts as ended, and when as failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.builders import make_case, make_rank_result
 
 
 class Process:
-    """A process that has closed its files and that the kernel is still taking apart."""
+    """A process that has closed its files, and that the kernel is still removing."""
 
     pid = 2**22 + 1  # more than the kernel gives
     exitcode = None
@@ -39,7 +39,7 @@ class Process:
 
 @pytest.fixture
 def ending(tmp_path, monkeypatch):
-    """A rank whose process has ended, but for its exit code, and a clock for it."""
+    """A rank whose process has ended but has no exit code yet, and its clock."""
 
     def start(tier, *, delivers):
         kind = type("Ending", (Process,), {"delivers": delivers})
@@ -55,7 +55,7 @@ def ending(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("tier", "patience_s"), [("cpu", 5), ("gpu", 30)])
-def test_a_result_counts_though_the_kernel_has_not_cleared_its_rank_away(ending, tier, patience_s):
+def test_a_result_counts_before_the_kernel_has_removed_the_process(ending, tier, patience_s):
     rank, clock = ending(tier, delivers=True)
 
     rank.receive()
@@ -71,7 +71,7 @@ def test_a_result_counts_though_the_kernel_has_not_cleared_its_rank_away(ending,
     assert rank.result == make_rank_result()
 
 
-def test_without_a_result_it_failed(ending):
+def test_a_rank_without_a_result_has_failed(ending):
     rank, clock = ending("gpu", delivers=False)
 
     rank.receive()
@@ -81,7 +81,7 @@ def test_without_a_result_it_failed(ending):
     assert (rank.running, rank.failed, rank.exit_code) == (False, True, None)
 
 
-def test_a_rank_that_the_kernel_clears_away_does_not_hang(ending):
+def test_a_rank_that_the_kernel_is_removing_is_not_overdue(ending):
     rank, clock = ending("gpu", delivers=True)
     rank.receive()
     clock.now += 10**6

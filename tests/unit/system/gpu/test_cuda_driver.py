@@ -1,4 +1,4 @@
-"""A driver that cannot run torch's CUDA is found before any rank fails by it."""
+"""A driver that cannot run torch's CUDA is found before a rank fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddp_perf.system.gpu.cuda_driver import cuda_mismatch
         pytest.param(None, None, id="neither"),
     ],
 )
-def test_a_driver_that_may_run_torch_is_not_refused(torch_cuda, driver_cuda):
+def test_a_driver_that_can_run_torch_is_no_mismatch(torch_cuda, driver_cuda):
     assert cuda_mismatch(torch_cuda, driver_cuda) is None
 
 
@@ -27,7 +27,7 @@ def test_a_driver_that_may_run_torch_is_not_refused(torch_cuda, driver_cuda):
     ("torch_cuda", "driver_cuda", "driver_major", "torch_major"),
     [("13.0", "12.8", 12, 13), ("12.1", "11.4", 11, 12), ("10.2", "9.2", 9, 10)],
 )
-def test_a_driver_of_an_older_major_is_named_with_the_remedies(
+def test_a_driver_of_an_older_major_version_is_a_mismatch_with_remedies(
     torch_cuda, driver_cuda, driver_major, torch_major
 ):
     said = cuda_mismatch(torch_cuda, driver_cuda)

@@ -39,7 +39,7 @@ from tests.strategies import gpu_machines
         pytest.param("GPU-7,0", [], id="an unknown UUID ends the list"),
     ],
 )
-def test_the_mask_is_read_as_cuda_reads_it(mask, indices):
+def test_the_mask_is_interpreted_as_by_cuda(mask, indices):
     assert [gpu.index for gpu in visible_gpus(make_gpus(4), mask)] == indices
 
 
@@ -90,7 +90,9 @@ def test_a_mixed_machine_names_every_model_in_any_order():
         ("a100-mig", "0", 1, "a100-sxm4-40gb-mig-3g-20gb", ()),
     ],
 )
-def test_a_recorded_machine_has_a_key_and_links_of_what_is_visible(name, mask, count, key, links):
+def test_a_recorded_machine_has_the_key_and_links_of_its_visible_gpus(
+    name, mask, count, key, links
+):
     environ = {} if mask is None else {"CUDA_VISIBLE_DEVICES": mask}
 
     machine = find_gpus(environ, RecordedReader.of(name))
@@ -102,14 +104,14 @@ def test_a_recorded_machine_has_a_key_and_links_of_what_is_visible(name, mask, c
 
 
 def test_every_recorded_machine_is_replayed_above():
-    """A new file is told apart from one that nobody looks at."""
+    """A new recording must be added to the test above."""
     assert set(RECORDED) == {
         *("v100-pcie-pair", "t4-pair", "a100-pcie-bridges", "a100-sxm4-nvswitch", "h200"),
         "a100-mig",
     }
 
 
-def test_a_link_that_is_not_known_is_taken_for_the_slowest():
+def test_an_unknown_link_counts_as_the_slowest():
     machine = make_gpu_machine(*["Tesla T4"] * 3, pcie="SYS")
     hidden = GpuLink(first=1, second=2)
     machine = msgspec.structs.replace(machine, links=(*machine.links[:2], hidden))
@@ -119,7 +121,7 @@ def test_a_link_that_is_not_known_is_taken_for_the_slowest():
 
 @settings(max_examples=40)
 @given(machine=gpu_machines(), data=st.data())
-def test_a_subset_has_the_links_of_its_own_gpus_and_more_gpus_are_never_faster(machine, data):
+def test_a_subset_has_the_links_of_its_gpus_and_more_gpus_are_never_faster(machine, data):
     chosen = data.draw(st.permutations(machine.gpus))
     chosen = chosen[: data.draw(st.integers(1, len(chosen)))]
     mask = ",".join(str(gpu.index) for gpu in chosen)
@@ -136,7 +138,7 @@ def test_a_subset_has_the_links_of_its_own_gpus_and_more_gpus_are_never_faster(m
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_by_uuid_and_by_index_the_same_gpus_are_meant(name):
+def test_uuids_and_indices_select_the_same_gpus(name):
     gpus = RecordedReader.of(name).machine().gpus
     by_uuid = ",".join(gpu.uuid for gpu in reversed(gpus) if not gpu.mig)
     by_index = ",".join(str(gpu.index) for gpu in reversed(gpus) if not gpu.mig)

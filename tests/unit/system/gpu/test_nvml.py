@@ -1,4 +1,4 @@
-"""NVML's readings become plain values: any of them may be missing, none is an error."""
+"""NVML's readings are plain values. Any of them may be missing, which is no error."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_a_recorded_machine_is_read_as_it_was_recorded(name, monkeypatch):
 
 @settings(max_examples=20)
 @given(machine=gpu_machines())
-def test_any_machine_is_read_as_it_is(machine, monkeypatch):
+def test_any_machine_is_read_unchanged(machine, monkeypatch):
     with monkeypatch.context() as patch:
         FakeNvml(machine).install(patch)
 
         assert NvmlReader().machine() == machine
 
 
-def test_a_gpu_that_fell_off_leaves_the_others(monkeypatch):
+def test_a_lost_gpu_is_a_problem_and_the_others_are_read(monkeypatch):
     machine = make_gpu_machine("Tesla T4", "Tesla T4", "Tesla T4")
     FakeNvml(machine, lost=[1]).install(monkeypatch)
 
@@ -55,10 +55,10 @@ def test_mig_without_a_slice_is_no_gpu(monkeypatch):
     found = NvmlReader().machine()
 
     assert found.gpus == ()
-    assert found.problem == "GPU 0: MIG is on, and no slice is made"
+    assert found.problem == "GPU 0: MIG is on, but there is no slice"
 
 
-def test_a_container_that_hides_nvlink_shows_the_way_without_it(monkeypatch):
+def test_a_link_without_nvlink_is_the_pcie_path(monkeypatch):
     machine = make_gpu_machine(*["NVIDIA H200"] * 2, nvlinks=18, pcie="SYS")
     FakeNvml(machine).install(monkeypatch)
 
@@ -75,12 +75,12 @@ def test_a_container_that_hides_nvlink_shows_the_way_without_it(monkeypatch):
     [
         (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, False, None),
         (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, False, None),
-        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, True, "though a driver is loaded"),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, True, "although a driver is loaded"),
         (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, True, "version mismatch"),
         (pynvml.NVML_ERROR_UNKNOWN, True, "Unknown Error"),
     ],
 )
-def test_without_nvml_there_are_no_gpus_and_a_reason_where_there_should_be(
+def test_without_nvml_there_are_no_gpus_and_a_problem_if_a_driver_is_loaded(
     error, driver_loaded, problem, monkeypatch, tmp_path
 ):
     def fail():
@@ -100,7 +100,7 @@ def test_without_nvml_there_are_no_gpus_and_a_reason_where_there_should_be(
     assert cores_near("GPU-0") == ()
 
 
-def test_health_that_a_card_does_not_tell_is_none(monkeypatch):
+def test_health_that_a_card_does_not_report_is_none(monkeypatch):
     machine = make_gpu_machine("Tesla T4")
     FakeNvml(machine).install(monkeypatch)
     monkeypatch.setattr(
@@ -124,7 +124,7 @@ def test_health_that_a_card_does_not_tell_is_none(monkeypatch):
         ),
     ],
 )
-def test_what_holds_the_clocks_down_is_told_in_words_and_idling_is_not(bits, reasons, monkeypatch):
+def test_throttle_reasons_are_words_without_idling(bits, reasons, monkeypatch):
     machine = make_gpu_machine("Tesla T4")
     FakeNvml(machine, throttle_bits=bits).install(monkeypatch)
 
@@ -133,7 +133,7 @@ def test_what_holds_the_clocks_down_is_told_in_words_and_idling_is_not(bits, rea
     assert health.throttle == reasons
 
 
-def test_the_time_that_heat_held_the_clocks_is_told_in_seconds(monkeypatch):
+def test_the_time_with_clocks_reduced_by_heat_is_in_seconds(monkeypatch):
     machine = make_gpu_machine("Tesla T4")
     uuid = machine.gpus[0].uuid
     FakeNvml(machine, [GpuHealth(uuid=uuid, heat_s=12.5)]).install(monkeypatch)
@@ -142,7 +142,7 @@ def test_the_time_that_heat_held_the_clocks_is_told_in_seconds(monkeypatch):
     assert read_health("GPU-unknown") == GpuHealth(uuid="GPU-unknown")
 
 
-def test_processes_on_a_gpu_are_named_by_pid_and_memory(monkeypatch):
+def test_processes_on_a_gpu_have_pid_and_memory(monkeypatch):
     machine = make_gpu_machine("Tesla T4")
     processes = (GpuProcess(pid=4711, memory=2**30), GpuProcess(pid=4712, memory=None))
     health = GpuHealth(uuid=machine.gpus[0].uuid, processes=processes)

@@ -1,4 +1,4 @@
-"""Any function of pynvml may be missing or fail: what depends on it is unknown, nothing breaks."""
+"""Any function of pynvml may be missing or fail: its readings are unknown, all others are read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def install(patch):
 
 
 def asked():
-    """The names of all functions that are called where nothing is missing."""
+    """Return the names of all functions that are called if none is missing."""
     names = set()
     with pytest.MonkeyPatch.context() as patch:
         install(patch)
@@ -114,7 +114,7 @@ REQUIRED = {"GpuHealth": ["uuid"], "Gpu": ["index", "uuid", "name", "compute_cap
 
 
 def unknown_or_equal(found, full):
-    """Whether each field is as where nothing fails, or its default, which is unknown."""
+    """Return whether each field has its usual value or its default, which means unknown."""
     plain = type(full)(**{name: getattr(full, name) for name in REQUIRED[type(full).__name__]})
     return all(
         getattr(found, name) in (getattr(full, name), getattr(plain, name))
@@ -123,7 +123,7 @@ def unknown_or_equal(found, full):
 
 
 def survives():
-    """Everything that reads GPUs, on what NVML gives now."""
+    """Return the results of everything that reads GPUs."""
     machine = NvmlReader().machine()
     assert len(machine.gpus) == len(MACHINE.gpus) or machine.problem
     for found in machine.gpus:
@@ -134,7 +134,7 @@ def survives():
     assert cores_near(UUID) in ((), (0, 1))
 
 
-def test_all_is_read_where_nothing_fails(monkeypatch):
+def test_every_field_is_read_if_no_function_fails(monkeypatch):
     install(monkeypatch)
 
     assert NvmlReader().machine() == MACHINE
@@ -143,7 +143,7 @@ def test_all_is_read_where_nothing_fails(monkeypatch):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_that_pynvml_no_longer_has_leaves_its_reading_unknown(name, monkeypatch):
+def test_a_function_that_pynvml_lacks_leaves_its_reading_unknown(name, monkeypatch):
     install(monkeypatch)
     monkeypatch.delattr(pynvml, name)
 
@@ -160,7 +160,7 @@ def test_a_function_that_raises_any_of_pynvmls_errors_leaves_its_reading_unknown
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_doctor_and_the_watch_of_a_rank_go_on_with_the_rest(name, monkeypatch):
+def test_doctor_and_rank_watch_use_the_other_readings(name, monkeypatch):
     install(monkeypatch)
     host = HostState(name="node7", cpu="Some Processor", cores=(0, 1))
     monkeypatch.setattr(command, "read_host_state", lambda: host)
@@ -178,7 +178,7 @@ def test_doctor_and_the_watch_of_a_rank_go_on_with_the_rest(name, monkeypatch):
         assert watched.conditions.gpu_errors in (None, False)
 
 
-def test_a_module_without_the_older_names_can_be_loaded(monkeypatch):
+def test_the_module_can_be_imported_without_pynvmls_older_names(monkeypatch):
     for name in dir(pynvml):
         if "ThrottleReason" in name or "PERF_POLICY" in name:
             monkeypatch.delattr(pynvml, name)
@@ -200,7 +200,7 @@ def test_a_module_without_the_older_names_can_be_loaded(monkeypatch):
         ),
     ],
 )
-def test_either_name_of_a_function_will_do(newer, older, monkeypatch):
+def test_either_name_of_a_function_is_used(newer, older, monkeypatch):
     install(monkeypatch)
     function = getattr(pynvml, newer if hasattr(FakeNvml, f"_{newer}") else older)
     for present, absent in ((newer, older), (older, newer)):
@@ -212,7 +212,7 @@ def test_either_name_of_a_function_will_do(newer, older, monkeypatch):
 
 
 def fields(**seconds):
-    """What nvmlDeviceGetFieldValues answers; None: not supported."""
+    """The result of nvmlDeviceGetFieldValues; None: not supported."""
 
     def answer(handle, wanted):
         assert wanted == [269, 270]
@@ -232,7 +232,7 @@ def fields(**seconds):
     [(2.0, 0.5, 2.0), (None, 0.5, 0.5), (0.0, 0.0, 0.0), (None, None, 1.5)],
     ids=["the longer of both", "one alone", "cool", "the older counter"],
 )
-def test_heat_is_counted_by_the_newer_counters_where_there_are_any(
+def test_heat_is_read_from_the_newer_counters_if_they_exist(
     software, hardware, heat_s, monkeypatch
 ):
     install(monkeypatch)
@@ -244,7 +244,7 @@ def test_heat_is_counted_by_the_newer_counters_where_there_are_any(
 
 
 def on_mig(monkeypatch):
-    """The recorded A100 in slices, with a card whose counters are those of all of them."""
+    """The recorded A100 with slices. The counters of the card are those of all slices."""
     machine = RecordedReader.of("a100-mig").machine()
     slice_, card = machine.gpus[0].uuid, f"GPU-card-{machine.gpus[0].index}"
     processes = tuple(GpuProcess(pid=pid, memory=None) for pid in (1, 2, 3))
@@ -259,7 +259,7 @@ def on_mig(monkeypatch):
     return slice_, card
 
 
-def test_a_slice_has_its_cards_clocks_and_heat_and_its_own_processes(monkeypatch):
+def test_a_slice_has_the_clocks_and_heat_of_its_card_and_its_own_processes(monkeypatch):
     slice_, _ = on_mig(monkeypatch)
 
     found = read_health(slice_)
@@ -268,14 +268,14 @@ def test_a_slice_has_its_cards_clocks_and_heat_and_its_own_processes(monkeypatch
     assert [process.pid for process in found.processes] == [1]
 
 
-def test_energy_of_a_card_is_never_a_slices(monkeypatch):
+def test_a_slice_has_no_energy_of_its_card(monkeypatch):
     for uuid in on_mig(monkeypatch):
         found = read_health(uuid)
 
         assert (found.energy_j, found.power_w) == (None, None)
 
 
-def test_neighbours_on_the_other_slices_are_not_held_against_a_rank(monkeypatch):
+def test_processes_on_other_slices_do_not_disturb_a_rank(monkeypatch):
     _, card = on_mig(monkeypatch)
 
     found = read_health(card)
@@ -284,15 +284,15 @@ def test_neighbours_on_the_other_slices_are_not_held_against_a_rank(monkeypatch)
 
 
 @pytest.mark.parametrize("mask", [None, "0"])
-def test_a_slice_is_found_by_its_own_uuid_and_by_its_cards(monkeypatch, mask):
-    """Which of them CUDA gives depends on its version."""
+def test_a_slice_is_found_by_its_own_uuid_and_by_that_of_its_card(monkeypatch, mask):
+    """It depends on the version of CUDA which UUID it gives."""
     slice_, card = on_mig(monkeypatch)
 
     assert nvml_uuid(slice_.removeprefix("MIG-"), mask) == slice_
     assert nvml_uuid(card.removeprefix("GPU-"), mask) == slice_
 
 
-def test_of_several_slices_the_one_that_is_shown_is_meant(monkeypatch):
+def test_the_slice_in_the_mask_is_found_among_several(monkeypatch):
     _, card = on_mig(monkeypatch)
     second = RecordedReader.of("a100-mig").machine().gpus[1].uuid
 
@@ -300,15 +300,15 @@ def test_of_several_slices_the_one_that_is_shown_is_meant(monkeypatch):
     assert nvml_uuid(card.removeprefix("GPU-"), f"{second},{card}") == second
 
 
-def test_a_whole_gpu_and_one_that_nvml_does_not_know_keep_their_own_uuid(monkeypatch):
+def test_a_whole_gpu_and_a_gpu_unknown_to_nvml_keep_their_uuid(monkeypatch):
     FakeNvml(make_gpu_machine("NVIDIA H200")).install(monkeypatch)
 
     assert nvml_uuid("0abc-0000", None) == "GPU-0abc-0000"
     assert nvml_uuid("9abc-0000", None) == "GPU-9abc-0000"
 
 
-def test_counters_are_those_of_a_whole_reading(monkeypatch):
-    """They are read between two steps: energy, heat and memory errors, and nothing else."""
+def test_read_counters_gives_the_counters_of_read_health(monkeypatch):
+    """Only energy, heat and memory errors are read between two steps."""
     now = GpuHealth(
         uuid="GPU-0abc-0000", heat_s=2.0, energy_j=5e5, ecc_uncorrected=1, temperature_c=60
     )
@@ -320,7 +320,7 @@ def test_counters_are_those_of_a_whole_reading(monkeypatch):
     assert read_counters("GPU-9") == GpuHealth(uuid="GPU-9")
 
 
-def test_kept_open_nvml_is_not_initialised_by_every_reading(monkeypatch):
+def test_keep_open_avoids_an_initialisation_for_each_reading(monkeypatch):
     fake = FakeNvml(make_gpu_machine("NVIDIA H200")).install(monkeypatch)
     keep_open()
 

@@ -1,4 +1,4 @@
-"""The build of torch that set-up installs, and that doctor names."""
+"""The build of torch that set-up installs and doctor recommends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VOLTA, AMPERE, HOPPER, BLACKWELL = (7, 0), (8, 0), (9, 0), (12, 0)
 
 
 def machine(driver, *capabilities):
-    """A machine with a driver for that CUDA, and a GPU of each compute capability."""
+    """Return a machine with a driver for that CUDA, and a GPU of each compute capability."""
     gpus = [make_gpu(i, compute_capability=each) for i, each in enumerate(capabilities)]
     return msgspec.structs.replace(make_gpu_machine(), gpus=tuple(gpus), cuda_driver=driver)
 
@@ -48,23 +48,23 @@ def test_the_build_is_the_newest_that_driver_and_gpus_can_run(driver, capabiliti
 @pytest.mark.parametrize(
     ("driver", "capabilities"), [("10.2", [VOLTA]), ("11.4", [BLACKWELL]), ("13.0", [(3, 5)])]
 )
-def test_there_may_be_no_build_that_fits(driver, capabilities):
+def test_a_machine_may_have_no_build(driver, capabilities):
     assert torch_build(machine(driver, *capabilities)) is None
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_every_recorded_machine_has_a_build(name):
-    """Their drivers are of CUDA 12, which the default build is too new for."""
+    """Their drivers are for CUDA 12, so the default build is too new."""
     assert torch_build(RecordedReader.of(name).machine()).version == "2.13.0+cu126"
 
 
-def test_a_torch_that_is_too_new_for_the_driver_is_named_with_the_build_to_install():
+def test_a_torch_too_new_for_the_driver_is_a_misfit_with_the_build_to_install():
     assert misfit("13.0", machine("12.8", AMPERE)).endswith(
         "; pip install torch==2.13.0+cu126 --extra-index-url https://download.pytorch.org/whl/cu126"
     )
 
 
-def test_a_gpu_that_torch_has_no_code_for_is_named():
+def test_a_gpu_without_code_in_torch_is_a_misfit():
     assert misfit("13.0", machine("13.0", AMPERE, VOLTA)).startswith(
         "torch is built for CUDA 13.0, which has no code for compute capability 7.0 (NVIDIA H200):"
         " install a torch built for CUDA 12; pip install torch==2.13.0+cu126"
@@ -72,9 +72,9 @@ def test_a_gpu_that_torch_has_no_code_for_is_named():
 
 
 @pytest.mark.parametrize("torch_cuda", ["12.8", "11.8", None])
-def test_what_runs_is_not_held_against_anything(torch_cuda):
+def test_a_torch_that_runs_is_no_misfit(torch_cuda):
     assert misfit(torch_cuda, machine("12.8", VOLTA)) is None
 
 
-def test_without_any_build_the_mismatch_stands_alone():
+def test_a_misfit_without_a_build_has_no_command():
     assert "pip install" not in misfit("13.0", machine("10.2", VOLTA))

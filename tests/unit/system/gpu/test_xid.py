@@ -1,4 +1,4 @@
-"""What the kernel's log says of GPUs that failed."""
+"""Errors of GPUs in the kernel's log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG = """\
 """
 
 
-def test_each_xid_is_told_once_with_its_gpu(tmp_path):
+def test_each_xid_is_reported_once_with_its_gpu(tmp_path):
     log = tmp_path / "kmsg"
     log.write_text(LOG * 50)  # more than one read
 
@@ -26,7 +26,7 @@ def test_each_xid_is_told_once_with_its_gpu(tmp_path):
 
 
 @pytest.mark.parametrize("number", [13, 31, 43, 45])
-def test_a_fault_of_an_application_is_no_fault_of_the_gpu(number, tmp_path):
+def test_xids_of_an_application_are_left_out(number, tmp_path):
     log = tmp_path / "kmsg"
     record = "4,339,5140900,-;NVRM: Xid (PCI:0000:3b:00): {}, pid=1234, name=python\n"
     log.write_text(record.format(number) + record.format(94))
@@ -34,7 +34,7 @@ def test_a_fault_of_an_application_is_no_fault_of_the_gpu(number, tmp_path):
     assert find_xids(log) == ["Xid 94 of 0000:3b:00: pid=1234, name=python"]
 
 
-def test_a_log_without_any_or_that_may_not_be_read_has_none(tmp_path):
+def test_a_log_without_xids_or_without_access_gives_none(tmp_path):
     quiet = tmp_path / "kmsg"
     quiet.write_text("6,338,5140800,-;usb 1-1: new device\n")
 
@@ -43,5 +43,5 @@ def test_a_log_without_any_or_that_may_not_be_read_has_none(tmp_path):
     assert find_xids(tmp_path) == []
 
 
-def test_this_machines_log_can_be_looked_at():
+def test_the_log_of_this_machine_can_be_read():
     assert isinstance(find_xids(), list)

@@ -44,7 +44,7 @@ USE = CpuUse(used=2.5, throttled=1.5)
 
 @pytest.fixture
 def machine(tmp_path):
-    """``machine({path: text, …})`` writes files of a machine and gives its root."""
+    """``machine({path: text, …})`` writes files of a machine and returns its root."""
 
     def write(files):
         for name, text in files.items():
@@ -61,12 +61,12 @@ def group_files(groups, mounts):
 
 
 def in_groups(root, uses):
-    """The uses by directory below /sys/fs/cgroup."""
+    """Return the uses by directory below /sys/fs/cgroup."""
     top = root / "sys/fs/cgroup"
     return {str(group.relative_to(top)): use for group, use in uses.items()}
 
 
-def test_version_2_reads_the_own_group_and_every_one_above_it(machine):
+def test_version_2_reads_the_own_group_and_every_group_above_it(machine):
     root = machine(
         {
             **group_files("0::/ci.slice/runner.scope\n", V2_MOUNT),
@@ -79,7 +79,7 @@ def test_version_2_reads_the_own_group_and_every_one_above_it(machine):
     assert in_groups(root, read_cpu_use(root)) == {"ci.slice": USE}
 
 
-def test_a_container_of_version_2_sees_itself_as_the_root(machine):
+def test_a_container_with_version_2_is_its_own_root(machine):
     files = group_files("0::/\n", V2_MOUNT)
 
     root = machine({**files, "sys/fs/cgroup/cpu.stat": V2_STAT})
@@ -98,7 +98,7 @@ def test_a_container_of_version_2_sees_itself_as_the_root(machine):
         pytest.param("/../job", "/", ".", id="group above the container"),
     ],
 )
-def test_version_1_is_found_where_it_is_mounted(machine, path, mounted, directory):
+def test_version_1_is_read_at_its_mount_point(machine, path, mounted, directory):
     groups = f"11:memory:{path}\n4:cpu,cpuacct:{path}\n1:name=systemd:/\n"
     files = {f"sys/fs/cgroup/cpu,cpuacct/{directory}/{name}": V1_FILES[name] for name in V1_FILES}
 
@@ -108,7 +108,7 @@ def test_version_1_is_found_where_it_is_mounted(machine, path, mounted, director
     assert read_cpu_use(root) == {top / directory: USE}
 
 
-def test_version_1_may_mount_each_controller_by_itself(machine):
+def test_version_1_may_mount_each_controller_separately(machine):
     mounts = """\
 32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
 33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct
@@ -146,14 +146,14 @@ def test_the_own_group_comes_first(machine):
         ),
     ],
 )  # fmt: skip
-def test_what_is_not_told_is_not_zero(machine, files):
+def test_counters_that_are_missing_are_unknown_and_not_zero(machine, files):
     root = machine(files)
 
     assert read_cpu_use(root) == {}
     assert read_memory_stall_s(root) is None
 
 
-def test_the_memory_stall_is_that_of_the_own_group(machine):
+def test_the_memory_stall_is_read_from_the_own_group(machine):
     root = machine(
         {
             **group_files("0::/job\n", V2_MOUNT),
@@ -165,7 +165,7 @@ def test_the_memory_stall_is_that_of_the_own_group(machine):
     assert read_memory_stall_s(root) == 1.5
 
 
-def test_the_memory_stall_is_the_machines_where_groups_are_not_told_apart(machine):
+def test_the_memory_stall_is_read_from_the_machine_if_groups_have_none(machine):
     root = machine(
         {
             **group_files("0::/job\n", V2_MOUNT),
@@ -188,25 +188,25 @@ def reading(memory_stall_s=None, **uses):
     return GroupReading(cpu_uses=cpu_uses, memory_stall_s=memory_stall_s)
 
 
-def test_a_quota_takes_a_share_of_what_was_wanted_however_many_cores_that_is():
+def test_the_quota_share_is_of_the_wanted_time_for_any_number_of_cores():
     assert quota_share(reading(own=(50, 5)), reading(own=(56, 7))) == pytest.approx(2 / 8)
 
 
-def test_of_the_own_group_and_those_above_the_worst_counts():
+def test_the_quota_share_is_the_largest_of_the_group_and_those_above():
     before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(1, 0), above=(1, 1))
 
     assert quota_share(before, after) == pytest.approx(0.5)
 
 
-def test_a_group_that_did_nothing_was_denied_nothing():
+def test_the_quota_share_of_an_idle_group_is_0():
     assert quota_share(reading(own=(5, 1)), reading(own=(5, 1))) == 0
 
 
-def test_a_memory_stall_is_a_share_of_the_time():
+def test_the_memory_share_is_of_the_time():
     assert memory_share(reading(3.0), reading(3.5), 2.0) == pytest.approx(0.25)
 
 
-def test_what_either_reading_does_not_know_is_not_known():
+def test_a_share_is_unknown_if_either_reading_is_unknown():
     known = reading(1.0, own=(1, 0))
 
     for before, after in ((known, reading()), (reading(), known)):
@@ -214,7 +214,7 @@ def test_what_either_reading_does_not_know_is_not_known():
         assert memory_share(before, after, 1.0) is None
 
 
-def test_the_counters_of_this_machine_make_shares_or_nothing():
+def test_the_counters_of_this_machine_give_shares_or_none():
     before, after = read_group(), read_group()
 
     for share in (quota_share(before, after), memory_share(before, after, 1.0)):

@@ -1,4 +1,4 @@
-"""Heat and clock, as /sys shows them on real machines, and where it does not."""
+"""Heat and clock from /sys, on machines with and without these files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddp_perf.system.host.core_clock import clock_ratio, heat_events
 
 @pytest.fixture
 def machine(tmp_path):
-    """``machine(core, {file: text})`` writes a core's files and gives the root of its /sys."""
+    """``machine(core, {file: text})`` writes a core's files and returns the root of its /sys."""
 
     def write(core, files):
         for name, text in files.items():
@@ -21,7 +21,7 @@ def machine(tmp_path):
     return write
 
 
-def test_heat_counts_the_core_and_its_package(machine):
+def test_heat_events_of_the_core_and_its_package_are_counted(machine):
     machine(0, {"thermal_throttle/core_throttle_count": 3})
     root = machine(1, {"thermal_throttle/core_throttle_count": 1})
     machine(1, {"thermal_throttle/package_throttle_count": 7})
@@ -49,11 +49,11 @@ def test_heat_counts_the_core_and_its_package(machine):
         ),
     ],
 )  # fmt: skip
-def test_the_clock_is_told_by_its_base_frequency(machine, files, ratio):
+def test_the_clock_is_relative_to_the_base_frequency(machine, files, ratio):
     assert clock_ratio([0], machine(0, files)) == ratio
 
 
-def test_of_several_cores_the_fastest_counts(machine):
+def test_the_fastest_of_several_cores_counts(machine):
     base = {"cpufreq/base_frequency": 2_000_000}
     machine(0, {"cpufreq/scaling_cur_freq": 800_000, **base})  # idle
     root = machine(1, {"cpufreq/scaling_cur_freq": 1_900_000, **base})
@@ -61,6 +61,6 @@ def test_of_several_cores_the_fastest_counts(machine):
     assert clock_ratio([0, 1, 2], root) == 0.95
 
 
-def test_a_virtual_machine_knows_neither(tmp_path):
+def test_a_virtual_machine_reports_neither_heat_nor_clock(tmp_path):
     assert heat_events([0, 1], tmp_path) is None
     assert clock_ratio([0, 1], tmp_path) is None

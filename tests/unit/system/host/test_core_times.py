@@ -1,4 +1,4 @@
-"""Core times, from /proc/stat as kernels and containers show it."""
+"""Core times from /proc/stat of kernels and containers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ctxt 1990473
 """
 
 
-def test_each_core_is_told_by_its_number_in_seconds():
+def test_the_times_of_each_core_are_in_seconds_by_its_number():
     cores = parse_core_times(STAT)
 
     assert cores.keys() == {0, 12}
@@ -37,20 +37,20 @@ def test_each_core_is_told_by_its_number_in_seconds():
 
 
 @pytest.mark.parametrize("text", ["", "cpu  1 2 3 4\ncpu0 1 2 3 4\n"], ids=["empty", "old kernel"])
-def test_what_is_not_told_is_not_zero(text):
+def test_lines_without_all_fields_give_no_times(text):
     assert parse_core_times(text) == {}
 
 
-def test_a_machine_without_the_file_tells_nothing(tmp_path):
+def test_a_machine_without_proc_stat_has_no_times(tmp_path):
     assert read_core_times(tmp_path) == {}
 
 
-def test_what_a_core_did_since_is_the_difference_of_each_counter():
+def test_the_times_since_a_reading_are_differences_of_each_counter():
     before = CoreTimes(total=20.0, interrupts=0.5, idle=10.0, stolen=0.25)
     after = CoreTimes(total=22.0, interrupts=0.75, idle=10.25, stolen=1.25)
 
     assert after.since(before) == CoreTimes(total=2.0, interrupts=0.25, idle=0.25, stolen=1.0)
 
 
-def test_this_machine_tells_of_its_cores():
+def test_this_machine_has_times_of_its_cores():
     assert os.sched_getaffinity(0) <= read_core_times().keys()

@@ -1,4 +1,4 @@
-"""The host as reports and baselines name it."""
+"""The names of the host in reports and baselines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_cpu_baseline_is_named_by_model_cores_and_host(monkeypatch, name, slug
     assert cpu_slug() == slug
 
 
-def test_this_processor_has_a_name_that_can_name_a_file():
+def test_the_name_of_this_processor_gives_a_file_name():
     assert cpu_name()
     assert re.fullmatch(r"cpu-[a-z0-9.\-]+", cpu_slug())
 
@@ -56,7 +56,7 @@ def repository(tmp_path, monkeypatch):
     return git
 
 
-def test_the_commit_says_whether_files_differ_from_it(repository, tmp_path):
+def test_the_commit_is_marked_if_files_differ_from_it(repository, tmp_path):
     repository("init")
     (tmp_path / "a.txt").write_text("1")
     repository("add", "a.txt")
@@ -71,11 +71,11 @@ def test_the_commit_says_whether_files_differ_from_it(repository, tmp_path):
 
 
 @pytest.mark.usefixtures("repository")
-def test_outside_of_a_repository_there_is_no_commit(tmp_path):
+def test_the_commit_is_none_outside_of_a_repository(tmp_path):
     assert current_commit(tmp_path) is None
 
 
-def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
+def test_the_commit_is_none_without_git(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert current_commit(tmp_path) is None

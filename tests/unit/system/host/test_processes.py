@@ -1,4 +1,4 @@
-"""What /proc says of a process, whatever its name."""
+"""Processes and threads from /proc, with any name."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def child(sleeper):
     return sleeper("odd) T (name")
 
 
-def test_a_stopped_process_is_known(child):
+def test_the_state_of_a_stopped_process_is_read(child):
     os.kill(child.pid, signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
 
     assert state_of(child.pid) == "T"
 
 
-def test_a_name_that_looks_like_a_state_does_not_deceive(child):
+def test_a_name_that_looks_like_a_state_is_parsed_correctly(child):
     assert state_of(child.pid) in ("S", "R", "D")
 
 
@@ -72,7 +72,7 @@ def test_a_name_that_the_kernel_cut_within_a_character_is_read(sleeper):
     assert read_process(process.pid).name == "fourteen_bytes\ufffd"
 
 
-def test_a_process_that_is_gone_has_no_state(child):
+def test_a_process_that_has_ended_has_no_state(child):
     child.kill()
     child.wait()
 
@@ -83,7 +83,7 @@ def test_a_process_that_is_gone_has_no_state(child):
     ("state", "words"),
     [("T", "stopped (T)"), ("S", "sleeping (S)"), ("?", "in an unknown state (?)"), (None, "gone")],
 )
-def test_states_are_put_in_words(state, words):
+def test_states_are_described_in_words(state, words):
     assert describe_state(state) == words
 
 
@@ -125,7 +125,7 @@ def burn(tmp_path):
     return f"{sys.executable} {script}"
 
 
-def test_a_family_counts_children_and_what_they_waited_for(parent, burn):
+def test_the_cpu_time_of_a_family_includes_children_and_reaped_children(parent, burn):
     cores = os.sched_getaffinity(0)
     alone = parent(f"{burn}; true")
     nested = parent(f"sh -c '{burn} < /dev/null > /dev/null; {burn}; true'; true")
@@ -134,13 +134,13 @@ def test_a_family_counts_children_and_what_they_waited_for(parent, burn):
     assert family_cpu_s(nested.pid, cores) >= 2 * BURNT_S
 
 
-def test_a_family_on_other_cores_is_nobodys_neighbour(parent, burn):
+def test_the_cpu_time_of_a_family_leaves_out_processes_on_other_cores(parent, burn):
     shell = parent(f"{burn}; true")
 
     assert family_cpu_s(shell.pid, {max(os.sched_getaffinity(0)) + 1}) == 0
 
 
-def test_who_plays_a_stranger_is_not_of_the_family(parent, burn):
+def test_the_cpu_time_of_a_family_leaves_out_strangers(parent, burn):
     hog = f"{sys.executable} -m ddp_perf.worker.injection.hog"
     # In the background a shell gives a command no input, so the hog gets its end from here.
     shell = parent(f"{hog} $$ & {burn} <&0; kill $!", awaited=2)
@@ -156,7 +156,7 @@ def test_who_plays_a_stranger_is_not_of_the_family(parent, burn):
     assert family_cpu_s(shell.pid, os.sched_getaffinity(0)) == own_s
 
 
-def test_a_process_that_is_gone_has_no_family():
+def test_a_process_that_has_ended_has_no_family():
     with subprocess.Popen(["true"]) as process:
         process.wait()
 
@@ -168,11 +168,11 @@ def test_a_process_that_is_gone_has_no_family():
     [("1527992196 503939483 131\n", 0.503939483), ("0 0 1\n", 0.0), ("0 0 0\n", None)],
     ids=["busy", "new", "kept by no kernel"],
 )
-def test_a_wait_is_told_in_seconds(text, wait_s):
+def test_a_wait_is_given_in_seconds(text, wait_s):
     assert parse_wait_s(text) == wait_s
 
 
-def test_every_thread_that_ever_ran_tells_how_long_it_waited():
+def test_every_thread_that_has_run_has_a_wait():
     started, go = threading.Event(), threading.Event()
     thread = threading.Thread(target=lambda: (started.set(), go.wait()))
     thread.start()

@@ -1,4 +1,4 @@
-"""SIGTERM interrupts a block once, and nothing else."""
+"""SIGTERM interrupts a block once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def interrupt():
 
 @pytest.fixture(autouse=True)
 def earlier():
-    """What SIGTERM did before: it is counted."""
+    """The earlier handler of SIGTERM, which counts its calls."""
     seen = []
 
     def count(number, frame):
@@ -43,7 +43,7 @@ def test_sigterm_within_the_block_interrupts_it(earlier):
     assert earlier == []
 
 
-def test_before_and_after_the_block_the_earlier_handler_is_called(earlier):
+def test_the_earlier_handler_is_called_before_and_after_the_block(earlier):
     terminate()
     with sigterm_calls(interrupt):
         pass
@@ -60,7 +60,7 @@ def test_a_block_that_was_interrupted_restores_the_earlier_handler(earlier):
     assert earlier == [signal.SIGTERM]
 
 
-def test_a_second_sigterm_is_the_kernels(earlier):
+def test_a_second_sigterm_ends_the_process_at_once(earlier):
     dispositions = []
 
     def note():
@@ -73,7 +73,7 @@ def test_a_second_sigterm_is_the_kernels(earlier):
     assert dispositions == [signal.SIG_DFL]
 
 
-def test_where_sigterm_is_ignored_it_stays_so():
+def test_an_ignored_sigterm_stays_ignored():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     with sigterm_calls(interrupt):
@@ -82,7 +82,7 @@ def test_where_sigterm_is_ignored_it_stays_so():
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
 
-def test_another_thread_leaves_the_handler_alone(earlier):
+def test_another_thread_does_not_change_the_handler(earlier):
     handlers = []
 
     def run():

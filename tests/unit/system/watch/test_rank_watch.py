@@ -1,4 +1,4 @@
-"""What a rank and its cores went through between two readings."""
+"""The conditions of a rank and its cores between two readings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BEGIN = RankReading(
 
 
 def after_a_second(*, busy=0.0, interrupts=0.0, stolen=0.0, own=0.0, waits=None, **changes):
-    """The reading one second after BEGIN: for so long programs were ``busy`` on core 0."""
+    """Return the reading one second after BEGIN; programs used core 0 for ``busy`` seconds."""
     before = BEGIN.cores[0]
     core = CoreTimes(
         total=before.total + 1,
@@ -59,7 +59,7 @@ def conditions(**after):
     return rank_conditions(BEGIN, after_a_second(**after), pinned=True)
 
 
-def test_an_undisturbed_rank_lost_nothing():
+def test_an_undisturbed_rank_has_no_disturbance():
     quiet = conditions(busy=0.9, own=0.9, waits={77: 1.0})
 
     assert quiet == RankConditions(
@@ -67,8 +67,8 @@ def test_an_undisturbed_rank_lost_nothing():
     )
 
 
-def test_the_control_group_is_watched_as_long_as_the_rank_and_no_longer():
-    """What was throttled while ranks started up is in the first reading already."""
+def test_throttling_before_the_first_reading_is_not_counted():
+    """The first reading contains the throttling during the start of the ranks."""
     denied = conditions(group=group(51.5, 5.5, 3.2))
 
     assert (denied.quota, denied.memory) == (pytest.approx(0.25), pytest.approx(0.2))
@@ -83,32 +83,32 @@ def test_the_control_group_is_watched_as_long_as_the_rank_and_no_longer():
         pytest.param(0.1, 0.5, 0.1, id="a little of others among its own"),
     ],
 )
-def test_neither_others_nor_waiting_alone_is_a_disturbance(used, waited, foreign):
+def test_contention_is_the_smaller_of_waits_and_others_time(used, waited, foreign):
     after = conditions(busy=0.4 + used, own=0.4, waits={77: 1.0 + waited})
 
     assert after.foreign == pytest.approx(foreign)
 
 
-def test_waits_of_threads_add_up_those_of_new_ones_too():
+def test_contention_adds_the_waits_of_all_threads_and_of_new_ones():
     after = conditions(busy=1.0, own=0.1, waits={77: 1.1, 78: 0.3})
 
     assert after.foreign == pytest.approx(0.4)
 
 
-def test_own_work_that_interrupts_count_again_is_not_foreign():
+def test_contention_does_not_include_own_work_that_is_counted_as_interrupts():
     after = conditions(busy=0.7, interrupts=0.2, own=0.9, waits={77: 1.5})
 
     assert after.foreign == 0
 
 
-def test_stolen_time_is_not_foreign_too():
+def test_contention_does_not_include_steal_time():
     after = conditions(busy=0.6, stolen=0.4, own=0.6, waits={77: 1.5})
 
     assert (after.stolen, after.foreign) == (pytest.approx(0.4), pytest.approx(0))
 
 
 def machine(cores, *, busy, own, waited, stolen=0.0):
-    """Conditions of a rank that may use all of so many cores, the first ``busy`` of them in use.
+    """Return the conditions of a rank that may use all cores, of which the first ``busy`` are used.
 
     ``own``: seconds of the launch's own processes, ``stolen``: of each busy core, of one second.
     """
@@ -134,15 +134,17 @@ def machine(cores, *, busy, own, waited, stolen=0.0):
     [(8, 1, 0.35), (4, 4, 0.0), (2, 1, 0.05)],
     ids=["crowded by others", "crowded by itself", "room enough"],
 )
-def test_a_rank_that_may_run_anywhere_meets_others_by_their_part_of_all_cores(busy, own, foreign):
+def test_contention_of_an_unpinned_rank_is_scaled_by_the_others_share_of_all_cores(
+    busy, own, foreign
+):
     assert machine(8, busy=busy, own=own, waited=0.4).foreign == pytest.approx(foreign)
 
 
-def test_stolen_time_is_a_share_of_the_time_where_the_core_was_mostly_idle():
+def test_steal_time_is_a_share_of_the_whole_time_if_the_core_was_mostly_idle():
     assert conditions(busy=0.1, own=0.1, stolen=0.05).stolen == pytest.approx(0.05)
 
 
-def test_stolen_time_is_a_share_of_the_cores_in_use_however_many_idle():
+def test_steal_time_is_a_share_of_the_cores_in_use():
     assert machine(8, busy=3, own=3, waited=0, stolen=0.2).stolen == pytest.approx(0.2)
 
 
@@ -151,7 +153,7 @@ def test_stolen_time_is_a_share_of_the_cores_in_use_however_many_idle():
     [(1.0, 0.7, 0.0), (0.7, 0.75, 0.25), (1.3, 1.3, 0.0)],
     ids=["slow at one moment", "slow at both", "turbo"],
 )
-def test_a_slow_clock_is_slow_at_both_moments(before, after, slow):
+def test_a_clock_is_slow_only_if_it_is_slow_at_both_moments(before, after, slow):
     begin = msgspec.structs.replace(BEGIN, clock_ratio=before)
 
     found = rank_conditions(begin, after_a_second(clock_ratio=after), pinned=True)
@@ -160,7 +162,7 @@ def test_a_slow_clock_is_slow_at_both_moments(before, after, slow):
 
 
 @pytest.mark.parametrize(("count", "overheated"), [(5, False), (6, True)])
-def test_heat_is_told_by_its_events(count, overheated):
+def test_overheating_is_an_increase_of_heat_events(count, overheated):
     assert conditions(heat_events=count).overheated is overheated
 
 
@@ -185,7 +187,7 @@ def test_heat_is_told_by_its_events(count, overheated):
         "no control group",
     ],
 )
-def test_what_the_kernel_does_not_tell_is_not_known(lacking, unknown):
+def test_figures_that_the_kernel_does_not_report_are_unknown(lacking, unknown):
     found = msgspec.structs.asdict(conditions(busy=1.0, **lacking))
 
     of_gpu = {name for name in found if name.startswith("gpu_")}
@@ -193,7 +195,7 @@ def test_what_the_kernel_does_not_tell_is_not_known(lacking, unknown):
 
 
 @given(rank_readings(), rank_readings(), st.booleans())
-def test_shares_are_shares_whatever_the_counters(before, after, pinned):
+def test_shares_are_within_0_and_1_for_any_counters(before, after, pinned):
     found = rank_conditions(before, after, pinned=pinned)
 
     for share in (found.stolen, found.foreign, found.slow_clock, found.gpu_heat):
@@ -201,7 +203,7 @@ def test_shares_are_shares_whatever_the_counters(before, after, pinned):
 
 
 @given(rank_readings(), rank_readings(), st.booleans())
-def test_more_work_of_its_own_never_makes_others_look_worse(before, after, pinned):
+def test_more_work_of_the_rank_never_increases_contention(before, after, pinned):
     busier = msgspec.structs.replace(after, family_cpu_s=after.family_cpu_s + 1)
 
     less = rank_conditions(before, busier, pinned=pinned).foreign
@@ -211,7 +213,7 @@ def test_more_work_of_its_own_never_makes_others_look_worse(before, after, pinne
     assert less is None or less <= more
 
 
-def test_a_watch_of_this_machine_gives_shares_or_nothing():
+def test_a_watch_on_this_machine_gives_shares_or_none():
     watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=True)
     watch.begin()
 
@@ -219,7 +221,7 @@ def test_a_watch_of_this_machine_gives_shares_or_nothing():
         assert share is None or 0 <= share <= 1
 
 
-def test_cores_that_are_not_its_own_say_nothing_of_a_ranks_clock():
+def test_an_unpinned_rank_has_no_clock_or_heat_of_its_cores():
     watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=False)
     watch.begin()
     found = watch.watched().conditions
@@ -227,11 +229,11 @@ def test_cores_that_are_not_its_own_say_nothing_of_a_ranks_clock():
     assert (found.slow_clock, found.overheated) == (None, None)
 
 
-def test_ticks_tell_nothing_of_a_moment():
-    """Four ticks of a neighbour in 40 ms would be all of the time."""
-    told = conditions(at_s=BEGIN.at_s + 0.04, busy=0.04, waits={77: 1.04})
+def test_a_watch_of_a_moment_has_no_shares_from_ticks():
+    """Four ticks of another process in 40 ms would be all of the time."""
+    found = conditions(at_s=BEGIN.at_s + 0.04, busy=0.04, waits={77: 1.04})
 
-    assert (told.foreign, told.stolen) == (None, None)
+    assert (found.foreign, found.stolen) == (None, None)
 
 
 OWN = GpuProcess(pid=1, memory=2**30)
@@ -239,34 +241,34 @@ GPU = GpuHealth(uuid="GPU-0", throttle=(), heat_s=5.0, ecc_uncorrected=1, proces
 
 
 def of_gpu(before=GPU, **after):
-    """The conditions of a rank whose GPU is read as ``after`` one second later."""
+    """Return the conditions of a rank whose GPU is read as ``after`` one second later."""
     begin = msgspec.structs.replace(BEGIN, gpu=before)
     end = after_a_second(gpu=msgspec.structs.replace(before, **after))
     return rank_conditions(begin, end, pinned=False)
 
 
-def test_a_rank_alone_on_a_cool_gpu_lost_nothing():
+def test_a_rank_alone_on_a_cool_gpu_has_no_disturbance():
     found = of_gpu()
 
     assert (found.gpu_heat, found.gpu_slowed) == (0, False)
     assert (found.gpu_shared, found.gpu_errors) == (False, False)
 
 
-def test_heat_is_told_as_its_share_of_the_time():
+def test_heat_of_a_gpu_is_a_share_of_the_time():
     assert of_gpu(heat_s=5.25).gpu_heat == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("reason", ["hardware slowdown", "heat (hardware)", "power brake"])
-def test_hardware_that_holds_the_clocks_down_after_the_steps_slowed_the_rank(reason):
+def test_a_gpu_is_slowed_if_hardware_reduces_its_clocks_after_the_steps(reason):
     assert of_gpu(throttle=("power cap", reason)).gpu_slowed is True
 
 
 @pytest.mark.parametrize("reason", ["power cap", "application clocks", "sync boost"])
-def test_limits_that_somebody_set_are_no_disturbance(reason):
+def test_a_gpu_is_not_slowed_by_limits_that_somebody_set(reason):
     assert of_gpu(throttle=(reason,)).gpu_slowed is False
 
 
-def test_what_held_the_clocks_before_the_steps_alone_slowed_none_of_them():
+def test_a_gpu_is_not_slowed_by_clocks_reduced_only_before_the_steps():
     before = msgspec.structs.replace(GPU, throttle=("heat (hardware)",))
 
     assert of_gpu(before=before, throttle=()).gpu_slowed is False
@@ -275,15 +277,13 @@ def test_what_held_the_clocks_before_the_steps_alone_slowed_none_of_them():
 @pytest.mark.parametrize(
     ("heat_s", "slowed"), [(5.0, False), (None, True)], ids=["counted", "not counted"]
 )
-def test_heat_that_software_answers_slowed_the_rank_where_no_counter_gives_its_share(
-    heat_s, slowed
-):
+def test_a_gpu_is_slowed_by_software_heat_if_no_counter_gives_its_share(heat_s, slowed):
     before = msgspec.structs.replace(GPU, heat_s=heat_s)
 
     assert of_gpu(before=before, throttle=("heat (software)",)).gpu_slowed is slowed
 
 
-def test_whoever_computes_beside_the_rank_is_noticed_at_either_end():
+def test_a_gpu_is_shared_if_another_process_is_listed_at_either_end():
     stranger = GpuProcess(pid=2, memory=None)
     crowded = msgspec.structs.replace(GPU, processes=(OWN, stranger))
 
@@ -291,25 +291,25 @@ def test_whoever_computes_beside_the_rank_is_noticed_at_either_end():
     assert of_gpu(before=crowded, processes=(OWN,)).gpu_shared
 
 
-def test_a_container_that_hides_even_the_rank_hides_everybody():
+def test_sharing_of_a_gpu_is_unknown_if_a_container_hides_all_processes():
     hidden = msgspec.structs.replace(GPU, processes=())
 
     assert of_gpu(before=hidden).gpu_shared is None
     assert of_gpu(before=hidden, processes=(OWN,)).gpu_shared is False
 
 
-def test_a_failure_of_its_memory_is_noticed():
+def test_a_memory_error_of_the_gpu_is_reported():
     assert of_gpu(ecc_uncorrected=2).gpu_errors
 
 
-def test_what_a_gpu_does_not_report_is_unknown_and_on_a_cpu_there_is_none():
+def test_figures_that_a_gpu_does_not_report_are_unknown_as_on_the_cpu_tier():
     for found in (of_gpu(before=GpuHealth(uuid="GPU-0")), conditions()):
         assert (found.gpu_heat, found.gpu_slowed) == (None, None)
         assert (found.gpu_shared, found.gpu_errors) == (None, None)
 
 
 class GpuOverTime:
-    """A GPU whose next reading is the next one given, and which notes how it was asked."""
+    """A GPU that returns the given readings in order, and records its calls."""
 
     def __init__(self, *readings):
         self._readings = iter(readings)
@@ -325,7 +325,7 @@ class GpuOverTime:
 
 
 def watched(gpu):
-    """What a watch of ``gpu`` finds that begins some time after it was made."""
+    """Return the result of a watch of ``gpu`` that begins some time after it was made."""
     watch = RankWatch(
         sorted(os.sched_getaffinity(0)),
         pinned=False,
@@ -338,7 +338,7 @@ def watched(gpu):
 
 
 def test_only_counters_of_the_gpu_are_read_between_warm_up_and_timed_steps():
-    """The GPU rests meanwhile, and runs faster afterwards."""
+    """An idle GPU runs faster afterwards, so slow readings must not be between the two."""
     gpu = GpuOverTime({}, {}, {})
 
     watched(gpu)
@@ -346,22 +346,22 @@ def test_only_counters_of_the_gpu_are_read_between_warm_up_and_timed_steps():
     assert gpu.asked == [("all", "GPU-7"), ("counters", "GPU-7"), ("all", "GPU-7")]
 
 
-def test_counters_are_compared_with_those_straight_before_the_timed_steps():
-    """A fault of the warm-up is in no timed step."""
+def test_counters_are_compared_with_those_just_before_the_timed_steps():
+    """An error in the warm-up belongs to no timed step."""
     early, late = ([{"ecc_uncorrected": n} for n in counts] for counts in ((1, 2, 2), (1, 1, 2)))
 
     assert not watched(GpuOverTime(*early)).conditions.gpu_errors
     assert watched(GpuOverTime(*late)).conditions.gpu_errors
 
 
-def test_who_computed_on_the_gpu_before_the_warm_up_is_known_though_it_is_not_read_again():
+def test_processes_on_the_gpu_are_read_before_the_warm_up_and_not_again():
     crowd = (OWN, GpuProcess(pid=2, memory=None))
 
     assert watched(GpuOverTime({"processes": crowd}, {}, {})).conditions.gpu_shared
     assert watched(GpuOverTime({}, {}, {})).conditions.gpu_shared is False
 
 
-def test_the_clock_of_a_gpu_is_that_after_the_steps():
+def test_the_clock_of_a_gpu_is_read_after_the_steps():
     after = watched(GpuOverTime({"sm_clock_mhz": 1980}, {}, {"sm_clock_mhz": 1410}))
 
     assert after.sm_clock_mhz == 1410
@@ -369,7 +369,7 @@ def test_the_clock_of_a_gpu_is_that_after_the_steps():
 
 
 def energy(*, seconds=10.0, **counter):
-    """Joules between two readings so far apart, the counter at 100 J and 700 J."""
+    """Return the energy between two readings, with the counter at 100 J and 700 J."""
     counters = {"before": 100.0, "after": 700.0, **counter}
     begin = msgspec.structs.replace(BEGIN, gpu=GpuHealth(uuid="G", energy_j=counters["before"]))
     end = msgspec.structs.replace(
@@ -378,7 +378,7 @@ def energy(*, seconds=10.0, **counter):
     return energy_j(begin, end)
 
 
-def test_energy_is_what_the_counter_rose_by():
+def test_energy_is_the_increase_of_the_counter():
     assert energy() == 600.0
     assert energy(seconds=2.5) == 600.0
 
@@ -393,9 +393,9 @@ def test_energy_is_what_the_counter_rose_by():
         pytest.param({"seconds": 2.4}, id="too short for its steps"),
     ],
 )
-def test_energy_that_was_not_counted_is_absent_and_never_0(change):
+def test_energy_that_is_not_counted_is_none_and_never_0(change):
     assert energy(**change) is None
 
 
-def test_a_cpu_has_no_energy_to_tell():
+def test_the_cpu_tier_has_no_energy():
     assert energy_j(BEGIN, msgspec.structs.replace(BEGIN, at_s=BEGIN.at_s + 10)) is None

@@ -1,4 +1,4 @@
-"""A workload whose steps do one more thing in one place: what a probe must find there."""
+"""A workload with additional work in one place of its steps, which the probe must find."""
 
 from __future__ import annotations
 
