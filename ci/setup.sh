@@ -40,7 +40,7 @@ sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . instal
 }
 
 # Installs torch by the command "$@", from PyPI or an index of PyTorch's beside it. Where that
-# cannot be reached, PyPI's build still runs the CPU tier, and doctor says what keeps it from GPUs.
+# cannot be reached, PyPI's build still runs the CPU tier, and doctor reports what keeps it from GPUs.
 ddp_install_torch() {
     local choice wanted default
     choice=$(.venv/bin/python -c '
