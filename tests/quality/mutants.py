@@ -90,7 +90,9 @@ def _failed_tests(mutant: Mutant, options: tuple[str, ...]) -> set[str]:
 def _mutate(path: Path, mutant: Mutant) -> None:
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.line) != 1:
-        raise SystemExit(f"{mutant.name}: {mutant.file} does not hold its line once: {mutant.line}")
+        raise SystemExit(
+            f"{mutant.name}: {mutant.file} does not contain its line exactly once: {mutant.line}"
+        )
     path.write_text(text.replace(mutant.line, mutant.becomes), encoding="utf-8")
 
 
