@@ -1,4 +1,4 @@
-"""The suite is its own first user: the plugin is loaded as any project would load it."""
+"""Load the plugin as any project does, and keep -m from importing what it does not select."""
 
 from __future__ import annotations
 

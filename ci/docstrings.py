@@ -2,7 +2,7 @@
 
 A function's docstring begins with a verb ("Return the …"). The docstring of a module, a class or
 a property begins with its subject, never with a preposition or a relative pronoun. Exit code 1
-where one does not.
+if one does not.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ ALLOWED = {
     "show": "commands of two groups, as users type them",
 }
 
-# Every package imports these, so they say nothing about which packages belong together.
+# Every package imports these, so they do not show which packages belong together.
 GROUND = {"core", "errors", "render"}
 
 

@@ -1,6 +1,6 @@
-# Sourced by ci/test. Starts a PostgreSQL of its own from Debian's package, where there is one:
-# on a socket in a new directory, with no port, and gone when the script ends. Sets
-# DDP_TEST_POSTGRESQL, which the tests of the history ask for.
+# Sourced by ci/test. Starts a private PostgreSQL from Debian's package, if it is installed: on a
+# socket in a new directory, without a port. It stops when the script ends. Sets
+# DDP_TEST_POSTGRESQL, which the tests of the history read.
 
 ddp_start_postgresql() {
     local initdb bin=

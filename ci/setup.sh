@@ -1,9 +1,9 @@
 # Sourced by the scripts beside it. Makes .venv once and puts it first on PATH.
 #
-# A torch that $PYTHON (default: python3) can import is what is under test: it is used where
-# it lies and never replaced. Only where there is none is the pinned one installed, in a build
+# The torch that $PYTHON (default: python3) can import is the one that is measured. It is used
+# from its own place and never replaced. If there is none, the pinned one is installed, in a build
 # that the machine's GPUs and their driver can run: ddp_perf/system/gpu/torch_builds.py.
-# With nothing changed since the last time it needs no network.
+# If nothing has changed since the last time, no network is needed.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -14,7 +14,7 @@ ddp_setup() {
         echo "setup: $python is not Python 3.10 or later; name one: PYTHON=python3.12 $0" >&2
         return 1
     }
-    # Before a minute of installing what could launch nothing here.
+    # Check this first: installing takes a minute, and would be of no use here.
     PYTHONPATH=$root:${PYTHONPATH-} "$python" -c '
 import sys
 from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle
@@ -40,7 +40,7 @@ sys.exit(obstacle and f"setup: {obstacle}; {LAUNCH_REMEDY} (pip install . instal
 }
 
 # Installs torch by the command "$@", from PyPI or an index of PyTorch's beside it. Where that
-# cannot be reached, PyPI's build still runs the CPU tier, and doctor says what keeps it from GPUs.
+# cannot be reached, PyPI's build still runs the CPU tier, and doctor reports what keeps it from GPUs.
 ddp_install_torch() {
     local choice wanted default
     choice=$(.venv/bin/python -c '

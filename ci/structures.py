@@ -1,4 +1,4 @@
-"""Write baselines/structure/ from real launches over gloo, or check that it holds (--check).
+"""Write baselines/structure/ from real launches over gloo, or check that it is current (--check).
 
     python ci/structures.py [--check] [SUITE.yaml …]        default: every suite that ships
 
@@ -67,7 +67,7 @@ def _structures(cases: list[Case], launcher: ForkserverLauncher) -> StructureBas
 
 
 def _step(case: Case) -> str:
-    """Cases that differ in their batch alone do the same step."""
+    """Return a key of the step. Cases that differ only in their batch have the same one."""
     return repr({name: value for name, value in case.work().items() if name != "batch_size"})
 
 

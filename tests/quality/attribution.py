@@ -1,7 +1,7 @@
-"""How often the cause that is named first is the one that was injected, on real gloo launches.
+"""Measure how often the cause that is named first is the injected one, on real gloo launches.
 
 A run is three sessions of a case as it is, and sessions that are slowed in one way, in two at once,
-or in a way that no rule knows, all in random order: the machine's own drift is in both. Each
+or in a way that no rule has, all in random order: the machine's own drift is in both. Each
 session is written as a results file without a mark of what was done to it, and explained from
 that file alone, against the run's sessions.
 """
@@ -40,7 +40,7 @@ SESSIONS, LAUNCHES, STEPS = 3, 5, 20
 SESSION: tuple[str, ...] = ()  # nothing is injected
 Run = dict[tuple[str, ...], list[SuiteResult]]  # by what was injected
 WORKLOADS = Path(__file__).parent / "workloads"
-UNKNOWN = "(no rule knows it)"
+UNKNOWN = "(no rule has it)"
 # What is injected, and what must be named: first, or where there are two, both in any order.
 EXPECTED = {
     ("compute:20%",): {"compute"},
@@ -72,7 +72,7 @@ def main(runs: int = 10) -> int:
 
 
 class Tally:
-    """What was named, run by run."""
+    """The causes that were named, run by run."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -82,17 +82,17 @@ class Tally:
         self.stored: CaseBaseline | None = None
 
     def add(self, run: Run) -> None:
-        if self.stored is not None:  # of the run before: nothing is to be said of these sessions
+        if self.stored is not None:  # of the run before: nothing changed between these sessions
             found = [self.machine.explain(session, self.stored) for session in run[SESSION]]
-            slower = [one for one in found if one.step_change_s > 0]  # of others none is said
+            slower = [one for one in found if one.step_change_s > 0]  # others: no cause
             self.slower += len(slower)
             self.false += sum(any(map(_is_certain, one.causes)) for one in slower)
         self.stored = self.machine.baseline(run[SESSION])
         for injected, expected in EXPECTED.items():
             (session,) = run[injected]
             first = self.machine.explain(session, self.stored).causes[: len(expected)]
-            told = [f"{'likely ' if cause.likely else ''}{_name(cause)}" for cause in first]
-            self.named[injected][" + ".join(told) or "nothing"] += 1
+            names = [f"{'likely ' if cause.likely else ''}{_name(cause)}" for cause in first]
+            self.named[injected][" + ".join(names) or "nothing"] += 1
             self.right[injected] += set(map(_name, first)) == expected
 
     def report(self) -> None:
@@ -106,7 +106,7 @@ class Tally:
 
 
 class Machine:
-    """Sessions of one case, each as what its results file says."""
+    """A machine that measures sessions of one case, each in the form of its results file."""
 
     def __init__(self, directory: Path, launcher: ForkserverLauncher) -> None:
         self.directory, self.launcher = directory, launcher
@@ -137,7 +137,7 @@ class Machine:
         return found
 
     def session(self, injected: tuple[str, ...]) -> SuiteResult:
-        """Measured again where others disturbed it: the gate calls that INVALID, and explains
+        """Measure a session, again if it was disturbed: the gate calls that INVALID, and explains
         nothing.
         """
         while True:

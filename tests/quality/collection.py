@@ -1,4 +1,4 @@
-"""What collecting 1,000 cases costs beside bare pytest, and that it imports no torch."""
+"""Measure what collecting 1,000 cases costs, beside bare pytest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def _command(arguments: list[str]) -> list[str]:
 
 
 def _seconds(directory: Path, arguments: list[str]) -> float:
-    """CPU seconds of the run: collecting waits for nothing, and neighbours do not count."""
+    """Return the CPU seconds of the run. Collecting waits for nothing, and CPU contention
+    does not count."""
     before = os.times()
     subprocess.run(_command(arguments), cwd=directory, check=True, stdout=subprocess.DEVNULL)
     after = os.times()

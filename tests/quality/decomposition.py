@@ -1,4 +1,4 @@
-"""Whether the terms of a step add up to the timed step, for every case of the CPU suites.
+"""Check that the terms of a step add up to the timed step, for every case of the CPU suites.
 
 The terms come from steps that run after the timed ones, so nothing makes them agree but that
 both are the same step. Ratios within one launch; the median of eleven: on a shared machine each

@@ -1,4 +1,4 @@
-"""Steps and drifts in synthetic histories: what the detector finds, beside Apache Otava and asv.
+"""Measure what the detector finds in synthetic histories, beside Apache Otava and asv.
 
     python tests/quality/drift.py
 
@@ -42,7 +42,7 @@ print(json.dumps([[int(point.index) for point in points] for points in found]))
 
 
 class Family(msgspec.Struct, frozen=True):
-    """Histories of one kind; ``place``: where the change begins, None where there is none."""
+    """Histories of one kind. ``place`` is where the change begins, or None if there is none."""
 
     name: str
     noise: Callable[[np.random.Generator], Floats]  # in session sds
@@ -57,7 +57,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 def families() -> list[Family]:
-    """Quiet ones first: whatever is found there is a false alarm."""
+    """Return the families. The first ones have no change: what is found is false."""
     session = np.arange(SESSIONS)
     flat, step = np.zeros(SESSIONS), np.where(session >= STEP_AT, np.log(1.03), 0.0)
     drift = np.log(1.005) * session
@@ -126,9 +126,9 @@ def main() -> None:
 
 
 def _same_cuts() -> str:
-    """How the segmentation compares with that of ruptures, on every series below.
+    """Compare the segmentation with that of ruptures, on every series below.
 
-    Both say that they find the least; the pruning of ruptures at times misses it.
+    Both claim to find the least cost; the pruning of ruptures at times misses it.
     """
     try:
         ruptures = importlib.import_module("ruptures")
@@ -164,7 +164,7 @@ def _score(family: Family, found: Places) -> str:
 
 
 def _drifts(family: Family, series: Sequence[Sequence[float]]) -> str:
-    """What only a detector that knows drifts can say."""
+    """Return the line about drifts, which only a detector with a drift model has."""
     trends = [find_trend(one) for one in series]
     drifts = [t.changes[0] for t in trends if len(t.changes) == 1 and t.changes[0].is_drift]
     far = np.mean([t.distance is not None and t.distance.slower for t in trends])
@@ -182,7 +182,7 @@ def _own(series: Sequence[Sequence[float]]) -> Places:
 
 
 def _peers() -> dict[str, Detector]:
-    """Those that are installed; the others are named with what installs them."""
+    """Return the peers that are installed. Print the others, with what installs them."""
     peers: dict[str, Detector] = {}
     if python := os.environ.get("DDP_OTAVA_PYTHON"):
         peers["Apache Otava"] = lambda series: _otava(python, series)

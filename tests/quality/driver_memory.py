@@ -1,4 +1,4 @@
-"""Memory of the driver, which is pytest: with few launches, with many, and per launch."""
+"""Measure the memory of the driver (pytest): with few launches, with many, and per launch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Scaling laws on points that they were not fitted to: published, simulated, and real gloo.
+"""Check the scaling laws on held-out points: published, simulated, and of real gloo ranks.
 
     python tests/quality/extrapolation.py [--gloo]     --gloo: real ranks over a limited link
 
-What decides, the α-β model, was chosen before; the others stand beside it.
+What decides, the α-β model, was chosen before; the others are shown beside it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def held_out(series: Sequence[ScalingPoint], shape: StepShape) -> Iterator[HeldOut]:
-    """Fitted on up to 8 ranks, asked for the others."""
+    """Fit on up to 8 ranks, and return the prediction of the other points."""
     fitted = [point for point in series if point.world_size in FITTED]
     others = [point for point in series if point.world_size not in FITTED]
     laws: dict[str, list[Law]] = {
@@ -73,7 +73,7 @@ def held_out(series: Sequence[ScalingPoint], shape: StepShape) -> Iterator[HeldO
 
 
 def published() -> Iterator[ScalingCurve]:
-    """Every published curve that reaches further than it is fitted."""
+    """Return every published curve that has points beyond the fitted ones."""
     store = BaselineStore(BASELINES)
     structures = store.structures_by_case()
     for path in sorted(BASELINES.glob("*.json")):
@@ -85,12 +85,12 @@ def published() -> Iterator[ScalingCurve]:
 
 
 def sensitivity(series: ScalingCurve) -> Iterator[str]:
-    """How much the band owes to what is assumed of figures without a spread."""
+    """Return how the band depends on the error that is assumed for figures without a spread."""
     fitted = [point for point in series.points if point.world_size in FITTED]
     largest = series.points[-1]
     for error in (UNSTATED_ERROR, 0.007, 0.01):
-        told = (error**2 - UNSTATED_ERROR**2) ** 0.5
-        sure = [msgspec.structs.replace(point, error=told) for point in fitted]
+        stated = (error**2 - UNSTATED_ERROR**2) ** 0.5
+        sure = [msgspec.structs.replace(point, error=stated) for point in fitted]
         band = fit_laws(alpha_beta_laws(series.work.shape, ONE_LINK), sure).predict(
             largest.world_size
         )
@@ -103,10 +103,10 @@ def sensitivity(series: ScalingCurve) -> Iterator[str]:
 Truth = Callable[[np.random.Generator], Callable[[int], float]]
 
 
-def coverage(name: str, truth: Truth, shape: StepShape, noise: float, told: bool = False) -> str:
-    """How often the band holds a new measurement, where the truth is known.
+def coverage(name: str, truth: Truth, shape: StepShape, noise: float, stated: bool = False) -> str:
+    """Measure how often the band contains a new measurement of a known truth.
 
-    ``told``: each point with a standard error estimated from five launches, as measured ones.
+    ``stated``: each point with a standard error estimated from five launches, as measured ones.
     """
     random = np.random.default_rng(SEED)
     asked = (16, 32, 256)
@@ -119,7 +119,7 @@ def coverage(name: str, truth: Truth, shape: StepShape, noise: float, told: bool
             ScalingPoint(
                 world_size=ranks,
                 step_s=step_s(ranks) * float(np.exp(random.normal(0, noise))),
-                error=noise * float(np.sqrt(random.chisquare(4) / 4)) if told else 0.0,
+                error=noise * float(np.sqrt(random.chisquare(4) / 4)) if stated else 0.0,
             )
             for ranks in FITTED
         ]
@@ -131,11 +131,11 @@ def coverage(name: str, truth: Truth, shape: StepShape, noise: float, told: bool
     shown = ", ".join(
         f"{ranks}: {held[ranks] / TRIALS:.0%} (± {np.median(widths[ranks]):.0%})" for ranks in asked
     )
-    return f"  {name:43} noise {noise:.1%} {'told' if told else ''}: {shown}"
+    return f"  {name:43} noise {noise:.1%} {'error stated' if stated else ''}: {shown}"
 
 
 def flat_truth(shape: StepShape) -> Truth:
-    """Ring or tree over one link; communication of 1 to 30 % of the step at 8 ranks, split
+    """Draw a ring or a tree over one link; communication of 1 to 30 % of the step at 8 ranks, split
     between latency and bandwidth in any way, with any overlap.
     """
 
@@ -150,7 +150,7 @@ def flat_truth(shape: StepShape) -> Truth:
 
 
 def slower_between_nodes(random: np.random.Generator) -> Callable[[int], float]:
-    """Nodes of eight, which the fit sees one of: what no curve within a node can tell."""
+    """Draw a link between nodes of eight ranks. The fit has points of one node only."""
     near = Link(latency_s=1.0, bytes_per_s=6.0)
     topology = Topology(gpus_per_node=8, intra=near, inter=Link(latency_s=2.5, bytes_per_s=1.0))
     law = alpha_beta_laws(unknown_shape("ddp"), topology)[int(random.integers(3))]
@@ -169,12 +169,15 @@ def main() -> None:
         print(*sensitivity(series), sep="\n")
     print(f"Simulated, fitted on 1, 2, 4, 8 ranks: bands of 90 % that hold ({TRIALS} trials each)")
     whole, buckets = unknown_shape("ddp"), ddp_shape(in_buckets(100.0, 25.0))
-    for noise, told in ((0.002, False), (0.005, False), (0.01, False), (0.01, True), (0.02, True)):
-        print(coverage("one link, gradients together", flat_truth(whole), whole, noise, told))
+    name = "one link, gradients together"
+    for noise in (0.002, 0.005, 0.01):
+        print(coverage(name, flat_truth(whole), whole, noise))
+    for noise in (0.01, 0.02):
+        print(coverage(name, flat_truth(whole), whole, noise, stated=True))
     for noise in (0.005, 0.02):
         name = "one link, 4 buckets, unknown overlap"
-        print(coverage(name, flat_truth(buckets), buckets, noise, told=True))
-    name = "6 times slower between nodes, and not told"
+        print(coverage(name, flat_truth(buckets), buckets, noise, stated=True))
+    name = "6 times slower between nodes, not stated"
     print(coverage(name, slower_between_nodes, whole, 0.005))
     if "--gloo" in sys.argv[1:]:
         from tests.quality.limited_link import gloo_curve

@@ -1,4 +1,4 @@
-"""Simulated machines, and recorded sessions: nothing is ever changed in them."""
+"""Simulated machines and recorded sessions, in which nothing changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTROL_VALUES = 12
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions × launches × values, the current session last, and the control's likewise."""
+    """Values of sessions × launches, the current session last, and those of the control."""
 
     sessions: Floats
     control: Floats | None = None
@@ -43,7 +43,7 @@ def machine(
     spikes: float = 0.02,
     levels: Floats | None = None,
 ) -> Floats:
-    """Log-normal sessions, launches and values; a share of values is up to half as long again.
+    """Draw log-normal sessions, launches and values. A share of the values is up to 50 % longer.
 
     ``levels``: the logs of the sessions where they are not independent; else their sd is
     ``session``.
@@ -62,14 +62,14 @@ def quiet(random: np.random.Generator) -> Trial:
 
 
 def skewed(random: np.random.Generator) -> Trial:
-    """Exponential tails on launches and values, one value in twenty a spike."""
+    """Draw launches and values with exponential tails. One value in twenty is a spike."""
     sessions = machine(random, launch=0.001, value=0.005, spikes=0.05)
     launches = random.exponential(0.006, (*sessions.shape[:2], 1))
     return Trial(sessions=sessions * np.exp(launches + random.exponential(0.02, sessions.shape)))
 
 
 def autocorrelated(random: np.random.Generator) -> Trial:
-    """Sessions of 0.5 % that hang together by 0.6."""
+    """Draw sessions with an sd of 0.5 % and an autocorrelation of 0.6."""
     levels = [random.normal()]
     for _ in range(SESSIONS):
         levels.append(0.6 * levels[-1] + 0.8 * random.normal())
@@ -77,7 +77,7 @@ def autocorrelated(random: np.random.Generator) -> Trial:
 
 
 def drifting(random: np.random.Generator) -> Trial:
-    """A machine whose sessions differ by 6 %, as its control's do."""
+    """Draw a machine whose sessions have an sd of 6 %, like those of its control."""
     moves = random.normal(0, 0.06, SESSIONS + 1)
     control = np.exp(
         moves[:, None, None]
@@ -89,7 +89,7 @@ def drifting(random: np.random.Generator) -> Trial:
 
 
 def noisy(random: np.random.Generator) -> Trial:
-    """Sessions of 1 %, launches of 2 %, values of 5 %, and a control that has nothing to say."""
+    """Draw sessions, launches and values of 1, 2 and 5 % sd, and an unrelated control."""
     control = np.exp(
         random.normal(0, 0.03, (SESSIONS + 1, 1, 1))
         + random.normal(0, 0.05, (SESSIONS + 1, LAUNCHES, CONTROL_VALUES))
@@ -99,14 +99,14 @@ def noisy(random: np.random.Generator) -> Trial:
 
 
 def two_modes(random: np.random.Generator) -> Trial:
-    """Three launches in ten are 40 % slower."""
+    """Draw launches of which three in ten are 40 % slower."""
     sessions = machine(random)
     slow = random.random((*sessions.shape[:2], 1)) < 0.3
     return Trial(sessions=sessions * np.where(slow, 1.4, 1.0))
 
 
 def mixed(random: np.random.Generator) -> Trial:
-    """3 to 12 sessions; each sd drawn anew between 0.2 and 3 %."""
+    """Draw 3 to 12 sessions. Each sd is drawn anew between 0.2 and 3 %."""
     session, launch, value = np.exp(random.uniform(np.log(0.002), np.log(0.03), 3))
     sessions = int(random.integers(3, 13))
     return Trial(
@@ -116,7 +116,7 @@ def mixed(random: np.random.Generator) -> Trial:
 
 @functools.cache
 def _recorded() -> dict[str, Trial]:
-    """Each case of the recording, all its sessions in order."""
+    """Return all sessions of each recorded case, in order."""
     cases = json.loads(RECORDED.read_text())["cases"]
     return {
         name: Trial(
@@ -130,7 +130,7 @@ def _recorded() -> dict[str, Trial]:
 
 
 def recorded(random: np.random.Generator, case: str) -> Trial:
-    """Nine of the recorded sessions at random: one is judged against the eight others."""
+    """Draw nine of the recorded sessions. One is judged against the eight others."""
     trial = _recorded()[case]
     chosen = random.choice(len(trial.sessions), SESSIONS + 1, replace=False)
     assert trial.control is not None

@@ -1,4 +1,4 @@
-"""Three sessions and twenty cases before and after moderation; slow drift over sixty sessions."""
+"""Measure three sessions with and without moderation, and slow drift over sixty sessions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SERIES, LONG, REFERENCE = 60, 60, 5
 
 
 def _medians(random: np.random.Generator, levels: Floats, launch: float) -> list[list[list[float]]]:
-    """Sessions × launches × one value, as a baseline stores them."""
+    """Return sessions × launches × one value, as a baseline stores them."""
     logs = levels[:, None] + random.normal(0, launch, (len(levels), LAUNCHES))
     sessions: list[list[list[float]]] = np.exp(logs)[..., None].tolist()
     return sessions
 
 
 def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
-    """A session's budget of 1 % shared by all cases, whose session sds differ by about a third."""
+    """Share 1 % false alarms among all cases, whose between-session sds differ by a third."""
     random = np.random.default_rng(seed)
     alpha = alpha_per_metric(0.01, CASES)
     detectable: dict[str, list[float]] = {"before": [], "after": []}
@@ -60,7 +60,7 @@ def moderation(seed: int, machines: int = 60) -> tuple[str, list[str]]:
 
 
 def drift_found(seed: int) -> tuple[str, list[str]]:
-    """0.2 % slower each session; the first five sessions are the level, all tell the variance."""
+    """Judge a drift of 0.2 % a session. The first five are the reference, all give the variance."""
     found = {True: 0, False: 0}
     for drifts in (True, False):
         random = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""How often the gate is wrong, and what it sees, beside other tools on the same data.
+"""Measure how often the gate is wrong, and what it finds, beside other tools on the same data.
 
 ``python tests/quality/gate.py [--trials N] [--seed N]`` prints a table per kind of machine, the
 gain from moderating few sessions, and the search for slow drift. It exits with 1 where one of
@@ -72,7 +72,7 @@ def judge(trial: Trial, slow_down: float, prior: SessionPrior | None = None) -> 
 
 
 def prior_of(family: Family, random: np.random.Generator) -> SessionPrior | None:
-    """What twenty other cases of such a machine say of its sessions."""
+    """Return the between-session prior of twenty other cases of such a machine."""
     trials = [family.draw(random) for _ in range(20)]
     return machine_prior(
         [
@@ -89,7 +89,7 @@ def prior_of(family: Family, random: np.random.Generator) -> SessionPrior | None
 
 
 def count(name: str, seed: int, trials: int, peers: bool) -> Counts:
-    """One task: our rule, and the peers' where asked for, on the same trials."""
+    """Count the verdicts of our rule, and of the peers if wanted, on the same trials."""
     random = np.random.default_rng(seed)
     found: Counter[tuple[str, float]] = Counter()
     outcomes: Counter[tuple[str, float]] = Counter()
@@ -143,7 +143,7 @@ def rows(family: Family, counts: Counts) -> Iterator[str]:
 
 
 def broken_bounds(family: Family, counts: Counts) -> Iterator[str]:
-    """Bounds that our figures exceed beyond chance (one-sided Clopper–Pearson, 99 %)."""
+    """Return the bounds that our figures exceed beyond chance (one-sided Clopper–Pearson, 99 %)."""
     claims = (
         ("false alarms", counts.found[OURS, 1.0], FALSE_ALARMS),
         ("false alarms with 20 cases", counts.found[WITH_PRIOR, 1.0], FALSE_ALARMS),
@@ -156,7 +156,7 @@ def broken_bounds(family: Family, counts: Counts) -> Iterator[str]:
 
 
 def dominated(family: Family, counts: Counts) -> Iterator[str]:
-    """Peers with fewer false alarms that find no less anywhere and more somewhere."""
+    """Return the peers with fewer false alarms that find no less anywhere and more somewhere."""
     found = SLOW_DOWNS[1:4]
     for peer in PEERS:
         fewer = counts.share(peer.name, 1.0) < counts.share(OURS, 1.0)

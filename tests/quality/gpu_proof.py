@@ -36,7 +36,7 @@ WITHOUT_THESE = tuple(f"--ignore={file}" for file in (SHARED, GRAPHS, FAULTS))
 
 
 def read_doctor(out: Path) -> Reading:
-    """The machine, and what doctor would mend first: it is doctor that is proved."""
+    """Read the machine and the first remedies of doctor. Doctor is what this proof proves."""
     found = msgspec.json.decode((out / "output.txt").read_bytes())
     (out / "doctor.json").write_bytes((out / "output.txt").read_bytes())
     gpus, spoilers = found["machine"]["gpus"], found["spoilers"]
@@ -47,7 +47,7 @@ def read_doctor(out: Path) -> Reading:
 
 
 def read_tests(out: Path) -> Reading:
-    """Counts of the tests, and the reasons of those that were skipped. None passed is no proof."""
+    """Count the tests, and list the reasons of skipped ones. If none passed, nothing is proved."""
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     figures = []
@@ -63,7 +63,7 @@ def read_tests(out: Path) -> Reading:
 
 
 def read_suite(out: Path) -> Reading:
-    """The typical step of each case, and how many verdicts of which kind."""
+    """Read the typical step of each case, and count the verdicts of each kind."""
     file = read_results(out / "results.json")
     figures, verdicts, problems = [], Counter[str](), []
     for suite in file.suites:
@@ -82,14 +82,14 @@ def read_suite(out: Path) -> Reading:
 
 
 def read_slow_downs(out: Path) -> Reading:
-    """Asked against measured."""
+    """Compare each slow-down that was asked for with the measured one."""
     rows = msgspec.json.decode((out / "slow_downs.json").read_bytes(), type=list[SlowDown])
     text = "; ".join(f"{row.injection}: {row.measured}" for row in rows)
     return Reading(ok=all(row.holds for row in rows), figure=text)
 
 
 def read_energy(out: Path) -> Reading:
-    """The mean power while it trained, of one GPU, which its power limit must hold."""
+    """Return the mean power of one GPU while it trained. Its power limit must exceed it."""
     watts: list[float | None] = []
     limits: list[float] = []
     for suite in read_results(out / "results.json").suites:

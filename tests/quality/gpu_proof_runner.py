@@ -1,4 +1,4 @@
-"""Runs proofs one after the other, each in its time, and keeps what each of them showed."""
+"""Run proofs one after the other, each within its time limit, and keep their results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNREADABLE = (OSError, ValueError, KeyError, DdpPerfError, ElementTree.ParseErr
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What the files of a proof show: whether it holds, and its figure."""
+    """The result that the files of a proof show: whether it is proved, and its figure."""
 
     ok: bool
     figure: str
@@ -58,7 +58,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a proof. It is kept, so that the others can be run another time."""
+    """The outcome of a proof. It is kept, so that the others can be run another time."""
 
     state: Literal["passed", "failed", "timed out"]
     figure: str
@@ -68,7 +68,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProofRunner:
-    """The proofs on this machine. Their files lie in ``directory``, in one folder each."""
+    """A runner of proofs on this machine. Each has a folder for its files in ``directory``."""
 
     def __init__(
         self, proofs: Sequence[Proof], *, gpus: Sequence[Gpu], root: Path, directory: Path
@@ -80,7 +80,7 @@ class ProofRunner:
         self._commit = current_commit(root)
 
     def run(self, only: Collection[str]) -> int:
-        """Run those proofs; print the table of all, and write the archive.
+        """Run those proofs, print the table of all, and write the archive.
 
         Return 0 where all that this machine can run has passed, now or earlier at this commit, and
         at least one proof that takes a GPU is among it; else 1.
@@ -121,7 +121,7 @@ class ProofRunner:
         )
 
     def _exit_code(self, proof: Proof, out: Path) -> int | None:
-        """Of the command, or None where its time was up. Nothing of it is left behind."""
+        """Return the exit code, or None if its time was up. No process of it is left behind."""
         places = {"{out}": str(out), "{all}": str(self._directory)}
         command = [_filled(word, places) for word in proof.command]
         env = dict(os.environ)
@@ -169,7 +169,7 @@ class ProofRunner:
         return f"{proof.name:12} {outcome.state:13} {time_s}  {outcome.figure}"
 
     def _outcome(self, proof: Proof) -> Outcome | None:
-        """The newest one, if it is of this very commit."""
+        """Return the newest outcome, if it is of this commit."""
         try:
             raw = (self._folder(proof) / "outcome.json").read_bytes()
         except OSError:
@@ -197,7 +197,7 @@ class ProofRunner:
 def _judge(
     proof: Proof, out: Path, code: int | None
 ) -> tuple[Literal["passed", "failed", "timed out"], str]:
-    """What a command's end and its files come to, in a word and a figure."""
+    """Return the state and the figure that follow from a command's end and its files."""
     try:
         reading = proof.read(out)
     except _UNREADABLE as error:
@@ -216,7 +216,7 @@ def _filled(word: str, places: dict[str, str]) -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command where it still runs: kindly, then not. Its ranks die with it."""
+    """End the command if it still runs: by SIGTERM, then by SIGKILL. Its ranks die with it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""How fast the history is: a million rows in, one case's trend, the changes of all cases.
+"""Measure the history: import a million rows, the trend of one case, and of all cases.
 
 SQLite in a directory of its own; with a URL as argument, that (empty) PostgreSQL database.
 """
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def sessions() -> Iterator[SessionRecord]:
-    """Quiet sessions of 1 %; a tenth of the cases take a step of 3 % on the way."""
+    """Yield sessions with an sd of 1 %. A tenth of the cases have a change point of 3 %."""
     random = np.random.default_rng(1)
     steps = np.where(np.arange(CASES) % 10 == 0, random.integers(100, SESSIONS, CASES), SESSIONS)
     for session in range(SESSIONS):

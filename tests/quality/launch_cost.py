@@ -1,4 +1,4 @@
-"""What a two-rank DDP launch costs beyond its steps, and how many of 300 go wrong."""
+"""Measure what a two-rank DDP launch costs beyond its steps, and how many of 300 fail."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def main(launches: int = 300) -> int:
             steps = max(sum(rank.warmup_s) + sum(rank.step_s) for rank in outcome.ranks)
             beyond[probe_steps].append(wall - steps)
     median, p95 = statistics.median(beyond[1]), statistics.quantiles(beyond[1], n=20)[-1]
-    looking = statistics.median(beyond[PROBE_STEPS]) - median
+    probing = statistics.median(beyond[PROBE_STEPS]) - median
     print(
         f"launch cost: {median:.3f} s beyond the timed steps, p95 {p95:.3f} s, control, counted"
-        f" step and one step looked into included (median of {len(beyond[1])} launches of 2 gloo"
-        f" DDP ranks; target: under 0.2 s); {looking:.3f} s more to look into {PROBE_STEPS} steps;"
+        f" step and one probed step included (median of {len(beyond[1])} launches of 2 gloo"
+        f" DDP ranks; target: under 0.2 s); {probing:.3f} s more to probe {PROBE_STEPS} steps;"
         f" forkserver start {start:.1f} s, once; {len(failures)} of {launches} failed"
     )
     print("\n".join(failures))

@@ -33,7 +33,10 @@ LAUNCHES, STEPS, WARMUP = 5, 9, 2
 
 
 def gloo_curve() -> tuple[StepShape, list[ScalingPoint]]:
-    """What such a step exchanges, none of it hidden, and its times. Exits where it cannot be."""
+    """Return the communication of such a step, none of it hidden, and its times.
+
+    Exit if the link cannot be limited here.
+    """
     if not all(map(shutil.which, ("unshare", "tc", "ip"))):
         sys.exit("the link cannot be limited: unshare, tc and ip are needed (util-linux, iproute2)")
     inside = ["unshare", "--user", "--map-root-user", "--net", sys.executable, __file__]
@@ -49,7 +52,7 @@ def gloo_curve() -> tuple[StepShape, list[ScalingPoint]]:
 
 
 def _measure() -> dict[int, list[float]]:
-    """Median steps in seconds, launch by launch; the sizes in turn, as a drift hits all alike."""
+    """Return the median steps in seconds, by launch. The sizes alternate, against drift."""
     subprocess.run(["ip", "link", "set", "lo", "mtu", "9000", "up"], check=True)
     found: dict[int, list[float]] = {ranks: [] for ranks in SIZES}
     for _ in range(LAUNCHES):

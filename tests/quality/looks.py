@@ -1,4 +1,4 @@
-"""More launches while undecided: what they find, what they cost, and that they alarm no more."""
+"""Measure interim looks: what they find, what they cost, and their false alarms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOW_DOWNS = (1.0, 1.03, 1.05)
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """Sessions and launches differ by these sds, log scale."""
+    """A machine whose sessions and launches have these sds, on the log scale."""
 
     name: str
     sds: Callable[[np.random.Generator], Sequence[float]]
@@ -45,7 +45,7 @@ LOOKS_TITLE = (
 def looks_tasks(
     seed: int, trials: int
 ) -> tuple[list[int], list[tuple[int, ...]], list[int], list[int]]:
-    """Arguments of `several_looks`: machine and plan by number, seed, trials."""
+    """Return the arguments of `several_looks`: machine and plan by number, seed, trials."""
     machines = [machine for machine in range(len(MACHINES)) for _ in PLANS]
     plans = [*PLANS] * len(MACHINES)
     return machines, plans, [seed] * len(plans), [trials] * len(plans)
@@ -54,7 +54,10 @@ def looks_tasks(
 def several_looks(
     number: int, looks: tuple[int, ...], seed: int, trials: int
 ) -> tuple[str, list[str]]:
-    """A row of the table, and the bound that it breaks, if any. Rows of a machine share trials."""
+    """Return a row of the table and the bound that it breaks, if any.
+
+    Rows of a machine share trials.
+    """
     machine, random = MACHINES[number], np.random.default_rng(seed)
     found = dict.fromkeys(SLOW_DOWNS, 0)
     passed, launches = 0, []
@@ -77,13 +80,14 @@ def several_looks(
 
 
 def _session_levels(random: np.random.Generator, session: float, launch: float) -> Floats:
-    """Sessions × launches, the current one last, each with as many as it may ever take."""
+    """Draw sessions × launches, the current one last, each with the most launches it may take."""
     levels = random.normal(0, session, SESSIONS + 1)
     return np.exp(levels[:, None] + random.normal(0, launch, (SESSIONS + 1, MOST)))
 
 
 def _judge(sessions: Floats, by: float, looks: tuple[int, ...]) -> tuple[Outcome, int]:
-    """The outcome, and how many launches it took; a baseline session has as many as the first."""
+    """Return the outcome, and how many launches it took. A baseline session has as many as
+    the first look."""
     baseline = sessions[:-1, :LAUNCHES, None].tolist()
     look: int | None = looks[0]
     while look is not None:

@@ -1,4 +1,4 @@
-"""Do the tests notice? Break one line, and see which tests fail.
+"""Break one line of the package at a time, and report which tests fail.
 
 ``python tests/quality/mutants.py`` runs every list in ``data/mutants``: ``correctness`` breaks
 what trains (over gloo, about a minute each on two idle cores), ``verdicts`` what measures, judges
@@ -27,7 +27,7 @@ COPIED = ("ddp_perf", "tests", "bench_configs", "baselines", "conftest.py", "pyt
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``line`` occurs once in ``ddp_perf/<file>`` and is replaced by ``becomes``."""
+    """A fault: ``line``, once in ``ddp_perf/<file>``, is replaced by ``becomes``."""
 
     name: str
     file: str
@@ -63,7 +63,8 @@ def main(lists: list[Path], names: list[str]) -> int:
 
 
 def _failed_tests(mutant: Mutant, options: tuple[str, ...]) -> set[str]:
-    """``test_file::test_name[parameters]`` of each test that fails on a copy with the mutant."""
+    """Return ``test_file::test_name[parameters]`` of each test that fails on a copy with the
+    mutant."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as directory:
         copy = Path(directory)
         for name in COPIED:
@@ -89,12 +90,14 @@ def _failed_tests(mutant: Mutant, options: tuple[str, ...]) -> set[str]:
 def _mutate(path: Path, mutant: Mutant) -> None:
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.line) != 1:
-        raise SystemExit(f"{mutant.name}: {mutant.file} does not hold its line once: {mutant.line}")
+        raise SystemExit(
+            f"{mutant.name}: {mutant.file} does not contain its line exactly once: {mutant.line}"
+        )
     path.write_text(text.replace(mutant.line, mutant.becomes), encoding="utf-8")
 
 
 def _counted(tests: set[str], missed: list[str]) -> str:
-    """Names without their parameters, and how many of each failed."""
+    """Return the names without their parameters, and how many of each failed."""
     names = [test.partition("[")[0].rpartition("::")[2] for test in tests]
     counted = [f"`{name}` ({names.count(name)})" for name in sorted(set(names))]
     return ", ".join([*counted, *(f"**not** `{pattern}`" for pattern in missed)]) or "–"

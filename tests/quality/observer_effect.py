@@ -1,4 +1,4 @@
-"""The harness's step time ÷ that of a bare DDP loop, in alternating blocks of the same ranks."""
+"""Compare the step time of the harness and of a bare DDP loop, in alternating blocks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _run(case: Case) -> list[list[dict[str, list[float]]]]:
-    """Step times by rank, pair and loop."""
+    """Return the step times by rank, pair and loop."""
     context = multiprocessing.get_context("fork")
     heartbeats = Heartbeats(case.world_size)
     with tempfile.TemporaryDirectory() as directory:
@@ -122,7 +122,7 @@ class _BareLoop:
         self._targets = torch.randn(case.batch_size, size["output_dim"])
 
     def run(self) -> tuple[list[float], None]:
-        """Seconds of each step, and nothing else, where the harness has its CPU time."""
+        """Return the seconds of each step, and None where the harness returns its CPU time."""
         times = []
         dist.barrier()
         for _ in range(STEPS):

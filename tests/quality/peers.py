@@ -1,4 +1,4 @@
-"""What other tools would say, by their own code, of the newest stored session and this one.
+"""The answers of other tools, by their own code, on the newest stored session and this one.
 
 Each tool is given what it compares: two sets of values, of all launches of a session.
 """
@@ -18,7 +18,7 @@ Says = Callable[[Floats, Floats], bool]  # launches × values: current, newest s
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """``slower`` is None where the tool is not installed; ``remedy`` then installs it."""
+    """Another tool. ``slower`` is None if it is not installed; ``remedy`` then installs it."""
 
     name: str
     slower: Says | None
@@ -26,7 +26,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def all_peers() -> Iterator[Peer]:
-    """The tools, and the two rules that need none."""
+    """Return the tools, and the two rules that need none."""
     yield _peer("pytest-benchmark mean:5%", "pytest_benchmark.utils", _pytest_benchmark)
     yield _peer("asv, factor 1.1", "asv._stats", lambda module: _asv(module, 1.1))
     yield _peer("asv, factor 1.03", "asv._stats", lambda module: _asv(module, 1.03))
@@ -53,7 +53,7 @@ def _pytest_benchmark(module: object) -> Says:
 
 
 def _asv(module: object, factor: float) -> Says:
-    """As `asv compare`: the medians differ by the factor and the samples by the U test."""
+    """Judge as `asv compare`: the medians differ by the factor, and the samples by the U test."""
 
     def slower(current: Floats, stored: Floats) -> bool:
         new, old = current.ravel().tolist(), stored.ravel().tolist()
@@ -74,7 +74,7 @@ def _pyperf(module: object) -> Says:
 
 
 def _google_benchmark(current: Floats, stored: Floats) -> bool:
-    """`compare.py`: two-sided U test at 0.05 on the repetitions, here of one launch a side."""
+    """Judge as `compare.py`: a two-sided U test at 0.05 on the repetitions of one launch a side."""
     new, old = current[0], stored[-1]
     p_value = stats.mannwhitneyu(new, old, alternative="two-sided").pvalue
     return bool(p_value < 0.05 and np.median(new) > np.median(old))

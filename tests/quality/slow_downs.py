@@ -1,4 +1,4 @@
-"""Whether an injection slows the step by what was asked, on one tier of this machine.
+"""Check that an injection slows the step by what was asked, on one tier of this machine.
 
     python tests/quality/slow_downs.py [--tier cpu|gpu] [--json FILE]
 
@@ -42,7 +42,7 @@ SUITES: dict[Tier, tuple[str, int]] = {"cpu": ("cpu_quick", 128), "gpu": ("mlp_s
 
 
 class SlowDown(msgspec.Struct, frozen=True, kw_only=True):
-    """What one injection was asked to do to a case's step, and what it did."""
+    """The slow-down of a case's step that was asked for, and the measured one."""
 
     case: str
     injection: str
@@ -68,7 +68,7 @@ def main(tier: Tier, file: Path | None) -> int:
 
 
 def slow_downs(tier: Tier, launcher: ForkserverLauncher) -> list[SlowDown]:
-    """Return a row for each injection; those of two ranks only where two can run."""
+    """Return a row for each injection. Those of two ranks need a machine for two."""
     name, batch_size = SUITES[tier]
     overrides = Overrides(world_sizes=(1, 2), batch_sizes=(batch_size,))
     one, two = load_cases([BENCH_CONFIGS / f"{name}.yaml"], overrides)
@@ -89,7 +89,7 @@ def slow_downs(tier: Tier, launcher: ForkserverLauncher) -> list[SlowDown]:
 def _launches(
     launcher: ForkserverLauncher, case: Case, texts: Sequence[str]
 ) -> dict[str, list[LaunchResult]]:
-    """ROUNDS launches with each injection, round by round: a drift is then no injection's own."""
+    """Launch each injection ROUNDS times, round by round, so that a drift affects all alike."""
     done: dict[str, list[LaunchResult]] = {text: [] for text in texts}
     for round_ in range(ROUNDS):
         for text in texts:

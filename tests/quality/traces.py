@@ -1,4 +1,4 @@
-"""``ddp-perf trace`` beside HolisticTraceAnalysis (HTA): both values and both times of real traces.
+"""Compare ``ddp-perf trace`` with HolisticTraceAnalysis (HTA): values and times of real traces.
 
 ``python tests/quality/traces.py [FILE…]``, by default on the recorded excerpts. HTA runs where
 ``--hta PYTHON`` names an interpreter that can import it (``pip install HolisticTraceAnalysis``);

@@ -134,7 +134,7 @@ def run(root, command, expected):
         stderr=subprocess.STDOUT,
         text=True,
         encoding="utf-8",
-        timeout=300,
+        timeout=900,  # a session waits while another one measures this machine
     )
     assert done.returncode in expected, f"{command}: exit code {done.returncode}\n{done.stdout}"
 

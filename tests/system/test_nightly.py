@@ -88,8 +88,8 @@ def nightly(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say how many GPUs this runner has: --devices N"),
-        (["--tier", "gpu"], "say how many GPUs this runner has: --devices N"),
+        ([], "state how many GPUs this runner has: --devices N"),
+        (["--tier", "gpu"], "state how many GPUs this runner has: --devices N"),
         (["--devices"], "--devices takes a number"),
         (["--devices", "eight"], "--devices takes a number from 1 on, not 'eight'"),
         (["--devices", "0"], "--devices takes a number from 1 on, not '0'"),

@@ -1,7 +1,7 @@
-"""A model that leaves its core free while it computes, as a GPU's does: its blocks sleep.
+"""A model that leaves its core idle while it computes, like one on a GPU: its blocks sleep.
 
 So communication can go on beside the backward, which on a core that computes by itself it
-cannot. A file named ``trouble`` makes the timed steps longer in a way that no rule knows.
+cannot. A file named ``trouble`` makes the timed steps longer in a way that no rule has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TROUBLE_S = 0.008
 
 
 class _Device(torch.autograd.Function):
-    """Passes its input on, after so much of the device's time."""
+    """A layer that returns its input after this much device time."""
 
     @staticmethod
     def forward(context, values, forward_s, backward_s):
@@ -48,7 +48,7 @@ class _Block(nn.Module):
 def build(
     context: BuildContext, *, width: int, blocks: int, timed_steps: int, trouble: str
 ) -> Workload:
-    """``timed_steps``: how many of the steps the trouble is in."""
+    """Build it. ``timed_steps`` is the number of steps that have the trouble."""
     model = nn.Sequential(*(_Block(width, i % _EVERY == 0) for i in range(blocks)))
     batch = (torch.ones(context.batch_size, width),)
     troubled = iter([True] * timed_steps if Path(trouble).exists() else [])
