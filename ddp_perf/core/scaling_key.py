@@ -1,4 +1,4 @@
-"""Which cases lie on one scaling curve: they do the same work on each rank."""
+"""The key of a scaling curve: its cases do the same work on each rank."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ def median_of_three(sessions: Floats) -> Floats:
 
 def noise_sd(sessions: Floats) -> float:
     """Estimate the sd from successive differences, which a step or a drift changes little."""
-    return robust_sd(np.diff(sessions) / math.sqrt(2))
+    return residual_sd(np.diff(sessions) / math.sqrt(2))
 
 
-def robust_sd(deviations: Floats) -> float:
+def residual_sd(deviations: Floats) -> float:
     """Return the quantile of the absolute deviations that is one sd of a normal distribution.
 
     If that quantile is zero, return the root mean square instead.

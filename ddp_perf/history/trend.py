@@ -10,7 +10,7 @@ import numpy as np
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.history.piecewise_fit import PiecewiseFit
-from ddp_perf.history.segmentation import CONFIRMING, find_moves, robust_sd
+from ddp_perf.history.segmentation import CONFIRMING, find_moves, residual_sd
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
 from ddp_perf.stats.rule.judge import SUSPECT_LEVEL
@@ -70,7 +70,7 @@ def find_trend(values: Sequence[float], *, reference: int = REFERENCE_SESSIONS) 
     return Trend(
         changes=tuple(_change(fitted, number) for number in range(len(fitted.moves))),
         distance=_distance(logs, logs - levels, reference),
-        session_sd=robust_sd(logs - levels),
+        session_sd=residual_sd(logs - levels),
         levels=tuple(np.exp(levels).tolist()),
     )
 
@@ -100,7 +100,7 @@ def _distance(logs: Floats, residual: Floats, reference: int) -> Distance | None
     if len(logs) < reference + CONFIRMING:
         return None
     newest = logs[-CONFIRMING:] - np.median(logs[:reference])
-    difference, variance = float(newest.mean()), robust_sd(residual) ** 2
+    difference, variance = float(newest.mean()), residual_sd(residual) ** 2
     correlation = session_correlation(residual)
     of_level = math.pi / 2 * variance * (1 + correlation) / (1 - correlation) / reference
     df = len(logs) - 1

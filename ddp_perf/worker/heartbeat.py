@@ -23,7 +23,7 @@ class Phase(enum.IntEnum):
     AFTER = 4  # everything after the timed steps
 
 
-class Progress(NamedTuple):
+class RankProgress(NamedTuple):
     """The progress of one rank."""
 
     beats: int  # in all phases together
@@ -71,10 +71,10 @@ class Heartbeats:
         words.entered = words.beats
         words.phase = phase
 
-    def read(self) -> list[Progress]:
+    def read(self) -> list[RankProgress]:
         """Return the progress of each rank, by rank."""
         return [
-            Progress(
+            RankProgress(
                 beats=words.beats,
                 phase=Phase(words.phase),
                 phase_beats=words.beats - words.entered,

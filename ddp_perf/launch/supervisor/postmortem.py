@@ -14,7 +14,7 @@ from ddp_perf.core.launch import FailureKind, LaunchFailure, LaunchRequest
 from ddp_perf.launch.supervisor.flight_records import flight_records
 from ddp_perf.launch.supervisor.rank_process import RankProcess
 from ddp_perf.system.host.processes import describe_state, state_of
-from ddp_perf.worker.heartbeat import Phase, Progress
+from ddp_perf.worker.heartbeat import Phase, RankProgress
 from ddp_perf.worker.process import STACK_SIGNAL, RankError
 
 _PHASES = {
@@ -88,7 +88,7 @@ def _behind(
     return [rank for rank in suspects if places[rank.rank] == last]
 
 
-def _where(case: Case, progress: Progress) -> str:
+def _where(case: Case, progress: RankProgress) -> str:
     """Return the place of a rank in words, with the number of its step if that is known."""
     steps = case.schedule.steps
     if progress.step is None:

@@ -15,7 +15,7 @@ import msgspec
 
 from ddp_perf.core.case import Schedule, Tier
 from ddp_perf.core.launch import LaunchRequest, RankResult
-from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Heartbeats, Phase, Progress
+from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Heartbeats, Phase, RankProgress
 from ddp_perf.worker.process import RankDone, RankError, RankFiles, Report, run_rank
 
 _REPORT = msgspec.json.Decoder(RankError | RankDone)
@@ -43,7 +43,7 @@ class RankProcess:
         self.ended_at: float | None = None
         # None although ``running`` is False: the kernel has not removed the process.
         self.exit_code: int | None = None
-        self.progress = Progress(beats=0, phase=Phase.START, phase_beats=0)
+        self.progress = RankProgress(beats=0, phase=Phase.START, phase_beats=0)
         self.reports, sender = context.Pipe(duplex=False)
         self.recorder, questions = context.Pipe()
         self._process = context.Process(
@@ -124,7 +124,7 @@ class RankProcess:
             time.sleep(_POLL_S)
         return None
 
-    def note_progress(self, progress: Progress, now: float) -> None:
+    def note_progress(self, progress: RankProgress, now: float) -> None:
         if progress != self.progress:
             self.progress, self._last_progress = progress, now
 

@@ -24,8 +24,9 @@ MERGED = "merged.json.gz"
 
 
 def profile_cases(cases: Sequence[Case], steps: int, bench: Bench) -> dict[str, CaseProfile]:
-    """Trace one more launch of each case, under the root's artifacts/; return profiles by case id.
+    """Profile one more launch of each case; return the profiles by case id.
 
+    The traces are written under the root's artifacts/.
     Raises LaunchError if ranks cannot be started. A launch that fails, or traces that cannot be
     read, become the problem of that case.
     """

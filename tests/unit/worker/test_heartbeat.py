@@ -1,4 +1,4 @@
-"""Progress is visible across a fork, is separate for each rank, and names the rank's step."""
+"""RankProgress is visible across a fork, is separate for each rank, and names the rank's step."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.supervisor import postmortem
 from ddp_perf.launch.supervisor.postmortem import check_agreement, describe_failure, describe_hang
-from ddp_perf.worker.heartbeat import Phase, Progress
+from ddp_perf.worker.heartbeat import Phase, RankProgress
 from ddp_perf.worker.process import RankError, RankFiles
 from tests.builders import make_case, make_placement, make_rank_result
 
@@ -154,7 +154,7 @@ class HungRank:
         self.files.stacks.write_text("its stack")
         self.rank, self.pid = rank, 1000 + rank
         beats = phase_beats + 50 * (phase > Phase.START)
-        self.progress = Progress(beats=beats, phase=phase, phase_beats=phase_beats)
+        self.progress = RankProgress(beats=beats, phase=phase, phase_beats=phase_beats)
         self.state = "T" if stopped else "S"
         self.recorder = Deaf()
 
