@@ -32,7 +32,7 @@ from ddp_perf.core.metric import METRICS
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.summaries import summaries_of
+from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS
 

@@ -14,8 +14,8 @@ from scipy import special
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.stats.robust import Floats, robust_sd
 from ddp_perf.stats.rule.comparison import POWER, Comparison
-from ddp_perf.stats.rule.inputs import Figures, levels_of
-from ddp_perf.stats.rule.modes import without_slow_sessions
+from ddp_perf.stats.rule.inputs import Figures
+from ddp_perf.stats.rule.modes import levels_of, without_slow_sessions
 
 CONFIDENCE = 0.95
 _QUANTILES = 400  # of the estimated error; the power is then exact to 0.1 %

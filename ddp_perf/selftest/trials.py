@@ -33,9 +33,9 @@ from ddp_perf.selftest.launches import (
 )
 from ddp_perf.selftest.log import TimedLaunch
 from ddp_perf.selftest.power import SlowDown, share_found, slow_down_of, spread_of
-from ddp_perf.session.gate.one_metric import judge_session, tolerance_of
-from ddp_perf.session.summaries import as_session
+from ddp_perf.session.gate.judge_suite import judge_session, tolerance_of
 from ddp_perf.stats.rule.comparison import POWER
+from ddp_perf.stats.summary import as_session
 
 
 class _Block(msgspec.Struct, frozen=True, kw_only=True):

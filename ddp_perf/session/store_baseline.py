@@ -25,7 +25,7 @@ from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.summaries import as_session
+from ddp_perf.stats.summary import as_session
 
 
 def save(

@@ -1,12 +1,14 @@
-"""The figures of one launch: those that are gated, and those that are shown beside them."""
+"""Summaries of launches: the figures of each launch, and a case's launches as a session."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ddp_perf.core.baseline import CONTROL, Session
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.core.measurement import LaunchSummary
+from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
 from ddp_perf.stats.step.decomposition import decompose
 
@@ -85,3 +87,40 @@ def _p95(values: Sequence[float]) -> float:
     if len(values) == 1:
         return values[0]
     return statistics.quantiles(values, n=20, method="inclusive")[-1]
+
+
+def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[LaunchSummary]]:
+    """Summarise every launch, by case id; with scaling if the one-rank case was measured too."""
+    summaries = {}
+    for case_id, measurement in measurements.items():
+        case = measurement.case
+        single = measurements.get(case.single) if case.single else None
+        summaries[case_id] = summarise_all(
+            measurement.launches,
+            samples_per_step=case.samples_per_step,
+            singles=single.launches if single else (),
+        )
+    return summaries
+
+
+def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
+    """Return a case's launches of this session in the form of a stored session."""
+    figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
+    terms = [s.decomposition.figures() if s.decomposition else {} for s in summaries]
+    overheads = [s.overhead_s for s in summaries if s.overhead_s is not None]
+    return Session(
+        date=date,
+        environment=environment,
+        launches=tuple(_rounded(row, 7) for row in figures),
+        terms=tuple(_rounded(row, 4) for row in terms) if any(terms) else (),
+        overhead_s=_to_digits(statistics.median(overheads), 4) if overheads else None,
+    )
+
+
+def _rounded(row: Mapping[str, float], digits: int) -> dict[str, float]:
+    """Round to significant digits: more are noise, and make the diff of a baseline unreadable."""
+    return {name: _to_digits(value, digits) for name, value in row.items()}
+
+
+def _to_digits(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")

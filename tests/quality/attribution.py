@@ -32,7 +32,7 @@ from ddp_perf.session.measure.explainer import PROBE_STEPS
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import read_results, write_results
 from ddp_perf.session.store_baseline import new_sessions
-from ddp_perf.session.summaries import summaries_of
+from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.capacity import find_capacity
 from ddp_perf.system.lease import machine_lease
 

@@ -16,11 +16,10 @@ from ddp_perf.diagnose.causes import Evidence, find_causes, grown_by_count
 from ddp_perf.session.gate.comparability import changes, same_software
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.structure import structure_changes
-from ddp_perf.session.summaries import as_session
 from ddp_perf.stats.step.attribution import attribute
 from ddp_perf.stats.step.decomposition import typical_step
 from ddp_perf.stats.step.term_change import Row
-from ddp_perf.stats.summary import summarise_all
+from ddp_perf.stats.summary import as_session, summarise_all
 
 _BESIDE = (COMMUNICATION, LAG, *COUNTS, CONTROL)
 

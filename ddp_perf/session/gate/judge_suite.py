@@ -8,20 +8,34 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_perf.baselines.save import work_differences
-from ddp_perf.core.baseline import Baseline, CaseBaseline, CaseStructure, Session
+from ddp_perf.core.baseline import (
+    CONTROL,
+    LEAST_SESSIONS,
+    REFERENCE_SESSIONS,
+    Baseline,
+    CaseBaseline,
+    CaseStructure,
+    Session,
+)
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import MISSING_READINGS, STRUCTURE, gated_metrics, metric_spec
+from ddp_perf.core.metric import (
+    MISSING_READINGS,
+    STRUCTURE,
+    gated_metrics,
+    is_controlled,
+    metric_spec,
+)
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
-from ddp_perf.session.gate.comparability import changes, other_machine
+from ddp_perf.session.gate.comparability import changes, other_machine, same_software
 from ddp_perf.session.gate.disturbance import with_disturbance
-from ddp_perf.session.gate.one_metric import judge_session, prior_of, tolerance_of
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure
 from ddp_perf.session.gate.utilisation import utilisation_of
-from ddp_perf.session.summaries import as_session
-from ddp_perf.stats.rule.judge import confirm
+from ddp_perf.stats.rule.judge import confirm, judge_figures
+from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
+from ddp_perf.stats.summary import as_session
 
 
 class Remedies(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,3 +268,69 @@ def _only_if_slower_itself(efficiency: Finding, step_time: Finding) -> Finding:
     )
     verdict = msgspec.structs.replace(efficiency.verdict, outcome=outcome, reason=reason)
     return msgspec.structs.replace(efficiency, verdict=verdict)
+
+
+def judge_session(
+    metric: str,
+    session: Session,
+    before: Sequence[Session],
+    *,
+    tolerance: float,
+    alpha: float,
+    prior: SessionPrior | None,
+    looks: Sequence[int] = (),
+) -> Verdict:
+    """Judge a metric by ``before``, the stored sessions that have it, oldest first."""
+    control = _controls(before, metric, session.environment)
+    return judge_figures(
+        session.values(metric),
+        [session.values(metric) for session in before],
+        tolerance=tolerance,
+        alpha=alpha,
+        control=session.values(CONTROL) if control else None,
+        baseline_control=control,
+        reference=REFERENCE_SESSIONS,
+        prior=prior,
+        looks=looks,
+    )
+
+
+def tolerance_of(case: Case, metric: str) -> float:
+    """Return the tolerance of a gated metric."""
+    tolerance = case.tolerances.of(metric)
+    assert tolerance is not None  # it is gated
+    return tolerance
+
+
+def prior_of(
+    baseline: Baseline, metric: str, *, now: Environment, tolerance: float
+) -> SessionPrior | None:
+    """Estimate the between-session spread from all stored cases of this machine."""
+    stored = [
+        case.sessions_with(metric) for case in baseline.cases.values() if case.source == "measured"
+    ]
+    return machine_prior(
+        [
+            CaseSessions(
+                sessions=[session.values(metric) for session in sessions],
+                control=_controls(sessions, metric, now),
+                tolerance=tolerance,
+            )
+            for sessions in stored
+        ]
+    )
+
+
+def _controls(
+    sessions: Sequence[Session], metric: str, now: Environment
+) -> list[list[float]] | None:
+    """Return the control of each session, or None if the control does not apply to the metric.
+
+    It does not apply after a change of software, or before there are enough sessions to show
+    whether the case follows it: until then it would only add noise.
+    """
+    if not is_controlled(metric) or len(sessions) < LEAST_SESSIONS:
+        return None
+    if not all(same_software(session.environment, now) for session in sessions):
+        return None
+    return [session.values(CONTROL) for session in sessions]

@@ -9,7 +9,7 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.session.gate.explanation import explain_case, has_terms
 from ddp_perf.session.measure.bench import Bench
-from ddp_perf.session.measure.plan import interleave
+from ddp_perf.session.measure.rounds import interleave
 from ddp_perf.session.result import SuiteResult
 
 _ENOUGH = 3  # launches; with fewer, the judged launches are used too

@@ -16,7 +16,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Look, Measurement
 from ddp_perf.core.metric import STRUCTURE, needs_single_rank
 from ddp_perf.core.verdict import UNDECIDED
-from ddp_perf.session.measure.plan import launch_s
+from ddp_perf.session.measure.rounds import launch_s
 from ddp_perf.stats.rule.looks import next_look, plan_looks
 
 

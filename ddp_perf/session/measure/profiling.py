@@ -15,7 +15,7 @@ from ddp_perf.core.launch import LaunchFailure, LaunchRequest, Profiling
 from ddp_perf.errors import TraceError
 from ddp_perf.session.measure.artifacts import profile_directory
 from ddp_perf.session.measure.bench import Bench
-from ddp_perf.session.measure.plan import interleave
+from ddp_perf.session.measure.rounds import interleave
 from ddp_perf.session.result import CaseProfile
 from ddp_perf.traces.analysis import analyse_traces
 from ddp_perf.traces.merge import merge_traces

@@ -28,12 +28,11 @@ from ddp_perf.session.measure.looks import (
     looks_of,
     merge_findings,
 )
-from ddp_perf.session.measure.plan import estimate_s, interleave
 from ddp_perf.session.measure.profiling import profile_cases
-from ddp_perf.session.measure.run import run_plan
+from ddp_perf.session.measure.rounds import estimate_s, interleave, run_plan
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
-from ddp_perf.session.summaries import summaries_of
+from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.capacity import Capacity
 
 

@@ -7,10 +7,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-import numpy as np
-
 from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.stats.rule.modes import Levels, session_levels
 
 Launches = Sequence[Sequence[float]]  # launches × values of one session
 Figures = Sequence[float]  # one figure for each launch of one session
@@ -77,12 +74,6 @@ def first_invalid_figure(sessions: Sequence[tuple[str, Figures]]) -> str | None:
                     " a value must be finite and positive"
                 )
     return None
-
-
-def levels_of(sessions: Sequence[Figures], tolerance: float) -> Levels:
-    """Return the levels of sessions × launches; modes nearer than the tolerance are one mode."""
-    logs = [np.log(figures) for figures in sessions]
-    return session_levels(logs, smallest_gap=math.log1p(tolerance))
 
 
 def _typical_value(launch: Sequence[float]) -> float:

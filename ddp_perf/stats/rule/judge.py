@@ -32,9 +32,9 @@ from ddp_perf.stats.rule.inputs import (
     check_arguments,
     first_empty_launch,
     first_invalid_figure,
-    levels_of,
     typical_values,
 )
+from ddp_perf.stats.rule.modes import levels_of
 from ddp_perf.stats.rule.reason import reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
 from ddp_perf.stats.rule.variance_components import launches_to_decide

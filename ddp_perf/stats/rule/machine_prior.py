@@ -9,8 +9,8 @@ import numpy as np
 
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.rule.control import fit_slope
-from ddp_perf.stats.rule.inputs import Figures, levels_of
-from ddp_perf.stats.rule.modes import without_slow_sessions
+from ddp_perf.stats.rule.inputs import Figures
+from ddp_perf.stats.rule.modes import levels_of, without_slow_sessions
 from ddp_perf.stats.rule.session_variance import (
     detrend,
     session_spread,

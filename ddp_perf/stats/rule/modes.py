@@ -40,6 +40,12 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     slow_gap: float  # log distance from the fast mode to the slow one; 0 with one mode only
 
 
+def levels_of(sessions: Sequence[Sequence[float]], tolerance: float) -> Levels:
+    """Return the levels of sessions × launches; modes nearer than the tolerance are one mode."""
+    logs = [np.log(figures) for figures in sessions]
+    return session_levels(logs, smallest_gap=math.log1p(tolerance))
+
+
 def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels:
     """Compute the levels of sessions from the log of each launch's figure.
 

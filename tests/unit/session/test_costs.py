@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.launch import Unit
 from ddp_perf.session.figures import costs_of, epoch_of
-from ddp_perf.session.summaries import summaries_of
+from ddp_perf.stats.summary import summaries_of
 from tests.builders import make_case, make_cases, make_measurement
 
 

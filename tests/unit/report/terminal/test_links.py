@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ddp_perf.report.terminal.table import suite_table
 from ddp_perf.session.gate.links import find_links
-from ddp_perf.session.summaries import summaries_of
 from ddp_perf.stats.link.model import Link, ring_s
+from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,
     make_case_baseline,

@@ -11,7 +11,7 @@ from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.figures import costs_of
-from ddp_perf.session.summaries import summaries_of
+from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_acknowledgement,
     make_cases,

@@ -15,8 +15,7 @@ from ddp_perf.report.terminal.text import (
     summary_block,
 )
 from ddp_perf.session.figures import case_figures
-from ddp_perf.session.summaries import summaries_of
-from ddp_perf.stats.summary import summarise_all
+from ddp_perf.stats.summary import summaries_of, summarise_all
 from tests.builders import (
     make_acknowledgement,
     make_case,

@@ -11,7 +11,7 @@ from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.summaries import as_session, summaries_of
+from ddp_perf.stats.summary import as_session, summaries_of
 from tests.builders import (
     make_baseline,
     make_case,

@@ -8,8 +8,8 @@ import pytest
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions
 from ddp_perf.session.gate.links import find_links
-from ddp_perf.session.summaries import summaries_of
 from ddp_perf.stats.link.model import Link, ring_s
+from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     FakeLauncher,
     make_baseline,

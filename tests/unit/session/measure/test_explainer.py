@@ -9,7 +9,7 @@ import pytest
 
 from ddp_perf.session.gate.explanation import explain_case
 from ddp_perf.session.measure.explainer import Explainer
-from ddp_perf.session.summaries import as_session, summaries_of
+from ddp_perf.stats.summary import as_session, summaries_of
 from tests.builders import (
     FakeLauncher,
     make_baseline,

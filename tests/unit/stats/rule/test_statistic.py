@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ddp_perf.stats.rule.inputs import levels_of
+from ddp_perf.stats.rule.modes import levels_of
 from ddp_perf.stats.rule.statistic import judged_difference
 
 

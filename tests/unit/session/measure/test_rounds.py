@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.session.measure.plan import estimate_s, interleave, launch_s
+from ddp_perf.session.measure.rounds import estimate_s, interleave, launch_s
 from tests.builders import make_baseline, make_case, make_case_baseline, make_cases, make_session
 from tests.suites import make_bench
 

@@ -1,16 +1,17 @@
-"""The order of launches: cases are interleaved, so that a drift of the machine affects all."""
+"""Rounds of launches: their order, their estimated time, and their execution."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
-from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
+from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.measure.artifacts import hang_directory
-from ddp_perf.session.measure.bench import Bench
+from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 
 # The seconds of a launch beyond its timed steps, if no session has measured them yet. For a GPU
 # they are a guess: CUDA's context, NCCL's communicator and the first kernels, and the fewest
@@ -60,3 +61,52 @@ def launch_s(case: Case, baseline: Baseline) -> float | None:
     else:
         overhead_s = _OVERHEAD_S[case.tier] + _EXTRA_WARMUPS[case.tier] * step_s
     return step_s * case.schedule.steps + overhead_s
+
+
+def run_plan(
+    plan: Sequence[LaunchRequest],
+    bench: Bench,
+    *,
+    measured: Mapping[str, Measurement],
+    on_round: Callable[[dict[str, Measurement]], None],
+) -> dict[str, Measurement]:
+    """Run the plan, and return ``measured``, by case id, with its launches added.
+
+    A case that failed once is not launched again. ``on_round`` gets the measurements after every
+    round, and also if the run is interrupted, so that no finished launch is lost. Raises
+    LaunchError if ranks cannot be started.
+    """
+    measured = dict(measured)
+    waiting = list(plan)
+    try:
+        while waiting:
+            request = waiting.pop(0)
+            outcome = bench.launcher.launch(request)
+            measured[request.case.id] = _with(measured[request.case.id], outcome)
+            if isinstance(outcome, LaunchFailure):
+                waiting = [other for other in waiting if other.case.id != request.case.id]
+            bench.progress.launched(request, outcome, _left_s(waiting, measured))
+            if not waiting or waiting[0].round != request.round:
+                on_round(measured)
+    except BaseException:
+        on_round(measured)
+        raise
+    return measured
+
+
+def _with(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:
+    launches, failures = measurement.launches, measurement.failures
+    if isinstance(outcome, LaunchFailure):
+        failures = (*failures, outcome)
+    else:
+        launches = (*launches, outcome)
+    return Measurement(case=measurement.case, launches=launches, failures=failures)
+
+
+def _left_s(waiting: Sequence[LaunchRequest], measured: Mapping[str, Measurement]) -> float | None:
+    """Estimate the seconds left from the newest launch of each waiting case.
+
+    None before every waiting case has a launch.
+    """
+    launches = [measured[request.case.id].launches for request in waiting]
+    return sum(done[-1].wall_s for done in launches) if all(launches) else None

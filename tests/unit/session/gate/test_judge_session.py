@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.summaries import summaries_of
+from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,
     make_case_baseline,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_perf.session.measure.plan import interleave
-from ddp_perf.session.measure.run import run_plan
+from ddp_perf.session.measure.rounds import interleave, run_plan
 from tests.builders import (
     FakeLauncher,
     NotedProgress,
