@@ -83,7 +83,7 @@ def launch(launcher):
 
     def run(workload, world_size, **suite):
         few_steps = {"world_sizes": [world_size], "steps": 8, "warmup": 1}
-        outcome = launcher.launch(make_request(workload, WORKLOADS, **few_steps, **suite))
+        outcome = launcher.launch(make_request(workload, WORKLOADS, **{**few_steps, **suite}))
         assert isinstance(outcome, LaunchResult), f"{outcome}\n{getattr(outcome, 'traceback', '')}"
         return outcome
 

@@ -80,8 +80,9 @@ def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results
     assert "ms a step" not in done.stdout.str()  # where the time goes: not with -q
     done.stdout.fnmatch_lines(
         [
-            f"--ddp-report: out/{PAGE}: cannot be written: No space left on device; what was"
-            " measured is in out/results.json: ddp-perf report out/results.json"
+            f"--ddp-report: out/{PAGE}: cannot be written: No space left on device; the"
+            " measurements are in out/results.json; write the report with: ddp-perf report"
+            " out/results.json"
         ]
     )
     assert json.loads((project.path / "out" / "results.json").read_text())["complete"]
