@@ -43,7 +43,7 @@ class LaunchError(DdpPerfError):
 
 
 class LeaseError(DdpPerfError):
-    """The machine, or a GPU of it, is in use by somebody else."""
+    """The machine, or a GPU of it, is in use by another process or user."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -101,9 +101,8 @@ def predict(
 ) -> None:
     """Fit scaling laws to a curve of step times, and predict more ranks with 90 % bands.
 
-    The α-β model of the step gives the prediction. Amdahl's law and the universal scalability
-    law are shown for comparison. A curve that contradicts another one of the same work is
-    reported, not fitted.
+    The α-β model of the step gives the prediction. Amdahl's law is shown for comparison. A curve
+    that contradicts another one of the same work is reported, not fitted.
 
     \b
     Exit code:

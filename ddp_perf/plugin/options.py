@@ -181,7 +181,7 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         default=[],
         metavar="KIND:ARG",
         help="slow the ranks on purpose, to test the gate; may be repeated; such a session is"
-        f" never saved; one of {', '.join(KINDS)}, as in compute:5%%,"
+        f" never stored; one of {', '.join(KINDS)}, as in compute:5%%,"
         " straggler:1:5ms or memory:64MB",
     )
 

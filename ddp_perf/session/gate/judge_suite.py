@@ -1,4 +1,4 @@
-"""The judgement of a suite against the baseline: one finding per case and gated metric."""
+"""The judgement of a suite: a finding for each case and gated metric, and the rule's inputs."""
 
 from __future__ import annotations
 
