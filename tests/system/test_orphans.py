@@ -95,7 +95,7 @@ def _parent(pid):
 
 def _ignores_sigterm(pid):
     (mask,) = re.findall(
-        r"^SigIgn:\s+(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
+        r"^SigIgn:\s+(\w+)$", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"), re.MULTILINE
     )
     return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
 
@@ -164,7 +164,12 @@ def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(
 def test_the_driver_handles_a_sigterm_to_every_process_of_a_job(start):
     """A scheduler sends it to all processes. If the server ended, the launch would fail."""
     driver, server, _ = start("training")
-    ranks = [int(pid) for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split()]
+    ranks = [
+        int(pid)
+        for pid in Path(f"/proc/{server}/task/{server}/children")
+        .read_text(encoding="utf-8")
+        .split()
+    ]
 
     assert not _ignores_sigterm(driver.pid)
     assert _ignores_sigterm(server)
