@@ -17,7 +17,7 @@ def figure_headings(result: SuiteResult) -> list[str]:
     device = "GPU" if result.tier == "gpu" else "rank"
     rates = [f"{_unit(result)}\n/s", f"a {device}\n/s"]
     energy = ["J a\nsample"] if _has_energy(result) else []
-    return ["step\nms", *rates, "speed\nup", "effi-\ncy", "scal.\noverh.", *energy]
+    return ["step\nms", *rates, "speed\nup", "effi-\ncy", "over-\nhead", *energy]
 
 
 def figure_cells(result: SuiteResult, case: Case) -> list[str]:
