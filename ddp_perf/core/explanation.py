@@ -58,7 +58,6 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     share: float  # share of the step's change
     evidence: tuple[str, ...]
     rank: int | None = None  # the straggler
-    structural: bool = False  # its evidence includes that the step does other work than before
     likely: bool = False  # the largest change, but chance may explain it
 
 

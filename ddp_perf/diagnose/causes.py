@@ -77,7 +77,6 @@ def find_causes(
                 evidence=(*_terms_of(found, attribution), *found.evidence),
                 rank=found.rank,
                 likely=found.likely,
-                structural=found.structural,
             )
             for found in sorted(causes, key=lambda found: found.change_s, reverse=True)
         ),
@@ -95,7 +94,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     groups: tuple[str, ...] = ()  # their terms are part of the evidence
     likely: bool = False
-    structural: bool = False
+    structural: bool = False  # its evidence includes that the step does other work than before
 
 
 def _causes_of(attribution: Attribution, evidence: Evidence) -> list[_Found]:

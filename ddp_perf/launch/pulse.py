@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 
 _SIZE = ctypes.sizeof(ctypes.c_uint64)
-_READINGS = 5  # within the longest time that the counter may stay the same
+_READINGS = 5  # that must show the same counter before the server counts as silent
 
 
 class Pulse:
@@ -24,15 +24,16 @@ class Pulse:
     def goes_on_until(self, answered: Callable[[float], bool], patience_s: float) -> bool:
         """Wait for ``answered``; return False if there was no beat for ``patience_s`` seconds.
 
-        ``answered`` takes the number of seconds that it may wait. Readings are counted, not
-        seconds, so a machine that was suspended does not lose its server.
+        A silence is noticed at most a fifth of that later. ``answered`` takes the number of
+        seconds that it may wait. Readings are counted, not seconds, so a machine that was
+        suspended does not lose its server.
         """
         beats, silent = self._count.value, 0
         while not answered(patience_s / _READINGS):
             now = self._count.value
             silent = silent + 1 if now == beats else 0
             beats = now
-            if silent == _READINGS - 1:
+            if silent == _READINGS:
                 return False
         return True
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
-_PREFIX = "ddp-perf-launches-"
+# Only directories of this host are removed: some shared file systems keep locks on one host, so a
+# driver on another host would find the directory of a running one without a lock.
+_PREFIX = f"ddp-perf-launches-{socket.gethostname()}-"
 
 
 class ScratchDirectory:
@@ -16,7 +19,7 @@ class ScratchDirectory:
 
     A driver that is killed cannot remove its directory. So the next driver of the same user
     removes each directory without a lock: the kernel releases a lock when its process ends.
-    Directories of other users are not touched.
+    Directories of other users and of other hosts are not touched.
     """
 
     def __init__(self) -> None:

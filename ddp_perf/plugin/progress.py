@@ -72,7 +72,8 @@ class TerminalProgress:
     def how_far(self) -> str:
         """Return the progress of the newest suite, as "after 3 of 15 launches of quick"."""
         if not self._done:
-            return "before the first launch ended"
+            of_suite = f" of {self._suite}" if self._suite else ""
+            return f"before the first launch{of_suite} ended"
         return f"after {self._done} of {self._launches} launches of {self._suite}"
 
     def end(self) -> None:

@@ -90,9 +90,8 @@ def _problems_of_summary(row: LaunchSummary) -> Iterator[str]:
     if STEP_TIME.name not in row.values:
         yield f"values.{STEP_TIME.name}: missing"
     figures = {**msgspec.structs.asdict(row), **row.values}
-    for name in figures.keys() - {"round", "values", "decomposition"}:
-        if figures[name] is None:  # overhead_s of an older file
-            continue
+    # The overhead may be 0, and is None in an older file.
+    for name in figures.keys() - {"round", "values", "decomposition", "overhead_s"}:
         if not 0 < figures[name] < math.inf:
             yield f"{name}: {figures[name]} is no measured figure"
 

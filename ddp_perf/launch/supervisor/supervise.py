@@ -26,7 +26,8 @@ def run_launch(
 ) -> LaunchResult | LaunchFailure:
     """Run one launch to its end. Every rank has ended when this returns.
 
-    ``alive`` is called at least once a second, so that the driver sees that this process runs.
+    ``alive`` is called so that the driver sees that this process runs: at least once a second
+    while this waits for ranks, and just before a failure is described, which may take seconds.
     Raises EOFError if the driver closes the connection meanwhile.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
@@ -78,12 +79,14 @@ def _watch(
         alive()
         _wait(running, driver, tick)
         if any(rank.failed for rank in ranks):
-            _gather(ranks, driver)
+            _gather(ranks, driver, alive)
+            alive()
             return describe_failure(request, ranks)
         now = time.monotonic()
         for rank, progress in zip(ranks, heartbeats.read(), strict=True):
             rank.note_progress(progress, now)
         if any(rank.overdue(schedule, now) for rank in running):
+            alive()
             return describe_hang(request, ranks)
     return None
 
@@ -98,13 +101,14 @@ def _wait(running: list[RankProcess], driver: Connection, timeout: float) -> Non
         rank.receive()
 
 
-def _gather(ranks: list[RankProcess], driver: Connection) -> None:
+def _gather(ranks: list[RankProcess], driver: Connection, alive: Callable[[], None]) -> None:
     """Wait a moment for the other ranks: the first failure noticed may not be the first one."""
     end = time.monotonic() + _GRACE_S
     while (left := end - time.monotonic()) > 0:
         running = [rank for rank in ranks if rank.running]
         if not running:
             return
+        alive()
         _wait(running, driver, left)
 
 

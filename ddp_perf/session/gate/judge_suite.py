@@ -86,7 +86,8 @@ def judge_suite(
             reason = f"a measurement error: MFU {utilisation}"
             findings += _refused(measurement, Outcome.INVALID, reason, context)
         elif stored is None:
-            findings += _unknown(measurement, summaries[case_id], context)
+            judged = _unknown(measurement, summaries[case_id], context)
+            findings += [with_disturbance(finding, measurements) for finding in judged]
         elif changed := work_differences(stored, case):
             reason = (
                 f"{context.baseline_path} contains other work: {', '.join(changed)};"

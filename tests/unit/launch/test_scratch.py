@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ddp_perf.launch import scratch as scratch_module
 from ddp_perf.launch.scratch import ScratchDirectory
 
 _HOLDER = """
@@ -74,7 +76,7 @@ def test_the_directory_of_a_running_driver_is_kept(holder):
 
 
 def test_the_directory_of_another_user_is_kept(temporary, monkeypatch):
-    others = temporary / "ddp-perf-launches-others"
+    others = temporary / f"{scratch_module._PREFIX}others"
     others.mkdir()
     monkeypatch.setattr(os, "getuid", lambda: others.stat().st_uid + 1)
 
@@ -83,10 +85,21 @@ def test_the_directory_of_another_user_is_kept(temporary, monkeypatch):
     assert others.exists()
 
 
+def test_the_directory_of_another_host_is_kept(temporary):
+    """On some shared file systems the lock of another host's driver is not seen here."""
+    others = temporary / "ddp-perf-launches-anotherhost-x"
+    others.mkdir()
+
+    ScratchDirectory().close()
+
+    assert others.exists()
+    assert socket.gethostname() in scratch_module._PREFIX
+
+
 def test_files_and_links_with_the_prefix_are_kept(temporary):
     elsewhere = temporary / "elsewhere"
     elsewhere.mkdir()
-    names = [temporary / f"ddp-perf-launches-{name}" for name in ("file", "link")]
+    names = [temporary / f"{scratch_module._PREFIX}{name}" for name in ("file", "link")]
     names[0].write_text("no directory")
     names[1].symlink_to(elsewhere)
 
@@ -120,7 +133,7 @@ def test_without_file_locks_no_directory_is_removed(temporary, monkeypatch):
         raise OSError(9, "Bad file descriptor")  # of a directory on NFS
 
     monkeypatch.setattr(fcntl, "flock", none)
-    left = temporary / "ddp-perf-launches-left"
+    left = temporary / f"{scratch_module._PREFIX}left"
     left.mkdir()
 
     scratch = ScratchDirectory()

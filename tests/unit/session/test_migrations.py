@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.errors import ResultsError
+from ddp_perf.session.gate.disturbance import find_disturbance
 from ddp_perf.session.results_file import SCHEMA_VERSION, read_results, write_results
 
 VERSION_1 = Path(__file__).parent / "recorded" / "results_version_1.json"
@@ -60,17 +62,53 @@ def test_a_note_of_version_1_in_other_words_is_read(tmp_path):
     assert stored.saved == {CASE: Saved(path="baselines/cpu-xeon-2c-vm.json", mode="append")}
 
 
-def test_a_file_without_the_overhead_of_launches_is_read(tmp_path):
+def test_a_file_without_the_overhead_of_launches_is_read():
     """The overhead was added to the summaries later than the first files of version 1."""
-
-    def drop_overhead(data):
-        for suite in data["suites"]:
-            for row in suite["summaries"][CASE]:
-                del row["overhead_s"]
-
-    _, stored = read_results(edited(tmp_path, drop_overhead)).suites
+    _, stored = read_results(VERSION_1).suites
 
     assert [row.overhead_s for row in stored.summaries[CASE]] == [None, None]
+
+
+def test_the_conditions_of_a_launch_become_those_of_its_ranks(tmp_path):
+    def throttle(data):
+        measurement = data["suites"][0]["measurements"][CASE]
+        for launch in measurement["launches"]:
+            launch["conditions"] = {"quota": 0.6, "memory": None}
+        data["suites"][0]["explaining"] = {CASE: measurement["launches"][:1]}
+
+    throttled, _ = read_results(edited(tmp_path, throttle)).suites
+
+    disturbance = find_disturbance(CASE, throttled.measurements, with_single=False)
+    assert "the CPU quota of the control group held back 60 %" in str(disturbance)
+    for launch in (*throttled.measurements[CASE].launches, *throttled.explaining[CASE]):
+        assert [rank.conditions for rank in launch.ranks] == [RankConditions(quota=0.6)] * 2
+
+
+@pytest.mark.parametrize(
+    ("shared", "own", "expected"),
+    [
+        ({"quota": 0.6}, {"quota": None, "foreign": 0.2}, (0.6, 0.2)),
+        ({"quota": 0.6}, {"quota": 0.1}, (0.1, None)),
+        ({"quota": None}, {"quota": 0.1}, (0.1, None)),
+        (None, {"quota": 0.1, "foreign": 0.2}, (0.1, 0.2)),
+        ({"quota": 0.6}, None, (0.6, None)),
+    ],
+    ids=["unknown", "both", "none shared", "later version 1", "no conditions of ranks"],
+)
+def test_a_known_condition_of_a_rank_is_kept(tmp_path, shared, own, expected):
+    """Later files of version 1 have all conditions with the ranks."""
+
+    def change(data):
+        for launch in data["suites"][0]["measurements"][CASE]["launches"]:
+            for holder, conditions in ((launch, shared), *((r, own) for r in launch["ranks"])):
+                del holder["conditions"]
+                if conditions is not None:
+                    holder["conditions"] = conditions
+
+    found, _ = read_results(edited(tmp_path, change)).suites
+
+    ranks = found.measurements[CASE].launches[0].ranks
+    assert [(rank.conditions.quota, rank.conditions.foreign) for rank in ranks] == [expected] * 2
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,16 @@ def test_an_explanation_is_read_back(tmp_path, result):
     assert b'"before_s":0.1' in path.read_bytes()  # the key of files from before `Delta.unit`
 
 
+def test_a_launch_without_overhead_is_read_back(tmp_path, result):
+    path = tmp_path / "results.json"
+    ((case_id, rows),) = result.summaries.items()
+    rows = tuple(msgspec.structs.replace(row, overhead_s=0.0) for row in rows)
+    written = msgspec.structs.replace(result, summaries={case_id: rows})
+    write_results(path, [written], complete=True)
+
+    assert read_results(path).suites == (written,)
+
+
 def test_a_launch_without_its_summary_is_refused(tmp_path, result):
     path = tmp_path / "results.json"
     write_results(path, [msgspec.structs.replace(result, summaries={})], complete=True)

@@ -9,7 +9,7 @@ import pytest
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.supervisor import supervise
 from ddp_perf.worker.process import RankError, RankFiles
-from tests.builders import make_case
+from tests.builders import make_case, make_failure
 
 
 class ScriptedRank:
@@ -23,6 +23,7 @@ class ScriptedRank:
         self.reports, self._reporter = multiprocessing.Pipe(duplex=False)
         self.sentinel, self._alive = multiprocessing.Pipe(duplex=False)
         self.when_received = lambda: None
+        self.hangs = False
 
     @property
     def running(self):
@@ -31,6 +32,12 @@ class ScriptedRank:
     @property
     def failed(self):
         return isinstance(self.report, RankError)
+
+    def note_progress(self, progress, now):
+        pass
+
+    def overdue(self, schedule, now):
+        return self.hangs
 
     def send(self, detail, *, at, peer_lost):
         self._reporter.send(
@@ -61,7 +68,7 @@ def launch(tmp_path, monkeypatch):
     and the ranks."""
     ranks = []
 
-    def run(script):
+    def run(script, alive=lambda: None):
         def start(*arguments):
             ranks.append(ScriptedRank(*arguments))
             if len(ranks) == 2:
@@ -72,7 +79,7 @@ def launch(tmp_path, monkeypatch):
         request = LaunchRequest(case=make_case(world_size=2), round=0)
         driver, hung_up = multiprocessing.Pipe()
         with driver, hung_up:
-            return supervise.run_launch(request, tmp_path, driver, lambda: None), ranks
+            return supervise.run_launch(request, tmp_path, driver, alive), ranks
 
     return run
 
@@ -95,3 +102,40 @@ def test_every_rank_is_ended_after_a_failure(launch):
 
     assert failure.rank == 1
     assert [rank.ended for rank in ranks] == [["terminate", "kill", "close"]] * 2
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """The signs of life, the waits and the descriptions of a launch, in their order."""
+    noted = []
+    failure = make_failure(make_case())
+    for name in ("_wait", "describe_failure", "describe_hang"):
+        original = getattr(supervise, name)
+
+        def note(*arguments, name=name, original=original):
+            noted.append(name)
+            return original(*arguments) if name == "_wait" else failure
+
+        monkeypatch.setattr(supervise, name, note)
+    return noted
+
+
+def test_a_sign_of_life_precedes_each_wait_and_the_description_of_a_failure(launch, noted):
+    launch(
+        lambda ranks: ranks[1].send("it raised", at=1.0, peer_lost=False),
+        alive=lambda: noted.append("alive"),
+    )
+
+    end = noted.index("describe_failure")
+    assert end >= 5  # one wait for the failed rank, and at least one for the other
+    assert noted[: end + 1 : 2] == ["alive"] * (end // 2 + 1)
+    assert set(noted[1:end:2]) == {"_wait"}
+
+
+def test_a_sign_of_life_precedes_the_description_of_a_hang(launch, noted):
+    def script(ranks):
+        ranks[0].hangs = True
+
+    launch(script, alive=lambda: noted.append("alive"))
+
+    assert noted[: noted.index("describe_hang") + 1] == ["alive", "_wait", "alive", "describe_hang"]

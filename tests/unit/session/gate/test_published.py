@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
@@ -20,6 +21,7 @@ from tests.builders import (
     make_environment,
     make_measurement,
     make_session,
+    with_conditions,
 )
 
 ONE, TWO = make_cases(batch_sizes=[64], steps=12, warmup=2)
@@ -38,17 +40,21 @@ def table(row=ROW, **changes):
     return PublishedTable(**{**fields, **changes}, rows=(PublishedRow(**row),))
 
 
-def findings(steps_s, *tables, cases=None, **changes):
-    """Return the findings by case id and metric; each step of a case takes ``steps_s[case]``."""
-    measured = {case.id: make_measurement(case, [step_s] * 5) for case, step_s in steps_s}
+def judged(measured, baseline, **changes):
     context = JudgingContext(
-        baseline=make_baseline(cases, published=tables),
+        baseline=baseline,
         baseline_path="baselines/x.json",
         environment=make_environment(),
         alpha=0.001,
         **changes,
     )
-    found = judge_suite(measured, summaries_of(measured), context)
+    return judge_suite(measured, summaries_of(measured), context)
+
+
+def findings(steps_s, *tables, cases=None, **changes):
+    """Return the findings by case id and metric; each step of a case takes ``steps_s[case]``."""
+    measured = {case.id: make_measurement(case, [step_s] * 5) for case, step_s in steps_s}
+    found = judged(measured, make_baseline(cases, published=tables), **changes)
     return {(finding.case_id, finding.metric): finding for finding in found}
 
 
@@ -116,17 +122,28 @@ def test_the_bus_bandwidth_of_a_collective_is_compared_with_the_published_one(pu
     (case,) = make_collectives(collectives=["all_reduce"], sizes=["1MiB"], world_sizes=[4])
     row = {"case": case.id, "world_size": 4, "bus_gb_per_s": published}
     measured = {case.id: make_measurement(case, [0.004] * 5)}  # four calls: 1.573 GB/s
-    context = JudgingContext(
-        baseline=make_baseline(published=(table(row, work={"collective.kind": "all_reduce"}),)),
-        baseline_path="baselines/x.json",
-        environment=make_environment(),
-        alpha=0.001,
-    )
+    published_rows = table(row, work={"collective.kind": "all_reduce"})
 
-    (finding,) = judge_suite(measured, summaries_of(measured), context)
+    (finding,) = judged(measured, make_baseline(published=(published_rows,)))
 
     assert finding.verdict.outcome is outcome
     assert finding.verdict.ratio == pytest.approx(published / 1.572864)
+
+
+@pytest.mark.parametrize("step_s", [0.013, 0.009])
+def test_disturbed_launches_are_not_judged_by_a_published_figure(step_s):
+    busy = with_conditions(make_measurement(ONE, [step_s] * 5), *[RankConditions(foreign=0.4)] * 5)
+
+    found = judged({ONE.id: busy}, make_baseline(published=(table(),)))
+
+    assert {finding.metric: finding.verdict.outcome for finding in found} == {
+        "step_time": Outcome.INVALID,
+        "tail": Outcome.NO_BASELINE,
+        "peak_memory": Outcome.NO_BASELINE,
+        "structure": Outcome.NO_BASELINE,
+    }
+    assert "5 of 5 launches were disturbed" in found[0].verdict.reason
+    assert "PUBLISHED" in found[0].verdict.reason
 
 
 def test_the_measured_baseline_decides_and_the_published_figure_is_shown():

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import torch
 
+from ddp_perf.core.strategy import FsdpOptions
 from ddp_perf.worker.measure import timed_steps
 from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
 from tests.builders import make_case, make_launch, make_probe
@@ -75,6 +76,13 @@ def test_the_pace_is_unknown_if_the_host_reads_a_value_in_each_step(found):
 )
 def test_a_step_waits_for_its_gpu_if_it_reads_a_value_of_it(precision, probe, waits):
     assert waits_for_gpu(make_case(precision=precision), probe) is waits
+
+
+@pytest.mark.parametrize("cpu_offload", [True, False])
+def test_a_step_waits_for_its_gpu_if_fsdp_keeps_the_parameters_on_the_host(cpu_offload):
+    case = msgspec.structs.replace(make_case(), fsdp=FsdpOptions(cpu_offload=cpu_offload))
+
+    assert waits_for_gpu(case, make_probe()) is cpu_offload
 
 
 @pytest.mark.parametrize(
