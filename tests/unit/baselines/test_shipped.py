@@ -42,8 +42,9 @@ def tables():
     return [table for key in sorted(SHIPPED) for table in STORE.load(key).published]
 
 
-def test_only_the_listed_files_ship():
-    assert set(STORE.accelerators()) == SHIPPED
+def test_only_the_listed_files_have_published_figures():
+    """Other files are of machines that were measured in this checkout, as ci/bench does."""
+    assert {name for name in STORE.accelerators() if STORE.load(name).published} == SHIPPED
 
 
 @pytest.mark.parametrize("table", tables(), ids=lambda table: table.name)
