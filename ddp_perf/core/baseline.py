@@ -12,6 +12,7 @@ from ddp_perf.core.case import Scalar
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.published import PublishedTable
+from ddp_perf.core.verdict import Outcome
 
 SCHEMA_VERSION = 1
 REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level would absorb drift
@@ -27,6 +28,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     launches: tuple[dict[str, float], ...]
     terms: tuple[dict[str, float], ...] = ()  # of each launch: the terms of its step, s
     overhead_s: float | None = None  # of a launch, outside its timed steps; None: an older session
+    # By metric, where the session was judged to be off the level: REGRESSION, SUSPECT, IMPROVEMENT.
+    verdicts: dict[str, Outcome] = {}
 
     def values(self, metric: str) -> list[float]:
         """Return the figures of `metric`, one for each launch that has it."""
