@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import datetime
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -17,6 +19,7 @@ from ddp_perf.core.verdict import Outcome
 SCHEMA_VERSION = 1
 REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level would absorb drift
 LEAST_SESSIONS = 3  # with fewer, the between-session variance is assumed, not estimated
+_HALF_DAY = datetime.timedelta(hours=12)
 CONTROL = "control"  # the control's name among a launch's figures
 
 
@@ -61,12 +64,38 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the stored sessions that have the metric, oldest first."""
         return tuple(session for session in self.sessions if session.values(metric))
 
+    def informing(self, metric: str) -> tuple[Session, ...]:
+        """Return the sessions that inform the spread and the level of the metric, oldest first.
+
+        Those that were judged slower or faster than the level do not. A suspect session informs
+        them as soon as a later one shows that it was chance. Sessions of one half-day count as one.
+        """
+        kept: list[Session] = []
+        off_level = True  # the sessions seen so far, from the newest one, are off the level
+        for session in reversed(self.sessions_with(metric)):
+            outcome = session.verdicts.get(metric)
+            off_level = outcome is Outcome.REGRESSION or (outcome is Outcome.SUSPECT and off_level)
+            if not off_level and outcome is not Outcome.IMPROVEMENT:
+                kept.append(session)
+        return _by_half_day(kept[::-1], [entry.date for entry in self.log])
+
+    def levels_begin(self, metric: str) -> tuple[int, ...]:
+        """Return the index, among the informing sessions, of the first one of each later level."""
+        dates = [session.date for session in self.informing(metric)]
+        begins = {bisect.bisect_left(dates, entry.date) for entry in self.log}
+        return tuple(sorted(begins - {0, len(dates)}))
+
+    def at_level(self, metric: str) -> tuple[Session, ...]:
+        """Return the informing sessions since the last accepted change of the level."""
+        begins = self.levels_begin(metric)
+        return self.informing(metric)[begins[-1] if begins else 0 :]
+
     def reference(self, metric: str) -> tuple[Session, ...]:
-        """Return the sessions that set the level: the first `REFERENCE_SESSIONS` with the metric.
+        """Return the sessions that set the level: the first `REFERENCE_SESSIONS` that inform it.
 
         A metric that was added later has later reference sessions.
         """
-        return first_sessions(self.sessions_with(metric))
+        return self.at_level(metric)[:REFERENCE_SESSIONS]
 
     def level(self, metric: str) -> float | None:
         """Return the median over the reference sessions of each session's median.
@@ -76,10 +105,57 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         medians = [statistics.median(session.values(metric)) for session in self.reference(metric)]
         return statistics.median(medians) if medians else None
 
+    def newest_run(self, metric: str) -> tuple[Session, ...]:
+        """Return the newest sessions in a row that were judged REGRESSION or SUSPECT.
 
-def first_sessions(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    """Return the sessions that set a level, of ``sessions`` oldest first."""
-    return tuple(sessions[:REFERENCE_SESSIONS])
+        They are of the level that is in force, oldest first.
+        """
+        run: list[Session] = []
+        begin = self.log[-1].date if self.log else ""
+        for session in reversed(self.sessions_with(metric)):
+            if session.date < begin or session.verdicts.get(metric) not in _SLOWER:
+                break
+            run.append(session)
+        return tuple(run[::-1])
+
+
+_SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)
+
+
+def are_apart(earlier: str, later: str) -> bool:
+    """Return whether two sessions count as two: they began at least half a day apart.
+
+    Sessions of one hour share the state of the machine, and do not show how sessions differ.
+    """
+    begun = map(datetime.datetime.fromisoformat, (earlier, later))
+    first, second = (
+        one if one.tzinfo else one.replace(tzinfo=datetime.timezone.utc) for one in begun
+    )
+    return second - first >= _HALF_DAY
+
+
+def _by_half_day(sessions: Sequence[Session], begins: Sequence[str]) -> tuple[Session, ...]:
+    """Merge the launches of sessions that are not apart, unless a new level begins between them."""
+    merged: list[Session] = []
+    for session in sessions:
+        last = merged[-1] if merged else None
+        if (
+            last is None
+            or are_apart(last.date, session.date)
+            or any(last.date < begin <= session.date for begin in begins)
+        ):
+            merged.append(session)
+        else:
+            merged[-1] = msgspec.structs.replace(
+                last,
+                launches=(*last.launches, *session.launches),
+                terms=(*_terms_by_launch(last), *_terms_by_launch(session)),
+            )
+    return tuple(merged)
+
+
+def _terms_by_launch(session: Session) -> tuple[dict[str, float], ...]:
+    return session.terms or ({},) * len(session.launches)
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

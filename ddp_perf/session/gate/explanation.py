@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_perf.core.baseline import CONTROL, CaseBaseline, Session, first_sessions
+from ddp_perf.core.baseline import CONTROL, REFERENCE_SESSIONS, CaseBaseline, Session
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
@@ -89,7 +89,8 @@ def _reference(stored: CaseBaseline) -> tuple[Session, ...]:
 
     They are those of the verdict, or later ones if the terms were added later.
     """
-    return first_sessions([session for session in stored.sessions if _rows(session)])
+    found = [session for session in stored.at_level(STEP_TIME.name) if _rows(session)]
+    return tuple(found[:REFERENCE_SESSIONS])
 
 
 def _rows(session: Session) -> list[Row]:

@@ -1,0 +1,85 @@
+"""The priors of a session's verdicts, and the stored controls, from the machine's baseline."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Sequence
+
+from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline, Session
+from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.metric import is_controlled
+from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.session.gate.comparability import same_software
+from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
+
+
+class Priors:
+    """The prior of each metric of each case, from the machine's other cases of the same kind.
+
+    Training steps and single collectives vary differently, so neither informs the other.
+    """
+
+    def __init__(self, baseline: Baseline, environment: Environment) -> None:
+        self._baseline = baseline
+        self._environment = environment
+        self._spreads: dict[tuple[str, bool], tuple[dict[str, int], MachineSpread]] = {}
+
+    def of(self, case: Case, metric: str) -> SessionPrior | None:
+        """Return the prior, or None if no other case has two sessions."""
+        key = (metric, case.trains)
+        if key not in self._spreads:
+            self._spreads[key] = self._estimated(metric, case)
+        places, spread = self._spreads[key]
+        return spread.prior(places.get(case.id))
+
+    def _estimated(self, metric: str, alike: Case) -> tuple[dict[str, int], MachineSpread]:
+        tolerance = alike.tolerances.of(metric)
+        assert tolerance is not None  # the metric is gated
+        cases: list[CaseSessions] = []
+        places: dict[str, int] = {}
+        for case_id, stored in self._baseline.cases.items():
+            trains = "workload" in stored.work
+            if stored.source != "measured" or trains is not alike.trains:
+                continue
+            sessions = stored.informing(metric)
+            places[case_id] = len(cases)
+            cases.append(
+                CaseSessions(
+                    sessions=[session.values(metric) for session in sessions],
+                    days=[session.date[:10] for session in sessions],
+                    control=controls(sessions, metric, self._environment),
+                    levels_begin=stored.levels_begin(metric),
+                    tolerance=tolerance,
+                )
+            )
+        return places, MachineSpread(cases)
+
+
+def controls(
+    sessions: Sequence[Session], metric: str, now: Environment
+) -> list[list[float]] | None:
+    """Return the control of each session, or None if the control does not apply to the metric.
+
+    It does not apply before there are enough sessions to show whether the case follows it: until
+    then it would only add noise. Software moves the control as well as the machine does. So the
+    control of other software is scaled to the level of the present one, which needs enough sessions
+    of its own.
+    """
+    if not is_controlled(metric):
+        return None
+    same = [session for session in sessions if same_software(session.environment, now)]
+    if len(same) < LEAST_SESSIONS or not all(session.values(CONTROL) for session in sessions):
+        return None
+    level = _level(same)
+    scaled: list[list[float]] = []
+    for _, group in itertools.groupby(sessions, key=lambda s: same_software(s.environment, now)):
+        alike = list(group)
+        scale = level / _level(alike)
+        scaled += [[scale * value for value in session.values(CONTROL)] for session in alike]
+    return scaled
+
+
+def _level(sessions: Sequence[Session]) -> float:
+    return statistics.median(value for session in sessions for value in session.values(CONTROL))
