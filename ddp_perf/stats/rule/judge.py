@@ -12,8 +12,8 @@ session (the mean log of its launch medians) and k launches::
 D ÷ √Var(D) is referred to Student's t on the degrees of freedom of the sessions, which the
 machine's other cases may enlarge (`session_variance`). ȳ is the median of the reference. Launches
 in a slow mode are judged by their share (`modes`). What the control explains is subtracted
-(`control`). Half of the false-alarm rate is for this test, and half for sessions that are suspect
-in a row (`suspicion`).
+(`control`). A quarter of the false-alarm rate is kept for sessions that are suspect in a row
+(`suspicion`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ddp_perf.stats.rule.inputs import (
 from ddp_perf.stats.rule.modes import levels_of
 from ddp_perf.stats.rule.reason import Conclusion, reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
-from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL
+from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL, level_of_one_session
 from ddp_perf.stats.rule.variance_components import launches_to_decide
 
 _NO_BASELINE = Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline contains no session")
@@ -110,7 +110,7 @@ def judge_figures(
     other cases. ``looks`` are the planned numbers of launches, rising, at which an undecided case
     is judged again; all looks together then keep ``alpha``, and the level of PASS.
 
-    - REGRESSION: slower at level ``alpha`` ÷ 2, one-sided, and by at least ``tolerance``, also
+    - REGRESSION: slower at level ¾ ``alpha``, one-sided, and by at least ``tolerance``, also
       without what the control explains.
     - SUSPECT: slower at level 0.01; or more slow launches than in any session, at the cost of the
       tolerance. `sessions_to_confirm` such sessions in a row are a REGRESSION.
@@ -134,16 +134,17 @@ def judge_figures(
     )
     if problem:
         return Verdict(outcome=Outcome.INVALID, reason=problem)
+    level = level_of_one_session(alpha)
     judged = judged_difference(
         levels_of([*baseline, current], tolerance),
         levels_of(controls, tolerance).fast if controls else None,
         tolerance=tolerance,
         reference=min(reference or len(baseline), len(baseline)),
         prior=prior,
-        alpha=alpha / 2,
+        alpha=level,
         levels_begin=levels_begin,
     )
-    levels = _significance_levels(judged, alpha / 2, looks, len(current))
+    levels = _significance_levels(judged, level, looks, len(current))
     return _conclude(judged, levels, alpha=alpha)
 
 
