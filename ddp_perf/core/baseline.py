@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import datetime
+import itertools
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -64,59 +65,77 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the stored sessions that have the metric, oldest first."""
         return tuple(session for session in self.sessions if session.values(metric))
 
-    def informing(self, metric: str) -> tuple[Session, ...]:
-        """Return the sessions that inform the spread and the level of the metric, oldest first.
-
-        Those that were judged slower or faster than the level do not. A suspect session informs
-        them as soon as a later one shows that it was chance. Sessions of one half-day count as one.
-        """
-        kept: list[Session] = []
-        off_level = True  # the sessions seen so far, from the newest one, are off the level
-        for session in reversed(self.sessions_with(metric)):
-            outcome = session.verdicts.get(metric)
-            off_level = outcome is Outcome.REGRESSION or (outcome is Outcome.SUSPECT and off_level)
-            if not off_level and outcome is not Outcome.IMPROVEMENT:
-                kept.append(session)
-        return _by_half_day(kept[::-1], [entry.date for entry in self.log])
-
-    def levels_begin(self, metric: str) -> tuple[int, ...]:
-        """Return the index, among the informing sessions, of the first one of each later level."""
-        dates = [session.date for session in self.informing(metric)]
-        begins = {bisect.bisect_left(dates, entry.date) for entry in self.log}
-        return tuple(sorted(begins - {0, len(dates)}))
-
-    def at_level(self, metric: str) -> tuple[Session, ...]:
-        """Return the informing sessions since the last accepted change of the level."""
-        begins = self.levels_begin(metric)
-        return self.informing(metric)[begins[-1] if begins else 0 :]
+    def history(self, metric: str) -> MetricHistory:
+        """Return the stored sessions of a metric, by what they tell of it."""
+        sessions = self.sessions_with(metric)
+        accepted = [entry.date for entry in self.log]
+        informing = _by_half_day(_informing(sessions, metric), accepted)
+        dates = [session.date for session in informing]
+        begins = {bisect.bisect_left(dates, date) for date in accepted}
+        return MetricHistory(
+            metric=metric,
+            informing=informing,
+            levels_begin=tuple(sorted(begins - {0, len(dates)})),
+            newest_run=_newest_run(sessions, metric, since=max(accepted, default="")),
+        )
 
     def reference(self, metric: str) -> tuple[Session, ...]:
-        """Return the sessions that set the level: the first `REFERENCE_SESSIONS` that inform it.
+        """Return the sessions that set the level of the metric."""
+        return self.history(metric).reference
+
+    def level(self, metric: str) -> float | None:
+        """Return the level of the metric, or None if no session has it."""
+        return self.history(metric).level
+
+
+class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored sessions of one metric of a case, by what they show of it, oldest first."""
+
+    metric: str
+    # They inform the spread and the level. Those that were judged slower or faster do not; a
+    # suspect session does as soon as a later one shows that it was chance. Sessions of one half-day
+    # are one.
+    informing: tuple[Session, ...]
+    levels_begin: tuple[int, ...]  # the first informing session of each later, accepted level
+    newest_run: tuple[Session, ...]  # the newest ones, if judged REGRESSION or SUSPECT in a row
+
+    @property
+    def at_level(self) -> tuple[Session, ...]:
+        """The informing sessions since the last accepted change of the level."""
+        return self.informing[self.levels_begin[-1] if self.levels_begin else 0 :]
+
+    @property
+    def reference(self) -> tuple[Session, ...]:
+        """The sessions that set the level: the first `REFERENCE_SESSIONS`.
 
         A metric that was added later has later reference sessions.
         """
-        return self.at_level(metric)[:REFERENCE_SESSIONS]
+        return self.at_level[:REFERENCE_SESSIONS]
 
-    def level(self, metric: str) -> float | None:
-        """Return the median over the reference sessions of each session's median.
-
-        None if no session has the metric.
-        """
-        medians = [statistics.median(session.values(metric)) for session in self.reference(metric)]
+    @property
+    def level(self) -> float | None:
+        """The median over the reference sessions of each session's median; None without any."""
+        medians = [statistics.median(session.values(self.metric)) for session in self.reference]
         return statistics.median(medians) if medians else None
 
-    def newest_run(self, metric: str) -> tuple[Session, ...]:
-        """Return the newest sessions in a row that were judged REGRESSION or SUSPECT.
 
-        They are of the level that is in force, oldest first.
-        """
-        run: list[Session] = []
-        begin = self.log[-1].date if self.log else ""
-        for session in reversed(self.sessions_with(metric)):
-            if session.date < begin or session.verdicts.get(metric) not in _SLOWER:
-                break
-            run.append(session)
-        return tuple(run[::-1])
+def _informing(sessions: Sequence[Session], metric: str) -> list[Session]:
+    kept: list[Session] = []
+    off_level = True  # the sessions seen so far, from the newest one, are off the level
+    for session in reversed(sessions):
+        outcome = session.verdicts.get(metric)
+        off_level = outcome is Outcome.REGRESSION or (outcome is Outcome.SUSPECT and off_level)
+        if not off_level and outcome is not Outcome.IMPROVEMENT:
+            kept.append(session)
+    return kept[::-1]
+
+
+def _newest_run(sessions: Sequence[Session], metric: str, *, since: str) -> tuple[Session, ...]:
+    run = itertools.takewhile(
+        lambda session: session.date >= since and session.verdicts.get(metric) in _SLOWER,
+        reversed(sessions),
+    )
+    return tuple(run)[::-1]
 
 
 _SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)

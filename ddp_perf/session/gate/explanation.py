@@ -89,7 +89,7 @@ def _reference(stored: CaseBaseline) -> tuple[Session, ...]:
 
     They are those of the verdict, or later ones if the terms were added later.
     """
-    found = [session for session in stored.at_level(STEP_TIME.name) if _rows(session)]
+    found = [session for session in stored.history(STEP_TIME.name).at_level if _rows(session)]
     return tuple(found[:REFERENCE_SESSIONS])
 
 

@@ -28,7 +28,7 @@ from ddp_perf.core.metric import (
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
-from ddp_perf.session.gate.priors import Priors, controls
+from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure
 from ddp_perf.session.gate.utilisation import utilisation_of
@@ -66,7 +66,7 @@ def judge_suite(
 ) -> list[Finding]:
     """Judge all cases that were measured without a failed launch."""
     findings: list[Finding] = []
-    priors = Priors(context.baseline, context.environment)
+    history = MachineHistory(context.baseline, context.environment)
     for case_id, measurement in measurements.items():
         if measurement.failures or not measurement.launches:
             continue
@@ -88,7 +88,7 @@ def judge_suite(
             reason = f"{context.baseline_path}: {other}; {context.remedies.other_machine}"
             findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
         else:
-            judged = _judge_case(measurement, summaries[case_id], stored, context, priors)
+            judged = _judge_case(measurement, summaries[case_id], stored, context, history)
             findings += [with_disturbance(finding, measurements) for finding in judged]
     return findings
 
@@ -141,14 +141,14 @@ def _judge_case(
     summaries: Sequence[LaunchSummary],
     stored: CaseBaseline,
     context: JudgingContext,
-    priors: Priors,
+    history: MachineHistory,
 ) -> Iterable[Finding]:
     case = measurement.case
     session = as_session(summaries, context.environment, date="")
     published = published_of(context.baseline, case)
     findings = []
     for metric in gated_metrics(case):
-        finding = _judge_metric(case, metric, session, stored, context, priors.of(case, metric))
+        finding = _judge_metric(case, metric, session, context, history)
         beside = describe_published(published, metric, case, summaries)
         findings.append(msgspec.structs.replace(finding, published=beside))
     findings = _with_ratios_checked(findings)
@@ -165,39 +165,38 @@ def _judge_metric(
     case: Case,
     metric: str,
     session: Session,
-    stored: CaseBaseline,
     context: JudgingContext,
-    prior: SessionPrior | None,
+    history: MachineHistory,
 ) -> Finding:
-    sessions, current = stored.informing(metric), session.values(metric)
+    stored, current = history.of(case.id, metric), session.values(metric)
     if not current and (missing := MISSING_READINGS.get(metric)) is not None:
         verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
-    elif sessions:
+    elif stored.informing:
         verdict = judge_session(
             metric,
             session,
-            sessions,
+            stored.informing,
             tolerance=tolerance_of(case, metric),
             alpha=context.alpha,
-            prior=prior,
+            prior=history.prior(case, metric),
             looks=context.looks.get(case.id, ()),
-            levels_begin=stored.levels_begin(metric),
+            levels_begin=stored.levels_begin,
         )
     else:
         reason = f"the baseline of this case has no {metric}; --save-baseline=append adds it"
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
-    first = next(iter(stored.at_level(metric)), None)
+    first = next(iter(stored.at_level), None)
     return Finding(
         case_id=case.id,
         metric=metric,
         verdict=verdict,
         launches=len(current),
-        sessions=len(stored.at_level(metric)),
+        sessions=len(stored.at_level),
         value=statistics.median(current) if current else None,
-        baseline=stored.level(metric),
+        baseline=stored.level,
         baseline_date=first.date if first else None,
         changed=tuple(changes(first.environment, context.environment)) if first else (),
-        drift=_drift(stored, metric, current),
+        drift=_drift(context.baseline.cases[case.id], metric, current),
     )
 
 

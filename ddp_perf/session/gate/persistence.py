@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import CaseBaseline, Session, are_apart
+from ddp_perf.core.baseline import CaseBaseline, MetricHistory, Session, are_apart
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
@@ -40,12 +40,13 @@ def with_persistence(
 
 def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float) -> Verdict:
     verdict, metric = finding.verdict, finding.metric
-    run = stored.newest_run(metric)
+    history = stored.history(metric)
+    run = history.newest_run
     red = _since_regression(run, metric)
     if red and verdict.outcome is Outcome.REGRESSION:
         reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}"
         return msgspec.structs.replace(verdict, reason=reason)
-    if red and verdict.outcome in UNDECIDED and not _shows_a_mend(verdict, stored, red, metric):
+    if red and verdict.outcome in UNDECIDED and not _shows_a_mend(verdict, history, red):
         reason = (
             f"slower since the session of {red[0].date[:10]}, and this session does not show that"
             f" it was mended: {verdict.reason}"
@@ -65,11 +66,9 @@ def _since_regression(run: Sequence[Session], metric: str) -> Sequence[Session]:
     return run[outcomes.index(Outcome.REGRESSION) :] if Outcome.REGRESSION in outcomes else ()
 
 
-def _shows_a_mend(
-    verdict: Verdict, stored: CaseBaseline, red: Sequence[Session], metric: str
-) -> bool:
+def _shows_a_mend(verdict: Verdict, history: MetricHistory, red: Sequence[Session]) -> bool:
     """Return whether an undecided session rules out that the case is still as slow as it was."""
-    level = stored.level(metric)
+    level, metric = history.level, history.metric
     if verdict.outcome is Outcome.INVALID or verdict.interval is None or level is None:
         return False
     slower = statistics.median(statistics.median(session.values(metric)) for session in red)

@@ -1,4 +1,4 @@
-"""The priors of a session's verdicts, and the stored controls, from the machine's baseline."""
+"""The stored sessions of a machine as the rule takes them: histories, priors and controls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import statistics
 from collections.abc import Sequence
 
-from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline, Session
+from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline, MetricHistory, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import is_controlled
@@ -15,26 +15,34 @@ from ddp_perf.session.gate.comparability import same_software
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
 
 
-class Priors:
-    """The prior of each metric of each case, from the machine's other cases of the same kind.
-
-    Training steps and single collectives vary differently, so neither informs the other.
-    """
+class MachineHistory:
+    """The stored sessions of every metric of a machine, and the priors that they give."""
 
     def __init__(self, baseline: Baseline, environment: Environment) -> None:
         self._baseline = baseline
         self._environment = environment
+        self._histories: dict[tuple[str, str], MetricHistory] = {}
         self._spreads: dict[tuple[str, bool], tuple[dict[str, int], MachineSpread]] = {}
 
-    def of(self, case: Case, metric: str) -> SessionPrior | None:
-        """Return the prior, or None if no other case has two sessions."""
+    def of(self, case_id: str, metric: str) -> MetricHistory:
+        """Return the stored sessions of a case's metric."""
+        key = (case_id, metric)
+        if key not in self._histories:
+            self._histories[key] = self._baseline.cases[case_id].history(metric)
+        return self._histories[key]
+
+    def prior(self, case: Case, metric: str) -> SessionPrior | None:
+        """Return the spread of the other cases of the same kind; None if none has two sessions.
+
+        Training steps and single collectives vary differently, so neither informs the other.
+        """
         key = (metric, case.trains)
         if key not in self._spreads:
-            self._spreads[key] = self._estimated(metric, case)
+            self._spreads[key] = self._spread(metric, case)
         places, spread = self._spreads[key]
         return spread.prior(places.get(case.id))
 
-    def _estimated(self, metric: str, alike: Case) -> tuple[dict[str, int], MachineSpread]:
+    def _spread(self, metric: str, alike: Case) -> tuple[dict[str, int], MachineSpread]:
         tolerance = alike.tolerances.of(metric)
         assert tolerance is not None  # the metric is gated
         cases: list[CaseSessions] = []
@@ -43,14 +51,14 @@ class Priors:
             trains = "workload" in stored.work
             if stored.source != "measured" or trains is not alike.trains:
                 continue
-            sessions = stored.informing(metric)
+            history = self.of(case_id, metric)
             places[case_id] = len(cases)
             cases.append(
                 CaseSessions(
-                    sessions=[session.values(metric) for session in sessions],
-                    days=[session.date[:10] for session in sessions],
-                    control=controls(sessions, metric, self._environment),
-                    levels_begin=stored.levels_begin(metric),
+                    sessions=[session.values(metric) for session in history.informing],
+                    days=[session.date[:10] for session in history.informing],
+                    control=controls(history.informing, metric, self._environment),
+                    levels_begin=history.levels_begin,
                     tolerance=tolerance,
                 )
             )
