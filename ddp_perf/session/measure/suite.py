@@ -14,10 +14,11 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.session.figures import costs_of
-from ddp_perf.session.gate.acknowledgement import with_acknowledgements
 from ddp_perf.session.gate.explanation import slower_cases
-from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
+from ddp_perf.session.gate.judge_again import conclude_findings
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links
+from ddp_perf.session.gate.looks import merge_findings
 from ddp_perf.session.gate.published import known_cases
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
@@ -26,7 +27,6 @@ from ddp_perf.session.measure.looks import (
     describe_more,
     launches_before_next_look,
     looks_of,
-    merge_findings,
 )
 from ddp_perf.session.measure.profiling import profile_cases
 from ddp_perf.session.measure.rounds import estimate_s, interleave, run_plan
@@ -90,13 +90,15 @@ def run_suite(
             measurements={},
             commands=request.commands,
         )
+        looks = looks_of(request.cases, baseline, request.policy.budget_s)
+        result = msgspec.structs.replace(result, looks={**result.looks, **looks})
         context = JudgingContext(
             baseline=baseline,
             baseline_path=result.baseline_path,
             structures=structures,
             environment=result.environment,
             alpha=request.alpha,
-            looks=looks_of(request.cases, baseline, request.policy.budget_s),
+            looks=looks,
             elsewhere=elsewhere,
         )
         result = _measured_and_judged(result, plan, request, context, bench, on_partial)
@@ -146,10 +148,7 @@ def _measured_and_judged(
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
             bench.progress.extend(len(plan), describe_more(more, context.looks))
-    findings = confirm_suspects(findings, own, context)
-    result = _extended(
-        before, measured, with_acknowledgements(findings, context.baseline, before.date)
-    )
+    result = _extended(before, measured, conclude_findings(findings, own, context, before.date))
     links = find_links(result.measurements, result.summaries, context.baseline, context.environment)
     return msgspec.structs.replace(result, links=links)
 
