@@ -25,6 +25,7 @@ from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.judge_again import judge_again
+from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.summary import as_session
 
@@ -59,6 +60,8 @@ def append(result: SuiteResult, baseline: Baseline) -> tuple[Baseline, SuiteResu
     No file is read or written. A session that is stored, or is older than a stored one, is refused.
     """
     sessions, result = _selected(*_in_order(result, baseline, "append"), baseline, "append")
+    if not sessions:
+        return baseline, result
     return merge(baseline, sessions, mode="append", reason=None), result
 
 
@@ -195,6 +198,7 @@ def promote(
         baseline,
         baseline_path=str(store.path(baseline.accelerator)),
         structures=store.load_structures(result.suite),
+        elsewhere=cases_elsewhere(store.relatives(baseline.accelerator)),
     )
     fresh, wanted = _in_order(judged, baseline, mode)
     return save(fresh, wanted, baseline, store, mode=mode, reason=reason)

@@ -10,10 +10,17 @@ from ddp_perf.core.baseline import Baseline, CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.session.gate.acknowledgement import with_acknowledgements
-from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
+from ddp_perf.session.gate.judge_suite import (
+    JudgingContext,
+    Remedies,
+    confirm_suspects,
+    judge_suite,
+)
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
 from ddp_perf.session.result import SuiteResult
+
+_USUAL = Remedies()
 
 
 def judge_again(
@@ -23,6 +30,7 @@ def judge_again(
     baseline_path: str,
     structures: Mapping[str, CaseStructure] = {},
     elsewhere: Mapping[str, str] = {},
+    remedies: Remedies = _USUAL,
 ) -> SuiteResult:
     """Return the result as if ``baseline`` had been stored when its session was measured.
 
@@ -32,6 +40,7 @@ def judge_again(
         baseline=baseline,
         baseline_path=baseline_path,
         structures=structures,
+        remedies=remedies,
         environment=result.environment,
         alpha=result.alpha,
         looks=result.looks,

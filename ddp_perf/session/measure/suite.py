@@ -19,7 +19,7 @@ from ddp_perf.session.gate.judge_again import conclude_findings
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
-from ddp_perf.session.gate.published import known_cases
+from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.explainer import Explainer
@@ -68,11 +68,7 @@ def run_suite(
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline, structures = store.load(key), store.load_structures(request.suite)
-    elsewhere = {
-        case_id: other.accelerator
-        for other in reversed(store.relatives(key))  # the nearest relative replaces the others
-        for case_id in known_cases(other)
-    }
+    elsewhere = cases_elsewhere(store.relatives(key))
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
     bench.progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
@@ -165,11 +161,7 @@ def _saved(
 def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
     """Return the cases of this request that got slower and were not acknowledged."""
     own = {case.id for case in request.cases}
-    news = [
-        found
-        for found in result.findings
-        if found.case_id in own and (found.known is None or found.known.state != "expected")
-    ]
+    news = [found for found in result.findings if found.case_id in own and not found.is_expected]
     return slower_cases(news)
 
 
