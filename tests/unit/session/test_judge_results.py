@@ -12,7 +12,9 @@ import pytest
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again, with_tolerances
+from ddp_perf.session.judge_results import RecordedSession, judge_results
 from ddp_perf.session.measure import suite
+from ddp_perf.session.results_file import read_results, write_results
 from ddp_perf.session.store_baseline import append
 from tests.builders import FakeLauncher, make_acknowledgement, make_cases, make_failure, make_launch
 from tests.suites import make_bench, measure_suite
@@ -85,6 +87,28 @@ def test_a_replayed_series_has_the_findings_and_the_baseline_of_the_measured_one
     for before, now in zip(live, again, strict=True):
         assert now.findings == before.findings
         assert (now.saved, now.not_saved) == (before.saved, before.not_saved)
+
+
+def test_files_judged_into_an_empty_directory_give_the_same_stored_baseline(machine, tmp_path):
+    live = [machine(shift) for shift in USUAL]
+    live += [machine(0), machine(3, failing_round=4), machine(1, 1.5), machine(2, 0.5), machine(4)]
+    sessions = []
+    for number, result in enumerate(live):
+        file = tmp_path / f"{number}.json"
+        write_results(file, [result], complete=True)
+        (suite_result,) = read_results(file).suites
+        sessions.append(RecordedSession(file=str(file), complete=True, result=suite_result))
+    other = BaselineStore(tmp_path / "other")
+
+    series = judge_results(reversed(sessions), other, append_each=True)
+
+    assert other.load(machine.key) == machine.stored()
+    assert [judgements(one.result) for one in series.sessions] == [judgements(r) for r in live]
+
+
+def judgements(result):
+    """Return all of the findings but their sentences, some of which name the directory."""
+    return [(found.case_id, found.metric, found.verdict.outcome) for found in result.findings]
 
 
 def test_a_stored_session_has_the_verdicts_that_are_off_the_level(machine):
