@@ -107,8 +107,11 @@ def test_files_judged_into_an_empty_directory_give_the_same_stored_baseline(mach
 
 
 def judgements(result):
-    """Return all of the findings but their sentences, some of which name the directory."""
-    return [(found.case_id, found.metric, found.verdict.outcome) for found in result.findings]
+    """Return the verdicts at all looks, without sentences: some of them name the directory."""
+    return [
+        (found.case_id, found.metric, found.verdict.outcome, found.launches, len(found.earlier))
+        for found in result.findings
+    ]
 
 
 def test_a_stored_session_has_the_verdicts_that_are_off_the_level(machine):
