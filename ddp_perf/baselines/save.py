@@ -11,6 +11,7 @@ import msgspec
 
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
 from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 from ddp_perf.render.units import field_changes
@@ -104,9 +105,11 @@ def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
     return [m for m, one in zip(metrics, given, strict=True) if not (one and one.holds(date))]
 
 
-def is_stored(stored: CaseBaseline, session: Session) -> bool:
-    """Return whether the baseline already contains this session."""
-    return session in stored.sessions
+def is_stored(stored: CaseBaseline, date: str, environment: Environment) -> bool:
+    """Return whether the baseline already contains the session of that date and machine."""
+    return any(
+        session.date == date and session.environment == environment for session in stored.sessions
+    )
 
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:
@@ -139,12 +142,11 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         ratio=_medians(new.session)[STEP_TIME.name] / before[STEP_TIME.name],
     )
     comparable = is_comparable(old, new.case)
-    first = msgspec.structs.replace(new.session, verdicts={})
     return CaseBaseline(
         work=new.case.work(),
         structure=new.structure,
         flops=new.flops,
-        sessions=(*old.sessions, first) if comparable and new.same_machine else (first,),
+        sessions=(*(old.sessions if comparable and new.same_machine else ()), new.session),
         first=old.first if comparable else _medians(new.session),
         log=(*old.log, entry),
     )

@@ -65,3 +65,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     disturbance: str | None = None  # reason why its launches are worthless: then it is INVALID
     known: Known | None = None  # None: not acknowledged
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines
+
+    @property
+    def is_expected(self) -> bool:
+        """True if it is a regression that was acknowledged until a date that is not over."""
+        return self.known is not None and self.known.state == "expected"

@@ -17,7 +17,7 @@ from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.text import describe_finding
-from ddp_perf.report.verdicts import is_expected, worst
+from ddp_perf.report.verdicts import worst
 from ddp_perf.session.result import SuiteResult
 
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
@@ -123,4 +123,4 @@ def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
         return ABSENT
     finding = worst(result, findings)
     outcome = finding.verdict.outcome.value
-    return f"{outcome}\n(known)" if is_expected(finding) else outcome
+    return f"{outcome}\n(known)" if finding.is_expected else outcome
