@@ -29,11 +29,9 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.acknowledgement import with_acknowledgements
-from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.gate.persistence import with_persistence
+from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.session.store_baseline import new_sessions
+from ddp_perf.session.store_baseline import append, new_sessions
 from tests.builders import make_baseline, make_case, make_environment, make_launch
 from tests.quality.families import Floats
 
@@ -106,6 +104,7 @@ class Simulation:
                         if f.known and f.known.state == "expected"
                         else f.verdict.outcome
                         for f in result.findings
+                        if f.metric != "structure"
                     ]
                 )
             self.store(result, self.life.actions.get(day, "append"))
@@ -164,23 +163,15 @@ class Simulation:
         return self.random.normal(size=shape)
 
     def judged(self, result: SuiteResult) -> SuiteResult:
-        context = JudgingContext(
-            baseline=self.baseline,
-            baseline_path=result.baseline_path,
-            environment=result.environment,
-            alpha=result.alpha,
-        )
-        findings = judge_suite(result.measurements, result.summaries, context)
-        findings = with_persistence(
-            findings, self.baseline.cases, date=result.date, alpha=result.alpha
-        )
-        findings = [found for found in findings if found.metric != "structure"]
-        known = with_acknowledgements(findings, self.baseline, result.date)
-        return msgspec.structs.replace(result, findings=known)
+        return judge_again(result, self.baseline, baseline_path=result.baseline_path)
 
     def store(self, result: SuiteResult, action: str) -> None:
-        mode = "accept" if action == "accept" else "append"
-        self.baseline = merge(self.baseline, new_sessions(result), mode=mode, reason="simulated")
+        if action == "accept":
+            self.baseline = merge(
+                self.baseline, new_sessions(result), mode="accept", reason="simulated"
+            )
+        else:
+            self.baseline, _ = append(result, self.baseline)
         if action.startswith("acknowledge"):
             until = (START + datetime.timedelta(days=int(action.split()[1]))).date().isoformat()
             given = tuple(
