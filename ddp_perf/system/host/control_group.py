@@ -62,6 +62,19 @@ def quota_shares(before: GroupReading, after: GroupReading, family_s: float | No
     return QuotaShares(others=max(by_others), own=max(denied) - max(by_others))
 
 
+def held_back_ratio(before: GroupReading, after: GroupReading) -> float:
+    """Return the time for which a quota held the group back, of the CPU time that it used.
+
+    It is the largest ratio of the own group and the groups above it, or 0 if none is known.
+    """
+    ratios = [
+        (use.throttled - before.cpu_uses[group].throttled) / used_s
+        for group, use in after.cpu_uses.items()
+        if group in before.cpu_uses and (used_s := use.used - before.cpu_uses[group].used) > 0
+    ]
+    return max(0.0, *ratios) if ratios else 0.0
+
+
 def memory_share(before: GroupReading, after: GroupReading, wall_s: float) -> float | None:
     """Return the share of the time in which some process waited for memory; None: unknown."""
     if before.memory_stall_s is None or after.memory_stall_s is None:

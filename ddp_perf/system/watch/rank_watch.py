@@ -19,6 +19,7 @@ from ddp_perf.core.metric import SHORTEST_ENERGY_S
 from ddp_perf.system.gpu.nvml import read_counters, read_health
 from ddp_perf.system.host.control_group import (
     GroupReading,
+    held_back_ratio,
     memory_limit,
     memory_share,
     quota_shares,
@@ -161,7 +162,7 @@ def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) ->
     )
 
 
-def _limits(before: RankReading, after: RankReading) -> dict[str, float | None]:
+def _limits(before: RankReading, after: RankReading) -> dict[str, Any]:
     """Return the fields of RankConditions that belong to limits of the control groups.
 
     What the ranks use themselves is the cost of their step; only the rest is a disturbance. The
@@ -250,6 +251,10 @@ def _foreign(
     The waits of all threads are added, since threads wait for each other as well. For a DDP step
     over gloo that lost 43 % of its time to others, the sum gives 46 % and the longest wait 23 %.
 
+    While a quota holds the rank back, others may use its core and take nothing from it. This time
+    is left out of theirs, as far as the core was not idle. It is estimated from the rank's CPU
+    time, as if the quota held all processes of the group back alike.
+
     For a rank that may run anywhere, its waits are multiplied by the others' share of all cores.
     """
     waits_s = [wait_s - before.waits_s.get(id_, 0.0) for id_, wait_s in after.waits_s.items()]
@@ -258,7 +263,9 @@ def _foreign(
     wall_s = after.at_s - before.at_s
     # Interrupts are left out: most kernels also count them for the interrupted process.
     used_s = sum(wall_s - times.idle - times.stolen - times.interrupts for times in cores)
-    others_s = used_s - (after.family_cpu.on_cores - before.family_cpu.on_cores)
+    family_s = after.family_cpu.on_cores - before.family_cpu.on_cores
+    held_back_s = family_s * held_back_ratio(before.group, after.group)
+    others_s = used_s - family_s - max(0.0, held_back_s - sum(times.idle for times in cores))
     if pinned:
         return share(min(others_s, sum(waits_s)), wall_s)
     return share(sum(waits_s), wall_s) * share(others_s, len(cores) * wall_s)

@@ -12,6 +12,7 @@ from ddp_perf.system.host.control_group import (
     QuotaShares,
     cpu_quota,
     group_directories,
+    held_back_ratio,
     memory_limit,
     memory_share,
     quota_shares,
@@ -222,6 +223,20 @@ def test_a_neighbour_without_effect_on_any_quota_is_no_disturbance():
 
 def test_the_quota_share_of_an_idle_group_is_0():
     assert quota_shares(reading(own=(5, 1)), reading(own=(5, 1)), None).others == 0
+
+
+@pytest.mark.parametrize(
+    ("after", "ratio"),
+    [
+        (reading(own=(6, 3), above=(8, 2)), 1.5),
+        (reading(own=(6, 1), above=(8, 5)), 1.0),
+        (reading(own=(4, 1), above=(4, 1)), 0),
+        (reading(), 0),
+    ],
+    ids=["own", "above", "idle", "unknown"],
+)
+def test_the_time_held_back_is_of_the_time_used(after, ratio):
+    assert held_back_ratio(reading(own=(4, 0), above=(4, 1)), after) == pytest.approx(ratio)
 
 
 def test_the_memory_share_is_of_the_time():

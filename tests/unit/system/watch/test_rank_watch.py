@@ -15,6 +15,7 @@ from ddp_perf.core.gpu import GpuHealth, GpuProcess
 from ddp_perf.system.host.control_group import CpuUse, GroupReading
 from ddp_perf.system.host.core_times import CoreTimes
 from ddp_perf.system.host.processes import FamilyCpu
+from ddp_perf.system.watch import rank_watch
 from ddp_perf.system.watch.rank_watch import RankReading, RankWatch, energy_j, rank_conditions
 from tests.strategies import rank_readings
 
@@ -159,6 +160,26 @@ def test_contention_does_not_include_own_work_that_is_counted_as_interrupts():
     assert after.foreign == 0
 
 
+@pytest.mark.parametrize(
+    ("idle", "foreign"),
+    [
+        pytest.param(0.0, 0.5, id="others used all of the time that the rank was held back"),
+        pytest.param(0.1, 0.5, id="others used a part of it"),
+        pytest.param(0.3, 0.5, id="the core was idle for as long"),
+        pytest.param(0.4, 0.4, id="the core was idle for longer"),
+    ],
+)
+def test_contention_does_not_include_what_others_use_while_a_quota_holds_the_rank_back(
+    idle, foreign
+):
+    """The rank used 0.2 s of its core, and the quota held it back for 0.3 s."""
+    held_back = group(51.0, 6.5, 3.0)  # 1.5 s for each second that the group used
+
+    found = conditions(busy=1 - idle, own=0.2, waits={77: 1.8 - idle}, group=held_back)
+
+    assert found.foreign == pytest.approx(foreign)
+
+
 def test_contention_does_not_include_steal_time():
     after = conditions(busy=0.6, stolen=0.4, own=0.6, waits={77: 1.5})
 
@@ -280,6 +301,29 @@ def test_a_watch_on_this_machine_gives_shares_or_none():
 
     for share in msgspec.structs.astuple(watch.watched().conditions):
         assert share is None or 0 <= share <= 1
+
+
+@pytest.mark.parametrize(
+    ("stalls", "own"), [((1.0, 1.5), True), ((1.0, 1.0), False)], ids=["waited", "did not wait"]
+)
+def test_a_watch_reads_the_filled_memory_only_after_a_wait_for_memory(monkeypatch, stalls, own):
+    """Reading it takes long."""
+    readings, asked = iter([group(0.0, 0.0, stall_s) for stall_s in stalls]), []
+
+    def family_memory(parent):
+        asked.append(parent)
+        return 95
+
+    monkeypatch.setattr(rank_watch, "read_group", lambda: next(readings))
+    monkeypatch.setattr(rank_watch, "family_memory", family_memory)
+    monkeypatch.setattr(rank_watch, "memory_limit", lambda: 100)
+    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=True)
+    watch.begin()
+    found = watch.watched().conditions
+
+    assert asked == ([os.getppid()] if own else [])
+    assert found.memory == 0
+    assert (found.own_memory is not None) is own
 
 
 def test_an_unpinned_rank_has_no_clock_or_heat_of_its_cores():
