@@ -43,7 +43,7 @@ NOISY = Machine(session=0.01, launch=0.02)
 
 def _lasting(after: int, size: float, days: int = 30, **more: object) -> Life:
     name = f"{after} sessions, then {size:+.0%} for good".replace("%", " %")
-    return Life(name=name, days=after + days, slower=size, slower_from=after, **more)  # type: ignore[arg-type]  # fields of Life
+    return Life(name=name, days=after + days, slower=size, slower_from=after, **more)
 
 
 def _forming(at: int, size: float, suffix: str = "", **more: Machine) -> Life:

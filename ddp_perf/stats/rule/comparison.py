@@ -9,7 +9,7 @@ from scipy import special
 
 PASS_LEVEL = 0.005  # PASS needs the one-sided 99.5 % bound; the printed interval has both sides
 POWER = 0.9
-MOST_DF = 8.0
+MOST_DF = 6.0
 
 
 class SignificanceLevels(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +35,19 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         alarm 30 times too often for Student's t with 3 df. So at most `MOST_DF` are used, however
         well the spread is known (``tests/quality/months.py`` measures it).
         """
-        freedom = min(self.degrees_of_freedom, MOST_DF)
-        significant = upper_t(freedom, level) * self.standard_error
+        significant = upper_t(self._tail_df, level) * self.standard_error
         return max(math.log1p(self.tolerance), significant)
+
+    @property
+    def chance(self) -> float:
+        """The probability of a session as slow as this one if nothing changed."""
+        if self.standard_error == 0:
+            return 0.0 if self.difference > 0 else 1.0
+        return float(special.stdtr(self._tail_df, -self.difference / self.standard_error))
+
+    @property
+    def _tail_df(self) -> float:
+        return min(self.degrees_of_freedom, MOST_DF)
 
     def slower(self, level: float) -> bool:
         """Return whether the current session is significantly slower, by at least the tolerance."""

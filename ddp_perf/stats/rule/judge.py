@@ -196,7 +196,7 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
         more = launches_to_decide(judged.errors, comparison, levels)
     chance = None
     if outcome is Outcome.SUSPECT:
-        by_level = max(SUSPECT_LEVEL, levels.regression, judged.chance_all_slow)
+        by_level = max(comparison.chance, judged.chance_all_slow)
         chance = judged.share.chance if by_share else by_level
     conclusion = Conclusion(
         outcome=outcome, by_share=by_share, more_launches=more, chance=chance, alpha=alpha
