@@ -206,7 +206,7 @@ def _notes(
     if per_node is None and max(request.world_sizes) > largest:
         notes.append(
             f"beyond {ranks_text(largest)} the bands hold only if all ranks have the link of the"
-            " fitted ones: over several nodes they do not, without --gpus-per-node"
+            " fitted ones: if the link between nodes is slower, give --gpus-per-node"
         )
     if per_node is not None and largest <= per_node:
         notes.append("no fitted point spans several nodes: the link between nodes is as given")
