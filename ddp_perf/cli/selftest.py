@@ -11,14 +11,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from ddp_perf.baselines.save import is_comparable
-from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import FalseAlarmRate
 from ddp_perf.cli.progress import BudgetProgress
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
-from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import gated_metrics
@@ -38,7 +35,7 @@ from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.host.launch_platform import check_can_launch
 
-_CONFIGS, _BASELINES = Path("bench_configs"), Path("baselines")
+_CONFIGS = Path("bench_configs")
 _EXIT_CODES = {
     SelftestOutcome.CAN_GATE: ExitCode.PASS,
     SelftestOutcome.FALSE_ALARMS: ExitCode.REGRESSION,
@@ -76,7 +73,8 @@ def selftest(
 
     \b
     Exit code:
-      0  this machine can gate: it finds some slow-down 9 times in 10
+      0  this machine can gate: it finds some slow-down more often than not (95 % confidence),
+         and no more false alarms than promised are shown
       1  more false alarms than promised
       2  undecided: it cannot gate, the budget was too short, or a launch failed
       4  usage: an argument, a file, or launches in DIR of another case, machine or version
@@ -86,9 +84,8 @@ def selftest(
     capacity = find_capacity()
     cases = _runnable_cases(config, capacity)
     request = _request(cases, launches, false_alarm_rate)
-    stored = _stored(request.case, capacity)
     log, environment, ended = _measure(request, capacity, budget_s, output)
-    curve = power_curve(request, log.launches, environment, stored)
+    curve = power_curve(request, log.launches, environment)
     typer.echo(selftest_text(curve, shutil.get_terminal_size().columns))
     typer.echo(f"written: {', '.join(map(str, [log.path, *_write(curve, output)]))}")
     if ended is None:
@@ -138,17 +135,6 @@ def _request(
         alpha=alpha_per_metric(false_alarm_rate, sum(len(gated_metrics(c)) for c in cases)),
         import_paths=(str(Path.cwd()),),
     )
-
-
-def _stored(case: Case, capacity: Capacity) -> CaseBaseline | None:
-    """Return the machine's baseline of this case, or None if it has none of the same work.
-
-    Raises BaselineError if the file is broken.
-    """
-    baseline = BaselineStore(_BASELINES).load(capacity.accelerator_key(case.tier))
-    stored = baseline.cases.get(case.id)
-    comparable = stored is not None and stored.source == "measured" and is_comparable(stored, case)
-    return stored if comparable else None
 
 
 def _measure(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, cast, get_args
 
 import msgspec
@@ -15,7 +15,7 @@ from ddp_perf.core.launch import Structure, Unit
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, scaling_key, work_without
-from ddp_perf.scaling.points import ScalingPoint, point_of
+from ddp_perf.scaling.points import ScalingPoint, point_of, session_points
 from ddp_perf.scaling.shape import (
     Exchange,
     StepShape,
@@ -43,6 +43,7 @@ class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = "samples"
     per_sample: int = 1  # units in a sample; a table's batch sizes count its unit
     points: tuple[ScalingPoint, ...]  # by world size
+    sessions: int | None = None  # the fewest that a measured point rests on
     left_out: tuple[str, ...] = ()  # unused rows and cases, each with its reason
     price_per_gpu_hour: float | None = None
     epoch_samples: int | None = None  # in `unit`
@@ -54,7 +55,8 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     work: dict[str, Scalar]
-    steps: tuple[float, ...]  # seconds: observations of the typical step, of equal precision
+    steps: tuple[float, ...]  # seconds: the levels of sessions, or launches of one session
+    sessions: int = 1
     structure: Structure | None
     unit: Unit = Unit()
     price_per_gpu_hour: float | None = None
@@ -91,7 +93,7 @@ def measured_series(result: SuiteResult) -> list[ScalingCurve]:
 def stored_series(baseline: Baseline) -> list[ScalingCurve]:
     """Return the scaling curves of a baseline's measured cases.
 
-    A point has the reference sessions, or the launches if there is only one session.
+    A point has the reference sessions, and how they differ; or the launches of a single one.
     """
     members = []
     for case_id, stored in baseline.cases.items():
@@ -100,7 +102,11 @@ def stored_series(baseline: Baseline) -> list[ScalingCurve]:
         if stored.source == "measured" and steps:
             members.append(
                 _Member(
-                    name=case_id, work=stored.work, steps=tuple(steps), structure=stored.structure
+                    name=case_id,
+                    work=stored.work,
+                    steps=tuple(steps),
+                    sessions=len(sessions),
+                    structure=stored.structure,
                 )
             )
     return _curves(members, where=baseline.accelerator)
@@ -126,6 +132,10 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     )
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
     curve = [*(wrapped or plain)[:1], *group]
+    usable = [member for member in curve if member.disturbance is None]
+    sessions = min((member.sessions for member in usable), default=None)
+    steps = [(member.world_size, member.steps) for member in usable]
+    points = session_points(steps) if sessions and sessions > 1 else [point_of(*o) for o in steps]
     return ScalingCurve(
         label=curve_label(first.name, first.world_size),
         where=where,
@@ -140,11 +150,8 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         samples=batch_size * micro_steps * first.unit.per_sample,
         unit=first.unit.name,
         per_sample=first.unit.per_sample,
-        points=_by_size(
-            point_of(member.world_size, member.steps)
-            for member in curve
-            if member.disturbance is None
-        ),
+        points=_by_size(points),
+        sessions=sessions,
         left_out=tuple(f"{m.name}: {m.disturbance}" for m in curve if m.disturbance),
         price_per_gpu_hour=first.price_per_gpu_hour,
         epoch_samples=first.epoch_samples,
@@ -225,7 +232,7 @@ def _step_s(row: PublishedRow) -> float | None:
     return None
 
 
-def _by_size(points: Iterator[ScalingPoint]) -> tuple[ScalingPoint, ...]:
+def _by_size(points: Iterable[ScalingPoint]) -> tuple[ScalingPoint, ...]:
     return tuple(sorted(points, key=lambda point: point.world_size))
 
 

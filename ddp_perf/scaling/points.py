@@ -46,6 +46,21 @@ def point_of(world_size: int, steps: Sequence[float]) -> ScalingPoint:
     return ScalingPoint(world_size=world_size, step_s=statistics.median(steps), error=error)
 
 
+def session_points(levels: Sequence[tuple[int, Sequence[float]]]) -> list[ScalingPoint]:
+    """Return a point at the median of each world size's sessions, of which each has two or more.
+
+    The error is that of one session, since the next measurement is one. It is pooled over the world
+    sizes, because a handful of sessions gives a poor estimate.
+    """
+    logs = [[math.log(step) for step in steps] for _, steps in levels]
+    squares = sum((len(one) - 1) * statistics.variance(one) for one in logs)
+    error = math.sqrt(squares / sum(len(one) - 1 for one in logs))
+    return [
+        ScalingPoint(world_size=world_size, step_s=statistics.median(steps), error=error)
+        for world_size, steps in levels
+    ]
+
+
 def first_invalid_point(points: Sequence[ScalingPoint]) -> str | None:
     """Return why no law can be fitted to these points, or None if one can."""
     for point in points:

@@ -200,9 +200,15 @@ def _notes(
     if not series.work.shape.payload_known:
         notes.append("the buckets are not stated: the terms are of the exposed communication")
     per_node = request.topology.gpus_per_node
-    if per_node is None:
-        notes.append("all ranks are assumed to have the link of the fitted ones (--gpus-per-node)")
-    elif max(point.world_size for point in points) <= per_node:
+    if series.sessions == 1:
+        notes.append("a point rests on one session: how sessions differ is not in the bands")
+    largest = max(point.world_size for point in points)
+    if per_node is None and max(request.world_sizes) > largest:
+        notes.append(
+            f"beyond {ranks_text(largest)} the bands hold only if all ranks have the link of the"
+            " fitted ones: if the link between nodes is slower, give --gpus-per-node"
+        )
+    if per_node is not None and largest <= per_node:
         notes.append("no fitted point spans several nodes: the link between nodes is as given")
     return notes
 

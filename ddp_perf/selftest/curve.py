@@ -1,23 +1,22 @@
-"""The result of a self-test: measured points and modelled curves."""
+"""The result of a self-test: its points, and what they support."""
 
 from __future__ import annotations
 
 import enum
 
 import msgspec
-import numpy as np
 
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.selftest.power import PowerModel, Share, SlowDown, Spread
+from ddp_perf.selftest.power import Share, SlowDown
 
-LEAST_TRIALS = 5  # with fewer the interval is too wide: four found of four may be a power of 40 %
-LEAST_SESSIONS = 3  # for an estimate of the between-session variance
+MOSTLY = 0.5  # the gate must find a slow-down more often than not
+LEAST_TRIALS = 6  # fewer cannot show that: five found of five may be a power of 48 %
 _ALARM_LEVEL = 0.01  # significance level of the test for too many false alarms
 
 
 class SelftestOutcome(str, enum.Enum):
-    """The conclusion from all points."""
+    """The conclusion that the 95 % intervals of all points support."""
 
     CAN_GATE = "CAN_GATE"
     CANNOT_GATE = "CANNOT_GATE"
@@ -46,20 +45,6 @@ class FalseAlarms(msgspec.Struct, frozen=True, kw_only=True):
     chance: float  # probability of this number or more, if the promised rate is true
 
 
-class Modelled(msgspec.Struct, frozen=True, kw_only=True):
-    """A power curve from measured variances."""
-
-    launches: int  # per session
-    sessions: int  # of the baseline
-    stored: bool  # True: the spread is from stored sessions; False: from the sessions of this run
-    spread: Spread
-    model: PowerModel
-    detectable: float | None  # minimum detectable effect: the slow-down found with 90 % power
-
-    def power_at(self, slow_down: float) -> float:
-        return float(self.model.power(np.array([slow_down]))[0])
-
-
 class PowerCurve(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a self-test."""
 
@@ -73,11 +58,8 @@ class PowerCurve(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int  # of a baseline
     points: tuple[Point, ...]  # by percent
     false_alarms: FalseAlarms
-    modelled: tuple[Modelled, ...]
-    stored_sessions: int
     launch_s: float | None  # median wall time; None without a launch
     missing_launches: int  # an estimate of the launches until every slow-down has enough trials
-    sees: Point | None  # the smallest from which on at least 90 % of the trials are found
 
     @property
     def measured(self) -> int:
@@ -85,9 +67,27 @@ class PowerCurve(msgspec.Struct, frozen=True, kw_only=True):
         return sum(point.launches for point in self.points)
 
     @property
+    def smallest_found(self) -> Point | None:
+        """The smallest slow-down that the gate finds more often than not, as all larger ones.
+
+        The points are tested from the largest on until one fails, each by the lower end of its
+        95 % interval. So the whole sequence is wrong at most as often as one test (Maurer,
+        Hothorn & Lehmacher 1995).
+        """
+        found = None
+        for point in reversed(self.points):
+            if point.percent == 0 or point.found.interval[0] <= MOSTLY:
+                break
+            found = point
+        return found
+
+    @property
     def conclusion(self) -> SelftestOutcome:
         if any(point.found.trials < LEAST_TRIALS for point in self.points):
             return SelftestOutcome.TOO_SHORT
         if self.false_alarms.chance < _ALARM_LEVEL:
             return SelftestOutcome.FALSE_ALARMS
-        return SelftestOutcome.CAN_GATE if self.sees else SelftestOutcome.CANNOT_GATE
+        if self.smallest_found:
+            return SelftestOutcome.CAN_GATE
+        is_missed = self.points[-1].found.interval[1] < MOSTLY
+        return SelftestOutcome.CANNOT_GATE if is_missed else SelftestOutcome.TOO_SHORT

@@ -1,4 +1,4 @@
-"""The plot of a power curve: measured points, and modelled power as dashed lines."""
+"""The plot of a power curve: the share that was found, by the observed slow-down."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_perf.selftest.curve import Point, PowerCurve
-from ddp_perf.selftest.text import conclusion_of, model_text
-from ddp_perf.stats.rule.comparison import POWER
+from ddp_perf.selftest.curve import MOSTLY, Point, PowerCurve
+from ddp_perf.selftest.text import conclusion_of
 from ddp_perf.system.files import replace_file
 
-_GRID = np.linspace(0.0, 0.3, 301)
+_MOST = 30  # per cent: the largest slow-down drawn
 _TITLE_WIDTH = 95
 
 
@@ -32,11 +31,7 @@ def power_figure(curve: PowerCurve) -> Figure:
     axes = figure.subplots()
     for point in curve.points:
         _plot_point(axes, point)
-    for modelled in curve.modelled:
-        power = 100 * modelled.model.power(_GRID)
-        label = f"modelled: {model_text(modelled)}"
-        axes.plot(100 * _GRID, power, linestyle="--", linewidth=1.2, label=label)
-    axes.axhline(100 * POWER, color="0.7", linewidth=0.8, zorder=0)
+    axes.axhline(100 * MOSTLY, color="0.7", linewidth=0.8, zorder=0)
     axes.axvline(100 * curve.tolerance, color="0.7", linewidth=0.8, zorder=0)
     axes.text(100 * curve.tolerance, 95, "tolerance ", color="0.5", ha="right", fontsize=8)
     _frame(axes, curve)
@@ -77,12 +72,10 @@ def _frame(axes: Axes, curve: PowerCurve) -> None:
     ticks = [point.percent for point in curve.points]
     axes.set_xticks(ticks, [f"{tick} %" for tick in ticks], minor=False)
     axes.set_xticks([], minor=True)
-    axes.set_xlim(-2, 100 * _GRID[-1])
+    axes.set_xlim(-2, _MOST)
     _write_above(axes, -2, "injected\nfound\nlaunches", "right")
     axes.set_ylim(-3, 103)
     axes.set_xlabel(f"observed slow-down of {curve.case_id}, 95 % interval")
     axes.set_ylabel("trials found (REGRESSION), per cent, 95 % interval")
-    if curve.modelled:
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.86), fontsize=8, edgecolor="none")
     title = textwrap.fill(conclusion_of(curve), _TITLE_WIDTH)
     axes.set_title(f"{curve.environment.accelerator}\n{title}", fontsize=9, pad=44)

@@ -25,8 +25,12 @@ def _from_version_1(data: dict[str, Any]) -> None:
     curve = data["curve"]
     curve["sessions"] = curve.pop("nights")
     curve["stored_sessions"] = curve.pop("stored_nights")
-    for modelled in curve["modelled"]:
-        modelled["sessions"] = modelled.pop("nights")
+
+
+def _from_version_2(data: dict[str, Any]) -> None:
+    """Remove the modelled power, and the smallest point found: the points imply it."""
+    for name in ("modelled", "stored_sessions", "sees"):
+        del data["curve"][name]
 
 
 _FORMAT = VersionedJson(
@@ -35,5 +39,5 @@ _FORMAT = VersionedJson(
     kind="the result of a self-test",
     error=ResultsError,
     remedy="remove it, or run ddp-perf selftest",
-    migrations={1: _from_version_1},
+    migrations={1: _from_version_1, 2: _from_version_2},
 )

@@ -8,18 +8,17 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import plain_table, rendered, wrapped
 from ddp_perf.render.units import counted, describe_duration, short_percent, to_json
 from ddp_perf.selftest.curve import (
-    LEAST_SESSIONS,
     LEAST_TRIALS,
     FalseAlarms,
-    Modelled,
     Point,
     PowerCurve,
     SelftestOutcome,
 )
-from ddp_perf.selftest.power import Share
+from ddp_perf.selftest.power import Share, SlowDown, trials_to_show
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _NARROWEST = 80
+_REMEDY = "More launches, a quieter machine or a larger case may help"
 # Outcomes of the other trials, by column of the table.
 _OTHERS = (
     (Outcome.SUSPECT,),
@@ -34,12 +33,18 @@ class SelftestFile(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
     conclusion: SelftestOutcome
     sentence: str
+    smallest_found: Point | None = None
     curve: PowerCurve
 
 
 def selftest_json(curve: PowerCurve) -> bytes:
-    """Return the JSON of the curve, with its models and the conclusion as a sentence."""
-    file = SelftestFile(conclusion=curve.conclusion, sentence=conclusion_of(curve), curve=curve)
+    """Return the JSON of the curve, with the conclusion as a sentence."""
+    file = SelftestFile(
+        conclusion=curve.conclusion,
+        sentence=conclusion_of(curve),
+        smallest_found=curve.smallest_found,
+        curve=curve,
+    )
     return f"{to_json(file)}\n".encode()
 
 
@@ -56,11 +61,10 @@ def selftest_text(curve: PowerCurve, width: int) -> str:
         "sus-\npect",
         "unde-\ncided",
         "passed\n",
-        "mod-\nelled %",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for point in curve.points:
-        table.add_row(*_row(point, curve))
+        table.add_row(*_row(point))
     lines = [
         *wrapped([_what(curve), _how(curve)], width),
         "",
@@ -82,7 +86,7 @@ def conclusion_of(curve: PowerCurve) -> str:
         case SelftestOutcome.CANNOT_GATE:
             return _cannot_gate(curve)
         case SelftestOutcome.CAN_GATE:
-            return _sees(curve)
+            return _finds(curve)
 
 
 def interval_text(share: Share) -> str:
@@ -91,51 +95,46 @@ def interval_text(share: Share) -> str:
     return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
-def model_text(modelled: Modelled) -> str:
-    """Return the launches and sessions of a dashed line as text."""
-    launches = counted(modelled.launches, "launch")
-    if modelled.stored:
-        return f"{launches}, spread of the {modelled.sessions} stored sessions"
-    return f"{launches}, spread of this run"
-
-
-def _sees(curve: PowerCurve) -> str:
-    point = curve.sees
+def _finds(curve: PowerCurve) -> str:
+    point = curve.smallest_found
     assert point is not None  # else the conclusion is another
     assert point.slow_down is not None  # the gate found it, so it was measured
-    found, rate = point.found, short_percent(curve.false_alarm_rate)
+    alarms = curve.false_alarms.share
     return (
-        f"On this machine, with {counted(curve.launches, 'launch')}, this gate sees ≥"
-        f" {100 * point.slow_down.value:.1f} % with 90 % power at {rate} false alarms per session"
-        f" ({point.percent} % injected: found {found.found} of {found.trials} times, 95 % interval"
-        f" {interval_text(found)}); {_of_sessions(curve)}"
+        f"On this machine, with {counted(curve.launches, 'launch')}, this gate finds a slow-down of"
+        f" {_size(point.slow_down)} % or more in at least {100 * point.found.interval[0]:.0f} % of"
+        f" sessions ({point.percent} % injected: found {_times(point.found)}); {alarms.found} of"
+        f" {alarms.trials} unslowed sessions raised a REGRESSION ({interval_text(alarms)}). This"
+        " does not include the variance between sessions"
     )
-
-
-def _of_sessions(curve: PowerCurve) -> str:
-    for modelled in curve.modelled:
-        if modelled.stored:
-            return f"modelled with the spread of stored sessions, {_detectable(modelled)}"
-    return "this does not include the variance between sessions"
 
 
 def _cannot_gate(curve: PowerCurve) -> str:
     largest = curve.points[-1]
     return (
-        f"This machine cannot gate: even {largest.percent} % is found only {largest.found.found}"
-        f" of {largest.found.trials} times. More launches, a quieter machine or a larger case"
-        " may help"
+        f"This machine cannot gate: even {largest.percent} % is found only"
+        f" {_times(largest.found)}. {_REMEDY}"
     )
 
 
 def _too_short(curve: PowerCurve) -> str:
     trials = min(point.found.trials for point in curve.points)
+    if trials >= LEAST_TRIALS:
+        largest = curve.points[-1]
+        return (
+            f"Too short: {largest.percent} % is found {_times(largest.found)}, which may be more or"
+            f" less than half; run the command again to continue. {_REMEDY}"
+        )
     more = curve.missing_launches
     time = f", {describe_duration(more * curve.launch_s)}" if curve.launch_s else ""
     return (
         f"Too short: a slow-down has only {trials} trials, and {LEAST_TRIALS} are needed. About"
         f" {more} more launches are needed{time}; run the command again to continue"
     )
+
+
+def _times(share: Share) -> str:
+    return f"{share.found} of {share.trials} times, 95 % interval {interval_text(share)}"
 
 
 def _what(curve: PowerCurve) -> str:
@@ -155,32 +154,22 @@ def _how(curve: PowerCurve) -> str:
     )
 
 
-def _row(point: Point, curve: PowerCurve) -> list[str]:
+def _row(point: Point) -> list[str]:
     others = [sum(point.outcomes.get(o, 0) for o in outcomes) for outcomes in _OTHERS]
     found = point.found
     return [
         str(point.percent),
-        _slower(point),
+        _size(point.slow_down) if point.slow_down else "–",
         str(point.launches),
         f"{found.found} of {found.trials}" if found.trials else "–",
         interval_text(found).removesuffix(" %") if found.trials else "–",
         *map(str, others),
-        _modelled_at(point, curve),
     ]
 
 
-def _slower(point: Point) -> str:
-    if point.slow_down is None:
-        return "–"
-    low, high = point.slow_down.interval
-    return f"{100 * point.slow_down.value:.1f} ± {50 * (high - low):.1f}"
-
-
-def _modelled_at(point: Point, curve: PowerCurve) -> str:
-    if not curve.modelled:
-        return "–"
-    slow_down = point.slow_down.value if point.slow_down else point.percent / 100
-    return f"{100 * curve.modelled[0].power_at(slow_down):.1f}"
+def _size(slow_down: SlowDown) -> str:
+    low, high = slow_down.interval
+    return f"{100 * slow_down.value:.1f} ± {50 * (high - low):.1f}"
 
 
 def _notes(curve: PowerCurve) -> list[str]:
@@ -191,18 +180,12 @@ def _notes(curve: PowerCurve) -> list[str]:
             f"A slow-down of up to {max(below)} % is below the tolerance of"
             f" {short_percent(curve.tolerance)}; the gate is not meant to find it."
         )
-    notes.append(f"False alarms: {_alarms(curve.false_alarms)}.")
-    notes += [f"Modelled: {_describe_model(modelled)}." for modelled in curve.modelled]
+    notes.append(f"False alarms: {_alarms(curve.false_alarms)}{_unshown(curve.false_alarms)}.")
     notes.append(
         "The sessions of one run are minutes apart, so the points do not include the variance"
-        " between sessions. They share unslowed sessions, so they are not fully independent."
+        ' between sessions; "min. det." of a pytest session with three or more stored ones does.'
+        " They share unslowed sessions, so they are not fully independent."
     )
-    if curve.stored_sessions < LEAST_SESSIONS:
-        notes.append(
-            f"Stored sessions of this case: {curve.stored_sessions};"
-            f" {LEAST_SESSIONS} are needed to model the variance between sessions"
-            " (pytest --save-baseline=append)."
-        )
     return notes
 
 
@@ -216,16 +199,9 @@ def _alarms(alarms: FalseAlarms) -> str:
     )
 
 
-def _describe_model(modelled: Modelled) -> str:
-    spread = modelled.spread
-    kind = "stored sessions" if modelled.stored else "sessions of this run"
-    return (
-        f"{model_text(modelled)} (launches differ by {100 * spread.launch:.1f} %, {kind} by"
-        f" {100 * spread.session:.1f} % beyond that): {_detectable(modelled)}"
-    )
-
-
-def _detectable(modelled: Modelled) -> str:
-    if modelled.detectable is None:
-        return "not even a slow-down of 100 % is found 9 times in 10"
-    return f"a slow-down of {100 * modelled.detectable:.1f} % is found 9 times in 10"
+def _unshown(alarms: FalseAlarms) -> str:
+    low, high = alarms.share.interval
+    if not low <= alarms.promised < high:
+        return ""
+    needed = trials_to_show(alarms.promised)
+    return f", which takes {needed:,} sessions without an alarm to show"

@@ -13,18 +13,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import CaseBaseline, Session
+from ddp_perf.core.baseline import Session
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import STEP_TIME, gated_metrics, needs_single_rank
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.selftest.curve import (
-    LEAST_SESSIONS,
-    LEAST_TRIALS,
-    FalseAlarms,
-    Modelled,
-    Point,
-    PowerCurve,
-)
+from ddp_perf.selftest.curve import LEAST_TRIALS, FalseAlarms, Point, PowerCurve
 from ddp_perf.selftest.launches import (
     PERCENTS,
     SelftestRequest,
@@ -32,9 +25,8 @@ from ddp_perf.selftest.launches import (
     launches_for,
 )
 from ddp_perf.selftest.log import TimedLaunch
-from ddp_perf.selftest.power import SlowDown, share_found, slow_down_of, spread_of
+from ddp_perf.selftest.power import SlowDown, share_found, slow_down_of
 from ddp_perf.session.gate.judge_suite import judge_session, tolerance_of
-from ddp_perf.stats.rule.comparison import POWER
 from ddp_perf.stats.summary import as_session
 
 
@@ -54,12 +46,8 @@ def power_curve(
     request: SelftestRequest,
     launches: Sequence[TimedLaunch],
     environment: Environment,
-    stored: CaseBaseline | None,
 ) -> PowerCurve:
-    """Judge the sessions of a self-test, and return its points and models.
-
-    ``stored`` is the machine's baseline of the case, if it is of the same work.
-    """
+    """Judge the sessions of a self-test, and return its points."""
     blocks = list(_blocks(request, launches, environment))
     unslowed = [block for block in blocks if block.percent == 0]
     sessions = baseline_sessions_for(len(unslowed))
@@ -79,11 +67,8 @@ def power_curve(
         sessions=sessions,
         points=points,
         false_alarms=_false_alarms(request, [t for t in trials if t[0].percent == 0]),
-        modelled=tuple(_modelled(request, unslowed, sessions, stored)),
-        stored_sessions=len(_step_times(stored.sessions)) if stored else 0,
         launch_s=statistics.median(launch.wall_s for launch in launches) if launches else None,
         missing_launches=_missing(request, points, len(launches)),
-        sees=_smallest_seen(points),
     )
 
 
@@ -167,55 +152,9 @@ def _false_alarms(request: SelftestRequest, trials: Sequence[_Trial]) -> FalseAl
     )
 
 
-def _modelled(
-    request: SelftestRequest,
-    unslowed: Sequence[_Block],
-    sessions: int,
-    stored: CaseBaseline | None,
-) -> Iterator[Modelled]:
-    """Yield models for this run's spread, for twice the launches, and for stored sessions."""
-    here = _step_times([block.session for block in unslowed])
-    there = _step_times(stored.sessions) if stored else []
-    tolerance = request.case.tolerances.step_time
-    variants = []
-    if len(here) >= LEAST_SESSIONS:
-        variants += [(here, factor * request.launches, sessions, False) for factor in (1, 2)]
-        if len(there) >= LEAST_SESSIONS:
-            variants.append((there, request.launches, len(there), True))
-    for measured, launches, count, is_stored in variants:
-        spread = spread_of(measured, tolerance)
-        model = spread.model(
-            launches=launches, sessions=count, tolerance=tolerance, level=request.alpha
-        )
-        yield Modelled(
-            launches=launches,
-            sessions=count,
-            stored=is_stored,
-            spread=spread,
-            model=model,
-            detectable=model.detectable(),
-        )
-
-
 def _missing(request: SelftestRequest, points: Sequence[Point], launches: int) -> int:
     if min(point.found.trials for point in points) >= LEAST_TRIALS:
         return 0
     # At least one session: the launches so far may have been measured with another group size.
     needed = launches_for(LEAST_TRIALS, request.launches)
     return max(needed - launches, request.launches)
-
-
-def _step_times(sessions: Sequence[Session]) -> list[list[float]]:
-    """Return the step times in seconds, sessions × launches, of the sessions that have any."""
-    values = [session.values(STEP_TIME.name) for session in sessions]
-    return [session for session in values if session]
-
-
-def _smallest_seen(points: Sequence[Point]) -> Point | None:
-    """Return the smallest point from which on every larger slow-down is found as well."""
-    seen = None
-    for point in reversed(points):
-        if point.percent == 0 or (point.found.value or 0.0) < POWER:
-            break
-        seen = point
-    return seen

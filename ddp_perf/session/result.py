@@ -15,6 +15,7 @@ from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
+from ddp_perf.stats.link.model import Link
 from ddp_perf.stats.link.values import LinkFit, LinkShift, Part
 from ddp_perf.traces.values import TraceAnalysis
 
@@ -27,8 +28,10 @@ class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]  # of the ranks: each value of a swept NCCL_ALGO is a link of its own
     fit: LinkFit | None  # None: the times do not determine latency and bandwidth
     baseline_date: str | None = None  # of the first session that it is compared with
+    before: Link | None = None  # of the baseline
     shift: LinkShift | None = None  # since the baseline; None: nothing to compare with
-    slower: tuple[Part, ...] = ()  # significantly, and by at least the suite's tolerance
+    tolerance: float | None = None  # of the comparison
+    slower: tuple[Part, ...] = ()  # by the tolerance, and than in each session of the baseline
 
 
 class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,15 +1,20 @@
 """Check the scaling laws on held-out points: published, simulated, and of real gloo ranks.
 
-    python tests/quality/extrapolation.py [--gloo]     --gloo: real ranks over a limited link
+    python tests/quality/extrapolation.py [--seed N] [--gloo]     --gloo: real ranks over a link
 
-What decides, the α-β model, was chosen before; the others are shown beside it.
+What decides, the α-β model, was chosen before; the others are shown beside it. The script prints
+rates with their intervals, and fails on none: no bound of a coverage is claimed.
 """
 
 from __future__ import annotations
 
+import argparse
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import msgspec
 import numpy as np
@@ -18,15 +23,17 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.scaling.curves import ScalingCurve, published_series
 from ddp_perf.scaling.fit import fit_laws
 from ddp_perf.scaling.laws import Law, alpha_beta_laws, amdahl
-from ddp_perf.scaling.points import UNSTATED_ERROR, ScalingPoint
+from ddp_perf.scaling.points import UNSTATED_ERROR, ScalingPoint, point_of, session_points
 from ddp_perf.scaling.shape import StepShape, ddp_shape, in_buckets, unknown_shape
 from ddp_perf.stats.link.model import Link, Topology, flat
+from tests.quality.bounds import with_interval
 
 BASELINES = Path(__file__).parents[2] / "baselines"
 ONE_LINK = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 FITTED = (1, 2, 4, 8)
 TRIALS = 300
-SEED = 20_250_115
+SEED = 15_000_001  # not the one that the prior and the half per cent were chosen with
+ASKED = (16, 32, 256)
 
 
 class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +46,12 @@ class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
     low_s: float
     high_s: float
 
+    @property
+    def is_inside(self) -> bool:
+        return self.low_s <= self.given_s <= self.high_s
+
     def __str__(self) -> str:
-        inside = "inside" if self.low_s <= self.given_s <= self.high_s else "OUTSIDE"
+        inside = "inside" if self.is_inside else "OUTSIDE"
         return (
             f"  {self.law:8} {self.world_size:4} ranks: given {self.given_s * 1e3:7.2f} ms,"
             f" predicted {self.predicted_s * 1e3:7.2f}"
@@ -72,6 +83,13 @@ def held_out(series: Sequence[ScalingPoint], shape: StepShape) -> Iterator[HeldO
             )
 
 
+def inside_text(points: Sequence[HeldOut]) -> str:
+    """Return how many points of the α-β model are in their bands, and what that shows."""
+    of_model = [point.is_inside for point in points if point.law == "α-β"]
+    shown = with_interval(sum(of_model), len(of_model), 0)
+    return f" α-β: {sum(of_model)} of {len(of_model)} inside: {shown} % of 90 % bands"
+
+
 def published() -> Iterator[ScalingCurve]:
     """Return every published curve that has points beyond the fitted ones."""
     store = BaselineStore(BASELINES)
@@ -100,38 +118,63 @@ def sensitivity(series: ScalingCurve) -> Iterator[str]:
         )
 
 
+Measure = Callable[[np.random.Generator, int, float], ScalingPoint]  # ranks, true step
 Truth = Callable[[np.random.Generator], Callable[[int], float]]
 
 
-def coverage(name: str, truth: Truth, shape: StepShape, noise: float, stated: bool = False) -> str:
+def figures(noise: float, *, stated: bool = False) -> Measure:
+    """Measure with this noise. ``stated``: with a standard error estimated from five launches."""
+
+    def measure(random: np.random.Generator, ranks: int, step_s: float) -> ScalingPoint:
+        return ScalingPoint(
+            world_size=ranks,
+            step_s=step_s * float(np.exp(random.normal(0, noise))),
+            error=noise * float(np.sqrt(random.chisquare(4) / 4)) if stated else 0.0,
+        )
+
+    return measure
+
+
+def launches_of(random: np.random.Generator, step_s: float) -> list[float]:
+    """Draw a session of five launches of 1 %, in which this case differs by 2 % from the truth."""
+    level = step_s * np.exp(random.normal(0, 0.02))
+    return (level * np.exp(random.normal(0, 0.01, 5))).tolist()
+
+
+def one_session(random: np.random.Generator, ranks: int, step_s: float) -> ScalingPoint:
+    return point_of(ranks, launches_of(random, step_s))
+
+
+def coverage(
+    name: str, truth: Truth, shape: StepShape, measure: Measure, seed: int, sessions: int = 0
+) -> str:
     """Measure how often the band contains a new measurement of a known truth.
 
-    ``stated``: each point with a standard error estimated from five launches, as measured ones.
+    ``sessions``: a point has so many of them, and the new measurement is one more.
     """
-    random = np.random.default_rng(SEED)
-    asked = (16, 32, 256)
-    held: dict[int, int] = dict.fromkeys(asked, 0)
-    widths: dict[int, list[float]] = {ranks: [] for ranks in asked}
+    random = np.random.default_rng(seed)
+    held: dict[int, int] = dict.fromkeys(ASKED, 0)
+    widths: dict[int, list[float]] = {ranks: [] for ranks in ASKED}
     for _ in range(TRIALS):
         step_s = truth(random)
-
-        seen = [
-            ScalingPoint(
-                world_size=ranks,
-                step_s=step_s(ranks) * float(np.exp(random.normal(0, noise))),
-                error=noise * float(np.sqrt(random.chisquare(4) / 4)) if stated else 0.0,
-            )
-            for ranks in FITTED
-        ]
+        if sessions:
+            levels = {
+                n: [statistics.median(launches_of(random, step_s(n))) for _ in range(sessions)]
+                for n in FITTED
+            }
+            seen = session_points(list(levels.items()))
+        else:
+            seen = [measure(random, ranks, step_s(ranks)) for ranks in FITTED]
         fit = fit_laws(alpha_beta_laws(shape, ONE_LINK), seen)
-        for ranks in asked:
+        for ranks in ASKED:
             band = fit.predict(ranks)
-            held[ranks] += band.contains(step_s(ranks) * float(np.exp(random.normal(0, noise))))
+            held[ranks] += band.contains(measure(random, ranks, step_s(ranks)).step_s)
             widths[ranks].append(band.half_width)
     shown = ", ".join(
-        f"{ranks}: {held[ranks] / TRIALS:.0%} (± {np.median(widths[ranks]):.0%})" for ranks in asked
+        f"{ranks}: {with_interval(held[ranks], TRIALS, 0)} % (± {np.median(widths[ranks]):.0%})"
+        for ranks in ASKED
     )
-    return f"  {name:43} noise {noise:.1%} {'error stated' if stated else ''}: {shown}"
+    return f"  {name:52} {shown}"
 
 
 def flat_truth(shape: StepShape) -> Truth:
@@ -160,32 +203,51 @@ def slower_between_nodes(random: np.random.Generator) -> Callable[[int], float]:
     return lambda ranks: float(law.step_s(terms, ranks)[0])
 
 
+def simulated(seed: int) -> Iterator[str]:
+    """Yield a row of coverage for each truth and way to measure it."""
+    whole, buckets = unknown_shape("ddp"), ddp_shape(in_buckets(100.0, 25.0))
+    one, four = "one link, gradients together", "one link, 4 buckets, unknown overlap"
+    for noise in (0.002, 0.005, 0.01):
+        measure = figures(noise)
+        yield coverage(f"{one}, {noise:.1%}", flat_truth(whole), whole, measure, seed)
+    for noise in (0.01, 0.02):
+        name, measure = f"{one}, {noise:.1%}, stated", figures(noise, stated=True)
+        yield coverage(name, flat_truth(whole), whole, measure, seed)
+    for noise in (0.005, 0.02):
+        name, measure = f"{four}, {noise:.1%}, stated", figures(noise, stated=True)
+        yield coverage(name, flat_truth(buckets), buckets, measure, seed)
+    name = f"{one}, sessions of 2.0%,"
+    yield coverage(f"{name} one", flat_truth(whole), whole, one_session, seed)
+    for sessions in (2, 5):
+        yield coverage(f"{name} {sessions}", flat_truth(whole), whole, one_session, seed, sessions)
+    name = "6 times slower between nodes, not stated, 0.5%"
+    yield coverage(name, slower_between_nodes, whole, figures(0.005), seed)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--gloo", action="store_true", help="real ranks over a limited link, too")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the simulations (%(default)s)")
+    options = parser.parse_args()
     print("Published curves, fitted on up to 8 ranks:")
+    points: list[HeldOut] = []
     for series in published():
         print(f" {series.where}: {series.label}")
-        for point in held_out(series.points, series.work.shape):
-            print(point)
-        print(*sensitivity(series), sep="\n")
-    print(f"Simulated, fitted on 1, 2, 4, 8 ranks: bands of 90 % that hold ({TRIALS} trials each)")
-    whole, buckets = unknown_shape("ddp"), ddp_shape(in_buckets(100.0, 25.0))
-    name = "one link, gradients together"
-    for noise in (0.002, 0.005, 0.01):
-        print(coverage(name, flat_truth(whole), whole, noise))
-    for noise in (0.01, 0.02):
-        print(coverage(name, flat_truth(whole), whole, noise, stated=True))
-    for noise in (0.005, 0.02):
-        name = "one link, 4 buckets, unknown overlap"
-        print(coverage(name, flat_truth(buckets), buckets, noise, stated=True))
-    name = "6 times slower between nodes, not stated"
-    print(coverage(name, slower_between_nodes, whole, 0.005))
-    if "--gloo" in sys.argv[1:]:
+        of_series = list(held_out(series.points, series.work.shape))
+        print(*of_series, *sensitivity(series), sep="\n")
+        points += of_series
+    print(inside_text(points))
+    print(f"Simulated, fitted on 1, 2, 4, 8 ranks: bands of 90 % that hold, per cent of {TRIALS}")
+    print("trials (95 % interval), and the median half width:")
+    for row in simulated(options.seed):
+        print(row, flush=True)
+    if options.gloo:
         from tests.quality.limited_link import gloo_curve
 
         print("Real gloo ranks over a limited link, fitted on up to 8 ranks:")
         shape, curve = gloo_curve()
-        for point in held_out(curve, shape):
-            print(point)
+        points = list(held_out(curve, shape))
+        print(*points, inside_text(points), sep="\n")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import time
 from ddp_perf.config.suite import Suite, Variant, cases_of
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.selftest.power import share_found
+from ddp_perf.selftest.text import interval_text
 
 PROBE_STEPS = 8  # as usual
 SUITE = Suite(
@@ -49,7 +51,8 @@ def main(launches: int = 300) -> int:
         f"launch cost: {median:.3f} s beyond the timed steps, p95 {p95:.3f} s, control, counted"
         f" step and one probed step included (median of {len(beyond[1])} launches of 2 gloo"
         f" DDP ranks; target: under 0.2 s); {probing:.3f} s more to probe {PROBE_STEPS} steps;"
-        f" forkserver start {start:.1f} s, once; {len(failures)} of {launches} failed"
+        f" forkserver start {start:.1f} s, once; {len(failures)} of {launches} failed (95 %"
+        f" interval {interval_text(share_found(len(failures), launches))})"
     )
     print("\n".join(failures))
     return int(bool(failures))

@@ -1,20 +1,31 @@
-"""Measure interim looks: what they find, what they cost, and their false alarms."""
+"""Measure interim looks: what they find, what they cost, and their false alarms.
+
+``python tests/quality/looks.py [--trials N] [--seed N]`` prints the table alone.
+"""
 
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
+import os
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one process a core is all there is to use
 
 import msgspec
 import numpy as np
-from scipy import stats
 
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.judge import judge_launches
-from ddp_perf.stats.rule.looks import next_look, plan_looks
+from ddp_perf.stats.rule.looks import next_look
+from tests.quality.bounds import Bound, with_interval
 from tests.quality.families import LAUNCHES, SESSIONS, Floats
 
 TOLERANCE, ALPHA = 0.02, 0.001
-FALSE_ALARMS = 0.003
+FALSE_ALARMS = Bound(rate=3 * ALPHA)
 MOST = 4 * LAUNCHES
 SLOW_DOWNS = (1.0, 1.03, 1.05)
 
@@ -34,11 +45,12 @@ MACHINES = (
         sds=lambda random: np.exp(random.uniform(np.log(0.002), np.log(0.03), 2)).tolist(),
     ),
 )
-PLANS = (plan_looks(LAUNCHES, LAUNCHES), plan_looks(LAUNCHES, MOST))
+PLANS = ((5,), (5, 10), (5, 20), (5, 10, 20))
 LOOKS_TITLE = (
     f"More launches while undecided, {SESSIONS} sessions of {LAUNCHES} launches,"
-    " per cent of trials:\n"
-    f"{'machine':24} {'looks at':12}{'alarms':>9}{'+3 %':>9}{'+5 %':>9}{'PASS':>9}{'launches':>10}"
+    " per cent of trials (95 % interval):\n"
+    f"{'machine':20} {'looks at':11}{'alarms':>19}{'+3 %':>19}{'+5 %':>19}{'PASS':>19}"
+    f"{'launches':>10}"
 )
 
 
@@ -69,13 +81,13 @@ def several_looks(
             if by == 1.0:
                 passed += outcome is Outcome.PASS
                 launches.append(taken)
-    alarms, *shares = (100 * found[by] / trials for by in SLOW_DOWNS)
-    row = f"{machine.name:24} {', '.join(map(str, looks)):12}{alarms:9.2f}"
-    row += "".join(f"{share:9.1f}" for share in [*shares, 100 * passed / trials])
+    row = f"{machine.name:20} {', '.join(map(str, looks)):11}"
+    row += f"{with_interval(found[1.0], trials, 2):>19}"
+    for events in (found[1.03], found[1.05], passed):
+        row += f"{with_interval(events, trials):>19}"
     row += f"{np.mean(launches):10.1f}"
-    events = found[1.0]
-    if events and stats.beta.ppf(0.01, events, trials - events + 1) > FALSE_ALARMS:
-        return row, [f"looks at {looks}, {machine.name}: {alarms:.2f} % false alarms"]
+    if FALSE_ALARMS.exceeded(found[1.0], trials):
+        return row, [f"looks at {looks}, {machine.name}: {found[1.0]} of {trials} false alarms"]
     return row, []
 
 
@@ -101,3 +113,23 @@ def _judge(sessions: Floats, by: float, looks: tuple[int, ...]) -> tuple[Outcome
         )
         look = next_look(verdict, launches, looks)
     return verdict.outcome, launches
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--trials", type=int, default=1000, help="per machine (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of all simulations (%(default)s)")
+    options = parser.parse_args()
+    broken: list[str] = []
+    print(LOOKS_TITLE)
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
+        for text, failures in pool.map(several_looks, *looks_tasks(options.seed, options.trials)):
+            print(text, flush=True)
+            broken += failures
+    print(f"False alarms: {FALSE_ALARMS.text(options.trials)}.")
+    print("\n".join(broken))
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

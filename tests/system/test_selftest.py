@@ -58,7 +58,7 @@ def test_real_ranks_are_slowed_as_planned_and_a_second_run_continues(launcher, s
     assert [launch.percent for launch in all_] == percents
     assert asked == [[f"compute:{percent}%"] if percent else [] for percent in percents]
     assert set(percents) == {0, *PERCENTS}
-    curve = power_curve(request, all_, make_environment(), None)
+    curve = power_curve(request, all_, make_environment())
     assert curve.measured == 20
     assert curve.conclusion is SelftestOutcome.TOO_SHORT
 

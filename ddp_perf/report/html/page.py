@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from ddp_perf.core.metric import STRUCTURE, metric_title
 from ddp_perf.report.html.columns import percent_text, ratio_text
-from ddp_perf.report.html.plots.power import legend, power_plot
+from ddp_perf.report.html.plots.power import power_plot
 from ddp_perf.report.html.plots.terms import SHOWN
 from ddp_perf.report.html.sections import suite_section
 from ddp_perf.report.rows import ReportSummary
@@ -36,7 +36,6 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             terms=SHOWN,
             curve=curve,
             power=power_plot(curve) if curve else None,
-            modelled=legend(curve) if curve else [],
             conclusion=conclusion_of(curve) if curve else "",
             false_alarms=false_alarm_rate(source),
             titles=_titles(summary),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ddp_perf.render.tables import plain_table, rendered
-from ddp_perf.render.units import ABSENT, short_number
+from ddp_perf.render.units import ABSENT, short_number, short_percent
 from ddp_perf.session.result import LinkFinding, SuiteResult
-from ddp_perf.stats.link.values import LinkFit
+from ddp_perf.stats.link.model import Link
+from ddp_perf.stats.link.values import LinkFit, Part
 
 _HEADINGS = (
     "ranks\n",
@@ -43,15 +44,30 @@ def link_notes(result: SuiteResult) -> list[str]:
             f"no latency and bandwidth of {'; '.join(unfitted)}: too few sizes were measured"
             " without disturbance, or their times do not determine both"
         )
-    for link in result.links:
-        for part in link.slower:
-            shift = getattr(link.shift, part)
-            notes.append(
-                f"SLOWER LINK: {_name(link)}: {part} costs {shift.ratio:.2f} × the time of the"
-                f" baseline of {str(link.baseline_date)[:10]} (p = {shift.p_value:.2g}):"
-                " training over this link may be slower for this reason alone"
-            )
-    return notes
+    return notes + [_slower(link, part) for link in result.links for part in link.slower]
+
+
+def _slower(link: LinkFinding, part: Part) -> str:
+    assert link.before is not None  # it was compared
+    assert link.fit is not None
+    assert link.shift is not None
+    assert link.tolerance is not None
+    shift = link.shift.latency if part == "latency" else link.shift.bandwidth
+    sessions = "it is one session: how sessions differ is unknown"
+    if shift.sessions is not None:
+        sessions = f"its sessions: {shift.sessions[0]:.2f} to {shift.sessions[1]:.2f} ×"
+    return (
+        f"SLOWER LINK: {_name(link)}: {part} {_size(link.before, part)} →"
+        f" {_size(link.fit.link, part)}, {shift.ratio:.2f} × the time of the baseline of"
+        f" {str(link.baseline_date)[:10]} (tolerance {short_percent(link.tolerance)};"
+        f" {sessions}): training over this link may be slower for this reason alone"
+    )
+
+
+def _size(link: Link, part: Part) -> str:
+    if part == "latency":
+        return f"{short_number(link.latency_s * 1e6)} µs"
+    return f"{short_number(link.bytes_per_s / 1e9)} GB/s"
 
 
 def _name(link: LinkFinding) -> str:

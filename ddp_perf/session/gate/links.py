@@ -5,7 +5,8 @@ If a training case regresses while the link got slower, the case may not have ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -21,8 +22,6 @@ from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import LinkFinding
 from ddp_perf.stats.link.fit import compare_links, fit_link
 from ddp_perf.stats.link.values import LinkFit, LinkPoint
-
-_LEVEL = 0.01  # significance level of calling a part of the link slower
 
 
 def find_links(
@@ -40,28 +39,36 @@ def find_links(
             groups.setdefault(key, []).append(case)
     findings = []
     for (kind, ranks, env), cases in groups.items():
-        now = _measured(cases, measurements, summaries)
-        before, date = _stored(cases, baseline, environment)
-        finding = LinkFinding(
-            kind=kind, ranks=ranks, env=dict(env), fit=fit_link(now, kind=kind, ranks=ranks)
-        )
-        tolerance = cases[0].tolerances.step_time
-        findings.append(
-            _compared(finding, fit_link(before, kind=kind, ranks=ranks), date, tolerance)
-        )
+        now = fit_link(_measured(cases, measurements, summaries), kind=kind, ranks=ranks)
+        finding = LinkFinding(kind=kind, ranks=ranks, env=dict(env), fit=now)
+        stored = _stored(cases, baseline, environment)
+        findings.append(_compared(finding, stored, cases[0].tolerances.step_time))
     return tuple(findings)
 
 
 def _compared(
-    finding: LinkFinding, before: LinkFit | None, date: str | None, tolerance: float
+    finding: LinkFinding, stored: Mapping[str, Sequence[LinkPoint]], tolerance: float
 ) -> LinkFinding:
+    """Compare the link with that of all stored sessions together, whose points are by date."""
+
+    def fitted(points: Iterable[LinkPoint]) -> LinkFit | None:
+        return fit_link(list(points), kind=finding.kind, ranks=finding.ranks)
+
+    before = fitted(itertools.chain.from_iterable(stored.values()))
     if finding.fit is None or before is None:
         return finding
-    shift = compare_links(finding.fit, before)
+    sessions = [fit for points in stored.values() if (fit := fitted(points)) is not None]
+    shift = compare_links(finding.fit, before, sessions)
     if shift is None:
         return finding
-    slower = shift.slower(tolerance=tolerance, level=_LEVEL)
-    return msgspec.structs.replace(finding, baseline_date=date, shift=shift, slower=tuple(slower))
+    return msgspec.structs.replace(
+        finding,
+        baseline_date=min(stored),
+        before=before.link,
+        shift=shift,
+        tolerance=tolerance,
+        slower=tuple(shift.slower(tolerance)),
+    )
 
 
 def _measured(
@@ -79,10 +86,9 @@ def _measured(
 
 def _stored(
     cases: Sequence[Case], baseline: Baseline, environment: Environment
-) -> tuple[list[LinkPoint], str | None]:
-    """Return the points of the comparable reference sessions, and their first date."""
-    points: list[LinkPoint] = []
-    dates: list[str] = []
+) -> dict[str, list[LinkPoint]]:
+    """Return the points of the comparable reference sessions, by the date of the session."""
+    points: dict[str, list[LinkPoint]] = {}
     for case in cases:
         stored = baseline.cases.get(case.id)
         if stored is None or not is_comparable(stored, case):
@@ -90,9 +96,9 @@ def _stored(
         if other_machine(stored, environment, world_size=case.world_size):
             continue
         for session in stored.reference(STEP_TIME.name):
-            dates.append(session.date)
-            points += _points(case, session.values(STEP_TIME.name))
-    return points, min(dates, default=None)
+            of_session = _points(case, session.values(STEP_TIME.name))
+            points.setdefault(session.date, []).extend(of_session)
+    return points
 
 
 def _points(case: Case, step_s: Sequence[float]) -> Iterator[LinkPoint]:

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.stats.link.model import Link, ring_s
@@ -52,14 +51,31 @@ def fit_link(points: Sequence[LinkPoint], *, kind: CollectiveKind, ranks: int) -
     )
 
 
-def compare_links(now: LinkFit, before: LinkFit) -> LinkShift | None:
-    """Compare two fits: which became slower, the latency or the time for a byte?
+def compare_links(
+    now: LinkFit, before: LinkFit, sessions: Sequence[LinkFit] = ()
+) -> LinkShift | None:
+    """Compare two fits: by how much did the latency and the time for a byte change?
 
-    For each size, the ratio of the times (now ÷ before) is the mean of both ratios, weighted by the
-    share of the time that each part had. So the misfit of the model, which is the same on both
-    sides, cancels. The p-values contain the noise of these two sessions, but not how sessions
-    differ. Returns None with fewer than 3 sizes in common, or if the fits are of different
-    collectives.
+    ``sessions`` are the fits of the single sessions that ``before`` contains. How they differ from
+    it is the only sign of how far a link moves by itself. Returns None with fewer than 3 sizes in
+    common, or if the fits are of different collectives.
+    """
+    ratios = _ratios(now, before)
+    if ratios is None:
+        return None
+    earlier = [found for one in sessions if (found := _ratios(one, before)) is not None]
+    latency, bandwidth = (
+        Shift(ratio=ratio, sessions=(min(others), max(others)) if len(others) > 1 else None)
+        for ratio, others in ((ratios[i], [found[i] for found in earlier]) for i in range(2))
+    )
+    return LinkShift(latency=latency, bandwidth=bandwidth)
+
+
+def _ratios(now: LinkFit, before: LinkFit) -> tuple[float, float] | None:
+    """Return the time of a message and of a byte, now ÷ before.
+
+    For each size, the ratio of the times is the mean of both, weighted by the share of the time
+    that each part had. So the misfit of the model, which is the same on both sides, cancels.
     """
     times = {point.payload: point.seconds for point in now.points}
     common = [point for point in before.points if point.payload in times]
@@ -69,9 +85,8 @@ def compare_links(now: LinkFit, before: LinkFit) -> LinkShift | None:
     modelled = parts * [before.link.latency_s, 1 / before.link.bytes_per_s]
     shares = modelled / modelled.sum(axis=1, keepdims=True)
     ratios = np.array([times[point.payload] / point.seconds for point in common])
-    fitted = _Relative(shares, ratios)
-    latency, bandwidth = (fitted.shift(part) for part in range(2))
-    return LinkShift(latency=latency, bandwidth=bandwidth)
+    latency, byte = _Relative(shares, ratios).values
+    return float(latency), float(byte)
 
 
 class _Relative:
@@ -91,16 +106,6 @@ class _Relative:
     def interval(self) -> tuple[Floats, Floats]:
         half = upper_t(self._df, (1 - CONFIDENCE) / 2) * self._errors
         return self.values - half, self.values + half
-
-    def shift(self, part: int) -> Shift:
-        """Return the ratio of one part, where 1 means that nothing changed."""
-        low, high = self.interval()
-        slower = (self.values[part] - 1) / self._errors[part]
-        return Shift(
-            ratio=float(self.values[part]),
-            interval=(float(low[part]), float(high[part])),
-            p_value=float(special.stdtr(self._df, -slower)),
-        )
 
 
 def _typical(points: Sequence[LinkPoint]) -> list[LinkPoint]:

@@ -36,21 +36,21 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
     """The time of one part now ÷ before: 2 is half the speed."""
 
     ratio: float
-    interval: Interval  # 95 %
-    p_value: float  # of a slow-down at least as large by chance: one-sided, Student's t
+    sessions: Interval | None = None  # range of the same ratio over the sessions before, if several
 
 
 class LinkShift(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of a link since an earlier session."""
+    """The change of a link since earlier sessions. It is a description, not a test."""
 
     latency: Shift
     bandwidth: Shift  # of the time for a byte
 
-    def slower(self, *, tolerance: float, level: float) -> list[Part]:
-        """Return the parts that are significantly slower, by at least ``tolerance``."""
+    def slower(self, tolerance: float) -> list[Part]:
+        """Return the parts that are slower by ``tolerance``, and than in any session before."""
         parts: dict[Part, Shift] = {"latency": self.latency, "bandwidth": self.bandwidth}
         return [
             name
             for name, shift in parts.items()
-            if shift.p_value < level and shift.ratio >= 1 + tolerance
+            if shift.ratio >= 1 + tolerance
+            and (shift.sessions is None or shift.ratio > shift.sessions[1])
         ]

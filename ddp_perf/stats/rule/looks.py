@@ -6,17 +6,19 @@ from collections.abc import Sequence
 
 from ddp_perf.core.verdict import UNDECIDED, Verdict
 
-_LOOKS = 3  # 5, 10, 20 launches: more of them hardly matter where sessions differ at all
+# The second look, in launches of the first. Two looks find more than three, whose middle one costs
+# alpha and gives up early (tests/quality/looks.py); fewer than twice as many add too little.
+_LEAST_MORE, _MOST_MORE = 2, 4
 
 
 def plan_looks(first: int, affordable: int) -> tuple[int, ...]:
-    """Return the launches at each look: ``first``, doubled each time, up to ``affordable``.
+    """Return the launches at each look: ``first``, and a second one that is ``affordable``.
 
     The plan must not depend on what is measured in this session, or the alpha spending over the
     looks would not be valid.
     """
-    looks = [first * 2**look for look in range(_LOOKS)]
-    return tuple(look for look in looks if look in (first, min(look, affordable)))
+    second = min(affordable, _MOST_MORE * first)
+    return (first, second) if second >= _LEAST_MORE * first else (first,)
 
 
 def next_look(verdict: Verdict, launches: int, looks: Sequence[int]) -> int | None:

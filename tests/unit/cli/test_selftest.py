@@ -10,19 +10,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from ddp_perf.baselines.save import NewSession, merge
-from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
-from ddp_perf.config.loading import load_cases
-from ddp_perf.config.overrides import Overrides
 from tests.builders import (
     COLLECTIVES,
     FakeLauncher,
     make_capacity,
     make_failure,
     make_gpu_machine,
-    make_session,
-    make_structure,
 )
 from tests.unit.selftest.selftest_machine import Machine
 
@@ -100,7 +94,7 @@ def test_a_machine_that_can_gate_exits_with_0_and_writes_three_files(selftest):
     assert sorted(path.name for path in output.iterdir()) == names
     written = ", ".join(f"artifacts/selftest/{name}" for name in names)
     assert done.stdout.endswith(f"written: {written}\n")
-    assert "this gate sees ≥" in unwrapped(done)
+    assert "this gate finds a slow-down of" in unwrapped(done)
     assert selftest.report()["conclusion"] == "CAN_GATE"
     assert selftest.report()["curve"]["alpha"] == pytest.approx(0.01 / 14)  # 2 × 3 and 2 × 4
     assert len(selftest.asked) == 450
@@ -132,7 +126,7 @@ def test_too_short_a_budget_exits_with_2_and_prints_the_time_needed(selftest):
     done = selftest("--budget", "1m")
 
     assert done.exit_code == 2
-    assert "About 195 more launches are needed, 6 min; run the command again" in " ".join(
+    assert "About 230 more launches are needed, 8 min; run the command again" in " ".join(
         done.stdout.split()
     )
 
@@ -234,24 +228,6 @@ def test_selftest_accepts_a_suite_and_an_output_directory(selftest):
     assert curve["alpha"] == pytest.approx(0.05 / 14)
 
 
-def test_stored_sessions_of_the_case_are_used_by_the_model(selftest):
-    cases = load_cases([selftest.directory / "bench_configs" / "quick.yaml"], Overrides())
-    (case,) = [case for case in cases if case.id == "mlp-ddp-fp32-ws2-b32"]
-    store = BaselineStore(selftest.directory / "baselines")
-    for day, level in enumerate([1.0, 1.05, 0.97], start=1):
-        session = make_session([0.02 * level] * 3, day=day)
-        new = NewSession(case=case, session=session, structure=make_structure())
-        store.update(
-            selftest.capacity.accelerator_key("cpu"),
-            lambda baseline, new=new: merge(baseline, [new], mode="append", reason=None),
-        )
-
-    done = selftest("--budget", "15m")
-
-    assert "spread of the 3 stored sessions" in unwrapped(done)
-    assert len(store.load(selftest.capacity.accelerator_key("cpu")).cases[case.id].sessions) == 3
-
-
 def test_selftest_leases_the_machine(selftest):
     selftest("--budget", "1m")
 
@@ -324,17 +300,7 @@ def test_a_session_may_be_one_launch(selftest):
     done = selftest("--budget", "5m", "--launches", "1")
 
     assert done.exit_code == 0
-    assert "with 1 launch, this gate sees" in unwrapped(done)
-
-
-def test_a_broken_baseline_is_refused_before_anything_is_launched(selftest):
-    path = BaselineStore(selftest.directory / "baselines").path(
-        selftest.capacity.accelerator_key("cpu")
-    )
-    path.parent.mkdir()
-    path.write_text("{")
-
-    assert str(path.name) in refused(selftest(), selftest)
+    assert "with 1 launch, this gate finds" in unwrapped(done)
 
 
 def test_launches_of_another_case_are_refused(selftest):

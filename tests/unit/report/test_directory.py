@@ -108,7 +108,7 @@ def test_a_full_disk_error_names_the_file_and_keeps_the_old_one(tmp_path, monkey
 @pytest.fixture
 def selftest(tmp_path):
     path = tmp_path / "selftest.json"
-    curve = power_curve(make_request(), Machine().launches(40), make_environment(), None)
+    curve = power_curve(make_request(), Machine().launches(40), make_environment())
     path.write_bytes(selftest_json(curve))
     return path
 

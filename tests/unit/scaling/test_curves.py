@@ -42,6 +42,7 @@ def test_each_batch_size_has_a_curve_with_its_single_rank_run():
     assert sizes(small) == sizes(large) == [1, 2, 4]
     assert small.points[0].step_s == 0.011
     assert small.points[0].error > 0
+    assert small.sessions == 1
     assert (small.samples, small.unit, small.source) == (64, "samples", "measured")
     assert (small.price_per_gpu_hour, small.epoch_samples) == (3, 1000)
     assert [e.payload for e in small.work.shape.exchanges] == [3232]
@@ -130,6 +131,23 @@ def test_stored_curve_has_the_reference_sessions():
     assert sizes(series) == [1, 2]
     assert [point.step_s for point in series.points] == [0.6, 2]
     assert series.samples == 64
+
+
+def stored(*levels):
+    """Return a baseline of one and two ranks with sessions at these levels."""
+    sessions = [
+        make_session([level, 1.001 * level, 0.999 * level], day=day)
+        for day, level in enumerate(levels, 1)
+    ]
+    return make_baseline({case.id: make_case_baseline(case, *sessions) for case in make_cases()})
+
+
+def test_the_error_of_a_stored_point_is_how_sessions_differ():
+    (single,), (several,) = stored_series(stored(0.01)), stored_series(stored(0.01, 0.0104))
+
+    assert (single.sessions, several.sessions) == (1, 2)
+    assert single.points[0].error < 0.002  # of its launches
+    assert several.points[0].error == pytest.approx(0.0277, abs=0.0001)
 
 
 def test_published_figures_are_no_stored_curve():

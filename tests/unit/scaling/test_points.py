@@ -6,7 +6,12 @@ import math
 
 import pytest
 
-from ddp_perf.scaling.points import UNSTATED_ERROR, ScalingPoint, first_invalid_point
+from ddp_perf.scaling.points import (
+    UNSTATED_ERROR,
+    ScalingPoint,
+    first_invalid_point,
+    session_points,
+)
 
 
 def point(world_size=1, step_s=0.1, error=0.0):
@@ -42,3 +47,12 @@ def test_repeated_sizes_are_valid_points():
 def test_uncertainty_includes_the_unstated_error():
     assert point().uncertainty == UNSTATED_ERROR
     assert point(error=0.03).uncertainty == pytest.approx(math.hypot(0.03, UNSTATED_ERROR))
+
+
+def test_points_of_sessions_share_the_error_of_one_session():
+    """One world size repeats exactly, and the other differs by log 1.1 between two sessions."""
+    one, two = session_points([(1, [0.1, 0.1, 0.1]), (2, [0.2, 0.22])])
+
+    assert (one.step_s, two.step_s) == (0.1, pytest.approx(0.21))
+    pooled = math.log(1.1) / math.sqrt(2) / math.sqrt(3)  # one squared sd over three degrees
+    assert one.error == two.error == pytest.approx(pooled)

@@ -220,3 +220,17 @@ def test_samples_of_a_training_are_not_tokens():
     )
 
     assert as_tokens.hours == pytest.approx(as_samples.hours)
+
+
+def test_beyond_the_fitted_ranks_the_link_is_a_condition_of_the_bands():
+    said = "beyond 8 ranks the bands hold only if all ranks have the link of the fitted ones"
+
+    assert any(said in note for note in predicted().notes)
+    assert not any(said in note for note in predicted(world_sizes=(3, 8)).notes)
+
+
+@pytest.mark.parametrize(("sessions", "is_noted"), [(1, True), (2, False), (None, False)])
+def test_points_of_one_session_are_noted(sessions, is_noted):
+    notes = predicted(make_series(sessions=sessions)).notes
+
+    assert any("how sessions differ is not in the bands" in note for note in notes) == is_noted

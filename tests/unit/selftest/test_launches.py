@@ -44,7 +44,6 @@ def test_launches_for_returns_the_fewest_cycles_for_the_trials(launches, trials)
             make_request(launches=launches),
             Machine().launches(count, launches=launches),
             make_environment(),
-            None,
         )
         return min(point.found.trials for point in curve.points)
 

@@ -1,36 +1,24 @@
-"""The plot: measured points with their figures, and modelled power as dashed lines."""
+"""The plot: measured points with their figures and intervals."""
 
 from __future__ import annotations
 
 import struct
 
-import pytest
-from matplotlib.colors import to_rgba
-
 from ddp_perf.selftest.plot import power_figure, write_power_plot
 from ddp_perf.selftest.trials import power_curve
-from tests.builders import make_case_baseline, make_environment, make_session
-from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
+from tests.builders import make_environment
+from tests.unit.selftest.selftest_machine import Machine, make_request
 
 LONG = 15 + 35 * 8
-SESSIONS = make_case_baseline(
-    CASE,
-    *(make_session([0.02 * level] * 3, day=day) for day, level in enumerate([1, 1.1, 0.9], 1)),
-)
 
 
-def curve_of(count=LONG, stored=SESSIONS):
-    return power_curve(make_request(), Machine().launches(count), make_environment(), stored)
+def curve_of(count=LONG):
+    return power_curve(make_request(), Machine().launches(count), make_environment())
 
 
 def axes_of(curve):
     (axes,) = power_figure(curve).axes
     return axes
-
-
-def curves_drawn(axes):
-    """Return the lines with more than two points."""
-    return [line for line in axes.lines if len(line.get_xdata()) > 2]
 
 
 def markers(axes):
@@ -39,27 +27,6 @@ def markers(axes):
         for line in axes.lines
         if line.get_marker() == "o"
     }
-
-
-def test_every_modelled_line_is_dashed_and_labelled():
-    axes = axes_of(curve_of())
-
-    assert [line.get_linestyle() for line in curves_drawn(axes)] == ["--"] * 3
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "modelled: 5 launches, spread of this run",
-        "modelled: 10 launches, spread of this run",
-        "modelled: 5 launches, spread of the 3 stored sessions",
-    ]
-
-
-def test_a_dashed_line_is_the_power_of_its_model():
-    curve = curve_of()
-    line = curves_drawn(axes_of(curve))[0]
-
-    at = 150
-    assert line.get_ydata()[at] / 100 == pytest.approx(
-        curve.modelled[0].power_at(line.get_xdata()[at] / 100)
-    )
 
 
 def test_every_point_is_at_its_observed_slow_down_with_its_counts():
@@ -90,11 +57,10 @@ def test_the_error_bars_are_the_intervals():
         assert (round(low, 6), round(high, 6)) in drawn
 
 
-def test_without_a_trial_the_plot_has_neither_point_nor_line():
+def test_without_a_trial_the_plot_has_no_point():
     axes = axes_of(curve_of(count=3))
 
     assert markers(axes) == set()
-    assert curves_drawn(axes) == []
     assert axes.get_title().startswith("Some Processor\nToo short: ")
 
 
@@ -109,11 +75,3 @@ def test_the_plot_is_a_png(tmp_path):
     assert width > 800
     assert height > 500
     assert [p.name for p in tmp_path.iterdir()] == ["curve.png"]
-
-
-def test_points_are_black_and_lines_are_coloured():
-    axes = axes_of(curve_of())
-
-    points = {to_rgba(line.get_color()) for line in axes.lines if line.get_marker() == "o"}
-    assert points == {to_rgba("black")}
-    assert to_rgba("black") not in {to_rgba(line.get_color()) for line in curves_drawn(axes)}

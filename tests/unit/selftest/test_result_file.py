@@ -13,8 +13,7 @@ def test_version_1_has_its_numbers_of_sessions():
     curve = read_power_curve(VERSION_1)
 
     assert curve is not None
-    assert (curve.sessions, curve.stored_sessions) == (8, 2)
-    assert [modelled.sessions for modelled in curve.modelled] == [8, 8]
+    assert curve.sessions == 8
 
 
 def test_a_missing_file_has_no_curve(tmp_path):

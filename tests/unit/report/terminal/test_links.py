@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddp_perf.report.terminal.table import suite_table
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.stats.link.model import Link, ring_s
@@ -66,11 +68,23 @@ def test_link_lines_show_latency_and_bandwidth_with_intervals():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_link_notes_name_a_slower_link_with_its_p_value():
+@pytest.mark.parametrize(
+    ("levels", "sessions"),
+    [
+        pytest.param([1.0], "it is one session: how sessions differ is unknown", id="one"),
+        pytest.param([1.0, 0.9, 1.1], "its sessions: 0.90 to 1.10 ×", id="several"),
+    ],
+)
+def test_link_notes_name_a_slower_link_with_what_is_known_of_its_sessions(levels, sessions):
     stored = make_baseline(
         {
             case.id: make_case_baseline(
-                case, make_session([step_s(case, LINK)] * 3), structure=None
+                case,
+                *(
+                    make_session([step_s(case, LINK) * level] * 3, day=day)
+                    for day, level in enumerate(levels, 1)
+                ),
+                structure=None,
             )
             for case in CASES
         }
@@ -79,10 +93,11 @@ def test_link_notes_name_a_slower_link_with_its_p_value():
     text = " ".join(suite_table(result_of(SLOW, stored), 80).split())
 
     assert (
-        "SLOWER LINK: all_reduce, 4 ranks: bandwidth costs 2.00 × the time of the baseline of"
-        " 2026-01-01 (p = " in text
+        "SLOWER LINK: all_reduce, 4 ranks: bandwidth 2 GB/s → 1 GB/s, 2.00 × the time of the"
+        f" baseline of 2026-01-01 (tolerance 10 %; {sessions}): training over this link may be"
+        " slower for this reason alone" in text
     )
-    assert "latency costs" not in text
+    assert "latency 50" not in text
 
 
 def test_link_notes_name_a_link_without_a_fit():

@@ -44,7 +44,7 @@ def test_a_long_overhead_of_launches_leaves_fewer_looks():
     session = msgspec.structs.replace(make_session([0.001]), overhead_s=4.0)
     baseline = make_baseline({ONE.id: make_case_baseline(ONE, session)})
 
-    assert looks_of([ONE], baseline, budget_s=60) == {ONE.id: (5, 10)}
+    assert looks_of([ONE], baseline, budget_s=60) == {ONE.id: (5, 14)}
 
 
 def test_only_an_undecided_case_gets_more_launches():

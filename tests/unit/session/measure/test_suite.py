@@ -336,7 +336,7 @@ class TestMoreLaunches:
     def test_progress_says_why_it_goes_on(self, settled):
         settled(self.answer(), cases=(self.CASE,), budget_s=60)
 
-        assert settled.progress.extended[0] == (3, "1 of 1 cases are undecided: 3 more launches")
+        assert settled.progress.extended[0] == (9, "1 of 1 cases are undecided: 9 more launches")
 
     def test_a_failure_in_a_later_look_is_one_and_nothing_is_stored(self, settled):
         result = settled(

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.decomposition import TERMS
-from ddp_perf.report.html.plots.power import legend, power_plot
+from ddp_perf.report.html.plots.power import power_plot
 from ddp_perf.report.html.plots.scaling import (
     efficiency_bars,
     epoch_bars,
@@ -22,15 +22,13 @@ from ddp_perf.report.html.sections import series_of
 from ddp_perf.report.rows import report_summary
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
-    make_case_baseline,
     make_decomposition,
     make_environment,
     make_measurement,
     make_result,
-    make_session,
 )
 from tests.reports import ONE, TWO, make_suite_result
-from tests.unit.selftest.selftest_machine import CASE, Machine, make_request
+from tests.unit.selftest.selftest_machine import Machine, make_request
 
 
 def rows_of(result):
@@ -151,12 +149,10 @@ def test_term_plot_leaves_out_negative_terms():
     assert set(stack.parts()) == {*TERMS} - {"interference"}
 
 
-def test_power_plot_shows_each_point_with_its_count_and_names_each_line():
-    sessions = make_case_baseline(CASE, *(make_session([0.02], day=day) for day in (1, 2, 3)))
+def test_power_plot_shows_each_point_with_its_count():
     launches = Machine().launches(15 + 35 * 8)
-    curve = power_curve(make_request(), launches, make_environment(), sessions)
+    curve = power_curve(make_request(), launches, make_environment())
     root = drawn(power_plot(curve))
 
     tips = [bar.find("title").text for bar in bars(root)]
     assert [tip.split(":")[0] for tip in tips] == [f"{p} % injected" for p in (0, 2, 3, 5, 10, 20)]
-    assert [line[0] for line in legend(curve)] == [t for t in texts(root) if t in "ABC"]
