@@ -223,10 +223,11 @@ def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outc
         return Outcome.SUSPECT, False
     if judged.share_grown:
         return Outcome.SUSPECT, True
-    if comparison.faster(level):
-        return Outcome.IMPROVEMENT, False
-    if comparison.passes(levels.passing):
-        return Outcome.PASS, False
+    if not judged.share.is_unusual:  # else the few launches in the fast mode are no evidence
+        if comparison.faster(level):
+            return Outcome.IMPROVEMENT, False
+        if comparison.passes(levels.passing):
+            return Outcome.PASS, False
     if judged.control is not None and judged.control.beyond:
         return Outcome.INVALID, False
     return Outcome.INCONCLUSIVE, False

@@ -113,6 +113,7 @@ def _errors(
         baseline_launch_noise=stored.launch_noise,
         launch_variance=levels.own_variance if restless else levels.launch_variance,
         launch_df=levels.own_df if restless else levels.launch_df,
+        restless=restless,
         launches=int(levels.fast_launches[-1]),
         sessions=len(stored.logs),
         reference_sessions=reference_sessions,

@@ -23,6 +23,7 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
     baseline_launch_noise: float  # the part of it that comes from the launches
     launch_variance: float
     launch_df: int
+    restless: bool = False  # the launch variance is of this session alone: the others differ less
     launches: int  # of the current session, in the fast mode
     sessions: int
     reference_sessions: int
@@ -67,16 +68,22 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def degrees_of_freedom(self) -> float:
-        """The degrees of freedom of the sessions, or of sessions and launches together.
+        """The degrees of freedom of the difference."""
+        return self.degrees_of_freedom_of(self.launches)
 
-        The launches count if this session has fewer of them than the baseline sessions.
+    def degrees_of_freedom_of(self, launches: int) -> float:
+        """Return the degrees of freedom after so many launches: of sessions, or of both.
+
+        The launches count if this session has fewer of them than the baseline sessions, or if they
+        differ more.
         """
-        excess = self.launch_variance / self.launches - self.baseline_launch_noise
+        excess = self.launch_variance / launches - self.baseline_launch_noise
         sessions = self.spread.degrees_of_freedom
-        if excess <= 0 or self.launch_df == 0:
+        launch_df = launches - 1 if self.restless else self.launch_df
+        if excess <= 0 or launch_df == 0:
             return sessions
-        rest = self.standard_error**2 - excess
-        return satterthwaite((rest, sessions), (excess, self.launch_df))
+        rest = self.variance(launches, self.reference_sessions) - excess
+        return satterthwaite((rest, sessions), (excess, launch_df))
 
 
 def launches_to_decide(
@@ -92,7 +99,7 @@ def launches_to_decide(
 
     def decided(launches: int) -> bool:
         variance = errors.variance(launches, errors.reference_sessions)
-        return _decides(now, variance, now.degrees_of_freedom, levels)
+        return _decides(now, variance, errors.degrees_of_freedom_of(launches), levels)
 
     return _fewest_more(errors.launches, decided)
 
