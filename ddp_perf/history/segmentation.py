@@ -9,6 +9,11 @@ of normal sessions has a step with probability α at most. Steps of one directio
 line explains better become one drift. Real sessions are worse than normal ones: they are
 correlated, there are outliers, and some weeks are noisier. So one session alone makes no step (the
 median of three), and each move is tested again with the correlation and variance of the residuals.
+
+A series is looked at after each of its sessions, and a change that one of many looks finds by
+chance is mostly a few sessions at an end of the series. So α is small, and a level has six
+sessions at least. `tests/quality/drift.py` measures both rates: that of one look, and that of all
+looks at a growing series.
 """
 
 from __future__ import annotations
@@ -24,20 +29,23 @@ from scipy import special
 from ddp_perf.history.piecewise_fit import SMALLEST_SD, Move, PiecewiseFit, fit
 from ddp_perf.stats.robust import Floats
 
-FALSE_ALARMS = 0.01  # probability that a quiet series of normal sessions has any move
-CONFIRMING = 2  # sessions that must agree before there is a new level
+FALSE_ALARMS = 1e-4  # probability that one look at a quiet, normal series finds any move
+LEAST_LEVEL = 6  # sessions that a level has at least
 _SD_QUANTILE = 0.6827  # of the absolute values of a normal distribution: one standard deviation
+# Of that quantile p as an estimate of the sd, for many normal values: 2 φ(1)² ÷ p(1 − p). Its
+# error is that of the usual estimate from 0.54 times as many values.
+SD_EFFICIENCY = 0.54
 _PLACES = 60  # tried for each end of a drift; long stretches: every second, third, … session
 
 
 def find_moves(sessions: Floats, *, false_alarms: float = FALSE_ALARMS) -> PiecewiseFit:
     """Find the steps and drifts in `sessions`, which are logs, oldest first.
 
-    Fewer than four sessions have no move. Raises ValueError if a session is not finite.
+    Fewer than two levels of sessions have no move. Raises ValueError if a session is not finite.
     """
     if not np.isfinite(sessions).all():
         raise ValueError("a session's level must be finite")
-    if len(sessions) < 2 * CONFIRMING:
+    if len(sessions) < 2 * LEAST_LEVEL:
         return fit(sessions, [])
     level = false_alarms / (len(sessions) - 1)
     penalty = float(special.ndtri(level / 2)) ** 2
@@ -94,7 +102,7 @@ def _propose(sessions: Floats, penalty: float) -> Iterator[Move]:
 def cut(sessions: Floats, penalty: float) -> list[int]:
     """Cut the sessions into the stretches with the least sum of squares around their means.
 
-    Each stretch costs `penalty` and has `CONFIRMING` sessions at least. Return the bounds: 0, the
+    Each stretch costs `penalty` and has `LEAST_LEVEL` sessions at least. Return the bounds: 0, the
     first session of every further stretch, and the number of sessions. It takes n² operations, 10
     ms for 1,000 sessions: each end is compared with all starts at once.
     """
@@ -103,8 +111,8 @@ def cut(sessions: Floats, penalty: float) -> list[int]:
     # With the start s and the end e a stretch costs Σx² − (Σx)²/(e − s).
     least, start_of = np.full(n + 1, np.inf), np.zeros(n + 1, dtype=int)
     least[0] = 0.0
-    for end in range(CONFIRMING, n + 1):
-        starts = end - CONFIRMING + 1
+    for end in range(LEAST_LEVEL, n + 1):
+        starts = end - LEAST_LEVEL + 1
         level = np.square(sums[end] - sums[:starts]) / (end - count[:starts])
         cost = least[:starts] - squares[:starts] - level
         start_of[end] = np.argmin(cost)

@@ -140,7 +140,7 @@ def _since_first(history: CaseHistory) -> str:
     low, high = distance.interval
     state = "slower" if distance.slower else "faster" if distance.faster else "no different"
     return (
-        f"{history.series.case.case_id}: the newest two sessions are"
+        f"{history.series.case.case_id}: the newest {distance.newest_sessions} sessions are"
         f" {percent_change(distance.ratio)} (99 % interval {percent_change(low)} to"
         f" {percent_change(high)}) against the first {distance.reference_sessions}: {state}"
     )

@@ -10,11 +10,17 @@ import numpy as np
 
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.history.piecewise_fit import PiecewiseFit
-from ddp_perf.history.segmentation import CONFIRMING, find_moves, residual_sd
+from ddp_perf.history.segmentation import (
+    LEAST_LEVEL,
+    SD_EFFICIENCY,
+    find_moves,
+    residual_sd,
+)
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
 from ddp_perf.stats.rule.session_variance import session_correlation
-from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL
+
+_SLOWER_LEVEL = 0.001  # probability that one look calls a quiet, normal series slower
 
 
 class TrendChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,12 +45,13 @@ class TrendChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Distance(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest two sessions compared with the first sessions, which are never replaced."""
+    """The newest sessions compared with the first sessions, which are never replaced."""
 
     reference_sessions: int
-    ratio: float
+    newest_sessions: int
+    ratio: float  # of the medians of the two
     interval: tuple[float, float]  # 99 %
-    slower: bool  # each of the two sessions is slower, at the level of SUSPECT
+    slower: bool  # at a level that suits many looks at a series, so not by the interval
     faster: bool
 
 
@@ -52,7 +59,7 @@ class Trend(msgspec.Struct, frozen=True, kw_only=True):
     """The changes in one metric of one case; lower is better."""
 
     changes: tuple[TrendChange, ...]
-    distance: Distance | None  # None: fewer than two sessions follow the reference
+    distance: Distance | None  # None: fewer than six sessions follow the reference
     session_sd: float  # of a session around the fitted levels and drifts, as a fraction
     levels: tuple[float, ...]  # the fitted level of each session, in the unit of the values
 
@@ -69,7 +76,7 @@ def find_trend(values: Sequence[float], *, reference: int = REFERENCE_SESSIONS) 
     levels = fitted.levels
     return Trend(
         changes=tuple(_change(fitted, number) for number in range(len(fitted.moves))),
-        distance=_distance(logs, logs - levels, reference),
+        distance=_distance(logs, fitted, reference),
         session_sd=residual_sd(logs - levels),
         levels=tuple(np.exp(levels).tolist()),
     )
@@ -90,26 +97,27 @@ def _change(fitted: PiecewiseFit, number: int) -> TrendChange:
     )
 
 
-def _distance(logs: Floats, residual: Floats, reference: int) -> Distance | None:
+def _distance(logs: Floats, fitted: PiecewiseFit, reference: int) -> Distance | None:
     """Compare the newest sessions with the first ones; None with too few sessions.
 
-    The noise is that around the fitted levels, so that a drift is no part of it. The level of the
-    first sessions is their median: one bad session among them must not make all later sessions
-    faster. For normal sessions the variance of the median is π/2 times that of the mean.
+    The noise is that around the fitted levels, so that a drift is no part of it. Both levels are
+    medians: one bad session among the first must not make all later sessions faster. For normal
+    sessions the variance of the median is π/2 times that of the mean.
     """
-    if len(logs) < reference + CONFIRMING:
+    if len(logs) < reference + LEAST_LEVEL:
         return None
-    newest = logs[-CONFIRMING:] - np.median(logs[:reference])
-    difference, variance = float(newest.mean()), residual_sd(residual) ** 2
+    difference = float(np.median(logs[-LEAST_LEVEL:]) - np.median(logs[:reference]))
+    residual = logs - fitted.levels
     correlation = session_correlation(residual)
-    of_level = math.pi / 2 * variance * (1 + correlation) / (1 - correlation) / reference
-    df = len(logs) - 1
-    single = upper_t(df, SUSPECT_LEVEL) * math.sqrt(of_level + variance)
-    margin = upper_t(df, PASS_LEVEL) * math.sqrt(of_level + variance / CONFIRMING)
+    of_means = (1 + correlation) / (1 - correlation) * (1 / reference + 1 / LEAST_LEVEL)
+    error = residual_sd(residual) * math.sqrt(math.pi / 2 * of_means)
+    df = SD_EFFICIENCY * fitted.degrees_of_freedom
+    least, margin = upper_t(df, _SLOWER_LEVEL) * error, upper_t(df, PASS_LEVEL) * error
     return Distance(
         reference_sessions=reference,
+        newest_sessions=LEAST_LEVEL,
         ratio=math.exp(difference),
         interval=(math.exp(difference - margin), math.exp(difference + margin)),
-        slower=bool(newest.min() > single),
-        faster=bool(newest.max() < -single),
+        slower=difference > least,
+        faster=difference < -least,
     )
