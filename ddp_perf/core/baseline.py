@@ -9,12 +9,14 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.decomposition import TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.published import PublishedTable
 from ddp_perf.core.verdict import Outcome
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+STRUCTURE_VERSION = 1
 REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level would absorb drift
 LEAST_SESSIONS = 3  # with fewer, the between-session variance is assumed, not estimated
 CONTROL = "control"  # the control's name among a launch's figures
@@ -34,6 +36,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def values(self, metric: str) -> list[float]:
         """Return the figures of `metric`, one for each launch that has it."""
         return [launch[metric] for launch in self.launches if metric in launch]
+
+    def has_terms(self) -> bool:
+        """Return whether any launch has all terms of its step."""
+        return any(terms.keys() >= set(TERMS) for terms in self.terms)
 
 
 class Rebaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +73,13 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         A metric that was added later has later reference sessions.
         """
         return first_sessions(self.sessions_with(metric))
+
+    def reference_of_terms(self) -> tuple[Session, ...]:
+        """Return the reference sessions of the terms, by the rule of `reference`.
+
+        They are those of the step time, or later ones if the terms were added later.
+        """
+        return first_sessions([session for session in self.sessions if session.has_terms()])
 
     def level(self, metric: str) -> float | None:
         """Return the median over the reference sessions of each session's median.
@@ -106,15 +119,14 @@ class CaseStructure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class StructureBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of ``baselines/structure/``: the cases of one suite, by id."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = STRUCTURE_VERSION
     suite: str
     cases: dict[str, CaseStructure] = {}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of ``baselines/``: every case of one accelerator type, by id."""
+    """The content of a file of ``baselines/``: every case of one accelerator type, by id."""
 
-    schema_version: int = SCHEMA_VERSION
     accelerator: str
     units: dict[str, str]
     cases: dict[str, CaseBaseline] = {}
