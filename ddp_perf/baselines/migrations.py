@@ -14,7 +14,7 @@ def from_version_1(data: dict[str, Any]) -> None:
     metrics in each launch.
     """
     environments = {}
-    for case in data.get("cases", {}).values():
+    for case in data.setdefault("cases", {}).values():
         for session in case["sessions"]:
             environment = session["environment"]
             session["commit"] = environment.pop("commit")

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from ddp_perf.baselines.thin import thin
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Structure
@@ -65,8 +66,8 @@ def merge(
 ) -> Baseline:
     """Return the baseline with the sessions merged into it by the rules of ``mode``.
 
-    Only ``accept`` drops stored sessions. It logs the change with its reason, and removes the
-    acknowledgements of the case.
+    ``append`` drops the sessions that are read no more. ``accept`` drops the stored sessions,
+    logs the change with its reason, and removes the acknowledgements of the case.
     """
     cases = dict(baseline.cases)
     for new in sessions:
@@ -75,7 +76,8 @@ def merge(
             cases[new.case.id] = _first(new)
         elif mode == "append" and is_comparable(old, new.case):
             sessions_so_far = (*old.sessions, new.session)
-            cases[new.case.id] = msgspec.structs.replace(old, sessions=sessions_so_far)
+            longer = msgspec.structs.replace(old, sessions=sessions_so_far)
+            cases[new.case.id] = thin(longer)
         elif mode == "accept":
             cases[new.case.id] = _accepted(old, new, reason or "")
     accepted = {new.case.id for new in sessions} if mode == "accept" else set()
@@ -104,8 +106,9 @@ def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
 
 
 def is_stored(stored: CaseBaseline, session: Session) -> bool:
-    """Return whether the baseline already contains this session."""
-    return session in stored.sessions
+    """Return whether the baseline already contains this session, perhaps without its terms."""
+    measured = session.date, session.launches
+    return any((known.date, known.launches) == measured for known in stored.sessions)
 
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:

@@ -35,10 +35,8 @@ def test_version_1_has_its_figures_terms_and_verdicts():
     for case in read_baseline(VERSION_1).cases.values():
         first, second, third = case.sessions
         assert first.values("step_time") == [0.01, 0.0101, 0.0102]
-        assert first.launches[2] == {
-            **{"control": 0.002, "peak_memory": 1000.0},
-            **{"step_time": 0.0102, "tail": 1.0},
-        }
+        figures = {"control": 0.002, "peak_memory": 1000.0, "step_time": 0.0102, "tail": 1.0}
+        assert first.launches[2] == figures
         assert first.terms == ()
         assert [terms["forward"] for terms in second.terms] == [0.002] * 3
         assert all(terms.keys() >= set(TERMS) for terms in second.terms)
