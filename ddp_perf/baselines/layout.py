@@ -43,8 +43,8 @@ class FileBaseline(Baseline, frozen=True, kw_only=True):
     """A file of ``baselines/``: every case of one accelerator type, by id."""
 
     schema_version: int = SCHEMA_VERSION
-    environments: dict[str, Environment]
-    cases: dict[str, FileCase]  # type: ignore[assignment]
+    environments: dict[str, Environment] = msgspec.field(default_factory=dict)
+    cases: dict[str, FileCase] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
 
 
 def to_file(baseline: Baseline) -> FileBaseline:

@@ -7,7 +7,7 @@ from typing import Any
 from ddp_perf.baselines.layout import columns, environment_name
 
 
-def from_version_1(data: dict[str, Any]) -> None:
+def baseline_from_version_1(data: dict[str, Any]) -> None:
     """Change the raw data of version 1 to version 2, in place.
 
     Version 1 repeated the whole environment in each session of each case, and the names of the

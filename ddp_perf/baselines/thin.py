@@ -1,4 +1,4 @@
-"""What a case keeps of its sessions, so that a baseline does not grow for years.
+"""The sessions of a case that stay, and those that are dropped so that it does not grow for years.
 
 The history and version control have the sessions that are dropped.
 """

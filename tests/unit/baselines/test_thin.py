@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_perf.baselines.save import NewSession, is_stored, merge
+from ddp_perf.baselines.save import NewSession, merge
 from ddp_perf.baselines.thin import INFORMING, NEWEST, thin
 from ddp_perf.core.baseline import REFERENCE_SESSIONS, Session
 from ddp_perf.core.decomposition import TERMS
@@ -128,16 +128,6 @@ def test_an_append_thins():
 
     assert len(appended.sessions) == REFERENCE_SESSIONS + INFORMING
     assert appended.sessions[-1] == new
-
-
-def test_a_session_that_lost_its_terms_is_known_as_the_same_session():
-    """So that promoting a results file twice stores its session once."""
-    sessions = daily(8, terms=True)
-    thinned = thin(case_of(sessions))
-
-    assert [bool(one.terms) for one in thinned.sessions] == [True] * 5 + [False] * 3
-    assert all(is_stored(thinned, session) for session in sessions)
-    assert not is_stored(thinned, session_at(24 * 8))
 
 
 OUTCOMES = st.sampled_from([None, Outcome.REGRESSION, Outcome.SUSPECT, Outcome.IMPROVEMENT])
