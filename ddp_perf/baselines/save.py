@@ -40,6 +40,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     structure: Structure | None  # None: the case does not train
     flops: int | None = None
+    same_machine: bool = True  # as every stored session: they still inform the spread
 
 
 def refusal(new: NewSession) -> str | None:
@@ -66,8 +67,8 @@ def merge(
 ) -> Baseline:
     """Return the baseline with the sessions merged into it by the rules of ``mode``.
 
-    ``append`` drops the sessions that are read no more. ``accept`` drops the stored sessions,
-    logs the change with its reason, and removes the acknowledgements of the case.
+    ``append`` drops the sessions that are read no more. ``accept`` begins a new level. It logs the
+    change with its reason, and removes the acknowledgements of the case.
     """
     cases = dict(baseline.cases)
     for new in sessions:
@@ -132,6 +133,7 @@ def _first(new: NewSession) -> CaseBaseline:
 
 
 def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
+    """Begin a new level with the session; the older ones inform the spread if they still can."""
     before = _medians(old.sessions[-1]) if old.sessions else old.first
     entry = Rebaseline(
         date=new.session.date,
@@ -139,13 +141,14 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         reason=reason,
         ratio=_medians(new.session)[STEP_TIME.name] / before[STEP_TIME.name],
     )
-    first = old.first if is_comparable(old, new.case) else _medians(new.session)
+    comparable = is_comparable(old, new.case)
+    first = msgspec.structs.replace(new.session, verdicts={})
     return CaseBaseline(
         work=new.case.work(),
         structure=new.structure,
         flops=new.flops,
-        sessions=(new.session,),
-        first=first,
+        sessions=(*old.sessions, first) if comparable and new.same_machine else (first,),
+        first=old.first if comparable else _medians(new.session),
         log=(*old.log, entry),
     )
 

@@ -5,72 +5,63 @@ The history and version control have the sessions that are dropped.
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ddp_perf.core.baseline import CaseBaseline, Session
-from ddp_perf.core.metric import METRICS
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, CaseBaseline, MetricHistory, Session
+from ddp_perf.core.metric import METRICS, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 
-INFORMING = 30  # newest sessions that inform the between-session variance of a metric
+INFORMING = 30  # newest sessions that inform the level and the spread of a metric
 NEWEST = 10  # newest sessions of any verdict
-APART = datetime.timedelta(hours=12)  # sessions that are less apart count as one
 
 
 def thin(case: CaseBaseline) -> CaseBaseline:
     """Return the case with the sessions, and the terms of them, that are still read."""
-    with_terms = {id(session) for session in case.reference_of_terms()}
-    kept = {id(session) for metric in METRICS for session in _read(case, metric.name)} | with_terms
-    sessions = tuple(
-        session if id(session) in with_terms else msgspec.structs.replace(session, terms=())
-        for session in case.sessions
-        if id(session) in kept
-    )
-    return msgspec.structs.replace(case, sessions=sessions)
+    histories = {metric.name: case.history(metric.name) for metric in METRICS}
+    of_terms = histories[STEP_TIME.name].reference_of_terms
+    read = (session for history in histories.values() for session in _read(case, history))
+    kept, with_terms = _launches((*read, *of_terms)), _launches(of_terms)
+    sessions = list(_with_witnesses(case, kept))
+    if len(of_terms) == REFERENCE_SESSIONS:
+        sessions = [
+            one if _launches([one]) <= with_terms else msgspec.structs.replace(one, terms=())
+            for one in sessions
+        ]
+    return msgspec.structs.replace(case, sessions=tuple(sessions))
 
 
-def _read(case: CaseBaseline, metric: str) -> Iterator[Session]:
-    """Yield the sessions that are read to judge the metric, some of them more than once."""
-    sessions = case.sessions_with(metric)
-    yield from case.reference(metric)
-    yield from _newest([s for s in sessions if _informs(s, metric)], INFORMING)
-    yield from _newest(sessions, NEWEST)
-    yield from _start_of_regression(sessions, metric)
+def _launches(sessions: Iterable[Session]) -> set[int]:
+    """Return the identities of the launches: sessions of a half-day are merged into one by them."""
+    return {id(launch) for session in sessions for launch in session.launches}
 
 
-def _informs(session: Session, metric: str) -> bool:
-    """Return whether the session may inform the variance: an open run of SUSPECT may end yet."""
-    return session.verdicts.get(metric) not in (Outcome.REGRESSION, Outcome.IMPROVEMENT)
+def _with_witnesses(case: CaseBaseline, kept: set[int]) -> Iterator[Session]:
+    """Yield what is kept; after a suspect session also the next one that is not suspect.
 
-
-def _newest(sessions: Sequence[Session], count: int) -> Iterator[Session]:
-    """Yield the newest sessions, those that are less than `APART` counted as one."""
-    counted: datetime.datetime | None = None
-    for session in reversed(sessions):
-        date = _date(session)
-        if counted is None or counted - date >= APART:
-            counted, count = date, count - 1
-            if count < 0:
-                return
-        yield session
-
-
-def _date(session: Session) -> datetime.datetime:
-    date = datetime.datetime.fromisoformat(session.date)
-    return date if date.tzinfo else date.replace(tzinfo=datetime.timezone.utc)
-
-
-def _start_of_regression(sessions: Sequence[Session], metric: str) -> Sequence[Session]:
-    """Return the first session of the newest unbroken run of REGRESSION, and the one before it.
-
-    Without the one before it, the run would seem to begin earlier.
+    That one shows whether the suspect session informs, or was the begin of a regression.
     """
-    is_red = [session.verdicts.get(metric) is Outcome.REGRESSION for session in sessions]
-    if True not in is_red:
-        return ()
-    first = len(is_red) - 1 - is_red[::-1].index(True)
-    while first > 0 and is_red[first - 1]:
-        first -= 1
-    return sessions[max(first - 1, 0) : first + 1]
+    awaited: set[str] = set()  # metrics
+    for session in case.sessions:
+        suspect = {name for name, found in session.verdicts.items() if found is Outcome.SUSPECT}
+        shown = {name for name in awaited - suspect if session.values(name)}
+        if shown or _launches([session]) <= kept:
+            awaited = (awaited - shown) | suspect
+            yield session
+
+
+def _read(case: CaseBaseline, history: MetricHistory) -> Iterator[Session]:
+    """Yield the sessions that are read to judge the metric, some of them more than once."""
+    sessions = case.sessions_with(history.metric)
+    yield from history.reference
+    yield from history.informing[-INFORMING:]
+    yield from sessions[-NEWEST:]
+    # Of the newest sessions in a row that are slower: the first REGRESSION, those that are suspect,
+    # and the session before them, without which they would seem to begin earlier.
+    run = history.newest_run
+    if run:
+        by_outcome = [(session.verdicts[history.metric], session) for session in run]
+        yield from [session for outcome, session in by_outcome if outcome is Outcome.REGRESSION][:1]
+        yield from [session for outcome, session in by_outcome if outcome is Outcome.SUSPECT]
+        yield from sessions[: len(sessions) - len(run)][-1:]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import datetime
+import itertools
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -19,6 +22,7 @@ SCHEMA_VERSION = 2
 STRUCTURE_VERSION = 1
 REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level would absorb drift
 LEAST_SESSIONS = 3  # with fewer, the between-session variance is assumed, not estimated
+_HALF_DAY = datetime.timedelta(hours=12)
 CONTROL = "control"  # the control's name among a launch's figures
 
 
@@ -67,32 +71,122 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return the stored sessions that have the metric, oldest first."""
         return tuple(session for session in self.sessions if session.values(metric))
 
+    def history(self, metric: str) -> MetricHistory:
+        """Return the stored sessions of a metric, by what they tell of it."""
+        sessions = self.sessions_with(metric)
+        accepted = [entry.date for entry in self.log]
+        informing = _by_half_day(_informing(sessions, metric), accepted)
+        dates = [session.date for session in informing]
+        begins = {bisect.bisect_left(dates, date) for date in accepted}
+        return MetricHistory(
+            metric=metric,
+            informing=informing,
+            levels_begin=tuple(sorted(begins - {0, len(dates)})),
+            newest_run=_newest_run(sessions, metric, since=max(accepted, default="")),
+        )
+
     def reference(self, metric: str) -> tuple[Session, ...]:
-        """Return the sessions that set the level: the first `REFERENCE_SESSIONS` with the metric.
+        """Return the sessions that set the level of the metric."""
+        return self.history(metric).reference
+
+    def level(self, metric: str) -> float | None:
+        """Return the level of the metric, or None if no session has it."""
+        return self.history(metric).level
+
+
+class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored sessions of one metric of a case, by what they show of it, oldest first."""
+
+    metric: str
+    # They inform the spread and the level. Those that were judged slower or faster do not; a
+    # suspect session does as soon as a later one shows that it was chance. Sessions of one half-day
+    # are one.
+    informing: tuple[Session, ...]
+    levels_begin: tuple[int, ...]  # the first informing session of each later, accepted level
+    newest_run: tuple[Session, ...]  # the newest ones, if judged REGRESSION or SUSPECT in a row
+
+    @property
+    def at_level(self) -> tuple[Session, ...]:
+        """The informing sessions since the last accepted change of the level."""
+        return self.informing[self.levels_begin[-1] if self.levels_begin else 0 :]
+
+    @property
+    def reference(self) -> tuple[Session, ...]:
+        """The sessions that set the level: the first `REFERENCE_SESSIONS`.
 
         A metric that was added later has later reference sessions.
         """
-        return first_sessions(self.sessions_with(metric))
+        return self.at_level[:REFERENCE_SESSIONS]
 
+    @property
     def reference_of_terms(self) -> tuple[Session, ...]:
-        """Return the reference sessions of the terms, by the rule of `reference`.
+        """The reference sessions of the terms, which may have been added later than the metric."""
+        with_terms = [session for session in self.at_level if session.has_terms()]
+        return tuple(with_terms[:REFERENCE_SESSIONS])
 
-        They are those of the step time, or later ones if the terms were added later.
-        """
-        return first_sessions([session for session in self.sessions if session.has_terms()])
-
-    def level(self, metric: str) -> float | None:
-        """Return the median over the reference sessions of each session's median.
-
-        None if no session has the metric.
-        """
-        medians = [statistics.median(session.values(metric)) for session in self.reference(metric)]
+    @property
+    def level(self) -> float | None:
+        """The median over the reference sessions of each session's median; None without any."""
+        medians = [statistics.median(session.values(self.metric)) for session in self.reference]
         return statistics.median(medians) if medians else None
 
 
-def first_sessions(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    """Return the sessions that set a level, of ``sessions`` oldest first."""
-    return tuple(sessions[:REFERENCE_SESSIONS])
+def _informing(sessions: Sequence[Session], metric: str) -> list[Session]:
+    kept: list[Session] = []
+    off_level = True  # the sessions seen so far, from the newest one, are off the level
+    for session in reversed(sessions):
+        outcome = session.verdicts.get(metric)
+        off_level = outcome is Outcome.REGRESSION or (outcome is Outcome.SUSPECT and off_level)
+        if not off_level and outcome is not Outcome.IMPROVEMENT:
+            kept.append(session)
+    return kept[::-1]
+
+
+def _newest_run(sessions: Sequence[Session], metric: str, *, since: str) -> tuple[Session, ...]:
+    run = itertools.takewhile(
+        lambda session: session.date >= since and session.verdicts.get(metric) in _SLOWER,
+        reversed(sessions),
+    )
+    return tuple(run)[::-1]
+
+
+_SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)
+
+
+def are_apart(earlier: str, later: str) -> bool:
+    """Return whether two sessions count as two: they began at least half a day apart.
+
+    Sessions of one hour share the state of the machine, and do not show how sessions differ.
+    """
+    begun = map(datetime.datetime.fromisoformat, (earlier, later))
+    first, second = (
+        one if one.tzinfo else one.replace(tzinfo=datetime.timezone.utc) for one in begun
+    )
+    return second - first >= _HALF_DAY
+
+
+def _by_half_day(sessions: Sequence[Session], begins: Sequence[str]) -> tuple[Session, ...]:
+    """Merge the launches of sessions that are not apart, unless a new level begins between them."""
+    merged: list[Session] = []
+    for session in sessions:
+        last = merged[-1] if merged else None
+        if (
+            last is None
+            or are_apart(last.date, session.date)
+            or any(last.date < begin <= session.date for begin in begins)
+        ):
+            merged.append(session)
+        else:
+            merged[-1] = msgspec.structs.replace(
+                last,
+                launches=(*last.launches, *session.launches),
+                terms=(*_terms_by_launch(last), *_terms_by_launch(session)),
+            )
+    return tuple(merged)
+
+
+def _terms_by_launch(session: Session) -> tuple[dict[str, float], ...]:
+    return session.terms or ({},) * len(session.launches)
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,7 +34,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     effect: the smallest slow-down, as a fraction (0.04: 4 %), that this comparison finds with
     90 % power. Each is None if the data do not give it. ``more_launches`` is about the number of
     further launches of this session that would decide the verdict if the ratio stays the same;
-    None if it is decided, or if no number would decide it.
+    None if it is decided, or if no number would decide it. ``chance`` is the probability of a
+    SUSPECT session if nothing changed.
     """
 
     outcome: Outcome
@@ -43,6 +44,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[float, float] | None = None
     minimum_detectable: float | None = None
     more_launches: int | None = None
+    chance: float | None = None
 
 
 class SessionPrior(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from ddp_perf.history.piecewise_fit import PiecewiseFit
 from ddp_perf.history.segmentation import CONFIRMING, find_moves, residual_sd
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import PASS_LEVEL, upper_t
-from ddp_perf.stats.rule.judge import SUSPECT_LEVEL
 from ddp_perf.stats.rule.session_variance import session_correlation
+from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL
 
 
 class TrendChange(msgspec.Struct, frozen=True, kw_only=True):

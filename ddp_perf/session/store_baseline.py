@@ -17,15 +17,17 @@ from ddp_perf.baselines.save import (
     refusal,
 )
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import REFERENCE_SESSIONS, Baseline, CaseBaseline, Session
-from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
-from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
+from ddp_perf.session.gate.persistence import with_persistence
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.summary import as_session
+
+_OFF_LEVEL = (Outcome.REGRESSION, Outcome.SUSPECT, Outcome.IMPROVEMENT)
 
 
 def save(
@@ -52,10 +54,10 @@ def save(
             _disturbed(new, result)
             or refusal(new)
             or _not_wanted(new, stored, mode)
-            or _not_fit(new, result, stored, mode)
+            or _not_fit(new, result)
         )
         if why_not is None:
-            sessions.append(new)
+            sessions.append(msgspec.structs.replace(new, same_machine=_same_machine(new, stored)))
             saved[new.case.id] = Saved(path=result.baseline_path, mode=mode)
         else:
             not_saved[new.case.id] = Refused(reason=why_not)
@@ -77,13 +79,25 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
     return [
         NewSession(
             case=measurement.case,
-            session=as_session(result.summaries[case_id], result.environment, result.date),
+            session=msgspec.structs.replace(
+                as_session(result.summaries[case_id], result.environment, result.date),
+                verdicts=_off_level(result, case_id),
+            ),
             structure=measurement.launches[0].ranks[0].structure,
             flops=measurement.launches[0].ranks[0].flops,
         )
         for case_id, measurement in result.measurements.items()
         if measurement.launches and not measurement.failures
     ]
+
+
+def _off_level(result: SuiteResult, case_id: str) -> dict[str, Outcome]:
+    """Return the verdicts by which the session does not inform the spread, by metric."""
+    return {
+        found.metric: found.verdict.outcome
+        for found in result.findings
+        if found.case_id == case_id and found.verdict.outcome in _OFF_LEVEL
+    }
 
 
 def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
@@ -105,26 +119,17 @@ def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) ->
     return None if other is None else f"{other} (accept replaces what is stored)"
 
 
-def _not_fit(
-    new: NewSession, result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode
-) -> str | None:
+def _same_machine(new: NewSession, stored: CaseBaseline | None) -> bool:
+    environment, world_size = new.session.environment, new.case.world_size
+    return stored is None or other_machine(stored, environment, world_size=world_size) is None
+
+
+def _not_fit(new: NewSession, result: SuiteResult) -> str | None:
     """Return why the session's own verdicts refuse it, or None."""
     findings = [finding for finding in result.findings if finding.case_id == new.case.id]
     if any(finding.verdict.outcome is Outcome.INVALID for finding in findings):
         return "the measurement is INVALID"
-    worse = [f.metric for f in findings if f.verdict.outcome is Outcome.REGRESSION]
-    if mode == "append" and stored and any(_sets_level(stored, metric) for metric in worse):
-        return (
-            f"a REGRESSION, and the first {REFERENCE_SESSIONS} sessions set the level"
-            " (accept it with a reason, if it is intended)"
-        )
     return None
-
-
-def _sets_level(stored: CaseBaseline, metric: str) -> bool:
-    """Return whether the next session is a reference session of the metric."""
-    sessions = stored.sessions if metric == STRUCTURE else stored.sessions_with(metric)
-    return len(sessions) < REFERENCE_SESSIONS
 
 
 def promote(
@@ -178,9 +183,10 @@ def _judged_again(result: SuiteResult, baseline: Baseline, store: BaselineStore)
         alpha=result.alpha,
     )
     findings = judge_suite(result.measurements, result.summaries, context)
-    cases = {case_id: measured.case for case_id, measured in result.measurements.items()}
     return msgspec.structs.replace(
         result,
         baseline_path=context.baseline_path,
-        findings=tuple(confirm_suspects(findings, cases, context)),
+        findings=tuple(
+            with_persistence(findings, baseline.cases, date=result.date, alpha=result.alpha)
+        ),
     )

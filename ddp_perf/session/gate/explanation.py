@@ -41,7 +41,7 @@ def explain_case(
     case, launches = measurement.case, measurement.launches
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
-    sessions = stored.reference_of_terms()
+    sessions = stored.history(STEP_TIME.name).reference_of_terms
     structure, before = launches[0].ranks[0].structure, stored.structure
     if structure is None:
         return None
@@ -81,7 +81,7 @@ def explain_case(
 
 def has_terms(stored: CaseBaseline) -> bool:
     """Return whether the stored sessions have terms to compare launches with."""
-    return bool(stored.reference_of_terms())
+    return bool(stored.history(STEP_TIME.name).reference_of_terms)
 
 
 def _rows(session: Session) -> list[Row]:

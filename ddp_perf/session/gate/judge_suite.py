@@ -10,7 +10,6 @@ import msgspec
 from ddp_perf.baselines.save import work_differences
 from ddp_perf.core.baseline import (
     CONTROL,
-    LEAST_SESSIONS,
     REFERENCE_SESSIONS,
     Baseline,
     CaseBaseline,
@@ -24,17 +23,16 @@ from ddp_perf.core.metric import (
     MISSING_READINGS,
     STRUCTURE,
     gated_metrics,
-    is_controlled,
     metric_spec,
 )
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
-from ddp_perf.session.gate.comparability import changes, other_machine, same_software
+from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
+from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure
 from ddp_perf.session.gate.utilisation import utilisation_of
-from ddp_perf.stats.rule.judge import confirm, judge_figures
-from ddp_perf.stats.rule.machine_prior import CaseSessions, machine_prior
+from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.summary import as_session
 
 
@@ -60,14 +58,6 @@ class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
     looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
     elsewhere: Mapping[str, str] = {}  # by case id: another accelerator with a baseline of the case
 
-    def prior(self, case: Case, metric: str) -> SessionPrior | None:
-        return prior_of(
-            self.baseline,
-            metric,
-            now=self.environment,
-            tolerance=tolerance_of(case, metric),
-        )
-
 
 def judge_suite(
     measurements: Mapping[str, Measurement],
@@ -76,7 +66,7 @@ def judge_suite(
 ) -> list[Finding]:
     """Judge all cases that were measured without a failed launch."""
     findings: list[Finding] = []
-    priors: dict[str, SessionPrior | None] = {}
+    history = MachineHistory(context.baseline, context.environment)
     for case_id, measurement in measurements.items():
         if measurement.failures or not measurement.launches:
             continue
@@ -98,37 +88,9 @@ def judge_suite(
             reason = f"{context.baseline_path}: {other}; {context.remedies.other_machine}"
             findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
         else:
-            for metric in gated_metrics(case):
-                if metric not in priors:
-                    priors[metric] = context.prior(case, metric)
-            judged = _judge_case(measurement, summaries[case_id], stored, context, priors)
+            judged = _judge_case(measurement, summaries[case_id], stored, context, history)
             findings += [with_disturbance(finding, measurements) for finding in judged]
     return findings
-
-
-def confirm_suspects(
-    findings: Iterable[Finding], cases: Mapping[str, Case], context: JudgingContext
-) -> list[Finding]:
-    """Turn SUSPECT into REGRESSION if the newest stored session was suspect too."""
-    confirmed = []
-    for finding in findings:
-        verdict = finding.verdict
-        if verdict.outcome is Outcome.SUSPECT:
-            case, metric = cases[finding.case_id], finding.metric
-            sessions = context.baseline.cases[case.id].sessions_with(metric)
-            if len(sessions) > 1:
-                *before, newest = sessions
-                last = judge_session(
-                    metric,
-                    newest,
-                    before,
-                    tolerance=tolerance_of(case, metric),
-                    alpha=context.alpha,
-                    prior=context.prior(case, metric),
-                )
-                verdict = confirm(verdict, last.outcome)
-        confirmed.append(msgspec.structs.replace(finding, verdict=verdict))
-    return confirmed
 
 
 def _unknown(
@@ -179,14 +141,14 @@ def _judge_case(
     summaries: Sequence[LaunchSummary],
     stored: CaseBaseline,
     context: JudgingContext,
-    priors: Mapping[str, SessionPrior | None],
+    history: MachineHistory,
 ) -> Iterable[Finding]:
     case = measurement.case
     session = as_session(summaries, context.environment, date="")
     published = published_of(context.baseline, case)
     findings = []
     for metric in gated_metrics(case):
-        finding = _judge_metric(case, metric, session, stored, context, priors[metric])
+        finding = _judge_metric(case, metric, session, context, history)
         beside = describe_published(published, metric, case, summaries)
         findings.append(msgspec.structs.replace(finding, published=beside))
     findings = _with_ratios_checked(findings)
@@ -203,37 +165,38 @@ def _judge_metric(
     case: Case,
     metric: str,
     session: Session,
-    stored: CaseBaseline,
     context: JudgingContext,
-    prior: SessionPrior | None,
+    history: MachineHistory,
 ) -> Finding:
-    sessions, current = stored.sessions_with(metric), session.values(metric)
+    stored, current = history.of(case.id, metric), session.values(metric)
     if not current and (missing := MISSING_READINGS.get(metric)) is not None:
         verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
-    elif sessions:
+    elif stored.informing:
         verdict = judge_session(
             metric,
             session,
-            sessions,
+            stored.informing,
             tolerance=tolerance_of(case, metric),
             alpha=context.alpha,
-            prior=prior,
+            prior=history.prior(case, metric),
             looks=context.looks.get(case.id, ()),
+            levels_begin=stored.levels_begin,
         )
     else:
         reason = f"the baseline of this case has no {metric}; --save-baseline=append adds it"
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
+    first = next(iter(stored.at_level), None)
     return Finding(
         case_id=case.id,
         metric=metric,
         verdict=verdict,
         launches=len(current),
-        sessions=len(sessions),
+        sessions=len(stored.at_level),
         value=statistics.median(current) if current else None,
-        baseline=stored.level(metric),
-        baseline_date=sessions[0].date if sessions else None,
-        changed=tuple(changes(sessions[0].environment, context.environment)) if sessions else (),
-        drift=_drift(stored, metric, current),
+        baseline=stored.level,
+        baseline_date=first.date if first else None,
+        changed=tuple(changes(first.environment, context.environment)) if first else (),
+        drift=_drift(context.baseline.cases[case.id], metric, current),
     )
 
 
@@ -280,9 +243,10 @@ def judge_session(
     alpha: float,
     prior: SessionPrior | None,
     looks: Sequence[int] = (),
+    levels_begin: Sequence[int] = (),
 ) -> Verdict:
-    """Judge a metric by ``before``, the stored sessions that have it, oldest first."""
-    control = _controls(before, metric, session.environment)
+    """Judge a metric by ``before``, the stored sessions that inform it, oldest first."""
+    control = controls(before, metric, session.environment)
     return judge_figures(
         session.values(metric),
         [session.values(metric) for session in before],
@@ -293,6 +257,7 @@ def judge_session(
         reference=REFERENCE_SESSIONS,
         prior=prior,
         looks=looks,
+        levels_begin=levels_begin,
     )
 
 
@@ -301,37 +266,3 @@ def tolerance_of(case: Case, metric: str) -> float:
     tolerance = case.tolerances.of(metric)
     assert tolerance is not None  # it is gated
     return tolerance
-
-
-def prior_of(
-    baseline: Baseline, metric: str, *, now: Environment, tolerance: float
-) -> SessionPrior | None:
-    """Estimate the between-session spread from all stored cases of this machine."""
-    stored = [
-        case.sessions_with(metric) for case in baseline.cases.values() if case.source == "measured"
-    ]
-    return machine_prior(
-        [
-            CaseSessions(
-                sessions=[session.values(metric) for session in sessions],
-                control=_controls(sessions, metric, now),
-                tolerance=tolerance,
-            )
-            for sessions in stored
-        ]
-    )
-
-
-def _controls(
-    sessions: Sequence[Session], metric: str, now: Environment
-) -> list[list[float]] | None:
-    """Return the control of each session, or None if the control does not apply to the metric.
-
-    It does not apply after a change of software, or before there are enough sessions to show
-    whether the case follows it: until then it would only add noise.
-    """
-    if not is_controlled(metric) or len(sessions) < LEAST_SESSIONS:
-        return None
-    if not all(same_software(session.environment, now) for session in sessions):
-        return None
-    return [session.values(CONTROL) for session in sessions]

@@ -16,8 +16,9 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.session.figures import costs_of
 from ddp_perf.session.gate.acknowledgement import with_acknowledgements
 from ddp_perf.session.gate.explanation import slower_cases
-from ddp_perf.session.gate.judge_suite import JudgingContext, confirm_suspects, judge_suite
+from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links
+from ddp_perf.session.gate.persistence import with_persistence
 from ddp_perf.session.gate.published import known_cases
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
@@ -146,7 +147,9 @@ def _measured_and_judged(
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
             bench.progress.extend(len(plan), describe_more(more, context.looks))
-    findings = confirm_suspects(findings, own, context)
+    findings = with_persistence(
+        findings, context.baseline.cases, date=before.date, alpha=context.alpha
+    )
     result = _extended(
         before, measured, with_acknowledgements(findings, context.baseline, before.date)
     )

@@ -9,8 +9,7 @@ from scipy import special
 
 PASS_LEVEL = 0.005  # PASS needs the one-sided 99.5 % bound; the printed interval has both sides
 POWER = 0.9
-# The share of the tolerance that moderates the critical value; see `critical`.
-_MODERATION = 0.85
+MOST_DF = 8.0
 
 
 class SignificanceLevels(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +30,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def critical(self, level: float) -> float:
         """Return the smallest log ratio that is a significant slow-down of at least the tolerance.
 
-        It is ``t se − 0.85 tolerance (1 − z/t)``, with t and z the upper quantiles of Student and
-        of the normal law at ``level``. A regression must fulfil two conditions, so a plain t test
-        makes the pair stricter than its level. With quiet sessions the tolerance alone prevents
-        false alarms, and the excess of t over z, the price of an unknown session sd, is paid for
-        nothing. The moderation gives part of that price back. It is a share of the tolerance, so it
-        vanishes against noisy sessions, and with many sessions or a good prior (t → z). The false
-        alarms of the pair, at worst over all session sds, are then 2.6 × ``level`` (at an sd of
-        about a third of the tolerance, eight sessions, level 0.1 %); ``tests/quality/gate.py``
-        measures it.
+        Two conditions must hold, so false alarms are rarer than ``level`` where sessions are quiet.
+        Sessions have heavier tails than the normal law: with levels of 1e-4 it would raise an
+        alarm 30 times too often for Student's t with 3 df. So at most `MOST_DF` are used, however
+        well the spread is known (``tests/quality/months.py`` measures it).
         """
-        t, z = upper_t(self.degrees_of_freedom, level), upper_t(math.inf, level)
-        tolerance = math.log1p(self.tolerance)
-        moderation = _MODERATION * tolerance * (1 - z / t)
-        return max(tolerance, t * self.standard_error - moderation)
+        freedom = min(self.degrees_of_freedom, MOST_DF)
+        significant = upper_t(freedom, level) * self.standard_error
+        return max(math.log1p(self.tolerance), significant)
 
     def slower(self, level: float) -> bool:
         """Return whether the current session is significantly slower, by at least the tolerance."""
@@ -86,3 +79,8 @@ def upper_t(degrees_of_freedom: float, level: float) -> float:
     With infinite degrees of freedom it is the quantile of the normal law.
     """
     return -float(special.stdtrit(degrees_of_freedom, level))
+
+
+def upper_f(numerator_df: float, denominator_df: float, level: float) -> float:
+    """Return the upper quantile of Fisher's F at ``level``."""
+    return float(special.fdtri(numerator_df, denominator_df, 1 - level))

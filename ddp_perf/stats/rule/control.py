@@ -22,11 +22,11 @@ _BEYOND_LEVEL = 0.001
 
 
 class ControlSlope(msgspec.Struct, frozen=True, kw_only=True):
-    """The slope of a case on the control, and the residuals of the baseline sessions."""
+    """The slope of a case on the control, from the baseline sessions."""
 
     mean: float
     variance: float
-    residual: Floats  # at the mean slope, scaled to the expected sum of squares
+    scale: float  # of the residuals at the mean slope, to their expected sum of squares
 
 
 class ControlMove(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +34,7 @@ class ControlMove(msgspec.Struct, frozen=True, kw_only=True):
 
     shift: float  # against the control's reference sessions
     beyond: bool  # further than in any session before: how the case follows is unknown
+    slope: float  # how far the case follows
     explained: float  # of the case's difference
     variance: float  # of what is explained
 
@@ -56,7 +57,7 @@ def fit_slope(levels: Floats, control: Floats) -> ControlSlope:
     return ControlSlope(
         mean=mean,
         variance=float(weight @ np.square(_SLOPES - mean)),
-        residual=residual * (float(weight @ squares) / left) ** 0.5 if left > floor else residual,
+        scale=(float(weight @ squares) / left) ** 0.5 if left > floor else 1.0,
     )
 
 
@@ -76,5 +77,9 @@ def currents_move(slope: ControlSlope, moves: Floats, shift: float) -> ControlMo
     mean = float(_PRIOR @ _SLOPES) if beyond else slope.mean
     variance = float(_PRIOR @ np.square(_SLOPES - mean)) if beyond else slope.variance
     return ControlMove(
-        shift=shift, beyond=beyond, explained=mean * shift, variance=variance * shift**2
+        shift=shift,
+        beyond=beyond,
+        slope=mean,
+        explained=mean * shift,
+        variance=variance * shift**2,
     )

@@ -10,8 +10,10 @@ session (the mean log of its launch medians) and k launches::
     Var(D) = σ²_session + σ²_launch/k + Var(ȳ_reference)
 
 D ÷ √Var(D) is referred to Student's t on the degrees of freedom of the sessions, which the
-machine's other cases may enlarge (`session_variance`). Launches in a slow mode are judged by
-their share (`modes`). What the control explains is subtracted (`control`).
+machine's other cases may enlarge (`session_variance`). ȳ is the median of the reference. Launches
+in a slow mode are judged by their share (`modes`). What the control explains is subtracted
+(`control`). A quarter of the false-alarm rate is kept for sessions that are suspect in a row
+(`suspicion`).
 """
 
 from __future__ import annotations
@@ -20,8 +22,6 @@ import bisect
 import math
 from collections.abc import Sequence
 from typing import TypeVar
-
-import msgspec
 
 from ddp_perf.core.verdict import UNDECIDED, Outcome, SessionPrior, Verdict
 from ddp_perf.stats.rule.alpha_spending import look_levels
@@ -35,13 +35,11 @@ from ddp_perf.stats.rule.inputs import (
     typical_values,
 )
 from ddp_perf.stats.rule.modes import levels_of
-from ddp_perf.stats.rule.reason import reason_of
+from ddp_perf.stats.rule.reason import Conclusion, reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
+from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL, level_of_one_session
 from ddp_perf.stats.rule.variance_components import launches_to_decide
 
-SUSPECT_LEVEL = 0.01  # between it and alpha is SUSPECT, and `confirm` asks a second session
-_AT_LEAST_SUSPECT = (Outcome.SUSPECT, Outcome.REGRESSION)
-_UNREMARKABLE = 0.05  # a share of slow launches rarer than this never passes
 _NO_BASELINE = Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline contains no session")
 _Values = TypeVar("_Values")  # the launches of one session, or their figures
 
@@ -57,6 +55,7 @@ def judge_launches(
     reference: int | None = None,
     prior: SessionPrior | None = None,
     looks: Sequence[int] = (),
+    levels_begin: Sequence[int] = (),
 ) -> Verdict:
     """Judge one metric of one case by the values of every launch; lower is better.
 
@@ -66,7 +65,7 @@ def judge_launches(
 
     Raises ValueError if an option is out of its range.
     """
-    check_arguments(tolerance, alpha, reference, prior, looks)
+    check_arguments(tolerance, alpha, reference, prior, looks, levels_begin)
     if len(baseline) == 0:
         return _NO_BASELINE
     if problem := first_empty_launch(_named_sessions(current, baseline)):
@@ -83,6 +82,7 @@ def judge_launches(
         reference=reference,
         prior=prior,
         looks=looks,
+        levels_begin=levels_begin,
     )
 
 
@@ -97,21 +97,24 @@ def judge_figures(
     reference: int | None = None,
     prior: SessionPrior | None = None,
     looks: Sequence[int] = (),
+    levels_begin: Sequence[int] = (),
 ) -> Verdict:
     """Judge one metric of one case by one figure for each launch; lower is better.
 
     ``current`` has the figure of every launch, and ``baseline`` has sessions × launches, the
     oldest session first. ``control`` and ``baseline_control`` have the figures of the frozen
-    reference operation likewise; if a session has none, the control is not used. The oldest
-    ``reference`` sessions (default: all) set the level, and all sessions inform the variance.
-    ``prior`` is the spread of the machine's sessions, estimated from its other cases. ``looks``
-    are the planned numbers of launches, rising, at which an undecided case is judged again; all
-    looks together then keep ``alpha``, and the level of PASS.
+    reference operation likewise; if a session has none, the control is not used. ``levels_begin``
+    has the index of each session with which a new level was accepted, rising; the sessions before
+    the last of them only inform the variance. The first ``reference`` sessions (default: all) of
+    the newest level set it. ``prior`` is the spread of the machine's sessions, estimated from its
+    other cases. ``looks`` are the planned numbers of launches, rising, at which an undecided case
+    is judged again; all looks together then keep ``alpha``, and the level of PASS.
 
-    - REGRESSION: slower at level ``alpha``, one-sided, and by at least ``tolerance``; if there
-      is a slow mode, level and share of slow launches get half of ``alpha`` each.
-    - SUSPECT: the same, but at level 0.01 only.
-    - IMPROVEMENT: the mirror image of a regression of the level.
+    - REGRESSION: slower at level ¾ ``alpha``, one-sided, and by at least ``tolerance``, also
+      without what the control explains.
+    - SUSPECT: slower at level 0.01; or more slow launches than in any session, at the cost of the
+      tolerance. `sessions_to_confirm` such sessions in a row are a REGRESSION.
+    - IMPROVEMENT: the mirror image of a regression.
     - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``.
     - INCONCLUSIVE: none of these. NO_BASELINE: there is no session. INVALID: there is a value
       that no measurement gives, or the machine moved by more than the baseline sessions account
@@ -119,7 +122,7 @@ def judge_figures(
 
     Raises ValueError if an option is out of its range.
     """
-    check_arguments(tolerance, alpha, reference, prior, looks)
+    check_arguments(tolerance, alpha, reference, prior, looks, levels_begin)
     if len(baseline) == 0:
         return _NO_BASELINE
     controls = _paired_controls(control, baseline_control, len(baseline))
@@ -131,14 +134,18 @@ def judge_figures(
     )
     if problem:
         return Verdict(outcome=Outcome.INVALID, reason=problem)
+    level = level_of_one_session(alpha)
     judged = judged_difference(
         levels_of([*baseline, current], tolerance),
         levels_of(controls, tolerance).fast if controls else None,
         tolerance=tolerance,
         reference=min(reference or len(baseline), len(baseline)),
         prior=prior,
+        alpha=level,
+        levels_begin=levels_begin,
     )
-    return _conclude(judged, _significance_levels(judged, alpha, looks, len(current)))
+    levels = _significance_levels(judged, level, looks, len(current))
+    return _conclude(judged, levels, alpha=alpha)
 
 
 def _named_sessions(current: _Values, baseline: Sequence[_Values]) -> list[tuple[str, _Values]]:
@@ -171,62 +178,55 @@ def _significance_levels(
     judged: JudgedDifference, alpha: float, looks: Sequence[int], launches: int
 ) -> SignificanceLevels:
     """Return the levels of this look: the first one planned with at least ``launches``."""
-    level = alpha / 2 if judged.share.any_slow else alpha
     if len(looks) < 2:
-        return SignificanceLevels(regression=level)
+        return SignificanceLevels(regression=alpha)
     information = judged.errors.information(looks)
     look = min(bisect.bisect_left(looks, launches), len(looks) - 1)
     return SignificanceLevels(
-        regression=look_levels(level, information)[look],
+        regression=look_levels(alpha, information)[look],
         passing=look_levels(PASS_LEVEL, information)[look],
     )
 
 
-def _conclude(judged: JudgedDifference, levels: SignificanceLevels) -> Verdict:
+def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: float) -> Verdict:
     comparison = judged.comparison
     outcome, by_share = _outcome(judged, levels)
     more = None
     if outcome in UNDECIDED:
         more = launches_to_decide(judged.errors, comparison, levels)
+    chance = None
+    if outcome is Outcome.SUSPECT:
+        by_level = max(SUSPECT_LEVEL, levels.regression, judged.chance_all_slow)
+        chance = judged.share.chance if by_share else by_level
+    conclusion = Conclusion(
+        outcome=outcome, by_share=by_share, more_launches=more, chance=chance, alpha=alpha
+    )
     return Verdict(
         outcome=outcome,
-        reason=reason_of(outcome, judged, levels, more_launches=more, by_share=by_share),
+        reason=reason_of(conclusion, judged, levels),
         ratio=math.exp(judged.overall) if by_share else comparison.ratio,
         interval=None if by_share else comparison.interval,
         minimum_detectable=comparison.minimum_detectable(levels.regression),
         more_launches=more,
+        chance=chance,
     )
 
 
 def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outcome, bool]:
     """Return the outcome, and whether the share of slow launches decided it, not the level."""
     comparison, level = judged.comparison, levels.regression
-    for outcome, at in (
-        (Outcome.REGRESSION, level),
-        (Outcome.SUSPECT, max(SUSPECT_LEVEL, level)),
-    ):
-        if comparison.slower(at) and judged.chance_all_slow < at:
-            return outcome, False
-        if judged.share_grown(at):
-            return outcome, True
-    if judged.share.p_value > _UNREMARKABLE:
-        if comparison.faster(level):
-            return Outcome.IMPROVEMENT, False
-        if comparison.passes(levels.passing):
-            return Outcome.PASS, False
+    # A control that alone moved must not make a regression of a case that is as it was.
+    slower_itself = judged.raw >= math.log1p(comparison.tolerance)
+    if comparison.slower(level) and judged.chance_all_slow < level and slower_itself:
+        return Outcome.REGRESSION, False
+    if comparison.slower(max(SUSPECT_LEVEL, level)):
+        return Outcome.SUSPECT, False
+    if judged.share_grown:
+        return Outcome.SUSPECT, True
+    if comparison.faster(level):
+        return Outcome.IMPROVEMENT, False
+    if comparison.passes(levels.passing):
+        return Outcome.PASS, False
     if judged.control is not None and judged.control.beyond:
         return Outcome.INVALID, False
     return Outcome.INCONCLUSIVE, False
-
-
-def confirm(current: Verdict, previous: Outcome | None) -> Verdict:
-    """Turn the second of two consecutive sessions that are at least SUSPECT into a REGRESSION.
-
-    ``previous`` is the outcome of the same metric in the session before this one, if any.
-    The two sessions are nearly independent, and the baseline is the same: a false alarm at 1 %
-    repeats with probability 0.06, so that confirmation adds less than 0.1 % of false alarms.
-    """
-    if current.outcome is not Outcome.SUSPECT or previous not in _AT_LEAST_SUSPECT:
-        return current
-    reason = f"suspect for the second session in a row: {current.reason}"
-    return msgspec.structs.replace(current, outcome=Outcome.REGRESSION, reason=reason)

@@ -37,6 +37,8 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     slow_launches: npt.NDArray[np.int64]
     launch_variance: float  # of the log of one launch around its session, fast mode
     launch_df: int
+    own_variance: float  # the same, of the current session alone
+    own_df: int
     slow_gap: float  # log distance from the fast mode to the slow one; 0 with one mode only
 
 
@@ -61,6 +63,7 @@ def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
     fast = np.add.reduceat(np.where(is_fast, launches, 0.0), starts) / fast_launches
     around = (launches - np.repeat(fast, lengths))[is_fast]
     launch_df = int(is_fast.sum()) - len(sessions)
+    own = around[len(around) - int(fast_launches[-1]) :]
     slow_gap = 0.0 if is_fast.all() else excess[~is_fast].mean() - excess[is_fast].mean()
     return Levels(
         fast=fast,
@@ -69,6 +72,8 @@ def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
         slow_launches=lengths - fast_launches,
         launch_variance=float(around @ around) / launch_df if launch_df else 0.0,
         launch_df=launch_df,
+        own_variance=float(own @ own) / (len(own) - 1) if len(own) > 1 else 0.0,
+        own_df=len(own) - 1,
         slow_gap=float(slow_gap),
     )
 
@@ -111,53 +116,63 @@ def without_slow_sessions(levels: Levels, count: int) -> Mask:
 
 
 class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of launches in the slow mode, in the current session and in the baseline."""
+    """The numbers of launches in the slow mode, in the current session and in the baseline.
+
+    Slow launches cluster by session: a neighbour, a placement. So a launch is no independent
+    evidence of their share, and the sessions' shares are compared, not the launches.
+    """
 
     current: int
     current_launches: int
-    baseline: int
-    baseline_launches: int
+    baseline: tuple[int, ...]  # of each baseline session
+    baseline_launches: tuple[int, ...]
 
     @property
     def any_slow(self) -> bool:
         """True if any launch is in the slow mode."""
-        return self.current + self.baseline > 0
+        return self.current + sum(self.baseline) > 0
 
     @property
-    def p_value(self) -> float:
-        """Fisher's exact test, one-sided: as many slow launches or more, if nothing changed."""
-        slow = self.current + self.baseline
-        launches = self.current_launches + self.baseline_launches
-        ways = sum(
-            math.comb(slow, hits) * math.comb(launches - slow, self.current_launches - hits)
-            for hits in range(self.current, min(slow, self.current_launches) + 1)
-        )
-        return ways / math.comb(launches, self.current_launches)
+    def chance(self) -> float:
+        """The probability that this of n + 1 alike sessions has the largest share.
+
+        It is the rank test at the level of the session, never below 1 ÷ (n + 1).
+        """
+        return self._chance_of(self.current / self.current_launches)
+
+    @property
+    def is_largest(self) -> bool:
+        """True if every session of the baseline has a smaller share of slow launches."""
+        return self._as_large(self.current / self.current_launches) == 0
 
     @property
     def chance_of_all(self) -> float:
-        """The probability that every launch of a session like this one is slow.
+        """The probability that every launch of a session is slow, by the same rank."""
+        return self._chance_of(1.0)
 
-        It is beta-binomial, with the prior Beta(1/2, 1/2) on the share and the baseline's counts.
-        """
-        return math.prod(
-            (self.baseline + 0.5 + drawn) / (self.baseline_launches + 1 + drawn)
-            for drawn in range(self.current_launches)
+    def _chance_of(self, share: float) -> float:
+        return (self._as_large(share) + 1) / (len(self.baseline) + 1)
+
+    def _as_large(self, share: float) -> int:
+        """Count the baseline sessions with at least this share of slow launches."""
+        return sum(
+            slow >= share * launches
+            for slow, launches in zip(self.baseline, self.baseline_launches, strict=True)
         )
 
 
-def slow_share(levels: Levels, baseline_mask: list[bool]) -> SlowShare:
+def slow_share(levels: Levels, baseline_mask: Sequence[bool]) -> SlowShare:
     """Count slow launches; a baseline session outside ``baseline_mask`` is slow as a whole."""
-    launches = levels.fast_launches + levels.slow_launches
+    launches = (levels.fast_launches + levels.slow_launches).tolist()
     slow = [
-        int(slow if kept else every)
-        for slow, every, kept in zip(
-            levels.slow_launches[:-1], launches[:-1], baseline_mask, strict=True
+        number if kept else every
+        for number, every, kept in zip(
+            levels.slow_launches[:-1].tolist(), launches[:-1], baseline_mask, strict=True
         )
     ]
     return SlowShare(
         current=int(levels.slow_launches[-1]),
-        current_launches=int(launches[-1]),
-        baseline=sum(slow),
-        baseline_launches=int(launches[:-1].sum()),
+        current_launches=launches[-1],
+        baseline=tuple(slow),
+        baseline_launches=tuple(launches[:-1]),
     )

@@ -7,30 +7,35 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.comparison import SignificanceLevels
 from ddp_perf.stats.rule.control import ControlMove
+from ddp_perf.stats.rule.reference import ReferenceMove
 from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 from ddp_perf.stats.rule.statistic import JudgedDifference
+from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 from ddp_perf.stats.rule.variance_components import VarianceComponents, sessions_to_decide
 
 _SLOPE_WORTH_A_WORD = 0.1
 
 
-def reason_of(
-    outcome: Outcome,
-    judged: JudgedDifference,
-    levels: SignificanceLevels,
-    *,
-    more_launches: int | None,
-    by_share: bool,
-) -> str:
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """The conclusion from a comparison."""
+
+    outcome: Outcome
+    by_share: bool  # the share of slow launches decided it, not the level
+    more_launches: int | None  # would decide it
+    chance: float | None  # of a suspect session, if nothing changed
+    alpha: float  # false-alarm rate of the verdict
+
+
+def reason_of(conclusion: Conclusion, judged: JudgedDifference, levels: SignificanceLevels) -> str:
     """Write the reason: the figures, what follows from them, then slow launches and control."""
-    if by_share:
-        meaning = "more launches than before fall into the slow mode"
-    else:
-        meaning = _meaning(outcome, judged, levels, more_launches)
-    sentences = [f"{_figures(judged)}; {meaning}"]
+    sentences = [f"{_figures(judged)}; {_meaning(conclusion, judged, levels)}"]
+    if judged.move is not None:
+        sentences.append(_reference_move(judged.move))
     if judged.share.any_slow:
         sentences.append(_slow_launches(judged))
     if judged.control is not None:
@@ -47,13 +52,8 @@ def _figures(judged: JudgedDifference) -> str:
     )
 
 
-def _meaning(
-    outcome: Outcome,
-    judged: JudgedDifference,
-    levels: SignificanceLevels,
-    more_launches: int | None,
-) -> str:
-    comparison, level = judged.comparison, levels.regression
+def _meaning(conclusion: Conclusion, judged: JudgedDifference, levels: SignificanceLevels) -> str:
+    comparison, level, outcome = judged.comparison, levels.regression, conclusion.outcome
     tolerance = 100 * comparison.tolerance
     detectable = 100 * comparison.minimum_detectable(level)
     found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
@@ -66,12 +66,14 @@ def _meaning(
             f"significantly slower (at the {100 * level:.2g} % level), by the tolerance of "
             f"{tolerance:.3g} % at least"
         )
-    if outcome is Outcome.SUSPECT:
-        return "suspect, not proven: if the next session is suspect too, that is a REGRESSION"
+    if conclusion.chance is not None:
+        many = sessions_to_confirm(conclusion.chance, conclusion.alpha)
+        what = "more slow launches than in any session, " if conclusion.by_share else ""
+        return f"{what}suspect, not proven: {many} suspect sessions in a row are a REGRESSION"
     if outcome is Outcome.INVALID:
         return "the machine itself changed by more than its baseline sessions account for"
-    if more_launches:
-        launches = _counted(more_launches, "more launch", "more launches")
+    if conclusion.more_launches:
+        launches = _counted(conclusion.more_launches, "more launch", "more launches")
         return f"undecided: only {found}; about {launches} would decide it"
     more_sessions = sessions_to_decide(judged.errors, comparison, levels)
     return f"undecided: only {found}; {missing_sessions_text(judged.errors, more_sessions)}"
@@ -101,14 +103,22 @@ def _slow_launches(judged: JudgedDifference) -> str:
     share = judged.share
     counts = (
         f"{share.current} of {share.current_launches} launches were in a slow mode, "
-        f"{share.baseline} of {share.baseline_launches} in the baseline"
+        f"{sum(share.baseline)} of {sum(share.baseline_launches)} in the baseline"
     )
     if judged.chance_all_slow:
         return (
             f"{counts}; possibly all launches of this session are"
             f" (probability {judged.chance_all_slow:.2g})"
         )
-    return f"{counts} (p = {share.p_value:.2g})"
+    return f"{counts} (chance {share.chance:.2g})"
+
+
+def _reference_move(move: ReferenceMove) -> str:
+    return (
+        f"The reference itself moved by {_change(math.exp(move.change))} after its session"
+        f" {move.after}: which part is right? The faster one sets the level; --save-baseline=accept"
+        " chooses today's"
+    )
 
 
 def _control(control: ControlMove) -> str:

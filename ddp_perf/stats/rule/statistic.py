@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.rule.comparison import Comparison
-from ddp_perf.stats.rule.control import ControlMove, ControlSlope, currents_move, fit_slope
-from ddp_perf.stats.rule.modes import (
-    Levels,
-    Mask,
-    SlowShare,
-    slow_share,
-    without_slow_sessions,
-)
-from ddp_perf.stats.rule.session_variance import SessionSpread, detrend, moderate, session_spread
+from ddp_perf.stats.rule.comparison import Comparison, upper_f
+from ddp_perf.stats.rule.control import ControlMove, currents_move
+from ddp_perf.stats.rule.modes import Levels, Mask, SlowShare, slow_share, without_slow_sessions
+from ddp_perf.stats.rule.reference import ReferenceMove, StoredLevels, centred, stored_levels
 from ddp_perf.stats.rule.variance_components import VarianceComponents
+
+_RESTLESS_LEVEL = 0.05  # of the F test of this session's launches
 
 
 class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,14 +25,17 @@ class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
     comparison: Comparison
     errors: VarianceComponents
     share: SlowShare
+    raw: float  # log ratio of the levels, with what the control explains
     overall: float  # log ratio of the means over all launches, slow ones included
     chance_all_slow: float  # that all launches of this session are in the slow mode
     control: ControlMove | None
+    move: ReferenceMove | None  # within the reference
 
-    def share_grown(self, level: float) -> bool:
-        """Return whether significantly more launches are slow, at the cost of the tolerance."""
+    @property
+    def share_grown(self) -> bool:
+        """True if more launches are slow than is likely, at the cost of the tolerance."""
         enough = self.overall >= math.log1p(self.comparison.tolerance)
-        return self.share.any_slow and enough and self.share.p_value <= level
+        return self.share.current > 0 and enough and self.share.is_largest
 
 
 def judged_difference(
@@ -45,33 +45,31 @@ def judged_difference(
     tolerance: float,
     reference: int,
     prior: SessionPrior | None,
+    alpha: float,
+    levels_begin: Sequence[int] = (),
 ) -> JudgedDifference:
-    """Compare the current session with the first ``reference`` sessions of the baseline.
+    """Compare the current session with the first ``reference`` sessions of the newest level.
 
     ``levels`` and ``control`` (mean logs) have one entry for each session, the current one last.
+    ``levels_begin`` has the index of the first session of each level after the first one.
     """
-    kept = without_slow_sessions(levels, len(levels.fast) - 1)
-    if not kept[:reference].any():
-        kept[:] = True
-    in_reference = int(kept[:reference].sum())
-    sessions, current = levels.fast[:-1][kept], float(levels.fast[-1])
-    residual = sessions - sessions.mean()
-    difference = current - float(sessions[:in_reference].mean())
-    move = None
-    if control is not None:
-        slope, move = _control_move(residual, control, kept, in_reference)
-        residual, difference = slope.residual, difference - move.explained
-    degrees_of_freedom = len(sessions) - 1
-    if reference < len(kept):
-        residual, degrees_of_freedom = detrend(residual)
-    errors = _errors(
-        levels,
-        session_spread(residual, degrees_of_freedom),
-        kept=kept,
-        reference_sessions=in_reference,
-        prior=prior,
-        control=move.variance if move else 0.0,
-    )
+    kept, in_reference = _selection(levels, levels_begin, reference)
+    stored, slope = stored_levels(levels, control, levels_begin, prior, kept=kept)
+    chosen = np.flatnonzero(stored.groups == stored.groups[-1])
+    move = stored.find_move(in_reference, smallest=math.log1p(tolerance), level=alpha)
+    if move is not None:
+        stored, chosen = stored.split(move.after), chosen[move.faster]
+    chosen = chosen[:in_reference]
+    before, current = levels.fast[:-1][kept], float(levels.fast[-1])
+    raw = current - float(np.median(before[chosen]))
+    difference, moved = raw, None
+    if control is not None and slope is not None:
+        witness = control[:-1][kept]
+        shift = float(control[-1] - witness[chosen].mean())
+        moved = currents_move(slope, centred(witness, stored.groups), shift)
+        level = float(np.median(before[chosen] - moved.slope * witness[chosen]))
+        difference = current - moved.slope * float(control[-1]) - level
+    errors = _errors(levels, stored, len(chosen), moved)
     comparison = Comparison(
         difference=difference,
         standard_error=errors.standard_error,
@@ -83,41 +81,42 @@ def judged_difference(
         comparison=comparison,
         errors=errors,
         share=share,
-        overall=float(levels.overall[-1] - levels.overall[:reference].mean()),
+        raw=raw,
+        overall=float(levels.overall[-1] - np.median(levels.overall[:-1][kept][chosen])),
         chance_all_slow=_chance_all_slow(levels, share, comparison),
-        control=move,
+        control=moved,
+        move=move,
     )
 
 
-def _control_move(
-    residual: Floats, control: Floats, kept: Mask, in_reference: int
-) -> tuple[ControlSlope, ControlMove]:
-    """Fit the slope on the kept baseline sessions, and apply it to this session's shift."""
-    moves = control[:-1][kept] - control[:-1][kept].mean()
-    slope = fit_slope(residual, moves)
-    shift = float(control[-1] - control[:-1][kept][:in_reference].mean())
-    return slope, currents_move(slope, moves, shift)
+def _selection(levels: Levels, levels_begin: Sequence[int], reference: int) -> tuple[Mask, int]:
+    """Return the mask of the sessions that are used, and how many of them set the level."""
+    kept = without_slow_sessions(levels, len(levels.fast) - 1)
+    of_newest = kept[levels_begin[-1] if levels_begin else 0 :][:reference]
+    if not of_newest.any():
+        kept[:] = True
+    return kept, int(of_newest.sum())
 
 
 def _errors(
-    levels: Levels,
-    spread: SessionSpread,
-    *,
-    kept: Mask,
-    reference_sessions: int,
-    prior: SessionPrior | None,
-    control: float,
+    levels: Levels, stored: StoredLevels, reference_sessions: int, control: ControlMove | None
 ) -> VarianceComponents:
-    noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches[:-1][kept]))
+    """Return the variance components; launches that differ more than before count by themselves."""
+    restless = (
+        levels.own_df > 0
+        and levels.launch_variance > 0
+        and levels.own_variance / levels.launch_variance
+        > upper_f(levels.own_df, levels.launch_df, _RESTLESS_LEVEL)
+    )
     return VarianceComponents(
-        spread=moderate(spread, prior, launch_noise=noise),
-        baseline_launch_noise=noise,
-        launch_variance=levels.launch_variance,
-        launch_df=levels.launch_df,
+        spread=stored.spread(),
+        baseline_launch_noise=stored.launch_noise,
+        launch_variance=levels.own_variance if restless else levels.launch_variance,
+        launch_df=levels.own_df if restless else levels.launch_df,
         launches=int(levels.fast_launches[-1]),
-        sessions=int(kept.sum()),
+        sessions=len(stored.logs),
         reference_sessions=reference_sessions,
-        control=control,
+        control=control.variance if control else 0.0,
     )
 
 
@@ -126,7 +125,7 @@ def _chance_all_slow(levels: Levels, share: SlowShare, comparison: Comparison) -
 
     A session may be one mode higher than the baseline while its launches do not differ. Then
     either the code is slower, or every launch is in the slow mode that the baseline has shown;
-    the baseline's share of slow launches gives the probability of the latter. It is 0 if the
+    the shares of the baseline's sessions give the probability of the latter. It is 0 if the
     session is not one mode higher.
     """
     distance = abs(comparison.difference - levels.slow_gap)

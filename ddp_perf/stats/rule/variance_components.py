@@ -10,6 +10,7 @@ import msgspec
 
 from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
+from ddp_perf.stats.rule.reference import level_variance
 from ddp_perf.stats.rule.session_variance import SessionSpread
 
 _MOST_MORE = 100  # launches or sessions: the most that advice asks for
@@ -42,8 +43,8 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reference_variance(self, sessions: int) -> float:
-        """Return the variance of the mean of so many baseline sessions."""
-        return self.spread.variance / self.spread.independent_sessions(sessions)
+        """Return the variance of the median of so many baseline sessions."""
+        return level_variance(self.spread, sessions)
 
     @property
     def standard_error(self) -> float:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ddp_perf.baselines.save import NewSession, merge
 from ddp_perf.baselines.thin import INFORMING, NEWEST, thin
-from ddp_perf.core.baseline import REFERENCE_SESSIONS, Session
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Rebaseline, Session
 from ddp_perf.core.decomposition import TERMS
 from ddp_perf.core.verdict import Outcome
 from tests.builders import (
@@ -78,10 +78,23 @@ def test_the_first_day_of_a_regression_is_kept_as_long_as_it_lasts():
     assert [day for day in kept if day >= 50] == [50, *range(240, 250)]
 
 
-def test_a_suspect_session_informs():
-    kept = days_kept([*daily(50), *daily(50, first=50, step_time=Outcome.SUSPECT)])
+def test_sessions_that_are_suspect_in_a_row_are_kept_beside_those_that_inform():
+    """They inform as soon as a session shows that it was chance."""
+    sessions = [*daily(50), *daily(12, first=50, step_time=Outcome.SUSPECT)]
+    mended = daily(1, first=62)
 
-    assert kept == [*range(REFERENCE_SESSIONS), *range(70, 100)]
+    assert days_kept(sessions) == [*range(REFERENCE_SESSIONS), *range(20, 62)]
+    assert days_kept([*sessions, *mended]) == [*range(REFERENCE_SESSIONS), *range(33, 63)]
+
+
+def test_the_session_that_shows_what_a_suspect_one_was_is_kept():
+    """Without the first REGRESSION the suspect session of day 4 would set the level, too."""
+    sessions = daily(4, metrics=METRICS)
+    sessions += daily(1, first=4, metrics=METRICS, step_time=Outcome.SUSPECT)
+    sessions += daily(10, first=5, metrics=METRICS, step_time=Outcome.REGRESSION)
+    sessions += daily(85, first=15, metrics=METRICS)
+
+    assert days_kept(sessions) == [*range(6), 15, *range(70, 100)]
 
 
 def test_another_metric_that_is_slower_leaves_the_sessions_of_the_others():
@@ -106,7 +119,7 @@ def test_sessions_that_are_less_than_twelve_hours_apart_count_as_one():
 
     kept = thin(case_of(hourly)).sessions
 
-    assert len(kept) == REFERENCE_SESSIONS + 12 * INFORMING
+    assert len(kept) == 12 * (REFERENCE_SESSIONS + INFORMING)
 
 
 def test_only_the_reference_keeps_its_terms():
@@ -116,6 +129,24 @@ def test_only_the_reference_keeps_its_terms():
     dates = [one.date for one in daily(5, first=8)]
     assert [one.date for one in kept if one.terms] == dates
     assert [one.date for one in kept if one.has_terms()] == dates
+
+
+def test_a_reference_that_is_incomplete_keeps_all_terms():
+    """A suspect session may become a part of it."""
+    sessions = [*daily(3, terms=True), *daily(2, first=3, terms=True, step_time=Outcome.SUSPECT)]
+
+    assert thin(case_of(sessions)).sessions == tuple(sessions)
+
+
+def test_an_accepted_level_has_its_own_reference():
+    sessions = daily(100, terms=True)
+    entry = Rebaseline(date=sessions[50].date, commit=None, reason="wider", ratio=1.1)
+    case = msgspec.structs.replace(case_of(sessions), log=(entry,))
+
+    kept = thin(case)
+
+    assert dates_of(kept.sessions) == dates_of([*sessions[50:55], *sessions[70:]])
+    assert [bool(session.terms) for session in kept.sessions] == [True] * 5 + [False] * 30
 
 
 def test_an_append_thins():
@@ -133,38 +164,49 @@ def test_an_append_thins():
 OUTCOMES = st.sampled_from([None, Outcome.REGRESSION, Outcome.SUSPECT, Outcome.IMPROVEMENT])
 
 
+def is_plain(outcome):
+    return outcome is not Outcome.SUSPECT
+
+
 @st.composite
-def series(draw):
+def series(draw, *, metrics=METRICS, hours=(12, 24, 100), outcomes=OUTCOMES):
     """Runs of sessions that are alike; the hours between two sessions differ by run."""
-    hours, sessions = 0, []
+    now, sessions = 0, []
     for _ in range(draw(st.integers(1, 8))):
-        apart = draw(st.sampled_from([1, 11, 12, 24, 100]))
-        verdicts = {metric: draw(OUTCOMES) for metric in METRICS}
+        apart = draw(st.sampled_from(hours))
+        verdicts = {metric: draw(outcomes) for metric in metrics}
         given_verdicts = {name: outcome for name, outcome in verdicts.items() if outcome}
-        metrics = draw(st.sampled_from([METRICS, METRICS[:1], METRICS[1:]]))
+        some = draw(st.sampled_from([metrics, metrics[:1], metrics[-1:]]))
         terms = draw(st.booleans())
         for _ in range(draw(st.integers(1, 40))):
-            hours += apart
-            sessions.append(session_at(hours, terms=terms, metrics=metrics, **given_verdicts))
+            now += apart
+            sessions.append(session_at(now, terms=terms, metrics=some, **given_verdicts))
     return sessions
+
+
+# Sessions of one half-day are one by what is kept of them, so that only whole ones stay the same:
+# with one metric, and without suspects.
+OFTEN = series(metrics=("step_time",), hours=(1, 11, 24), outcomes=OUTCOMES.filter(is_plain))
+ANY_SERIES = series() | OFTEN
 
 
 def dates_of(sessions):
     return [session.date for session in sessions]
 
 
+def figures_of(sessions, metric):
+    return [(session.date, session.values(metric)) for session in sessions]
+
+
 def red_since(case, metric):
-    """The date of the first session of the newest unbroken run of REGRESSION."""
-    since, before = None, None
-    for session in case.sessions_with(metric):
-        outcome = session.verdicts.get(metric)
-        if outcome is Outcome.REGRESSION and before is not Outcome.REGRESSION:
-            since = session.date
-        before = outcome
-    return since
+    """The date of the first REGRESSION in the run of sessions that are slower."""
+    for session in case.history(metric).newest_run:
+        if session.verdicts[metric] is Outcome.REGRESSION:
+            return session.date
+    return None
 
 
-@given(series())
+@given(ANY_SERIES)
 def test_thinning_again_changes_nothing_and_the_order_stays(sessions):
     once = thin(case_of(sessions))
 
@@ -175,31 +217,32 @@ def test_thinning_again_changes_nothing_and_the_order_stays(sessions):
         assert kept == msgspec.structs.replace(by_date[kept.date], terms=kept.terms)
 
 
-@given(series())
+@given(ANY_SERIES)
 def test_whatever_is_read_of_a_case_stays_the_same(sessions):
     case = case_of(sessions)
     thinned = thin(case)
 
-    assert thinned.sessions[-1].date == sessions[-1].date
-    assert thinned.reference_of_terms() == case.reference_of_terms()
+    terms = [one.history("step_time").reference_of_terms for one in (case, thinned)]
+    assert terms[0] == terms[1]
     for metric in METRICS:
-        assert thinned.level(metric) == case.level(metric)
-        assert dates_of(thinned.reference(metric)) == dates_of(case.reference(metric))
+        before, after = case.history(metric), thinned.history(metric)
+        assert after.level == before.level
+        assert figures_of(after.reference, metric) == figures_of(before.reference, metric)
+        newest = figures_of(before.informing[-INFORMING:], metric)
+        assert figures_of(after.informing[-INFORMING:], metric) == newest
         assert red_since(thinned, metric) == red_since(case, metric)
 
 
 @given(series())
-def test_the_newest_sessions_that_inform_are_never_dropped(sessions):
-    kept = set(dates_of(thin(case_of(sessions)).sessions))
+def test_the_newest_session_and_those_that_inform_are_never_dropped(sessions):
+    case = case_of(sessions)
+    kept = set(dates_of(thin(case).sessions))
 
+    assert sessions[-1].date in kept
     for metric in METRICS:
-        informing = [
-            session.date
-            for session in sessions
-            if session.values(metric)
-            and session.verdicts.get(metric) in (None, Outcome.SUSPECT, Outcome.PASS)
-        ]
-        assert set(informing[-INFORMING:]) <= kept
+        history = case.history(metric)
+        assert set(dates_of(history.reference)) <= kept
+        assert set(dates_of(history.informing[-INFORMING:])) <= kept
 
 
 @given(series())

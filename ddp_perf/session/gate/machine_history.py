@@ -1,0 +1,93 @@
+"""The stored sessions of a machine as the rule takes them: histories, priors and controls."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Sequence
+
+from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline, MetricHistory, Session
+from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.metric import is_controlled
+from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.session.gate.comparability import same_software
+from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
+
+
+class MachineHistory:
+    """The stored sessions of every metric of a machine, and the priors that they give."""
+
+    def __init__(self, baseline: Baseline, environment: Environment) -> None:
+        self._baseline = baseline
+        self._environment = environment
+        self._histories: dict[tuple[str, str], MetricHistory] = {}
+        self._spreads: dict[tuple[str, bool], tuple[dict[str, int], MachineSpread]] = {}
+
+    def of(self, case_id: str, metric: str) -> MetricHistory:
+        """Return the stored sessions of a case's metric."""
+        key = (case_id, metric)
+        if key not in self._histories:
+            self._histories[key] = self._baseline.cases[case_id].history(metric)
+        return self._histories[key]
+
+    def prior(self, case: Case, metric: str) -> SessionPrior | None:
+        """Return the spread of the other cases of the same kind; None if none has two sessions.
+
+        Training steps and single collectives vary differently, so neither informs the other.
+        """
+        key = (metric, case.trains)
+        if key not in self._spreads:
+            self._spreads[key] = self._spread(metric, case)
+        places, spread = self._spreads[key]
+        return spread.prior(places.get(case.id))
+
+    def _spread(self, metric: str, alike: Case) -> tuple[dict[str, int], MachineSpread]:
+        tolerance = alike.tolerances.of(metric)
+        assert tolerance is not None  # the metric is gated
+        cases: list[CaseSessions] = []
+        places: dict[str, int] = {}
+        for case_id, stored in self._baseline.cases.items():
+            trains = "workload" in stored.work
+            if stored.source != "measured" or trains is not alike.trains:
+                continue
+            history = self.of(case_id, metric)
+            places[case_id] = len(cases)
+            cases.append(
+                CaseSessions(
+                    sessions=[session.values(metric) for session in history.informing],
+                    days=[session.date[:10] for session in history.informing],
+                    control=controls(history.informing, metric, self._environment),
+                    levels_begin=history.levels_begin,
+                    tolerance=tolerance,
+                )
+            )
+        return places, MachineSpread(cases)
+
+
+def controls(
+    sessions: Sequence[Session], metric: str, now: Environment
+) -> list[list[float]] | None:
+    """Return the control of each session, or None if the control does not apply to the metric.
+
+    It does not apply before there are enough sessions to show whether the case follows it: until
+    then it would only add noise. Software moves the control as well as the machine does. So the
+    control of other software is scaled to the level of the present one, which needs enough sessions
+    of its own.
+    """
+    if not is_controlled(metric):
+        return None
+    same = [session for session in sessions if same_software(session.environment, now)]
+    if len(same) < LEAST_SESSIONS or not all(session.values(CONTROL) for session in sessions):
+        return None
+    level = _level(same)
+    scaled: list[list[float]] = []
+    for _, group in itertools.groupby(sessions, key=lambda s: same_software(s.environment, now)):
+        alike = list(group)
+        scale = level / _level(alike)
+        scaled += [[scale * value for value in session.values(CONTROL)] for session in alike]
+    return scaled
+
+
+def _level(sessions: Sequence[Session]) -> float:
+    return statistics.median(value for session in sessions for value in session.values(CONTROL))

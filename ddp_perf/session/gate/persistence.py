@@ -1,0 +1,84 @@
+"""A verdict among those of the sessions before it: suspects in a row, and a regression that stays.
+
+One session decides little about the next. Two rules hold over several sessions:
+
+- Enough suspect sessions in a row are a REGRESSION.
+- After a REGRESSION, a session that cannot decide does not clear the case. It stays red until a
+  session shows that it was mended, or until somebody accepts it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.core.baseline import CaseBaseline, MetricHistory, Session, are_apart
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
+from ddp_perf.stats.rule.suspicion import sessions_to_confirm
+
+
+def with_persistence(
+    findings: Iterable[Finding], stored: Mapping[str, CaseBaseline], *, date: str, alpha: float
+) -> list[Finding]:
+    """Return the findings of the session of ``date`` in the light of the sessions before it.
+
+    ``stored`` are the baselines by case id, and ``alpha`` is the false-alarm rate of a verdict.
+    """
+    return [
+        msgspec.structs.replace(
+            finding,
+            verdict=_persisting(finding, stored[finding.case_id], date, alpha)
+            if finding.case_id in stored
+            else finding.verdict,
+        )
+        for finding in findings
+    ]
+
+
+def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float) -> Verdict:
+    verdict, metric = finding.verdict, finding.metric
+    history = stored.history(metric)
+    run = history.newest_run
+    red = _since_regression(run, metric)
+    if red and verdict.outcome is Outcome.REGRESSION:
+        reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}"
+        return msgspec.structs.replace(verdict, reason=reason)
+    if red and verdict.outcome in UNDECIDED and not _shows_a_mend(verdict, history, red):
+        reason = (
+            f"slower since the session of {red[0].date[:10]}, and this session does not show that"
+            f" it was mended: {verdict.reason}"
+        )
+        return msgspec.structs.replace(verdict, outcome=Outcome.REGRESSION, reason=reason)
+    if not red and verdict.chance is not None:
+        many = 1 + _apart(run, date)
+        if many >= sessions_to_confirm(verdict.chance, alpha):
+            reason = f"suspect for {many} sessions in a row: {verdict.reason}"
+            return msgspec.structs.replace(verdict, outcome=Outcome.REGRESSION, reason=reason)
+    return verdict
+
+
+def _since_regression(run: Sequence[Session], metric: str) -> Sequence[Session]:
+    """Return the sessions of the run since the first REGRESSION; none if all are suspect."""
+    outcomes = [session.verdicts[metric] for session in run]
+    return run[outcomes.index(Outcome.REGRESSION) :] if Outcome.REGRESSION in outcomes else ()
+
+
+def _shows_a_mend(verdict: Verdict, history: MetricHistory, red: Sequence[Session]) -> bool:
+    """Return whether an undecided session rules out that the case is still as slow as it was."""
+    level, metric = history.level, history.metric
+    if verdict.outcome is Outcome.INVALID or verdict.interval is None or level is None:
+        return False
+    slower = statistics.median(statistics.median(session.values(metric)) for session in red)
+    return verdict.interval[1] < slower / level
+
+
+def _apart(run: Sequence[Session], date: str) -> int:
+    """Count the sessions of the run that are half a day apart, from each other and from `date`."""
+    count, later = 0, date
+    for session in reversed(run):
+        if are_apart(session.date, later):
+            count, later = count + 1, session.date
+    return count

@@ -1,0 +1,138 @@
+"""The stored sessions of a metric by level: their spread, and a move within the reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.stats.robust import Floats
+from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.rule.control import ControlSlope, fit_slope
+from ddp_perf.stats.rule.modes import Levels, Mask
+from ddp_perf.stats.rule.session_variance import SessionSpread, detrend, moderate, session_spread
+
+Groups = npt.NDArray[np.int64]
+
+# n × the variance of the median of n normal values ÷ the variance of one value (David & Nagaraja,
+# "Order Statistics", 2003, table 8.1); π/2 is the limit, and more than any other.
+_MEDIAN_COST = {1: 1.0, 2: 1.0, 3: 1.3464, 4: 1.1937, 5: 1.4341}
+
+
+class ReferenceMove(msgspec.Struct, frozen=True, kw_only=True):
+    """A lasting change of the level between two of the sessions that set it."""
+
+    after: int  # sessions of the level before it
+    change: float  # log ratio of the later sessions to the earlier ones
+
+    @property
+    def faster(self) -> slice:
+        """The sessions on the faster side."""
+        return slice(None, self.after) if self.change > 0 else slice(self.after, None)
+
+
+def stored_levels(
+    levels: Levels,
+    control: Floats | None,
+    levels_begin: Sequence[int],
+    prior: SessionPrior | None,
+    *,
+    kept: Mask,
+) -> tuple[StoredLevels, ControlSlope | None]:
+    """Return the sessions of the mask, and how far they follow the control.
+
+    ``kept`` has one entry for each stored session; ``levels`` and ``control`` may have more.
+    """
+    sessions = len(kept)
+    every = np.searchsorted(np.asarray(levels_begin), np.arange(sessions), side="right")
+    groups, logs = every[kept], levels.fast[:sessions][kept]
+    slope = None
+    if control is not None:
+        witness = control[:sessions][kept]
+        slope = fit_slope(centred(logs, groups), centred(witness, groups))
+        logs = logs - slope.mean * witness
+    noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches[:sessions][kept]))
+    stored = StoredLevels(
+        logs=logs,
+        groups=groups,
+        scale=slope.scale if slope else 1.0,
+        launch_noise=noise,
+        prior=prior,
+    )
+    return stored, slope
+
+
+def centred(logs: Floats, groups: Groups) -> Floats:
+    """Return the logs around the mean of their group."""
+    means = np.bincount(groups, logs) / np.maximum(np.bincount(groups), 1)
+    return logs - means[groups]
+
+
+class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
+    """The logs of the stored sessions, oldest first, without what the control explains."""
+
+    logs: Floats
+    groups: Groups  # the number of each session's level; the last is in force
+    scale: float = 1.0  # of the residuals, because the slope on the control is estimated
+    launch_noise: float  # variance of a session's log from its launches
+    prior: SessionPrior | None
+
+    def spread(self) -> SessionSpread:
+        """Return the spread of the sessions around their level, moderated by the prior."""
+        spread = session_spread(*self.residuals())
+        return moderate(spread, self.prior, launch_noise=self.launch_noise)
+
+    def residuals(self) -> tuple[Floats, int]:
+        """Return the sessions around their levels, and the degrees of freedom."""
+        parts = [self.logs[self.groups == group] for group in np.unique(self.groups)]
+        residuals = [around_level(part) for part in parts]
+        return self.scale * np.concatenate([rest for rest, _ in residuals]), sum(
+            df for _, df in residuals
+        )
+
+    def split(self, after: int) -> StoredLevels:
+        """Return the sessions with a new level after so many sessions of the newest one."""
+        place = int(np.argmax(self.groups == self.groups[-1])) + after
+        later = np.arange(len(self.groups)) >= place
+        return msgspec.structs.replace(self, groups=self.groups + later)
+
+    def find_move(self, reference: int, *, smallest: float, level: float) -> ReferenceMove | None:
+        """Return the clearest move within the first sessions of the newest level, or None.
+
+        Each place within the first ``reference`` sessions is a candidate: the mean of all sessions
+        before it is compared with that of all sessions after it by a t test, with the spread around
+        these two means. ``level`` is divided over the places. A change below ``smallest`` (log
+        scale) does not count.
+        """
+        newest = self.logs[self.groups == self.groups[-1]]
+        places = range(1, min(reference, len(newest)))
+        found: list[tuple[float, ReferenceMove]] = []
+        for after in places:
+            change = float(newest[after:].mean() - newest[:after].mean())
+            if abs(change) < smallest:
+                continue
+            spread = self.split(after).spread()
+            independent = map(spread.independent_sessions, (after, len(newest) - after))
+            error = math.sqrt(spread.variance * sum(1 / sessions for sessions in independent))
+            if abs(change) >= error * upper_t(spread.degrees_of_freedom, level / len(places) / 2):
+                found.append((abs(change) / error, ReferenceMove(after=after, change=change)))
+        return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def around_level(logs: Floats) -> tuple[Floats, int]:
+    """Return the residuals of the sessions of one level, and their degrees of freedom."""
+    return detrend(logs) if len(logs) > REFERENCE_SESSIONS else (logs - logs.mean(), len(logs) - 1)
+
+
+def level_variance(spread: SessionSpread, sessions: int) -> float:
+    """Return the variance of the median of so many sessions.
+
+    The median costs a fifth of the precision of the mean, and one bad session does not move it.
+    """
+    cost = _MEDIAN_COST.get(sessions, math.pi / 2)
+    return cost * spread.variance / spread.independent_sessions(sessions)
