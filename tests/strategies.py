@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ddp_perf.core.decomposition import RankPhases, RankProbe
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine
 from ddp_perf.system.host.core_times import CoreTimes
+from ddp_perf.system.host.processes import FamilyCpu
 from ddp_perf.system.watch.rank_watch import RankReading
 
 FACTORS = st.floats(1e-6, 1e6)
@@ -101,7 +102,7 @@ def rank_readings() -> st.SearchStrategy[RankReading]:
         RankReading,
         at_s=_SECONDS,
         cores=st.dictionaries(st.integers(0, 3), core),
-        family_cpu_s=_SECONDS,
+        family_cpu=st.builds(FamilyCpu, on_cores=_SECONDS, total=_SECONDS),
         waits_s=st.dictionaries(st.integers(1, 3), _SECONDS),
         heat_events=st.integers(0, 3),
         clock_ratio=st.floats(0.01, 2),

@@ -12,6 +12,7 @@ import msgspec
 from ddp_perf.baselines.thin import thin
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
 from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 from ddp_perf.render.units import field_changes
@@ -90,7 +91,13 @@ def merge(
 
 
 def acknowledge(baseline: Baseline, new: Acknowledgement) -> Baseline:
-    """Replace the acknowledgement of the same case and metric by ``new``."""
+    """Replace the acknowledgement of the same case and metric by ``new``.
+
+    It covers the slow-down that is stored now, and none that is clearly larger.
+    """
+    stored = baseline.cases.get(new.case)
+    ratio = stored.history(new.metric).slow_down if stored is not None else None
+    new = msgspec.structs.replace(new, ratio=ratio)
     others = [a for a in baseline.acknowledged if (a.case, a.metric) != (new.case, new.metric)]
     acknowledged = sorted([*others, new], key=lambda a: (a.case, a.metric))
     return msgspec.structs.replace(baseline, acknowledged=tuple(acknowledged))
@@ -106,10 +113,11 @@ def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
     return [m for m, one in zip(metrics, given, strict=True) if not (one and one.holds(date))]
 
 
-def is_stored(stored: CaseBaseline, session: Session) -> bool:
-    """Return whether the baseline already contains this session, perhaps without its terms."""
-    measured = session.date, session.launches
-    return any((known.date, known.launches) == measured for known in stored.sessions)
+def is_stored(stored: CaseBaseline, date: str, environment: Environment) -> bool:
+    """Return whether the baseline already contains the session of that date and machine."""
+    return any(
+        session.date == date and session.environment == environment for session in stored.sessions
+    )
 
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:
@@ -142,12 +150,11 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         ratio=_medians(new.session)[STEP_TIME.name] / before[STEP_TIME.name],
     )
     comparable = is_comparable(old, new.case)
-    first = msgspec.structs.replace(new.session, verdicts={})
     return CaseBaseline(
         work=new.case.work(),
         structure=new.structure,
         flops=new.flops,
-        sessions=(*old.sessions, first) if comparable and new.same_machine else (first,),
+        sessions=(*(old.sessions if comparable and new.same_machine else ()), new.session),
         first=old.first if comparable else _medians(new.session),
         log=(*old.log, entry),
     )

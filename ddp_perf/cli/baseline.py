@@ -14,7 +14,7 @@ import typer
 from ddp_perf.baselines.save import SaveMode, acknowledge, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson, Metrics
+from ddp_perf.cli.options import AsJson, BaselineDirectory, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import BaselineError, did_you_mean
@@ -32,9 +32,6 @@ from ddp_perf.session.baseline_diff import diff_baselines
 from ddp_perf.session.results_file import read_results
 from ddp_perf.session.store_baseline import promote as promote_suite
 
-Directory = Annotated[
-    Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
-]
 Accelerator = Annotated[
     str | None,
     typer.Option("--accelerator", metavar="KEY", help="Name of a baseline file without .json."),
@@ -50,7 +47,7 @@ def baseline() -> None:
 
 
 @app.command("list")
-def list_(directory: Directory = _BASELINES, as_json: AsJson = False) -> None:
+def list_(directory: BaselineDirectory = _BASELINES, as_json: AsJson = False) -> None:
     """List the baseline files with their cases, sessions, published figures, acknowledgements."""
     baselines = _all(directory)
     _print(baselines, as_json, lambda width: list_text(baselines, width))
@@ -64,7 +61,7 @@ def show(
     case: Annotated[
         str | None, typer.Argument(metavar="[CASE]", help="Show only this case.")
     ] = None,
-    directory: Directory = _BASELINES,
+    directory: BaselineDirectory = _BASELINES,
     as_json: AsJson = False,
 ) -> None:
     """Show the cases of one file: the reference, and the drift of the sessions since then."""
@@ -100,7 +97,7 @@ def diff(
 
 
 @app.command()
-def log(directory: Directory = _BASELINES, as_json: AsJson = False) -> None:
+def log(directory: BaselineDirectory = _BASELINES, as_json: AsJson = False) -> None:
     """List every baseline that was replaced, with the date, the change and the reason."""
     baselines = _all(directory)
     entries = {b.accelerator: {name: c.log for name, c in b.cases.items()} for b in baselines}
@@ -118,7 +115,7 @@ def promote(
     reason: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Why --mode accept is right.")
     ] = None,
-    directory: Directory = _BASELINES,
+    directory: BaselineDirectory = _BASELINES,
     as_json: AsJson = False,
 ) -> None:
     """Store an earlier session. The rules are those of pytest --save-baseline.
@@ -152,7 +149,7 @@ def ack(
     until: Annotated[str, typer.Option(metavar="DATE", help="The last day, as in 2026-12-31.")],
     metric: Metrics = None,
     accelerator: Accelerator = None,
-    directory: Directory = _BASELINES,
+    directory: BaselineDirectory = _BASELINES,
 ) -> None:
     """Acknowledge a known regression: until that day its test is an xfail with the reason.
 

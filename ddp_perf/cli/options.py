@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,6 +30,9 @@ def _gated(metric: str) -> str:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+BaselineDirectory = Annotated[
+    Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
+]
 _METRICS = [metric.name for metric in METRICS]
 Metric = Annotated[
     str, typer.Option(metavar="NAME", callback=_gated, help=f"One of {', '.join(_METRICS)}.")

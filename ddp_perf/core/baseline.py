@@ -130,6 +130,20 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
         medians = [statistics.median(session.values(self.metric)) for session in self.reference]
         return statistics.median(medians) if medians else None
 
+    @property
+    def regressed(self) -> tuple[Session, ...]:
+        """The newest sessions since a REGRESSION from which no session has recovered."""
+        outcomes = [session.verdicts[self.metric] for session in self.newest_run]
+        if Outcome.REGRESSION not in outcomes:
+            return ()
+        return self.newest_run[outcomes.index(Outcome.REGRESSION) :]
+
+    @property
+    def slow_down(self) -> float | None:
+        """The ratio of the sessions that have regressed to the level; None if none has."""
+        medians = [statistics.median(session.values(self.metric)) for session in self.regressed]
+        return statistics.median(medians) / self.level if medians and self.level else None
+
 
 def _informing(sessions: Sequence[Session], metric: str) -> list[Session]:
     kept: list[Session] = []
@@ -197,6 +211,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     reason: str
     until: str  # the last day, ISO 8601
     date: str  # when it was given, ISO 8601, UTC
+    ratio: float | None = None  # to the level, as it was then; None: not known, any is covered
 
     def holds(self, date: str) -> bool:
         """Return whether it applies on the day of `date`, a session's date in UTC."""

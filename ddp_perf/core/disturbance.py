@@ -25,8 +25,12 @@ class RankConditions(msgspec.Struct, frozen=True, kw_only=True):
     foreign: Share | None = None  # CPU contention: waits for a core that others used, of the time
     slow_clock: Share | None = None  # 1 − clock ÷ base frequency of its cores
     overheated: bool | None = None  # heat throttled one of its cores
-    quota: Share | None = None  # denied share of the CPU time that the control group wanted
+    # Denied share of the CPU time that the control group wanted: by others' use of its quota, or
+    # by whose use nobody knows.
+    quota: Share | None = None
+    own_quota: Share | None = None  # the same, because the ranks themselves used the quota up
     memory: Share | None = None  # share of the time in which some process waited for memory
+    own_memory: Share | None = None  # the same, but the ranks themselves filled the memory
     gpu_heat: Share | None = None  # share of the time in which heat reduced its GPU's clocks
     gpu_slowed: bool | None = None  # hardware reduced its clocks, after the last step
     gpu_shared: bool | None = None  # others computed on its GPU

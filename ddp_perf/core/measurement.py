@@ -45,7 +45,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """The acknowledgement of a regression, and its state in this session."""
 
     acknowledgement: Acknowledgement
-    state: Literal["expected", "expired", "over"]
+    state: Literal["expected", "grown", "expired", "over"]  # "grown": slower than acknowledged
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None
     changed: tuple[str, ...] = ()  # machine and software: each change since then, with both values
+    tolerance: float | None = None  # of the metric, as a fraction; None: it was not compared
     published: str | None = None  # comparison with a published figure of the same work, in one line
     disturbance: str | None = None  # reason why its launches are worthless: then it is INVALID
     known: Known | None = None  # None: not acknowledged
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines
+
+    @property
+    def is_expected(self) -> bool:
+        """True if it is a regression that was acknowledged until a date that is not over."""
+        return self.known is not None and self.known.state == "expected"

@@ -27,6 +27,9 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     # For a ratio to the one-rank step: the metric above the line. The ratio is a regression only
     # if that metric got worse too.
     numerator: str | None = None
+    # How much sessions differ, as the sd of the log, before a machine's own show it. Recorded on
+    # shared two-core machines (docs/judging.md), and taken for GPUs as well.
+    assumed_sd: float = 0.03
     published_as: Literal["step", "scaling"] | None = None  # the published figure of the same
     missing: str | None = None  # why a launch may lack it, and the remedy; None: no launch lacks it
 
@@ -45,6 +48,7 @@ EFFICIENCY = MetricSpec(
     title="scaling cost (step N ÷ step 1)",
     unit="ratio",
     explained=True,
+    assumed_sd=0.04,
     needs_single_rank=True,
     numerator=STEP_TIME.name,
     published_as="scaling",

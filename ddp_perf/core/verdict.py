@@ -51,8 +51,10 @@ class SessionPrior(msgspec.Struct, frozen=True, kw_only=True):
     """The prior of the between-session spread, from the other cases of the machine.
 
     ``sd`` is on the log scale (0.01: sessions differ by about 1 %). ``degrees_of_freedom`` is its
-    weight, as a number of sessions (Smyth 2004: s0 and d0).
+    weight, as a number of sessions (Smyth 2004: s0 and d0). An ``assumed`` one is from other
+    machines, and is used only until the case has three sessions.
     """
 
     sd: float
     degrees_of_freedom: float
+    assumed: bool = False

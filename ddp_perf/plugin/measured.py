@@ -84,7 +84,7 @@ class MeasuredCase:
             text = f"{text}\n{refused_text(self.result.not_saved[self.case.id])}"
             self._fail_if_strict(text)
             pytest.skip(text)
-        if finding.known is not None and finding.known.state == "expected":
+        if finding.is_expected:
             pytest.xfail(text)
         if outcome in FAILING:
             pytest.fail(text, pytrace=False)

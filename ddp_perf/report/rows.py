@@ -18,7 +18,7 @@ from ddp_perf.render.units import counted
 from ddp_perf.report.saved import saved_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
-from ddp_perf.report.verdicts import Status, is_expected, status_of, worst
+from ddp_perf.report.verdicts import Status, status_of, worst
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.result import SuiteResult
 
@@ -153,7 +153,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         reason = finding.disturbance or finding.verdict.reason
         if result.is_settled(finding):
             reason = f"{reason}; {saved_text(result.saved[case_id])}"
-        if is_expected(finding):
+        if finding.is_expected:
             verdict += " (known)"
         if finding.known is not None:
             reason = f"{reason}; {describe_known(finding.known)}"

@@ -48,15 +48,10 @@ def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
     )
 
 
-def is_expected(finding: Finding) -> bool:
-    """Return whether the regression was acknowledged until a date that is not over."""
-    return finding.known is not None and finding.known.state == "expected"
-
-
 def status_of(result: SuiteResult, finding: Finding) -> Status:
     """Return the status that the test of this finding ends with."""
     outcome = finding.verdict.outcome
     if outcome in FAILING and not result.is_settled(finding):
         refused = outcome is Outcome.NO_BASELINE and result.is_refused(finding)
-        return Status.UNDECIDED if refused or is_expected(finding) else Status.RED
+        return Status.UNDECIDED if refused or finding.is_expected else Status.RED
     return Status.GREEN if outcome in _PASSING else Status.UNDECIDED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
 from ddp_perf.baselines.save import merge
@@ -14,9 +12,10 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
+from ddp_perf.session.conclusion import Conclusion, conclude
 from ddp_perf.session.gate.comparability import environment_differences
 from ddp_perf.session.gate.disturbance import with_disturbance
-from ddp_perf.session.gate.explanation import explain_case, slower_cases
+from ddp_perf.session.gate.explanation import explain_slower_cases
 from ddp_perf.session.gate.judge_suite import JudgingContext, Remedies, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.result import SuiteResult
@@ -28,8 +27,6 @@ _REMEDIES = Remedies(
     other_work="measure the same work in both sessions",
     other_machine="measure both sessions on one machine, set up alike",
 )
-_WORSE = (Outcome.REGRESSION, Outcome.INCOMPARABLE)
-_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
 
 
 class ComparedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,14 +57,6 @@ class MissingComparison(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class ComparisonOutcome(str, enum.Enum):
-    """The outcome of all findings together: the worst one decides."""
-
-    PASS = "PASS"
-    REGRESSION = "REGRESSION"
-    UNDECIDED = "UNDECIDED"
-
-
 class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The newer session compared with the older one."""
 
@@ -85,13 +74,8 @@ class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
         return [finding for suite in self.judged for finding in suite.findings]
 
     @property
-    def conclusion(self) -> ComparisonOutcome:
-        outcomes = {finding.verdict.outcome for finding in self.findings}
-        if self.failed or not outcomes.isdisjoint(_WORSE):
-            return ComparisonOutcome.REGRESSION
-        if self.gaps or not outcomes or not outcomes.issubset(_GOOD):
-            return ComparisonOutcome.UNDECIDED
-        return ComparisonOutcome.PASS
+    def conclusion(self) -> Conclusion:
+        return conclude(self.findings, failed=bool(self.failed), missing=bool(self.gaps))
 
 
 def compare_sessions(
@@ -158,13 +142,7 @@ def _judged(suite: SuiteResult, old: ComparedSession, alpha: float) -> SuiteResu
         )
         for finding in judge_suite(suite.measurements, suite.summaries, context)
     ]
-    explanations = {
-        case_id: explain_case(
-            suite.measurements[case_id], context.baseline.cases[case_id], suite.environment
-        )
-        for case_id in slower_cases(findings)
-    }
-    return msgspec.structs.replace(
+    judged = msgspec.structs.replace(
         suite,
         baseline_path=old.name,
         alpha=alpha,
@@ -172,9 +150,10 @@ def _judged(suite: SuiteResult, old: ComparedSession, alpha: float) -> SuiteResu
         links=find_links(
             suite.measurements, suite.summaries, context.baseline, context.environment
         ),
-        explanations={case_id: why for case_id, why in explanations.items() if why is not None},
         saved={},
     )
+    explanations = explain_slower_cases(judged, context.baseline)
+    return msgspec.structs.replace(judged, explanations=explanations)
 
 
 def _gaps(old: ComparedSession, new: ComparedSession) -> tuple[MissingComparison, ...]:

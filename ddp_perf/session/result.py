@@ -53,6 +53,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     machine: GpuMachine | None = None  # every reading of the GPUs; None on the CPU tier
     baseline_path: str
     alpha: float  # false-alarm rate of each single verdict
+    looks: dict[str, tuple[int, ...]] = {}  # by case id: the planned launches at each look
     injections: tuple[str, ...] = ()  # slowed the ranks on purpose: never a baseline
     measurements: dict[str, Measurement]  # by case id
     summaries: dict[str, tuple[LaunchSummary, ...]] = {}

@@ -17,13 +17,15 @@ from ddp_perf.baselines.save import (
     refusal,
 )
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import Baseline, CaseBaseline
+from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.metric import STRUCTURE
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
-from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.gate.persistence import with_persistence
+from ddp_perf.session.gate.judge_again import judge_again
+from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.summary import as_session
 
@@ -43,6 +45,30 @@ def save(
 
     ``baseline`` is the one before the session. Raises BaselineError if it cannot be written.
     """
+    sessions, result = _selected(result, case_ids, baseline, mode)
+    if sessions:
+        store.update(
+            baseline.accelerator,
+            lambda current: merge(current, sessions, mode=mode, reason=reason),
+        )
+    return result
+
+
+def append(result: SuiteResult, baseline: Baseline) -> tuple[Baseline, SuiteResult]:
+    """Return the baseline with the judged session, and the result with what was stored of it.
+
+    No file is read or written. A session that is stored, or is older than a stored one, is refused.
+    """
+    sessions, result = _selected(*_in_order(result, baseline, "append"), baseline, "append")
+    if not sessions:
+        return baseline, result
+    return merge(baseline, sessions, mode="append", reason=None), result
+
+
+def _selected(
+    result: SuiteResult, case_ids: Collection[str], baseline: Baseline, mode: SaveMode
+) -> tuple[list[NewSession], SuiteResult]:
+    """Return the cases to store, and the result with what is stored and what is refused."""
     saved: dict[str, Saved] = {}
     not_saved: dict[str, Refused] = {}
     sessions: list[NewSession] = []
@@ -57,21 +83,32 @@ def save(
             or _not_fit(new, result)
         )
         if why_not is None:
-            sessions.append(msgspec.structs.replace(new, same_machine=_same_machine(new, stored)))
+            fit = msgspec.structs.replace(new, same_machine=_same_machine(new, stored))
+            sessions.append(_with_verdicts(fit, result) if mode == "append" else fit)
             saved[new.case.id] = Saved(path=result.baseline_path, mode=mode)
         else:
             not_saved[new.case.id] = Refused(reason=why_not)
-    if sessions:
-        store.update(
-            baseline.accelerator,
-            lambda current: merge(current, sessions, mode=mode, reason=reason),
-        )
-    return msgspec.structs.replace(
+    result = msgspec.structs.replace(
         result,
         save_mode=mode,
         saved={**result.saved, **saved},
         not_saved={**result.not_saved, **not_saved},
     )
+    return sessions, result
+
+
+def _in_order(
+    result: SuiteResult, baseline: Baseline, mode: SaveMode
+) -> tuple[SuiteResult, list[str]]:
+    """Return the result with the cases that are refused as too late, and the other cases."""
+    too_late = {
+        case_id: Refused(reason=why)
+        for case_id, measurement in result.measurements.items()
+        if _is_complete(measurement)
+        and (why := _too_late(result, baseline.cases.get(case_id), mode))
+    }
+    result = msgspec.structs.replace(result, not_saved={**result.not_saved, **too_late})
+    return result, [case_id for case_id in result.measurements if case_id not in too_late]
 
 
 def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
@@ -79,25 +116,30 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
     return [
         NewSession(
             case=measurement.case,
-            session=msgspec.structs.replace(
-                as_session(result.summaries[case_id], result.environment, result.date),
-                verdicts=_off_level(result, case_id),
-            ),
+            session=as_session(result.summaries[case_id], result.environment, result.date),
             structure=measurement.launches[0].ranks[0].structure,
             flops=measurement.launches[0].ranks[0].flops,
         )
         for case_id, measurement in result.measurements.items()
-        if measurement.launches and not measurement.failures
+        if _is_complete(measurement)
     ]
 
 
-def _off_level(result: SuiteResult, case_id: str) -> dict[str, Outcome]:
-    """Return the verdicts by which the session does not inform the spread, by metric."""
-    return {
+def _is_complete(measurement: Measurement) -> bool:
+    return bool(measurement.launches) and not measurement.failures
+
+
+def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
+    """Add the metrics that were judged to be off the level. Structure has no level."""
+    verdicts = {
         found.metric: found.verdict.outcome
         for found in result.findings
-        if found.case_id == case_id and found.verdict.outcome in _OFF_LEVEL
+        if found.case_id == new.case.id
+        and found.metric != STRUCTURE
+        and found.verdict.outcome in _OFF_LEVEL
     }
+    session = msgspec.structs.replace(new.session, verdicts=verdicts)
+    return msgspec.structs.replace(new, session=session)
 
 
 def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
@@ -137,56 +179,42 @@ def promote(
 ) -> SuiteResult:
     """Judge a stored result again, store it, and return it with what was saved and refused.
 
+    Today's baseline judges it, since sessions were stored after it was measured.
+
     Raises BaselineError if its ranks were slowed on purpose, or the file cannot be written.
     """
+    refuse_injections(result)
+    baseline = store.load(result.environment.accelerator_key)
+    judged = judge_again(
+        result,
+        baseline,
+        baseline_path=str(store.path(baseline.accelerator)),
+        structures=store.load_structures(result.suite),
+        elsewhere=cases_elsewhere(store.relatives(baseline.accelerator)),
+    )
+    fresh, wanted = _in_order(judged, baseline, mode)
+    return save(fresh, wanted, baseline, store, mode=mode, reason=reason)
+
+
+def refuse_injections(result: SuiteResult) -> None:
+    """Raise BaselineError if the ranks of the session were slowed on purpose."""
     if result.injections:
         raise BaselineError(
             f"{result.suite}: ranks that --ddp-inject slowed give no baseline"
             f" ({', '.join(result.injections)})"
         )
-    key = result.environment.accelerator_key
-    baseline = store.load(key)
-    too_late = {
-        new.case.id: Refused(reason=why)
-        for new in new_sessions(result)
-        if (why := _too_late(new.session, baseline.cases.get(new.case.id), mode))
-    }
-    fresh = msgspec.structs.replace(
-        _judged_again(result, baseline, store), saved={}, not_saved=too_late
-    )
-    wanted = [case_id for case_id in result.measurements if case_id not in too_late]
-    return save(fresh, wanted, baseline, store, mode=mode, reason=reason)
 
 
-def _too_late(session: Session, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
+def _too_late(result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
     """Return why a session of an earlier day cannot be stored now, or None."""
     if stored is None:
         return None
-    if is_stored(stored, session):
+    if is_stored(stored, result.date, result.environment):
         return "this session is already stored"
     newest = max((session.date for session in stored.sessions), default="")
-    if mode == "append" and session.date < newest:
+    if mode == "append" and result.date < newest:
         return (
-            f"the session of {session.date} is older than the newest stored one, of {newest};"
+            f"the session of {result.date} is older than the newest stored one, of {newest};"
             " sessions are stored in the order of their dates (promote the oldest first)"
         )
     return None
-
-
-def _judged_again(result: SuiteResult, baseline: Baseline, store: BaselineStore) -> SuiteResult:
-    """Judge the session by today's baseline, since sessions were stored after it was judged."""
-    context = JudgingContext(
-        baseline=baseline,
-        baseline_path=str(store.path(baseline.accelerator)),
-        structures=store.load_structures(result.suite),
-        environment=result.environment,
-        alpha=result.alpha,
-    )
-    findings = judge_suite(result.measurements, result.summaries, context)
-    return msgspec.structs.replace(
-        result,
-        baseline_path=context.baseline_path,
-        findings=tuple(
-            with_persistence(findings, baseline.cases, date=result.date, alpha=result.alpha)
-        ),
-    )

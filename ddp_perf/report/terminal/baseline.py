@@ -85,7 +85,10 @@ def diff_text(diff: BaselineDiff, width: int) -> str:
 
 def describe_acknowledgement(entry: Acknowledgement) -> str:
     """Return the acknowledgement in one line."""
-    return f'{metric_title(entry.metric)} of {entry.case} until {entry.until}: "{entry.reason}"'
+    size = "" if entry.ratio is None else f", {percent_change(entry.ratio)}"
+    return (
+        f'{metric_title(entry.metric)} of {entry.case}{size} until {entry.until}: "{entry.reason}"'
+    )
 
 
 def _case(case: CaseDiff) -> Iterator[str]:

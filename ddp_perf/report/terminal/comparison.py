@@ -11,10 +11,10 @@ from ddp_perf.render.units import to_json
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.compare_sessions import (
     ComparedSession,
-    ComparisonOutcome,
     MissingComparison,
     SessionComparison,
 )
+from ddp_perf.session.conclusion import Conclusion
 
 SCHEMA_VERSION = 1
 
@@ -23,7 +23,7 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison, without the content of the two files."""
 
     schema_version: int = SCHEMA_VERSION
-    conclusion: ComparisonOutcome
+    conclusion: Conclusion
     old: str
     new: str
     incomplete: tuple[str, ...]  # files that were written while their session was running

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
@@ -17,7 +18,7 @@ from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.text import describe_finding
-from ddp_perf.report.verdicts import is_expected, worst
+from ddp_perf.report.verdicts import worst
 from ddp_perf.session.result import SuiteResult
 
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
@@ -84,6 +85,7 @@ def _notes(result: SuiteResult) -> list[str]:
     if without:
         cases = counted(len(without), "case")
         notes.append(f"{cases} without a baseline in {result.baseline_path}")
+    notes += _forming(result)
     if result.costs:
         notes.append(_costs(result))
     saving = saving_notes(result)
@@ -91,6 +93,19 @@ def _notes(result: SuiteResult) -> list[str]:
         ids = [case_id for case_id in saving if saving[case_id] == note]
         notes.append(f"{ids[0] if len(ids) == 1 else counted(len(ids), 'case')}: {note}")
     return notes
+
+
+def _forming(result: SuiteResult) -> list[str]:
+    """Return a line for each number of sessions that a reference still lacks."""
+    lacking: dict[int, set[str]] = {}
+    for found in result.findings:
+        if 0 < found.sessions < REFERENCE_SESSIONS:
+            lacking.setdefault(REFERENCE_SESSIONS - found.sessions, set()).add(found.case_id)
+    return [
+        f"the reference of {counted(len(cases), 'case')} lacks {counted(missing, 'session')} of"
+        f" {REFERENCE_SESSIONS}: --save-baseline=append adds one a day"
+        for missing, cases in sorted(lacking.items())
+    ]
 
 
 def _costs(result: SuiteResult) -> str:
@@ -123,4 +138,4 @@ def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
         return ABSENT
     finding = worst(result, findings)
     outcome = finding.verdict.outcome.value
-    return f"{outcome}\n(known)" if is_expected(finding) else outcome
+    return f"{outcome}\n(known)" if finding.is_expected else outcome

@@ -9,7 +9,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import metric_title
-from ddp_perf.render.units import counted
+from ddp_perf.render.units import counted, percent_change
 from ddp_perf.session.figures import CallFigures, CaseFigures
 from ddp_perf.session.gate.utilisation import Utilisation
 
@@ -43,6 +43,8 @@ def describe_known(known: Known) -> str:
     text = f'acknowledged on {entry.date[:10]}: "{entry.reason}"'
     if known.state == "expected":
         return f"{text}; expected until {entry.until}"
+    if known.state == "grown" and entry.ratio is not None:
+        return f"{text}, as {percent_change(entry.ratio)}; it has grown beyond that"
     if known.state == "expired":
         return f"{text}; the acknowledgement ended on {entry.until}"
     remedy = "ddp-perf baseline ack with a past date ends the acknowledgement"

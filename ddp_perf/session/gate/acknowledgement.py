@@ -31,6 +31,16 @@ def _known(found: Finding, given: Acknowledgement | None, date: str) -> Known | 
         return None
     if found.verdict.outcome in _GOOD:
         return Known(acknowledgement=given, state="over")
-    if found.verdict.outcome is Outcome.REGRESSION:
-        return Known(acknowledgement=given, state="expected" if given.holds(date) else "expired")
-    return None
+    if found.verdict.outcome is not Outcome.REGRESSION:
+        return None
+    if not given.holds(date):
+        return Known(acknowledgement=given, state="expired")
+    return Known(acknowledgement=given, state="grown" if _grown(found, given) else "expected")
+
+
+def _grown(found: Finding, given: Acknowledgement) -> bool:
+    """Return whether it is slower than was acknowledged: certainly, and by the tolerance."""
+    interval = found.verdict.interval
+    if given.ratio is None or interval is None or found.tolerance is None:
+        return False
+    return interval[0] > given.ratio * (1 + found.tolerance)

@@ -1,9 +1,13 @@
-"""Disturbed launches of a case, and their effect on its verdicts."""
+"""Disturbed launches of a case, and their effect on its verdicts.
+
+A limit that the ranks reach by their own use of CPU time or memory is no disturbance, but a part of
+the step's cost: a REGRESSION stays one, with a remark. Heat counts as a disturbance always.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,7 +17,7 @@ from ddp_perf.core.metric import is_timed, needs_single_rank
 from ddp_perf.core.verdict import Outcome
 
 _NOT_COMPARED = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
-# The description of each condition, with its remedy. The share is the median of its launches.
+# The description of each disturbance, with its remedy. The share is the median of its launches.
 _CAUSES = {
     "foreign": "other processes took {share} of the ranks' cores (find them with top)",
     "stolen": "the hypervisor took {share} of the ranks' cores for other machines",
@@ -26,9 +30,14 @@ _CAUSES = {
     "gpu_shared": "another process computed on a rank's GPU (find it with nvidia-smi)",
     "gpu_errors": "a GPU's memory failed beyond what ECC corrects (nvidia-smi -q -d ECC)",
 }
-
-
-_OF_THE_HOST = ("foreign", "stolen", "quota", "memory", "slow_clock", "overheated")
+# The description of what the ranks' own use of CPU time or memory did to them.
+_OWN_COSTS = {
+    "own_quota": "the ranks used up the CPU quota themselves, which held back {share} of the CPU"
+    " time",
+    "own_memory": "the ranks filled the memory themselves, and waited for it for {share} of the"
+    " time",
+}
+_OF_THE_HOST = ("foreign", "stolen", "quota", "memory", "slow_clock", "overheated", *_OWN_COSTS)
 
 
 class Disturbance(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,18 +79,12 @@ def find_disturbance(
     """
     measurement = measurements[case_id]
     tolerance = measurement.case.tolerances.step_time
-    single = measurements.get(measurement.case.single or "") if with_single else None
-    beside = {launch.round: launch for launch in single.launches} if single else {}
     found: dict[str, list[float]] = {}
     disturbed = harmless = 0
-    for launch in measurement.launches:
-        compared = [launch]
-        if launch.round in beside:
-            compared.append(beside[launch.round])
-        large = {cause: share for cause, share in _losses(compared).items() if share > tolerance}
+    for compared in _compared(measurement, measurements, with_single=with_single):
+        large = _large(_CAUSES, compared, tolerance)
         disturbed += bool(large)
-        decisive = _losses(compared, decisive=True)
-        harmless += bool(large) and not any(share > tolerance for share in decisive.values())
+        harmless += bool(large) and not _large(_CAUSES, compared, tolerance, decisive=True)
         for cause, share in large.items():
             found.setdefault(cause, []).append(share)
     if not disturbed:
@@ -91,8 +94,39 @@ def find_disturbance(
         launches=len(measurement.launches),
         disturbed=disturbed,
         harmless=harmless,
-        causes=tuple(_in_words(cause, found[cause]) for cause in causes),
+        causes=tuple(_in_words(_CAUSES[cause], found[cause]) for cause in causes),
     )
+
+
+def find_own_costs(
+    case_id: str, measurements: Mapping[str, Measurement], *, with_single: bool
+) -> str | None:
+    """Describe the limits that slowed half of a case's launches or more by their own use, or None.
+
+    The limits of a launch whose GPUs never waited for their host are left out.
+    """
+    measurement = measurements[case_id]
+    tolerance = measurement.case.tolerances.step_time
+    found: dict[str, list[float]] = {}
+    for compared in _compared(measurement, measurements, with_single=with_single):
+        for cause, share in _large(_OWN_COSTS, compared, tolerance, decisive=True).items():
+            found.setdefault(cause, []).append(share)
+    typical = [
+        _in_words(_OWN_COSTS[cause], shares)
+        for cause, shares in found.items()
+        if 2 * len(shares) >= len(measurement.launches)
+    ]
+    return f"{'; '.join(typical)}: a part of the step's cost" if typical else None
+
+
+def _compared(
+    measurement: Measurement, measurements: Mapping[str, Measurement], *, with_single: bool
+) -> Iterator[list[LaunchResult]]:
+    """Yield each launch, with the one-rank launch of its round if ``with_single``."""
+    single = measurements.get(measurement.case.single or "") if with_single else None
+    beside = {launch.round: launch for launch in single.launches} if single else {}
+    for launch in measurement.launches:
+        yield [launch, beside[launch.round]] if launch.round in beside else [launch]
 
 
 def prevailing_disturbance(
@@ -103,8 +137,14 @@ def prevailing_disturbance(
     return str(found) if found is not None and found.prevails else None
 
 
-def _losses(launches: Sequence[LaunchResult], *, decisive: bool = False) -> dict[str, float]:
-    """Return the largest share that each known cause took on any rank.
+def _large(
+    causes: Collection[str],
+    launches: Sequence[LaunchResult],
+    tolerance: float,
+    *,
+    decisive: bool = False,
+) -> dict[str, float]:
+    """Return the largest share that each of the causes took on any rank, if above the tolerance.
 
     ``decisive`` leaves out what the host lost if its GPUs never waited for it.
     """
@@ -114,14 +154,14 @@ def _losses(launches: Sequence[LaunchResult], *, decisive: bool = False) -> dict
         for rank in launch.ranks:
             for cause, share in msgspec.structs.asdict(rank.conditions).items():
                 harmless = decisive and ahead and cause in _OF_THE_HOST
-                if share is not None and not harmless:
+                if cause in causes and share is not None and not harmless:
                     worst[cause] = max(worst.get(cause, 0.0), float(share))
-    return worst
+    return {cause: share for cause, share in worst.items() if share > tolerance}
 
 
-def _in_words(cause: str, shares: Sequence[float]) -> str:
+def _in_words(text: str, shares: Sequence[float]) -> str:
     percent = 100 * statistics.median(shares)
-    return _CAUSES[cause].format(share=f"{percent:.{0 if percent >= 10 else 1}f} %")
+    return text.format(share=f"{percent:.{0 if percent >= 10 else 1}f} %")
 
 
 def with_disturbance(
@@ -130,21 +170,29 @@ def with_disturbance(
     """Add the disturbance of the compared launches to a finding.
 
     The finding becomes INVALID if disturbed launches prevail, because neither a REGRESSION nor
-    a PASS can be trusted then. Otherwise the reason gets a remark. ``where`` names the session
-    of the launches, if it is not the judged one.
+    a PASS can be trusted then. Otherwise the reason gets a remark, and also if the ranks' own use
+    slowed them. ``where`` names the session of the launches, if it is not the judged one.
     """
     if not is_timed(finding.metric) or finding.verdict.outcome in _NOT_COMPARED:
         return finding
     with_single = needs_single_rank(finding.metric)
+    own_costs = find_own_costs(finding.case_id, measurements, with_single=with_single)
+    if own_costs is not None:
+        finding = _with_remark(finding, f"; {where}{own_costs}")
     disturbance = find_disturbance(finding.case_id, measurements, with_single=with_single)
     if disturbance is None:
         return finding
     verdict, what = finding.verdict, f"{where}{disturbance}"
     if not disturbance.prevails:
-        verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}. {what}")
-        return msgspec.structs.replace(finding, verdict=verdict)
+        return _with_remark(finding, f". {what}")
     reason = f"{what}; by the figures alone: {verdict.outcome.value}: {verdict.reason}"
     verdict = msgspec.structs.replace(
         verdict, outcome=Outcome.INVALID, reason=reason, more_launches=disturbance.more_launches
     )
     return msgspec.structs.replace(finding, verdict=verdict, disturbance=what)
+
+
+def _with_remark(finding: Finding, remark: str) -> Finding:
+    verdict = finding.verdict
+    verdict = msgspec.structs.replace(verdict, reason=verdict.reason + remark)
+    return msgspec.structs.replace(finding, verdict=verdict)

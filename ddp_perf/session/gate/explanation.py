@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_perf.core.baseline import CONTROL, CaseBaseline, Session
+from ddp_perf.core.baseline import CONTROL, Baseline, CaseBaseline, Session
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
@@ -16,6 +16,7 @@ from ddp_perf.diagnose.causes import Evidence, find_causes, grown_by_count
 from ddp_perf.session.gate.comparability import changes, same_software
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.structure import structure_changes
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.attribution import attribute
 from ddp_perf.stats.step.decomposition import typical_step
 from ddp_perf.stats.step.term_change import Row
@@ -32,6 +33,17 @@ def slower_cases(findings: Iterable[Finding]) -> list[str]:
         if is_explained(finding.metric) and finding.verdict.outcome is Outcome.REGRESSION
     ]
     return list(dict.fromkeys(slower))
+
+
+def explain_slower_cases(result: SuiteResult, baseline: Baseline) -> dict[str, Explanation]:
+    """Explain each slower case by the judged launches, where there are terms to compare with."""
+    explanations = {
+        case_id: explain_case(
+            result.measurements[case_id], baseline.cases[case_id], result.environment
+        )
+        for case_id in slower_cases(result.findings)
+    }
+    return {case_id: why for case_id, why in explanations.items() if why is not None}
 
 
 def explain_case(

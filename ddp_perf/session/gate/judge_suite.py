@@ -196,6 +196,7 @@ def _judge_metric(
         baseline=stored.level,
         baseline_date=first.date if first else None,
         changed=tuple(changes(first.environment, context.environment)) if first else (),
+        tolerance=tolerance_of(case, metric),
         drift=_drift(context.baseline.cases[case.id], metric, current),
     )
 

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline, MetricHistory, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.metric import is_controlled
+from ddp_perf.core.metric import is_controlled, metric_spec
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.session.gate.comparability import same_software
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
+from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 
 
 class MachineHistory:
@@ -31,16 +32,23 @@ class MachineHistory:
             self._histories[key] = self._baseline.cases[case_id].history(metric)
         return self._histories[key]
 
-    def prior(self, case: Case, metric: str) -> SessionPrior | None:
-        """Return the spread of the other cases of the same kind; None if none has two sessions.
+    def prior(self, case: Case, metric: str) -> SessionPrior:
+        """Return the spread of the other cases of the same kind.
 
-        Training steps and single collectives vary differently, so neither informs the other.
+        Training steps and single collectives vary differently, so neither informs the other. While
+        the case has one or two sessions, and the others are no better known, it is an assumed one.
         """
         key = (metric, case.trains)
         if key not in self._spreads:
             self._spreads[key] = self._spread(metric, case)
         places, spread = self._spreads[key]
-        return spread.prior(places.get(case.id))
+        prior = spread.prior(places.get(case.id))
+        few = len(self.of(case.id, metric).informing) < LEAST_SESSIONS
+        freedom = WIDE_DEFAULT.degrees_of_freedom
+        if prior is None or (few and prior.degrees_of_freedom < freedom):
+            sd = metric_spec(metric).assumed_sd
+            return SessionPrior(sd=sd, degrees_of_freedom=freedom, assumed=True)
+        return prior
 
     def _spread(self, metric: str, alike: Case) -> tuple[dict[str, int], MachineSpread]:
         tolerance = alike.tolerances.of(metric)

@@ -9,7 +9,6 @@ One session decides little about the next. Two rules hold over several sessions:
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -39,40 +38,32 @@ def with_persistence(
 
 
 def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float) -> Verdict:
-    verdict, metric = finding.verdict, finding.metric
-    history = stored.history(metric)
-    run = history.newest_run
-    red = _since_regression(run, metric)
+    verdict = finding.verdict
+    history = stored.history(finding.metric)
+    red = history.regressed
     if red and verdict.outcome is Outcome.REGRESSION:
         reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}"
         return msgspec.structs.replace(verdict, reason=reason)
-    if red and verdict.outcome in UNDECIDED and not _shows_a_mend(verdict, history, red):
+    if red and verdict.outcome in UNDECIDED and not _shows_a_mend(verdict, history):
         reason = (
             f"slower since the session of {red[0].date[:10]}, and this session does not show that"
             f" it was mended: {verdict.reason}"
         )
         return msgspec.structs.replace(verdict, outcome=Outcome.REGRESSION, reason=reason)
     if not red and verdict.chance is not None:
-        many = 1 + _apart(run, date)
+        many = 1 + _apart(history.newest_run, date)
         if many >= sessions_to_confirm(verdict.chance, alpha):
             reason = f"suspect for {many} sessions in a row: {verdict.reason}"
             return msgspec.structs.replace(verdict, outcome=Outcome.REGRESSION, reason=reason)
     return verdict
 
 
-def _since_regression(run: Sequence[Session], metric: str) -> Sequence[Session]:
-    """Return the sessions of the run since the first REGRESSION; none if all are suspect."""
-    outcomes = [session.verdicts[metric] for session in run]
-    return run[outcomes.index(Outcome.REGRESSION) :] if Outcome.REGRESSION in outcomes else ()
-
-
-def _shows_a_mend(verdict: Verdict, history: MetricHistory, red: Sequence[Session]) -> bool:
+def _shows_a_mend(verdict: Verdict, history: MetricHistory) -> bool:
     """Return whether an undecided session rules out that the case is still as slow as it was."""
-    level, metric = history.level, history.metric
-    if verdict.outcome is Outcome.INVALID or verdict.interval is None or level is None:
+    slow_down = history.slow_down
+    if verdict.outcome is Outcome.INVALID or verdict.interval is None or slow_down is None:
         return False
-    slower = statistics.median(statistics.median(session.values(metric)) for session in red)
-    return verdict.interval[1] < slower / level
+    return verdict.interval[1] < slow_down
 
 
 def _apart(run: Sequence[Session], date: str) -> int:

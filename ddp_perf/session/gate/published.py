@@ -137,6 +137,15 @@ def known_cases(baseline: Baseline) -> set[str]:
     return {*baseline.cases, *(row.case for row in rows if row.case is not None)}
 
 
+def cases_elsewhere(relatives: Sequence[Baseline]) -> dict[str, str]:
+    """Return, by case id, the nearest relative that can gate the case; they come nearest first."""
+    return {
+        case_id: other.accelerator
+        for other in reversed(relatives)  # the nearest one replaces the others
+        for case_id in known_cases(other)
+    }
+
+
 def judge_published(
     published: Sequence[Published], metric: str, case: Case, summaries: Sequence[LaunchSummary]
 ) -> Verdict | None:

@@ -46,19 +46,37 @@ def judge_structure(
 
 
 def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None) -> Verdict:
-    """Compare rank 0's structure in every launch with the stored one."""
+    """Compare rank 0's structure in every launch with the stored one.
+
+    More parameters, gradients, collectives or bytes are a REGRESSION, and less of them is an
+    IMPROVEMENT. The same amount in another order is INCONCLUSIVE: the step time shows its cost.
+    """
     if stored is None:
         return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline has no structure")
     for launch in launches:
         structure = launch.ranks[0].structure
         assert structure is not None  # the case trains
         if changes := structure_changes(stored, structure):
-            return Verdict(
-                outcome=Outcome.REGRESSION,
-                reason=f"the step does other work than the baseline's: {'; '.join(changes)}",
-            )
+            outcome, amount = _amount_of_work(stored, structure)
+            reason = f"the step does {amount} work than the baseline's: {'; '.join(changes)}"
+            return Verdict(outcome=outcome, reason=reason)
     count = counted(len(stored.collectives), "collective")
     return Verdict(outcome=Outcome.PASS, reason=f"{count} a step, as in the baseline")
+
+
+def _amount_of_work(old: Structure, new: Structure) -> tuple[Outcome, str]:
+    """Return the outcome of a changed structure: it is a regression only if the work grew."""
+    before, after = _amounts(old), _amounts(new)
+    if any(now > then for then, now in zip(before, after, strict=True)):
+        return Outcome.REGRESSION, "more"
+    if before != after:
+        return Outcome.IMPROVEMENT, "less"
+    return Outcome.INCONCLUSIVE, "other"
+
+
+def _amounts(structure: Structure) -> tuple[int, ...]:
+    sent = sum(collective.bytes for collective in structure.collectives)
+    return structure.parameters, structure.gradient_bytes, len(structure.collectives), sent
 
 
 def structure_changes(old: Structure, new: Structure) -> list[str]:

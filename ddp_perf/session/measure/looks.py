@@ -1,4 +1,4 @@
-"""Interim looks: which undecided cases get more launches, and which verdicts are final.
+"""Interim looks: which undecided cases get more launches.
 
 The first look is after the suite's number of launches. A verdict that is decided then is final,
 and its case is done: a quiet session is short. An undecided case that more launches may decide
@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
-from ddp_perf.core.measurement import Finding, Look, Measurement
-from ddp_perf.core.metric import STRUCTURE, needs_single_rank
-from ddp_perf.core.verdict import UNDECIDED
+from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.metric import needs_single_rank
 from ddp_perf.session.measure.rounds import launch_s
 from ddp_perf.stats.rule.looks import next_look, plan_looks
 
@@ -61,31 +58,6 @@ def _too_long(measurement: Measurement, look: int, budget_s: float) -> bool:
     """Return whether launches up to the look would exceed the budget. To stop is always safe."""
     spent_s = sum(launch.wall_s for launch in measurement.launches)
     return spent_s / len(measurement.launches) * look > budget_s
-
-
-def merge_findings(before: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
-    """Merge the findings of another look into those before.
-
-    A decided finding stays as it was. Structure is exact, and its newest finding replaces the
-    older one. An undecided finding is replaced, and keeps the verdicts of earlier looks. A case
-    that failed since then is not judged again, and keeps its findings.
-    """
-    earlier = {(finding.case_id, finding.metric): finding for finding in before}
-    merged = [
-        _merged(earlier.pop((finding.case_id, finding.metric), None), finding) for finding in now
-    ]
-    return [*merged, *earlier.values()]
-
-
-def _merged(old: Finding | None, new: Finding) -> Finding:
-    if old is None or old.launches == new.launches:
-        return old or new
-    if new.metric == STRUCTURE:
-        return new
-    if old.verdict.outcome not in UNDECIDED:
-        return old
-    look = Look(launches=old.launches, verdict=old.verdict)
-    return msgspec.structs.replace(new, earlier=(*old.earlier, look))
 
 
 def describe_more(more: Mapping[str, int], looks: Mapping[str, Sequence[int]]) -> str:

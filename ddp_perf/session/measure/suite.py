@@ -14,12 +14,12 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.session.figures import costs_of
-from ddp_perf.session.gate.acknowledgement import with_acknowledgements
 from ddp_perf.session.gate.explanation import slower_cases
+from ddp_perf.session.gate.judge_again import conclude_findings
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links
-from ddp_perf.session.gate.persistence import with_persistence
-from ddp_perf.session.gate.published import known_cases
+from ddp_perf.session.gate.looks import merge_findings
+from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.explainer import Explainer
@@ -27,7 +27,6 @@ from ddp_perf.session.measure.looks import (
     describe_more,
     launches_before_next_look,
     looks_of,
-    merge_findings,
 )
 from ddp_perf.session.measure.profiling import profile_cases
 from ddp_perf.session.measure.rounds import estimate_s, interleave, run_plan
@@ -69,11 +68,7 @@ def run_suite(
     tier = request.cases[0].tier
     key = capacity.accelerator_key(tier)
     baseline, structures = store.load(key), store.load_structures(request.suite)
-    elsewhere = {
-        case_id: other.accelerator
-        for other in reversed(store.relatives(key))  # the nearest relative replaces the others
-        for case_id in known_cases(other)
-    }
+    elsewhere = cases_elsewhere(store.relatives(key))
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
     bench.progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
     try:
@@ -91,13 +86,15 @@ def run_suite(
             measurements={},
             commands=request.commands,
         )
+        looks = looks_of(request.cases, baseline, request.policy.budget_s)
+        result = msgspec.structs.replace(result, looks={**result.looks, **looks})
         context = JudgingContext(
             baseline=baseline,
             baseline_path=result.baseline_path,
             structures=structures,
             environment=result.environment,
             alpha=request.alpha,
-            looks=looks_of(request.cases, baseline, request.policy.budget_s),
+            looks=looks,
             elsewhere=elsewhere,
         )
         result = _measured_and_judged(result, plan, request, context, bench, on_partial)
@@ -147,12 +144,7 @@ def _measured_and_judged(
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
             bench.progress.extend(len(plan), describe_more(more, context.looks))
-    findings = with_persistence(
-        findings, context.baseline.cases, date=before.date, alpha=context.alpha
-    )
-    result = _extended(
-        before, measured, with_acknowledgements(findings, context.baseline, before.date)
-    )
+    result = _extended(before, measured, conclude_findings(findings, context, before.date))
     links = find_links(result.measurements, result.summaries, context.baseline, context.environment)
     return msgspec.structs.replace(result, links=links)
 
@@ -169,11 +161,7 @@ def _saved(
 def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
     """Return the cases of this request that got slower and were not acknowledged."""
     own = {case.id for case in request.cases}
-    news = [
-        found
-        for found in result.findings
-        if found.case_id in own and (found.known is None or found.known.state != "expected")
-    ]
+    news = [found for found in result.findings if found.case_id in own and not found.is_expected]
     return slower_cases(news)
 
 

@@ -13,7 +13,6 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.rule.comparison import SignificanceLevels
 from ddp_perf.stats.rule.control import ControlMove
 from ddp_perf.stats.rule.reference import ReferenceMove
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 from ddp_perf.stats.rule.statistic import JudgedDifference
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 from ddp_perf.stats.rule.variance_components import VarianceComponents, sessions_to_decide
@@ -82,10 +81,11 @@ def _meaning(conclusion: Conclusion, judged: JudgedDifference, levels: Significa
 def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:
     """Explain that launches cannot decide, and that ``more`` baseline sessions would, if any."""
     sessions = _counted(more, "more baseline session") if more else ""
-    if errors.spread.assumed:
+    assumed = errors.spread.assumed_sd
+    if assumed is not None:
         return (
             "there are too few sessions to estimate how they differ"
-            f" ({100 * WIDE_DEFAULT.sd:.0f} % is assumed); {sessions} would be enough"
+            f" ({100 * assumed:.2g} % is assumed); {sessions} would be enough"
         )
     differ = f"sessions differ by {100 * math.sqrt(errors.session_variance):.1f} %"
     if sessions:

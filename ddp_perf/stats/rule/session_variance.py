@@ -18,9 +18,10 @@ from scipy import special
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 
-# Assumed while there are only one or two sessions, and no other case has more: sessions that
-# differ by 3 %, as on a shared machine, with four degrees of freedom.
-WIDE_DEFAULT = SessionPrior(sd=0.03, degrees_of_freedom=4.0)
+# Assumed while there are only one or two sessions, and neither the machine's other cases nor the
+# caller have anything better: sessions that differ by 3 %, as on a shared machine, with four
+# degrees of freedom.
+WIDE_DEFAULT = SessionPrior(sd=0.03, degrees_of_freedom=4.0, assumed=True)
 _TREND_LEVEL = 1e-5  # a drift of the sessions needs strong evidence; see `detrend`
 _CONFLICT_LEVEL = 0.01
 _LEAST_SHARE = 0.25  # of the variance of levels
@@ -99,7 +100,7 @@ class SessionSpread(msgspec.Struct, frozen=True, kw_only=True):
     variance: float
     degrees_of_freedom: float
     correlation: float = 0.0  # of successive sessions, shrunken; at least 0
-    assumed: bool = False  # it is `WIDE_DEFAULT`, for want of data
+    assumed_sd: float | None = None  # of an assumed prior, for want of data
 
     def independent_sessions(self, sessions: int) -> float:
         """Return the effective number of independent sessions in a mean: n (1 − r) ÷ (1 + r)."""
@@ -173,16 +174,19 @@ def moderate(
     """
     own = max(spread.variance, launch_noise)
     d = spread.degrees_of_freedom
-    assumed = prior is None or prior.degrees_of_freedom == 0
-    if assumed and d >= 2:
+    if prior is None or prior.degrees_of_freedom == 0:
+        prior = WIDE_DEFAULT
+    if prior.assumed and d >= 2:
         return msgspec.structs.replace(spread, variance=own)
-    prior = prior if prior is not None and not assumed else WIDE_DEFAULT
     s0, d0 = prior.sd**2 + launch_noise, prior.degrees_of_freedom
     if d > 0 and _contradicted(own, d, s0, d0):
         return msgspec.structs.replace(spread, variance=own)
     variance = s0 if math.isinf(d0) else (d0 * s0 + d * own) / (d0 + d)
     return msgspec.structs.replace(
-        spread, variance=variance, degrees_of_freedom=d0 + d, assumed=assumed
+        spread,
+        variance=variance,
+        degrees_of_freedom=d0 + d,
+        assumed_sd=prior.sd if prior.assumed else None,
     )
 
 

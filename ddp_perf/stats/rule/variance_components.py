@@ -87,7 +87,7 @@ def launches_to_decide(
     The ratio is assumed to stay as it is. None: no number of launches would, because sessions
     are missing.
     """
-    if errors.spread.assumed:
+    if errors.spread.assumed_sd is not None:
         return None
 
     def decided(launches: int) -> bool:
@@ -105,7 +105,7 @@ def sessions_to_decide(
     The ratio is assumed to stay as it is. If the spread of the sessions is only assumed, it is
     the number of sessions that lack for an estimate. None: not even 100 more would decide it.
     """
-    if errors.spread.assumed:
+    if errors.spread.assumed_sd is not None:
         return LEAST_SESSIONS - errors.sessions
 
     def decided(sessions: int) -> bool:

@@ -1,4 +1,4 @@
-"""CPU time and memory that the control group of this process was denied.
+"""CPU time and memory: what the control group of this process may use, and what it was denied.
 
 Counters are read at two moments; the difference is given as a share.
 
@@ -37,17 +37,42 @@ def read_group() -> GroupReading:
     return GroupReading(cpu_uses=read_cpu_use(), memory_stall_s=read_memory_stall_s())
 
 
-def quota_share(before: GroupReading, after: GroupReading) -> float | None:
-    """Return the share of the wanted CPU time that a quota denied, or None if no group counts it.
+class QuotaShares(msgspec.Struct, frozen=True, kw_only=True):
+    """The shares of the wanted CPU time that a quota denied, by whose use; None: unknown."""
 
-    It is the largest share of the own group and the groups above it.
+    others: float | None = None  # because others in the group used the quota, or nobody knows who
+    own: float | None = None  # because the family of the ranks used it up
+
+
+def quota_shares(before: GroupReading, after: GroupReading, family_s: float | None) -> QuotaShares:
+    """Return what a quota denied: the largest share of the own group and the groups above it.
+
+    ``family_s`` is the CPU time of the ranks and their children in between. What others used is
+    all that the ranks could have had instead, so no more than that share is the others' doing.
     """
-    shares = [
-        _denied(before.cpu_uses[group], use)
+    denied, by_others = [], []
+    for group, use in after.cpu_uses.items():
+        if group in before.cpu_uses:
+            used_s = use.used - before.cpu_uses[group].used
+            denied.append(_denied(before.cpu_uses[group], use))
+            if family_s is not None:
+                by_others.append(min(denied[-1], share(used_s - family_s, used_s)))
+    if not denied or not by_others:
+        return QuotaShares(others=max(denied, default=None))
+    return QuotaShares(others=max(by_others), own=max(denied) - max(by_others))
+
+
+def held_back_ratio(before: GroupReading, after: GroupReading) -> float:
+    """Return the time for which a quota held the group back, of the CPU time that it used.
+
+    It is the largest ratio of the own group and the groups above it, or 0 if none is known.
+    """
+    ratios = [
+        (use.throttled - before.cpu_uses[group].throttled) / used_s
         for group, use in after.cpu_uses.items()
-        if group in before.cpu_uses
+        if group in before.cpu_uses and (used_s := use.used - before.cpu_uses[group].used) > 0
     ]
-    return max(shares, default=None)
+    return max(0.0, *ratios) if ratios else 0.0
 
 
 def memory_share(before: GroupReading, after: GroupReading, wall_s: float) -> float | None:
@@ -99,6 +124,48 @@ def _fields(path: Path) -> dict[str, int]:
     """Return the fields of a file with lines such as ``usage_usec 123``."""
     rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {name: int(value) for name, value in rows}
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Return the lowest CPU quota of the own group and those above it, in cores, or None."""
+    if directories := group_directories("cpu", root):
+        limits = [
+            (_word(group / "cpu.cfs_quota_us"), _word(group / "cpu.cfs_period_us"))
+            for group in directories
+        ]
+    else:
+        limits = [
+            (_word(group / "cpu.max"), _word(group / "cpu.max", 1))
+            for group in group_directories("", root)
+        ]
+    # Without a limit the quota is "max", or -1.
+    quotas = [int(quota) / int(period) for quota, period in limits if quota.isdecimal()]
+    return min(quotas, default=None)
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Return the bytes of memory that this process and those beside it may use; None: unknown.
+
+    It is the lowest limit of the own group and the groups above it (version 2), or what the
+    machine has.
+    """
+    words = [
+        _word(group / name)
+        for group in group_directories("", root)
+        for name in ("memory.max", "memory.high")
+    ]
+    limits = [int(word) for word in words if word.isdecimal()]  # not "max": no limit
+    if (total_kb := _word(root / "proc/meminfo", 1)).isdecimal():  # "MemTotal: 16314616 kB"
+        limits.append(int(total_kb) * 1024)
+    return min(limits, default=None)
+
+
+def _word(path: Path, position: int = 0) -> str:
+    """Return a word of a file's first line, or an empty one if there is none."""
+    try:
+        return path.read_text(encoding="utf-8").split()[position]
+    except (OSError, IndexError):
+        return ""
 
 
 def read_memory_stall_s(root: Path = Path("/")) -> float | None:

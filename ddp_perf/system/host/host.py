@@ -9,6 +9,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+from ddp_perf.system.host.control_group import cpu_quota
+
 
 def allowed_cores() -> tuple[int, ...]:
     """Return the cores that this process may run on, in order."""
@@ -28,12 +30,14 @@ def cpu_name() -> str:
 
 
 def cpu_slug() -> str:
-    """Return the name of the baseline file: model, number of cores, and host.
+    """Return the name of the baseline file: model, number of cores, CPU quota, and host.
 
-    A model name alone does not identify a machine.
+    A model name alone does not identify a machine. A lower quota slows the same code down.
     """
     name = re.sub(r"\(r\)|\(tm\)|\b(intel|amd|cpu|processor)\b", " ", cpu_name().lower())
-    words = f"{name} {len(allowed_cores())}c {host_name()}"
+    quota, cores = cpu_quota(), len(allowed_cores())
+    limit = "" if quota is None or quota >= cores else f"quota-{quota:g}"
+    words = f"{name} {cores}c {limit} {host_name()}"
     return "cpu-" + re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from ddp_perf.system.host.control_group import cpu_quota
 from ddp_perf.system.host.host import allowed_cores, cpu_name, host_name
 
 
@@ -18,7 +19,7 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     cores: tuple[int, ...]  # cores that this process may use
     governor: str | None = None  # the frequency governor of the first core
     load: float | None = None  # load average of the last minute, in processes
-    cpu_quota: float | None = None  # of the container, in cores
+    cpu_quota: float | None = None  # of its control groups, in cores; None: no quota, too
     shared_memory: int | None = None  # bytes free in /dev/shm, where ranks exchange data
 
 
@@ -32,23 +33,9 @@ def read_host_state(root: Path = Path("/")) -> HostState:
         cores=cores,
         governor=_text(clock),
         load=float(load.split()[0]) if load else None,
-        cpu_quota=_cpu_quota(root / "sys/fs/cgroup"),
+        cpu_quota=cpu_quota(root),
         shared_memory=_free(root / "dev/shm"),
     )
-
-
-def _cpu_quota(groups: Path) -> float | None:
-    """Return the quota of a container's root group in cores, or None if there is no quota.
-
-    The control groups may be of version 2 or 1.
-    """
-    quota, _, period = (_text(groups / "cpu.max") or "").partition(" ")
-    if not quota:
-        quota = _text(groups / "cpu" / "cpu.cfs_quota_us") or ""
-        period = _text(groups / "cpu" / "cpu.cfs_period_us") or ""
-    if not quota.isdecimal() or not period.isdecimal():
-        return None  # "max", or -1: no limit
-    return int(quota) / int(period)
 
 
 def _free(directory: Path) -> int | None:

@@ -9,7 +9,7 @@ from ddp_perf.errors import LaunchError
 _NAMES = {"darwin": "macOS", "win32": "Windows"}
 LAUNCH_REMEDY = (
     "launch on Linux, in WSL2 or in a Linux container; what works here: pytest -m 'not perf', and"
-    " ddp-perf compare, report, explain, predict, trace, audit, baseline and history"
+    " ddp-perf compare, judge, report, explain, predict, trace, audit, baseline and history"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -62,17 +63,52 @@ def describe_state(state: str | None) -> str:
     return f"{_STATES.get(state, 'in an unknown state')} ({state})"
 
 
-def family_cpu_s(parent: int, cores: Collection[int]) -> float | None:
-    """Return the CPU seconds so far of the descendants of ``parent`` that may run on ``cores``.
+class FamilyCpu(msgspec.Struct, frozen=True, kw_only=True):
+    """CPU seconds of a family so far."""
 
-    A process counts if it may run on at least one of ``cores``. None: the kernel does not list the
-    children of a process.
+    on_cores: float  # of the descendants that may run on at least one of some cores
+    total: float  # of all descendants
+
+
+def family_cpu(parent: int, cores: Collection[int]) -> FamilyCpu | None:
+    """Return the CPU time of the descendants of ``parent``: of those on ``cores``, and of all.
+
+    None: the kernel does not list the children of a process.
     """
-    if not Path("/proc/thread-self/children").exists():
+    if not _lists_children():
         return None
-    return sum(
-        process.cpu_s for pid, process in _family(parent) if not _affinity(pid).isdisjoint(cores)
+    family = list(_family(parent))
+    return FamilyCpu(
+        on_cores=sum(p.cpu_s for pid, p in family if not _affinity(pid).isdisjoint(cores)),
+        total=sum(process.cpu_s for _, process in family),
     )
+
+
+def family_memory(parent: int) -> int | None:
+    """Return the bytes in memory that ``parent`` and its descendants have; None: not counted.
+
+    A page that several processes share counts once. The kernel walks through the page tables for
+    it, which takes some ms for each GiB.
+    """
+    if not _lists_children():
+        return None
+    each = [_memory(pid) for pid in (parent, *(pid for pid, _ in _family(parent)))]
+    known = [size for size in each if size is not None]
+    return sum(known) if known else None
+
+
+def _memory(pid: int) -> int | None:
+    """Return the proportional set size (PSS) of a process in bytes; None: it ended, or unknown."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^Pss:\s+(\d+) kB$", text, flags=re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def _lists_children() -> bool:
+    return Path("/proc/thread-self/children").exists()
 
 
 def _family(parent: int) -> Iterator[tuple[int, Process]]:

@@ -19,15 +19,23 @@ from ddp_perf.core.metric import SHORTEST_ENERGY_S
 from ddp_perf.system.gpu.nvml import read_counters, read_health
 from ddp_perf.system.host.control_group import (
     GroupReading,
+    held_back_ratio,
+    memory_limit,
     memory_share,
-    quota_share,
+    quota_shares,
     read_group,
 )
 from ddp_perf.system.host.core_clock import clock_ratio, heat_events
 from ddp_perf.system.host.core_times import TICKS_PER_S, CoreTimes, read_core_times
-from ddp_perf.system.host.processes import family_cpu_s, thread_waits_s
+from ddp_perf.system.host.processes import (
+    FamilyCpu,
+    family_cpu,
+    family_memory,
+    thread_waits_s,
+)
 
 _SHORTEST_S = 25 / TICKS_PER_S  # in a shorter time an error of a tick or two is a large share
+_FULL = 0.9  # of the memory limit: the rest is the kernel's, and files that it keeps
 
 
 class RankReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,11 +43,12 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True):
 
     at_s: float
     cores: dict[int, CoreTimes] = {}
-    family_cpu_s: float | None = None  # of all ranks that may run on its cores, with their children
+    family_cpu: FamilyCpu | None = None  # of all ranks, with their children; some on its cores
     waits_s: dict[int, float] = {}  # of each thread of the rank: time ready to run, without a core
     heat_events: int | None = None
     clock_ratio: float | None = None  # to the base frequency
     group: GroupReading = GroupReading()
+    memory_filled: float | None = None  # by all ranks, of the limit; read only after a wait
     gpu: GpuHealth | None = None  # None: on the CPU tier
 
 
@@ -96,7 +105,9 @@ class RankWatch:
         """Return the conditions since ``begin``."""
         after = self._read(None if self._gpu is None else self._read_gpu(self._gpu))
         return Watched(
-            conditions=rank_conditions(self._before, after, pinned=self._pinned),
+            conditions=rank_conditions(
+                self._before, _with_memory_filled(self._before, after), pinned=self._pinned
+            ),
             energy_j=energy_j(self._before, after),
             sm_clock_mhz=None if after.gpu is None else after.gpu.sm_clock_mhz,
         )
@@ -108,13 +119,26 @@ class RankWatch:
         return RankReading(
             at_s=time.monotonic(),
             cores={core: times[core] for core in self._cores if core in times},
-            family_cpu_s=family_cpu_s(os.getppid(), self._cores),
+            family_cpu=family_cpu(os.getppid(), self._cores),
             waits_s=thread_waits_s(),
             heat_events=heat_events(own),
             clock_ratio=clock_ratio(own),
             group=read_group(),
             gpu=gpu,
         )
+
+
+def _with_memory_filled(before: RankReading, after: RankReading) -> RankReading:
+    """Return ``after`` with the share of the memory limit that the ranks fill.
+
+    It is read only if a process waited for memory, because reading it takes long.
+    """
+    if not memory_share(before.group, after.group, after.at_s - before.at_s):
+        return after
+    filled, limit = family_memory(os.getppid()), memory_limit()
+    if filled is None or limit is None:
+        return after
+    return msgspec.structs.replace(after, memory_filled=share(filled, limit))
 
 
 def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) -> RankConditions:
@@ -133,10 +157,30 @@ def rank_conditions(before: RankReading, after: RankReading, *, pinned: bool) ->
         foreign=_foreign(cores, before, after, pinned=pinned),
         slow_clock=_slow_clock(before, after),
         overheated=_overheated(before, after),
-        quota=quota_share(before.group, after.group),
-        memory=memory_share(before.group, after.group, wall_s),
+        **_limits(before, after),
         **(_gpu_conditions(before.gpu, after.gpu, wall_s) if before.gpu and after.gpu else {}),
     )
+
+
+def _limits(before: RankReading, after: RankReading) -> dict[str, Any]:
+    """Return the fields of RankConditions that belong to limits of the control groups.
+
+    What the ranks use themselves is the cost of their step; only the rest is a disturbance. The
+    CPU time of processes is counted in ticks, so a short time has no such split.
+    """
+    wall_s = after.at_s - before.at_s
+    family_s = None
+    if before.family_cpu is not None and after.family_cpu is not None and wall_s >= _SHORTEST_S:
+        family_s = after.family_cpu.total - before.family_cpu.total
+    quota = quota_shares(before.group, after.group, family_s)
+    waited = memory_share(before.group, after.group, wall_s)
+    is_own = after.memory_filled is not None and after.memory_filled >= _FULL
+    return {
+        "quota": quota.others,
+        "own_quota": quota.own,
+        "memory": 0.0 if is_own else waited,
+        "own_memory": waited if is_own else None,
+    }
 
 
 def _gpu_conditions(before: GpuHealth, after: GpuHealth, wall_s: float) -> dict[str, Any]:
@@ -207,15 +251,21 @@ def _foreign(
     The waits of all threads are added, since threads wait for each other as well. For a DDP step
     over gloo that lost 43 % of its time to others, the sum gives 46 % and the longest wait 23 %.
 
+    While a quota holds the rank back, others may use its core and take nothing from it. This time
+    is left out of theirs, as far as the core was not idle. It is estimated from the rank's CPU
+    time, as if the quota held all processes of the group back alike.
+
     For a rank that may run anywhere, its waits are multiplied by the others' share of all cores.
     """
     waits_s = [wait_s - before.waits_s.get(id_, 0.0) for id_, wait_s in after.waits_s.items()]
-    if not cores or not waits_s or before.family_cpu_s is None or after.family_cpu_s is None:
+    if not cores or not waits_s or before.family_cpu is None or after.family_cpu is None:
         return None
     wall_s = after.at_s - before.at_s
     # Interrupts are left out: most kernels also count them for the interrupted process.
     used_s = sum(wall_s - times.idle - times.stolen - times.interrupts for times in cores)
-    others_s = used_s - (after.family_cpu_s - before.family_cpu_s)
+    family_s = after.family_cpu.on_cores - before.family_cpu.on_cores
+    held_back_s = family_s * held_back_ratio(before.group, after.group)
+    others_s = used_s - family_s - max(0.0, held_back_s - sum(times.idle for times in cores))
     if pinned:
         return share(min(others_s, sum(waits_s)), wall_s)
     return share(sum(waits_s), wall_s) * share(others_s, len(cores) * wall_s)

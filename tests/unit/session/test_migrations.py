@@ -10,7 +10,7 @@ import pytest
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.errors import ResultsError
-from ddp_perf.session.gate.disturbance import find_disturbance
+from ddp_perf.session.gate.disturbance import find_disturbance, find_own_costs
 from ddp_perf.session.results_file import SCHEMA_VERSION, read_results, write_results
 
 VERSION_1 = Path(__file__).parent / "recorded" / "results_version_1.json"
@@ -80,6 +80,7 @@ def test_the_conditions_of_a_launch_become_those_of_its_ranks(tmp_path):
 
     disturbance = find_disturbance(CASE, throttled.measurements, with_single=False)
     assert "the CPU quota of the control group held back 60 %" in str(disturbance)
+    assert find_own_costs(CASE, throttled.measurements, with_single=False) is None
     for launch in (*throttled.measurements[CASE].launches, *throttled.explaining[CASE]):
         assert [rank.conditions for rank in launch.ranks] == [RankConditions(quota=0.6)] * 2
 

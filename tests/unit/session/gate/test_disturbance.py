@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.disturbance import find_disturbance, with_disturbance
+from ddp_perf.session.gate.disturbance import find_disturbance, find_own_costs, with_disturbance
 from tests.builders import (
     make_case,
     make_cases,
@@ -70,7 +70,9 @@ def test_each_condition_has_a_description():
     fields = RankConditions.__struct_fields__
     every = RankConditions(**dict.fromkeys(fields, True))
 
-    assert len(disturbance(every).causes) == len(fields)
+    own = find_own_costs(TWO.id, {TWO.id: measured(TWO, every)}, with_single=False)
+
+    assert len(disturbance(every).causes) + len(own.split("; ")) == len(fields)
 
 
 HOST = {
@@ -262,3 +264,77 @@ def test_more_launches_would_outweigh_the_disturbed_ones(disturbed, more):
     assert verdict.more_launches == more
     assert not disturbance(*conditions, *[QUIET] * more).prevails
     assert disturbance(*conditions, *[QUIET] * (more - 1)).prevails
+
+
+USED_UP = "the ranks used up the CPU quota themselves, which held back 45 % of the CPU time"
+FILLED = "the ranks filled the memory themselves, and waited for it for 30 % of the time"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "words"),
+    [
+        (RankConditions(quota=0.02, own_quota=0.45), USED_UP),
+        (RankConditions(memory=0.0, own_memory=0.3), FILLED),
+    ],
+    ids=["quota", "memory"],
+)
+@pytest.mark.parametrize("outcome", sorted(COMPARED))
+def test_a_limit_that_the_ranks_reach_themselves_is_a_remark(outcome, conditions, words):
+    finding = make_finding(TWO, outcome, **FIGURES)
+
+    found = with_disturbance(finding, {TWO.id: measured(TWO, conditions, conditions, QUIET)})
+
+    assert (found.verdict.outcome, found.disturbance) == (outcome, None)
+    assert found.verdict.reason == f"+30 %; {words}: a part of the step's cost"
+
+
+def test_both_limits_are_named():
+    both = RankConditions(own_quota=0.45, own_memory=0.3)
+
+    found = find_own_costs(TWO.id, {TWO.id: measured(TWO, both)}, with_single=False)
+
+    assert found == f"{USED_UP}; {FILLED}: a part of the step's cost"
+
+
+def test_a_neighbour_makes_a_verdict_invalid_also_beside_the_ranks_own_use():
+    conditions = RankConditions(quota=0.2, own_quota=0.3)
+    finding = make_finding(TWO, Outcome.REGRESSION, **FIGURES)
+
+    found = with_disturbance(finding, {TWO.id: measured(TWO, conditions, conditions)})
+
+    assert found.verdict.outcome is Outcome.INVALID
+    assert "the CPU quota of the control group held back 20 %" in found.disturbance
+    assert "used up the CPU quota themselves, which held back 30 %" in found.verdict.reason
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        pytest.param([RankConditions(own_quota=0.04)] * 3, id="less than the tolerance"),
+        pytest.param([RankConditions(own_quota=0.4), QUIET, QUIET], id="one launch of three"),
+        pytest.param([RankConditions(quota=0.4)] * 3, id="a neighbour"),
+        pytest.param([RankConditions()] * 3, id="unknown"),
+    ],
+)
+def test_the_ranks_own_use_is_a_remark_only_if_it_slowed_the_typical_launch(conditions):
+    measurements = {TWO.id: measured(TWO, *conditions)}
+
+    assert find_own_costs(TWO.id, measurements, with_single=False) is None
+
+
+def test_the_ranks_own_use_is_no_remark_if_no_gpu_waited_for_its_host():
+    case = make_case(tier="gpu")
+    measurement = make_measurement(case, [0.01], host_bound=False)
+    measurements = {case.id: with_conditions(measurement, RankConditions(own_quota=0.4))}
+
+    assert find_own_costs(case.id, measurements, with_single=False) is None
+
+
+def test_the_ranks_own_use_in_the_one_rank_launch_concerns_only_ratios():
+    measurements = {
+        TWO.id: measured(TWO, QUIET),
+        ONE.id: measured(ONE, RankConditions(own_quota=0.4)),
+    }
+
+    assert find_own_costs(TWO.id, measurements, with_single=True) is not None
+    assert find_own_costs(TWO.id, measurements, with_single=False) is None

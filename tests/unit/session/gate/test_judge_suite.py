@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -12,6 +14,9 @@ from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.stats.summary import as_session, summaries_of
+from ddp_perf.system.host.control_group import CpuUse, GroupReading
+from ddp_perf.system.host.processes import FamilyCpu
+from ddp_perf.system.watch.rank_watch import RankReading, rank_conditions
 from tests.builders import (
     make_baseline,
     make_case,
@@ -314,6 +319,58 @@ def test_times_are_invalid_on_a_busy_machine(baseline, step_s):
         "peak_memory": Outcome.PASS,
         "structure": Outcome.PASS,
     }
+
+
+JOB = Path("/sys/fs/cgroup/job")
+
+
+def watched_for_a_second(*, family_s, used_s, denied_s, stalled_s=0.0, filled=None):
+    """Return the conditions of a rank in a control group with these counters."""
+
+    def reading(at_s, *, cpu_s, use, stall_s, **more):
+        return RankReading(
+            at_s=at_s,
+            family_cpu=FamilyCpu(on_cores=cpu_s / 2, total=cpu_s),
+            group=GroupReading(cpu_uses={JOB: use}, memory_stall_s=stall_s),
+            **more,
+        )
+
+    idle, use = CpuUse(used=0, throttled=0), CpuUse(used=used_s, throttled=denied_s)
+    before = reading(0.0, cpu_s=0.0, use=idle, stall_s=0.0)
+    after = reading(1.0, cpu_s=family_s, use=use, stall_s=stalled_s, memory_filled=filled)
+    return rank_conditions(before, after, pinned=True)
+
+
+OWN_QUOTA = watched_for_a_second(family_s=0.98, used_s=1.0, denied_s=1.0)
+OTHERS_QUOTA = watched_for_a_second(family_s=0.5, used_s=1.0, denied_s=1.0)
+OWN_MEMORY = watched_for_a_second(
+    family_s=1.0, used_s=1.0, denied_s=0.0, stalled_s=0.4, filled=0.97
+)
+OTHERS_MEMORY = watched_for_a_second(
+    family_s=1.0, used_s=1.0, denied_s=0.0, stalled_s=0.4, filled=0.5
+)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "step_s", "outcome", "words"),
+    [
+        (OWN_QUOTA, 0.020, Outcome.REGRESSION, "the ranks used up the CPU quota themselves"),
+        (OWN_QUOTA, 0.010, Outcome.PASS, "the ranks used up the CPU quota themselves"),
+        (OTHERS_QUOTA, 0.020, Outcome.INVALID, "the CPU quota of the control group held back"),
+        (OWN_MEMORY, 0.020, Outcome.REGRESSION, "the ranks filled the memory themselves"),
+        (OTHERS_MEMORY, 0.020, Outcome.INVALID, "processes waited for memory for 40 %"),
+    ],
+    ids=["twice the CPU", "as ever", "neighbour", "memory leak", "neighbour's memory"],
+)
+def test_a_limit_is_a_disturbance_only_if_others_caused_it(
+    baseline, conditions, step_s, outcome, words
+):
+    measured = with_conditions(make_measurement(ONE, launches(step_s)), *[conditions] * 5)
+
+    verdict = findings([measured], baseline)[ONE.id, "step_time"].verdict
+
+    assert verdict.outcome is outcome
+    assert words in verdict.reason
 
 
 def of_machine(baseline, **environment):

@@ -1,13 +1,11 @@
-"""Undecided cases get more launches, and decided verdicts are final."""
+"""Undecided cases get more launches."""
 
 from __future__ import annotations
 
 import msgspec
-import pytest
 
-from ddp_perf.core.measurement import Look
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.measure.looks import launches_before_next_look, looks_of, merge_findings
+from ddp_perf.session.measure.looks import launches_before_next_look, looks_of
 from tests.builders import (
     make_baseline,
     make_case_baseline,
@@ -82,50 +80,6 @@ def test_a_failed_case_gets_no_more_launches():
     broken[ONE.id] = msgspec.structs.replace(broken[ONE.id], failures=(make_failure(ONE),))
 
     assert launches_before_next_look(broken, [open_finding(ONE)], LOOKS, budget_s=60) == {}
-
-
-@pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.PASS, Outcome.IMPROVEMENT])
-def test_a_first_decision_is_final(outcome):
-    first = make_finding(ONE, outcome, launches=5)
-
-    assert merge_findings([first], [make_finding(ONE, Outcome.INCONCLUSIVE, launches=10)]) == [
-        first
-    ]
-
-
-def test_an_undecided_verdict_is_replaced_and_kept_as_an_earlier_look():
-    looks = [
-        [open_finding(ONE, launches=5)],
-        [open_finding(ONE, launches=10, metric="step_time")],
-        [make_finding(ONE, Outcome.PASS, launches=20)],
-    ]
-
-    (finding,) = merge_findings(merge_findings(looks[0], looks[1]), looks[2])
-
-    assert finding.verdict.outcome is Outcome.PASS
-    assert finding.earlier == tuple(
-        Look(launches=look[0].launches, verdict=look[0].verdict) for look in looks[:2]
-    )
-
-
-def test_a_verdict_on_the_same_launches_is_not_a_further_look():
-    first = open_finding(ONE)
-
-    assert merge_findings([first], [open_finding(ONE)]) == [first]
-
-
-def test_the_newest_structure_finding_is_kept():
-    first = make_finding(ONE, Outcome.PASS, launches=5, metric="structure")
-    then = make_finding(ONE, Outcome.REGRESSION, launches=10, metric="structure")
-
-    assert merge_findings([first], [then]) == [then]
-
-
-def test_a_case_that_failed_later_keeps_its_findings():
-    red = make_finding(ONE, Outcome.REGRESSION, launches=5)
-    other = make_finding(TWO, Outcome.PASS, launches=5)
-
-    assert merge_findings([red, other], [msgspec.structs.replace(other)]) == [other, red]
 
 
 def test_the_single_rank_case_gets_launches_only_for_scaling():

@@ -9,9 +9,13 @@ import pytest
 from ddp_perf.system.host.control_group import (
     CpuUse,
     GroupReading,
+    QuotaShares,
+    cpu_quota,
     group_directories,
+    held_back_ratio,
+    memory_limit,
     memory_share,
-    quota_share,
+    quota_shares,
     read_cpu_use,
     read_group,
     read_memory_stall_s,
@@ -189,17 +193,50 @@ def reading(memory_stall_s=None, **uses):
 
 
 def test_the_quota_share_is_of_the_wanted_time_for_any_number_of_cores():
-    assert quota_share(reading(own=(50, 5)), reading(own=(56, 7))) == pytest.approx(2 / 8)
+    shares = quota_shares(reading(own=(50, 5)), reading(own=(56, 7)), family_s=None)
+
+    assert shares == QuotaShares(others=pytest.approx(2 / 8))
 
 
 def test_the_quota_share_is_the_largest_of_the_group_and_those_above():
     before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(1, 0), above=(1, 1))
 
-    assert quota_share(before, after) == pytest.approx(0.5)
+    assert quota_shares(before, after, None).others == pytest.approx(0.5)
+
+
+def test_the_quota_of_a_group_above_is_compared_with_what_that_group_used():
+    """Ranks that use all of their own group may have a neighbour in the group above."""
+    before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(2, 0), above=(4, 4))
+
+    shares = quota_shares(before, after, family_s=2.0)
+
+    assert shares == QuotaShares(others=pytest.approx(0.5), own=0)
+
+
+def test_a_neighbour_without_effect_on_any_quota_is_no_disturbance():
+    before, after = reading(own=(0, 0), above=(0, 0)), reading(own=(2, 2), above=(9, 0))
+
+    shares = quota_shares(before, after, family_s=2.0)
+
+    assert shares == QuotaShares(others=0, own=pytest.approx(0.5))
 
 
 def test_the_quota_share_of_an_idle_group_is_0():
-    assert quota_share(reading(own=(5, 1)), reading(own=(5, 1))) == 0
+    assert quota_shares(reading(own=(5, 1)), reading(own=(5, 1)), None).others == 0
+
+
+@pytest.mark.parametrize(
+    ("after", "ratio"),
+    [
+        (reading(own=(6, 3), above=(8, 2)), 1.5),
+        (reading(own=(6, 1), above=(8, 5)), 1.0),
+        (reading(own=(4, 1), above=(4, 1)), 0),
+        (reading(), 0),
+    ],
+    ids=["own", "above", "idle", "unknown"],
+)
+def test_the_time_held_back_is_of_the_time_used(after, ratio):
+    assert held_back_ratio(reading(own=(4, 0), above=(4, 1)), after) == pytest.approx(ratio)
 
 
 def test_the_memory_share_is_of_the_time():
@@ -210,12 +247,71 @@ def test_a_share_is_unknown_if_either_reading_is_unknown():
     known = reading(1.0, own=(1, 0))
 
     for before, after in ((known, reading()), (reading(), known)):
-        assert quota_share(before, after) is None
+        assert quota_shares(before, after, 1.0) == QuotaShares()
         assert memory_share(before, after, 1.0) is None
 
 
 def test_the_counters_of_this_machine_give_shares_or_none():
     before, after = read_group(), read_group()
 
-    for share in (quota_share(before, after), memory_share(before, after, 1.0)):
+    quota = quota_shares(before, after, 0.0)
+
+    for share in (quota.others, quota.own, memory_share(before, after, 1.0)):
         assert share is None or 0 <= share <= 1
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "400000 100000\n", "job/cpu.max": "max 100000\n"}, 4.0),
+        ({"cpu.max": "400000 100000\n", "job/cpu.max": "100000 50000\n"}, 2.0),
+        ({}, None),
+    ],
+    ids=["container", "no limit", "above", "both", "no controller"],
+)
+def test_the_lowest_quota_of_version_2_is_given_in_cores(machine, files, quota):
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+
+    assert cpu_quota(machine({**group_files("0::/job\n", V2_MOUNT), **files})) == quota
+
+
+@pytest.mark.parametrize(
+    ("us", "quota"), [("400000\n", 4.0), ("-1\n", None)], ids=["limit", "no limit"]
+)
+def test_a_quota_of_version_1_is_given_in_cores(machine, us, quota):
+    root = machine(
+        {
+            **group_files("4:cpu,cpuacct:/\n", V1_MOUNTS.format(root="/")),
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": us,
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+        }
+    )
+
+    assert cpu_quota(root) == quota
+
+
+MEMINFO = {"proc/meminfo": "MemTotal:       8388608 kB\nMemFree:  12 kB\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "gib"),
+    [
+        ({"job/memory.max": f"{4 * 2**30}\n", "job/memory.high": "max\n", **MEMINFO}, 4),
+        ({"job/memory.max": f"{4 * 2**30}\n", "job/memory.high": f"{3 * 2**30}\n"}, 3),
+        ({"job/memory.max": "max\n", "memory.max": f"{2 * 2**30}\n", **MEMINFO}, 2),
+        ({"job/memory.max": f"{16 * 2**30}\n", **MEMINFO}, 8),
+        (MEMINFO, 8),
+        ({}, None),
+    ],
+    ids=["own", "high", "above", "machine is smaller", "machine", "unknown"],
+)
+def test_the_memory_limit_is_the_lowest_of_groups_and_machine(machine, files, gib):
+    files = {
+        name if name in MEMINFO else f"sys/fs/cgroup/{name}": text for name, text in files.items()
+    }
+
+    found = memory_limit(machine({**group_files("0::/job\n", V2_MOUNT), **files}))
+
+    assert found == (None if gib is None else gib * 2**30)

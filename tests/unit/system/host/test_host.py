@@ -22,14 +22,21 @@ def test_the_allowed_cores_are_those_of_this_process():
     assert allowed_cores() == tuple(sorted(before))
 
 
+XEON = "Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz"
+
+
 @pytest.mark.parametrize(
-    ("name", "slug"),
+    ("name", "quota", "slug"),
     [
-        ("Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz", "cpu-xeon-e5-2690-v4-2.60ghz-4c-node-7"),
-        ("AMD EPYC 7763 64-Core Processor", "cpu-epyc-7763-64-core-4c-node-7"),
+        (XEON, None, "cpu-xeon-e5-2690-v4-2.60ghz-4c-node-7"),
+        ("AMD EPYC 7763 64-Core Processor", None, "cpu-epyc-7763-64-core-4c-node-7"),
+        (XEON, 4.0, "cpu-xeon-e5-2690-v4-2.60ghz-4c-node-7"),
+        (XEON, 2.0, "cpu-xeon-e5-2690-v4-2.60ghz-4c-quota-2-node-7"),
+        (XEON, 1.5, "cpu-xeon-e5-2690-v4-2.60ghz-4c-quota-1.5-node-7"),
     ],
 )
-def test_a_cpu_baseline_is_named_by_model_cores_and_host(monkeypatch, name, slug):
+def test_a_cpu_baseline_is_named_by_model_cores_quota_and_host(monkeypatch, name, quota, slug):
+    monkeypatch.setattr(host, "cpu_quota", lambda: quota)
     monkeypatch.setattr(host, "cpu_name", lambda: name)
     monkeypatch.setattr(host, "allowed_cores", lambda: (0, 1, 2, 3))
     monkeypatch.setattr(host, "host_name", lambda: "Node_7")

@@ -15,7 +15,8 @@ import pytest
 from ddp_perf.system.host.processes import (
     STRANGER,
     describe_state,
-    family_cpu_s,
+    family_cpu,
+    family_memory,
     parse_wait_s,
     read_process,
     state_of,
@@ -130,14 +131,17 @@ def test_the_cpu_time_of_a_family_includes_children_and_reaped_children(parent, 
     alone = parent(f"{burn}; true")
     nested = parent(f"sh -c '{burn} < /dev/null > /dev/null; {burn}; true'; true")
 
-    assert family_cpu_s(alone.pid, cores) >= BURNT_S
-    assert family_cpu_s(nested.pid, cores) >= 2 * BURNT_S
+    assert family_cpu(alone.pid, cores).on_cores >= BURNT_S
+    assert family_cpu(nested.pid, cores).on_cores >= 2 * BURNT_S
 
 
-def test_the_cpu_time_of_a_family_leaves_out_processes_on_other_cores(parent, burn):
+def test_the_cpu_time_on_cores_leaves_out_processes_on_other_cores(parent, burn):
     shell = parent(f"{burn}; true")
 
-    assert family_cpu_s(shell.pid, {max(os.sched_getaffinity(0)) + 1}) == 0
+    elsewhere = family_cpu(shell.pid, {max(os.sched_getaffinity(0)) + 1})
+
+    assert elsewhere.on_cores == 0
+    assert elsewhere.total >= BURNT_S
 
 
 def test_the_cpu_time_of_a_family_leaves_out_strangers(parent, burn):
@@ -153,14 +157,29 @@ def test_the_cpu_time_of_a_family_leaves_out_strangers(parent, burn):
         pass
 
     own_s = sum(read_process(pid).cpu_s for pid in by_name.values())
-    assert family_cpu_s(shell.pid, os.sched_getaffinity(0)) == own_s
+    family = family_cpu(shell.pid, os.sched_getaffinity(0))
+    assert (family.on_cores, family.total) == (own_s, own_s)
 
 
 def test_a_process_that_has_ended_has_no_family():
     with subprocess.Popen(["true"]) as process:
         process.wait()
 
-    assert family_cpu_s(process.pid, os.sched_getaffinity(0)) == 0
+    family = family_cpu(process.pid, os.sched_getaffinity(0))
+    assert (family.on_cores, family.total) == (0, 0)
+    assert family_memory(process.pid) is None
+
+
+def test_the_memory_of_a_family_counts_a_page_of_parent_and_child_once(parent, tmp_path):
+    size = 64 * 2**20
+    script = tmp_path / "hold.py"
+    script.write_text(
+        f"import os, sys\npages = b'x' * {size}\nos.fork()\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    shell = parent(f"{sys.executable} {script}; true", awaited=2)
+
+    assert size < family_memory(shell.pid) < 1.9 * size
 
 
 @pytest.mark.parametrize(

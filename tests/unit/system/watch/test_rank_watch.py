@@ -14,6 +14,8 @@ from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.gpu import GpuHealth, GpuProcess
 from ddp_perf.system.host.control_group import CpuUse, GroupReading
 from ddp_perf.system.host.core_times import CoreTimes
+from ddp_perf.system.host.processes import FamilyCpu
+from ddp_perf.system.watch import rank_watch
 from ddp_perf.system.watch.rank_watch import RankReading, RankWatch, energy_j, rank_conditions
 from tests.strategies import rank_readings
 
@@ -29,12 +31,16 @@ def group(used, throttled, stalled):
 BEGIN = RankReading(
     at_s=100.0,
     cores={0: CoreTimes(total=93, idle=50, interrupts=1, stolen=2)},
-    family_cpu_s=10.0,
+    family_cpu=FamilyCpu(on_cores=10.0, total=20.0),
     waits_s={77: 1.0},
     heat_events=5,
     clock_ratio=1.2,
     group=group(50.0, 5.0, 3.0),
 )
+
+
+def more_cpu(family, seconds):
+    return FamilyCpu(on_cores=family.on_cores + seconds, total=family.total + seconds)
 
 
 def after_a_second(*, busy=0.0, interrupts=0.0, stolen=0.0, own=0.0, waits=None, **changes):
@@ -49,7 +55,7 @@ def after_a_second(*, busy=0.0, interrupts=0.0, stolen=0.0, own=0.0, waits=None,
     fields = {
         "at_s": 101.0,
         "cores": {0: core},
-        "family_cpu_s": BEGIN.family_cpu_s + own,
+        "family_cpu": more_cpu(BEGIN.family_cpu, own),
         "waits_s": waits or BEGIN.waits_s,
     }
     return msgspec.structs.replace(BEGIN, **{**fields, **changes})
@@ -63,7 +69,7 @@ def test_an_undisturbed_rank_has_no_disturbance():
     quiet = conditions(busy=0.9, own=0.9, waits={77: 1.0})
 
     assert quiet == RankConditions(
-        stolen=0, foreign=0, slow_clock=0, overheated=False, quota=0, memory=0
+        stolen=0, foreign=0, slow_clock=0, overheated=False, quota=0, own_quota=0, memory=0
     )
 
 
@@ -72,6 +78,59 @@ def test_throttling_before_the_first_reading_is_not_counted():
     denied = conditions(group=group(51.5, 5.5, 3.2))
 
     assert (denied.quota, denied.memory) == (pytest.approx(0.25), pytest.approx(0.2))
+
+
+@pytest.mark.parametrize(
+    ("own_s", "others", "own"),
+    [
+        pytest.param(2.0, 0, 0.5, id="the ranks alone used it up"),
+        pytest.param(1.9, 0.05, 0.45, id="a little was others'"),
+        pytest.param(1.2, 0.4, 0.1, id="others took much of it"),
+        pytest.param(0.2, 0.5, 0, id="others used it up"),
+        pytest.param(2.1, 0, 0.5, id="ticks of too much"),
+    ],
+)
+def test_a_quota_is_the_others_doing_as_far_as_others_used_it(own_s, others, own):
+    """A quota of two cores is used up, and as much is denied."""
+    found = conditions(own=own_s, group=group(52.0, 7.0, 3.0))
+
+    assert (found.quota, found.own_quota) == (pytest.approx(others), pytest.approx(own))
+
+
+def test_all_ranks_count_for_a_quota_not_only_those_on_the_own_cores():
+    family = FamilyCpu(on_cores=11.0, total=22.0)
+
+    found = rank_conditions(
+        BEGIN, after_a_second(family_cpu=family, group=group(52.0, 7.0, 3.0)), pinned=True
+    )
+
+    assert (found.quota, found.own_quota) == (0, pytest.approx(0.5))
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [{"family_cpu": None}, {"at_s": BEGIN.at_s + 0.04}],
+    ids=["no children", "a moment"],
+)
+def test_a_quota_counts_in_full_if_nobody_knows_who_used_it(lacking):
+    found = conditions(own=2.0, group=group(52.0, 7.0, 3.0), **lacking)
+
+    assert (found.quota, found.own_quota) == (pytest.approx(0.5), None)
+
+
+@pytest.mark.parametrize(
+    ("filled", "others", "own"),
+    [
+        pytest.param(0.95, 0, 0.2, id="the ranks filled it"),
+        pytest.param(0.6, 0.2, None, id="others have a large part"),
+        pytest.param(None, 0.2, None, id="unknown"),
+    ],
+)
+def test_waits_for_memory_are_the_ranks_own_only_if_they_filled_it(filled, others, own):
+    found = conditions(group=group(50.0, 5.0, 3.2), memory_filled=filled)
+
+    assert found.memory == pytest.approx(others)
+    assert found.own_memory == (own if own is None else pytest.approx(own))
 
 
 @pytest.mark.parametrize(
@@ -101,6 +160,26 @@ def test_contention_does_not_include_own_work_that_is_counted_as_interrupts():
     assert after.foreign == 0
 
 
+@pytest.mark.parametrize(
+    ("idle", "foreign"),
+    [
+        pytest.param(0.0, 0.5, id="others used all of the time that the rank was held back"),
+        pytest.param(0.1, 0.5, id="others used a part of it"),
+        pytest.param(0.3, 0.5, id="the core was idle for as long"),
+        pytest.param(0.4, 0.4, id="the core was idle for longer"),
+    ],
+)
+def test_contention_does_not_include_what_others_use_while_a_quota_holds_the_rank_back(
+    idle, foreign
+):
+    """The rank used 0.2 s of its core, and the quota held it back for 0.3 s."""
+    held_back = group(51.0, 6.5, 3.0)  # 1.5 s for each second that the group used
+
+    found = conditions(busy=1 - idle, own=0.2, waits={77: 1.8 - idle}, group=held_back)
+
+    assert found.foreign == pytest.approx(foreign)
+
+
 def test_contention_does_not_include_steal_time():
     after = conditions(busy=0.6, stolen=0.4, own=0.6, waits={77: 1.5})
 
@@ -118,12 +197,15 @@ def machine(cores, *, busy, own, waited, stolen=0.0):
     )
     start = CoreTimes(total=0, idle=0, interrupts=0, stolen=0)
     before = RankReading(
-        at_s=0, cores=dict.fromkeys(range(cores), start), family_cpu_s=0.0, waits_s={77: 0.0}
+        at_s=0,
+        cores=dict.fromkeys(range(cores), start),
+        family_cpu=FamilyCpu(on_cores=0, total=0),
+        waits_s={77: 0.0},
     )
     after = RankReading(
         at_s=1,
         cores={core: used if core < busy else idle for core in range(cores)},
-        family_cpu_s=own,
+        family_cpu=FamilyCpu(on_cores=own, total=own),
         waits_s={77: waited},
     )
     return rank_conditions(before, after, pinned=False)
@@ -172,10 +254,10 @@ def test_overheating_is_an_increase_of_heat_events(count, overheated):
         ({"cores": {}}, {"stolen", "foreign"}),
         ({"cores": BEGIN.cores}, {"stolen", "foreign"}),
         ({"waits_s": {}}, {"foreign"}),
-        ({"family_cpu_s": None}, {"foreign"}),
+        ({"family_cpu": None}, {"foreign", "own_quota"}),
         ({"heat_events": None}, {"overheated"}),
         ({"clock_ratio": None}, {"slow_clock"}),
-        ({"group": GroupReading()}, {"quota", "memory"}),
+        ({"group": GroupReading()}, {"quota", "own_quota", "memory"}),
     ],
     ids=[
         "no cores",
@@ -190,8 +272,8 @@ def test_overheating_is_an_increase_of_heat_events(count, overheated):
 def test_figures_that_the_kernel_does_not_report_are_unknown(lacking, unknown):
     found = msgspec.structs.asdict(conditions(busy=1.0, **lacking))
 
-    of_gpu = {name for name in found if name.startswith("gpu_")}
-    assert {name for name, share in found.items() if share is None} == unknown | of_gpu
+    always = {name for name in found if name.startswith("gpu_")} | {"own_memory"}
+    assert {name for name, share in found.items() if share is None} == unknown | always
 
 
 @given(rank_readings(), rank_readings(), st.booleans())
@@ -204,7 +286,7 @@ def test_shares_are_within_0_and_1_for_any_counters(before, after, pinned):
 
 @given(rank_readings(), rank_readings(), st.booleans())
 def test_more_work_of_the_rank_never_increases_contention(before, after, pinned):
-    busier = msgspec.structs.replace(after, family_cpu_s=after.family_cpu_s + 1)
+    busier = msgspec.structs.replace(after, family_cpu=more_cpu(after.family_cpu, 1))
 
     less = rank_conditions(before, busier, pinned=pinned).foreign
     more = rank_conditions(before, after, pinned=pinned).foreign
@@ -219,6 +301,29 @@ def test_a_watch_on_this_machine_gives_shares_or_none():
 
     for share in msgspec.structs.astuple(watch.watched().conditions):
         assert share is None or 0 <= share <= 1
+
+
+@pytest.mark.parametrize(
+    ("stalls", "own"), [((1.0, 1.5), True), ((1.0, 1.0), False)], ids=["waited", "did not wait"]
+)
+def test_a_watch_reads_the_filled_memory_only_after_a_wait_for_memory(monkeypatch, stalls, own):
+    """Reading it takes long."""
+    readings, asked = iter([group(0.0, 0.0, stall_s) for stall_s in stalls]), []
+
+    def family_memory(parent):
+        asked.append(parent)
+        return 95
+
+    monkeypatch.setattr(rank_watch, "read_group", lambda: next(readings))
+    monkeypatch.setattr(rank_watch, "family_memory", family_memory)
+    monkeypatch.setattr(rank_watch, "memory_limit", lambda: 100)
+    watch = RankWatch(sorted(os.sched_getaffinity(0)), pinned=True)
+    watch.begin()
+    found = watch.watched().conditions
+
+    assert asked == ([os.getppid()] if own else [])
+    assert found.memory == 0
+    assert (found.own_memory is not None) is own
 
 
 def test_an_unpinned_rank_has_no_clock_or_heat_of_its_cores():

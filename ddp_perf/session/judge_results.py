@@ -1,0 +1,173 @@
+"""A series of results files is judged by stored baselines, oldest first, and may be appended."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.launch import LaunchFailure
+from ddp_perf.errors import BaselineError, ResultsError
+from ddp_perf.session.conclusion import Conclusion, conclude
+from ddp_perf.session.gate.explanation import explain_slower_cases
+from ddp_perf.session.gate.judge_again import judge_again
+from ddp_perf.session.gate.judge_suite import Remedies
+from ddp_perf.session.gate.published import cases_elsewhere
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.store_baseline import append, refuse_injections
+
+_REMEDIES = Remedies(no_such_case="only an older session can judge it (--append stores this one)")
+
+
+class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One suite of a results file."""
+
+    file: str
+    complete: bool  # False: written while the session was still running
+    result: SuiteResult
+
+    @property
+    def series(self) -> tuple[str, str]:
+        """The accelerator and the suite: the sessions with the same ones are one series."""
+        return self.result.environment.accelerator_key, self.result.suite
+
+    @property
+    def failed(self) -> tuple[LaunchFailure, ...]:
+        measurements = self.result.measurements.values()
+        return tuple(failure for measured in measurements for failure in measured.failures)
+
+    @property
+    def conclusion(self) -> Conclusion:
+        result = self.result
+        settled = [found for found in result.findings if result.is_settled(found)]
+        unfinished = any(not measured.launches for measured in result.measurements.values())
+        return conclude(
+            [found for found in result.findings if found not in settled],
+            failed=bool(self.failed),
+            missing=bool(settled) or unfinished,
+        )
+
+
+class JudgedSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The judged sessions, oldest first."""
+
+    sessions: tuple[RecordedSession, ...]
+
+    @property
+    def newest(self) -> list[RecordedSession]:
+        """The newest session of each suite and accelerator."""
+        return list({session.series: session for session in self.sessions}.values())
+
+    @property
+    def conclusion(self) -> Conclusion:
+        """The conclusion from the series.
+
+        A regression of any session counts. An older session that was undecided does not: most
+        are while a baseline is formed, and the newest one is judged by more.
+        """
+        if any(session.conclusion is Conclusion.REGRESSION for session in self.sessions):
+            return Conclusion.REGRESSION
+        if any(session.conclusion is not Conclusion.PASS for session in self.newest):
+            return Conclusion.UNDECIDED
+        return Conclusion.PASS if self.sessions else Conclusion.UNDECIDED
+
+
+def judge_results(
+    sessions: Iterable[RecordedSession], store: BaselineStore, *, append_each: bool
+) -> JudgedSeries:
+    """Judge each session by the stored ones that are older, and append it if requested.
+
+    Raises ResultsError or BaselineError before anything is written if a session is there twice,
+    or cannot be appended, or if a baseline file is broken.
+    """
+    ordered = sorted(sessions, key=lambda session: session.result.date)
+    _refuse_twice(ordered)
+    if append_each:
+        for session in ordered:
+            _refuse_unfit(session)
+    before = {key: store.load(key) for key in dict.fromkeys(one.series[0] for one in ordered)}
+    after, judged = _judged(ordered, store, before, append_each=append_each)
+    for key, baseline in after.items():
+        if baseline is not before[key]:
+            change = functools.partial(_unless_changed, before=before[key], after=baseline)
+            store.update(key, change)
+    return JudgedSeries(sessions=tuple(judged))
+
+
+def _judged(
+    ordered: Sequence[RecordedSession],
+    store: BaselineStore,
+    before: Mapping[str, Baseline],
+    *,
+    append_each: bool,
+) -> tuple[dict[str, Baseline], list[RecordedSession]]:
+    """Return the baselines with what was appended, and the judged sessions."""
+    baselines = dict(before)
+    elsewhere = {key: cases_elsewhere(store.relatives(key)) for key in before}
+    structures = {name: store.load_structures(name) for _, name in {s.series for s in ordered}}
+    newest = {session.series: session for session in ordered}
+    judged = []
+    for session in ordered:
+        key, suite = session.series
+        older = sessions_before(baselines[key], session.result.date)
+        result = judge_again(
+            session.result,
+            older,
+            baseline_path=str(store.path(key)),
+            structures=structures[suite],
+            elsewhere=elsewhere[key],
+            remedies=_REMEDIES,
+        )
+        if append_each:
+            baselines[key], result = append(result, baselines[key])
+        if session is newest[session.series]:
+            explanations = explain_slower_cases(result, older)
+            result = msgspec.structs.replace(result, explanations=explanations)
+        judged.append(msgspec.structs.replace(session, result=result))
+    return baselines, judged
+
+
+def sessions_before(baseline: Baseline, date: str) -> Baseline:
+    """Return the baseline as it was before that date: what is newer may contain the session."""
+    cases = {}
+    for case_id, stored in baseline.cases.items():
+        sessions = tuple(session for session in stored.sessions if session.date < date)
+        log = tuple(entry for entry in stored.log if entry.date < date)
+        if sessions:
+            cases[case_id] = msgspec.structs.replace(stored, sessions=sessions, log=log)
+    return msgspec.structs.replace(baseline, cases=cases)
+
+
+def _refuse_twice(sessions: Sequence[RecordedSession]) -> None:
+    files: dict[tuple[object, ...], str] = {}
+    for session in sessions:
+        result = session.result
+        identity = (*session.series, result.date, result.environment.host)
+        if identity in files:
+            raise ResultsError(
+                f"{files[identity]} and {session.file} contain the same session, {result.suite} of"
+                f" {result.date}; name one of them"
+            )
+        files[identity] = session.file
+
+
+def _refuse_unfit(session: RecordedSession) -> None:
+    if not session.complete:
+        raise BaselineError(
+            f"{session.file}: it was written while its session was still running; judge it"
+            " without --append"
+        )
+    refuse_injections(session.result)
+
+
+def _unless_changed(now: Baseline, *, before: Baseline, after: Baseline) -> Baseline:
+    """Return ``after``. Raise BaselineError if another process stored something meanwhile."""
+    if now != before:
+        raise BaselineError(
+            f"{now.accelerator}: another process stored a session while these were judged, so none"
+            " of them was appended; run the command again"
+        )
+    return after
