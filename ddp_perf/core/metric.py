@@ -54,7 +54,7 @@ EFFICIENCY = MetricSpec(
     published_as="scaling",
 )
 PEAK_MEMORY = MetricSpec(
-    name="peak_memory", title="peak memory of a rank", unit="bytes", timed=False
+    name="peak_memory", title="peak memory of a rank", unit="bytes", timed=False, assumed_sd=0.01
 )
 ENERGY = MetricSpec(
     name="energy",

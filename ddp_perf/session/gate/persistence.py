@@ -3,8 +3,8 @@
 One session decides little about the next. Two rules hold over several sessions:
 
 - Enough suspect sessions in a row are a REGRESSION.
-- After a REGRESSION, a session that cannot decide does not clear the case. It stays red until a
-  session shows that it was mended, or until somebody accepts it.
+- After a REGRESSION the case stays red until a session rules out that it is still as slow, or until
+  somebody accepts it. A session that cannot decide does not clear it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ddp_perf.core.baseline import CaseBaseline, MetricHistory, Session, are_apa
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
+
+_MAY_BE_AS_SLOW = (Outcome.PASS, *UNDECIDED)
 
 
 def with_persistence(
@@ -44,7 +46,7 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
     if red and verdict.outcome is Outcome.REGRESSION:
         reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}"
         return msgspec.structs.replace(verdict, reason=reason)
-    if red and verdict.outcome in UNDECIDED and not _shows_a_mend(verdict, history):
+    if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(verdict, history):
         reason = (
             f"slower since the session of {red[0].date[:10]}, and this session does not show that"
             f" it was mended: {verdict.reason}"
@@ -59,7 +61,7 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
 
 
 def _shows_a_mend(verdict: Verdict, history: MetricHistory) -> bool:
-    """Return whether an undecided session rules out that the case is still as slow as it was."""
+    """Return whether the session rules out that the case is still as slow as it was."""
     slow_down = history.slow_down
     if verdict.outcome is Outcome.INVALID or verdict.interval is None or slow_down is None:
         return False
