@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from ddp_perf.baselines.thin import thin
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
@@ -67,8 +68,8 @@ def merge(
 ) -> Baseline:
     """Return the baseline with the sessions merged into it by the rules of ``mode``.
 
-    ``accept`` begins a new level. It logs the change with its reason, and removes the
-    acknowledgements of the case.
+    ``append`` drops the sessions that are read no more. ``accept`` begins a new level. It logs the
+    change with its reason, and removes the acknowledgements of the case.
     """
     cases = dict(baseline.cases)
     for new in sessions:
@@ -77,7 +78,8 @@ def merge(
             cases[new.case.id] = _first(new)
         elif mode == "append" and is_comparable(old, new.case):
             sessions_so_far = (*old.sessions, new.session)
-            cases[new.case.id] = msgspec.structs.replace(old, sessions=sessions_so_far)
+            longer = msgspec.structs.replace(old, sessions=sessions_so_far)
+            cases[new.case.id] = thin(longer)
         elif mode == "accept":
             cases[new.case.id] = _accepted(old, new, reason or "")
     accepted = {new.case.id for new in sessions} if mode == "accept" else set()

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import datetime
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import filelock
 import msgspec
 
 from ddp_perf.baselines.format import format_json
+from ddp_perf.baselines.layout import Columns, FileBaseline, FileCase, from_file, to_file
+from ddp_perf.baselines.migrations import baseline_from_version_1
 from ddp_perf.core.baseline import (
     CONTROL,
     SCHEMA_VERSION,
+    STRUCTURE_VERSION,
     Baseline,
     CaseStructure,
     StructureBaseline,
@@ -30,15 +34,16 @@ from ddp_perf.system.versioned_json import VersionedJson
 
 _REMEDY = "restore it from version control"
 _BASELINES = VersionedJson(
-    schema=Baseline,
+    schema=FileBaseline,
     version=SCHEMA_VERSION,
     kind="a baseline file",
     error=BaselineError,
     remedy=_REMEDY,
+    migrations={1: baseline_from_version_1},
 )
 _STRUCTURES = VersionedJson(
     schema=StructureBaseline,
-    version=SCHEMA_VERSION,
+    version=STRUCTURE_VERSION,
     kind="a file of structures",
     error=BaselineError,
     remedy=_REMEDY,
@@ -76,12 +81,12 @@ class BaselineStore:
     def load(self, accelerator: str) -> Baseline:
         """Return the stored baseline, or an empty one. Raises BaselineError for a broken file."""
         path = self.path(accelerator)
-        baseline = _BASELINES.read_if_present(path)
-        if baseline is None:
+        stored = _BASELINES.read_if_present(path)
+        if stored is None:
             units = {metric.name: metric.unit for metric in METRICS} | {CONTROL: "s"}
             return Baseline(accelerator=accelerator, units=units)
-        _check(path, baseline, accelerator)
-        return baseline
+        _check(path, stored, accelerator)
+        return from_file(stored)
 
     def relatives(self, accelerator: str) -> list[Baseline]:
         """Return the baselines of the other accelerators of a family, as ``v100-…``.
@@ -104,7 +109,7 @@ class BaselineStore:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(self.directory / ".lock", timeout=_LOCK_PATIENCE_S):
-                changed = change(self.load(accelerator))
+                changed = to_file(change(self.load(accelerator)))
                 _check(path, changed, accelerator)
                 replace_file(path, format_json(msgspec.to_builtins(changed)).encode())
         except filelock.Timeout:
@@ -121,9 +126,9 @@ class BaselineStore:
 
 def read_baseline(path: Path) -> Baseline:
     """Read a baseline file of any name. Raises BaselineError if it is missing or broken."""
-    baseline = _BASELINES.read(path)
-    _check(path, baseline, baseline.accelerator)
-    return baseline
+    stored = _BASELINES.read(path)
+    _check(path, stored, stored.accelerator)
+    return from_file(stored)
 
 
 def _shared(one: str, other: str) -> int:
@@ -131,27 +136,46 @@ def _shared(one: str, other: str) -> int:
     return len(set(one.split("-")) & set(other.split("-")))
 
 
-def _check(path: Path, baseline: Baseline, accelerator: str) -> None:
-    """Check what the types do not: the accelerator's name, and that figures are positive."""
-    if baseline.accelerator != accelerator:
+def _check(path: Path, stored: FileBaseline, accelerator: str) -> None:
+    """Check what the types do not. Raises BaselineError, which names the file and the field."""
+    if stored.accelerator != accelerator:
         raise BaselineError(
-            f"{path}: accelerator is {baseline.accelerator!r}; rename the file or correct the field"
+            f"{path}: accelerator is {stored.accelerator!r}; rename the file or correct the field"
         )
-    for case_id, case in baseline.cases.items():
-        figures = {"first": [case.first]}
-        figures |= {f"sessions[{i}]": list(s.launches) for i, s in enumerate(case.sessions)}
-        for where, launches in figures.items():
-            for name, value in ((n, v) for launch in launches for n, v in launch.items()):
-                if not (math.isfinite(value) and value > 0):
-                    raise BaselineError(
-                        f"{path}: cases.{case_id}.{where}.{name}: {value} is no measured figure;"
-                        " the file is neither used nor changed"
-                    )
+    for case_id, case in stored.cases.items():
+        for problem in _problems(case, stored.environments):
+            raise BaselineError(f"{path}: cases.{case_id}.{problem}")
+
+
+def _problems(case: FileCase, environments: Container[str]) -> Iterator[str]:
+    """Yield each fault of a case that the types do not exclude, with its field."""
+    yield from _problems_of_figures("first", {name: (v,) for name, v in case.first.items()})
+    for i, session in enumerate(case.sessions):
+        where = f"sessions[{i}]"
+        if session.environment not in environments:
+            unknown = f"environments has no {session.environment!r}"
+            yield f"{where}.environment: {unknown}; {_REMEDY}"
+        try:
+            datetime.datetime.fromisoformat(session.date)
+        except ValueError:
+            yield f"{where}.date: {session.date!r} is not an ISO 8601 date; {_REMEDY}"
+        for name, by_launch in (("launches", session.launches), ("terms", session.terms)):
+            if len({len(values) for values in by_launch.values()}) > 1:
+                yield f"{where}.{name}: the lists differ in length; {_REMEDY}"
+        yield from _problems_of_figures(f"{where}.launches", session.launches)
+
+
+def _problems_of_figures(where: str, figures: Columns) -> Iterator[str]:
+    for name, values in figures.items():
+        for value in values:
+            if value is not None and not 0 < value < math.inf:
+                fault = f"{value} is no measured figure; the file is neither used nor changed"
+                yield f"{where}.{name}: {fault}"
 
 
 def baseline_schema() -> dict[str, Any]:
     """Return the JSON Schema of a baseline file."""
-    return msgspec.json.schema(Baseline)
+    return msgspec.json.schema(FileBaseline)
 
 
 def structure_schema() -> dict[str, Any]:

@@ -12,12 +12,14 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.decomposition import TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.published import PublishedTable
 from ddp_perf.core.verdict import Outcome
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+STRUCTURE_VERSION = 1
 REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level would absorb drift
 LEAST_SESSIONS = 3  # with fewer, the between-session variance is assumed, not estimated
 _HALF_DAY = datetime.timedelta(hours=12)
@@ -38,6 +40,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def values(self, metric: str) -> list[float]:
         """Return the figures of `metric`, one for each launch that has it."""
         return [launch[metric] for launch in self.launches if metric in launch]
+
+    def has_terms(self) -> bool:
+        """Return whether any launch has all terms of its step."""
+        return any(terms.keys() >= set(TERMS) for terms in self.terms)
 
 
 class Rebaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,6 +117,12 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
         A metric that was added later has later reference sessions.
         """
         return self.at_level[:REFERENCE_SESSIONS]
+
+    @property
+    def reference_of_terms(self) -> tuple[Session, ...]:
+        """The reference sessions of the terms, which may have been added later than the metric."""
+        with_terms = [session for session in self.at_level if session.has_terms()]
+        return tuple(with_terms[:REFERENCE_SESSIONS])
 
     @property
     def level(self) -> float | None:
@@ -216,15 +228,14 @@ class CaseStructure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class StructureBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of ``baselines/structure/``: the cases of one suite, by id."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = STRUCTURE_VERSION
     suite: str
     cases: dict[str, CaseStructure] = {}
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of ``baselines/``: every case of one accelerator type, by id."""
+    """The content of a file of ``baselines/``: every case of one accelerator type, by id."""
 
-    schema_version: int = SCHEMA_VERSION
     accelerator: str
     units: dict[str, str]
     cases: dict[str, CaseBaseline] = {}

@@ -32,7 +32,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     nccl: str | None
     driver: str | None
     blas: str | None
-    commit: str | None
+    commit: str | None = None
 
     def conditions(self) -> dict[str, str | int | float | None]:
         """Return every field and every environment variable, by name."""

@@ -79,6 +79,11 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             )
         found = data["schema_version"]
         is_known = isinstance(found, int) and not isinstance(found, bool)
+        if is_known and found > self.version:
+            raise self.error(
+                f"{where}: schema_version: is {found}, this ddp-perf reads {self.version}: a newer"
+                f" ddp-perf wrote the file; upgrade ddp-perf, or {self.remedy}"
+            )
         if found != self.version and not (is_known and found in self.migrations):
             raise self.error(
                 f"{where}: schema_version: is {found!r}, this ddp-perf reads {self.version}; use"

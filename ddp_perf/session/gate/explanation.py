@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_perf.core.baseline import CONTROL, REFERENCE_SESSIONS, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import CONTROL, Baseline, CaseBaseline, Session
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
@@ -53,7 +53,7 @@ def explain_case(
     case, launches = measurement.case, measurement.launches
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
-    sessions = _reference(stored)
+    sessions = stored.history(STEP_TIME.name).reference_of_terms
     structure, before = launches[0].ranks[0].structure, stored.structure
     if structure is None:
         return None
@@ -93,16 +93,7 @@ def explain_case(
 
 def has_terms(stored: CaseBaseline) -> bool:
     """Return whether the stored sessions have terms to compare launches with."""
-    return bool(_reference(stored))
-
-
-def _reference(stored: CaseBaseline) -> tuple[Session, ...]:
-    """Return the reference sessions of the terms, by the rule of `CaseBaseline.reference`.
-
-    They are those of the verdict, or later ones if the terms were added later.
-    """
-    found = [session for session in stored.history(STEP_TIME.name).at_level if _rows(session)]
-    return tuple(found[:REFERENCE_SESSIONS])
+    return bool(stored.history(STEP_TIME.name).reference_of_terms)
 
 
 def _rows(session: Session) -> list[Row]:

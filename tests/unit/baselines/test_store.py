@@ -13,6 +13,7 @@ import pytest
 from ddp_perf.baselines import store as store_module
 from ddp_perf.baselines.store import BaselineStore, baseline_schema, read_baseline
 from ddp_perf.core.baseline import CaseStructure, StructureBaseline
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from tests.builders import (
     make_baseline,
@@ -60,15 +61,25 @@ def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
     [
         pytest.param('"sessions"', '"session', "cut short, or no JSON", id="broken JSON"),
         pytest.param('"first"', '"frist"', "frist", id="unknown field"),
-        pytest.param('"schema_version": 1', '"schema_version": 2', "is 2, this", id="foreign"),
         pytest.param(
-            '"schema_version": 1', '"version": 1', "schema_version: missing", id="no version"
+            '"schema_version": 2', '"schema_version": 3', "upgrade ddp-perf, or restore", id="newer"
+        ),
+        pytest.param(
+            '"schema_version": 2', '"version": 2', "schema_version: missing", id="no version"
         ),
         pytest.param(f'"accelerator": "{KEY}"', '"accelerator": "t4"', "'t4'", id="other machine"),
-        pytest.param('"step_time": 0.012', '"step_time": -0.012', "-0.012", id="negative"),
-        pytest.param('"step_time": 0.012', '"step_time": 0', "sessions[1].step_time", id="zero"),
-        pytest.param('"step_time": 0.012', '"step_time": NaN', "restore it", id="NaN"),
-        pytest.param('"step_time": 0.012', '"step_time": "x"', "`float`, got `str`", id="text"),
+        pytest.param("[0.012]", "[-0.012]", "-0.012", id="negative"),
+        pytest.param("[0.012]", "[0]", "sessions[1].launches.step_time: 0.0 is no", id="zero"),
+        pytest.param("[0.012]", "[NaN]", "restore it", id="NaN"),
+        pytest.param("[0.012]", '["x"]', "Expected `float | null`, got `str`", id="text"),
+        pytest.param("[0.012]", "[0.012, 0.013]", "sessions[1].launches: the lists", id="uneven"),
+        pytest.param('"2026-01-02T', '"2026-13-02T', "sessions[1].date: '2026-13-0", id="no date"),
+        pytest.param(
+            '"environments": {\n  "',
+            '"environments": {\n  "another ',
+            "sessions[0].environment: environments has no '",
+            id="no such environment",
+        ),
     ],
 )
 def test_a_bad_file_is_refused_by_name_and_never_overwritten(
@@ -172,13 +183,22 @@ def test_a_directory_that_cannot_be_made_is_an_error(store):
 
 
 def test_the_schema_describes_every_field_that_is_written(stored, baseline):
-    written = msgspec.json.decode(stored(baseline).read_bytes())
+    (case,) = baseline.cases.values()
+    session = msgspec.structs.replace(
+        case.sessions[0],
+        terms=({"forward": 0.001},),
+        overhead_s=0.5,
+        verdicts={"tail": Outcome.SUSPECT},
+    )
+    full = msgspec.structs.replace(case, sessions=(session,))
+    path = stored(msgspec.structs.replace(baseline, cases={"some": full}))
+    written = msgspec.json.decode(path.read_bytes())
     schema = baseline_schema()["$defs"]
 
-    assert schema["Baseline"]["properties"].keys() == written.keys()
-    case = next(iter(written["cases"].values()))
-    assert schema["CaseBaseline"]["properties"].keys() == case.keys()
-    assert schema["Session"]["properties"].keys() == case["sessions"][0].keys()
+    assert schema["FileBaseline"]["properties"].keys() == written.keys()
+    assert schema["FileCase"]["properties"].keys() == written["cases"]["some"].keys()
+    (in_file,) = written["cases"]["some"]["sessions"]
+    assert schema["FileSession"]["properties"].keys() == in_file.keys()
 
 
 def test_structures_of_a_suite_are_read_by_case(store):
@@ -220,7 +240,7 @@ def test_an_invalid_baseline_is_refused_before_it_is_written(store, stored, base
     bad = make_case_baseline(make_case(), make_session([0.01, float("inf")]))
     wrong = msgspec.structs.replace(baseline, cases={case_id: bad})
 
-    with pytest.raises(BaselineError, match=r"sessions\[0\].step_time: inf is no measured figure"):
+    with pytest.raises(BaselineError, match=r"sessions\[0\].launches.step_time: inf is no"):
         store.update(KEY, lambda _: wrong)
 
     assert path.read_bytes() == before
@@ -228,7 +248,7 @@ def test_an_invalid_baseline_is_refused_before_it_is_written(store, stored, base
 
 def test_a_baseline_read_by_its_path_is_checked(stored, baseline):
     path = stored(baseline)
-    path.write_text(path.read_text().replace("0.012", "-1"))
+    path.write_text(path.read_text().replace("[0.012]", "[-1]"))
 
     with pytest.raises(BaselineError, match=r"-1\.0 is no measured figure"):
         read_baseline(path)

@@ -87,7 +87,7 @@ def test_log_prints_why_a_baseline_was_replaced(stored):
 def test_diff_of_two_files_by_any_name(stored, tmp_path):
     old = tmp_path / "old"
     slower = msgspec.json.decode(stored.read_bytes())
-    slower["cases"][CASE.id]["sessions"][0]["launches"][0]["step_time"] = 0.01
+    slower["cases"][CASE.id]["sessions"][0]["launches"]["step_time"][0] = 0.01
     old.write_bytes(msgspec.json.encode(slower))
 
     done = run("diff", old, stored)

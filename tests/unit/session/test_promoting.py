@@ -16,6 +16,7 @@ from tests.builders import (
     make_case,
     make_finding,
     make_measurement,
+    make_probe,
     make_result,
 )
 
@@ -52,6 +53,20 @@ def test_the_same_session_is_never_stored_twice(store, mode):
     assert "this session is already stored" in promoted.not_saved[CASE.id].reason
     assert len(stored(store)[CASE.id].sessions) == 1
     assert stored(store)[CASE.id].log == ()
+
+
+def test_a_session_that_is_stored_without_its_terms_is_not_stored_twice(store):
+    """Only the first five sessions keep their terms."""
+    measured = make_measurement(CASE, (0.01, 0.0101), probe=make_probe())
+    dates = [f"2026-01-0{day}T03:04:05+00:00" for day in range(1, 7)]
+    results = [make_result([measured], date=date) for date in dates]
+    for result in results:
+        promote(result, store, mode="append", reason=None)
+    promoted = promote(results[-1], store, mode="append", reason=None)
+
+    assert "this session is already stored" in promoted.not_saved[CASE.id].reason
+    sessions = stored(store)[CASE.id].sessions
+    assert [bool(session.terms) for session in sessions] == [True] * 5 + [False]
 
 
 def test_another_session_is_appended(store):

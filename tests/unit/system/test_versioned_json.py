@@ -53,7 +53,12 @@ def test_every_version_is_read(tmp_path, text):
         ("{", "where: cut short, or no JSON"),
         ("[]", "where: schema_version: missing, so this is not a document"),
         ('{"length_s": 1}', "where: schema_version: missing, so this is not a document"),
-        ('{"schema_version": 4}', "where: schema_version: is 4, this ddp-perf reads 3; use"),
+        (
+            '{"schema_version": 4}',
+            "where: schema_version: is 4, this ddp-perf reads 3: a newer ddp-perf wrote the file;"
+            " upgrade ddp-perf, or ",
+        ),
+        ('{"schema_version": 0}', "where: schema_version: is 0, this ddp-perf reads 3; use"),
         ('{"schema_version": [3]}', "where: schema_version: is [3], this ddp-perf reads 3; use"),
         ('{"schema_version": 2}', "where: a field is missing or has another type than in version"),
         ('{"schema_version": 3, "length_s": "x"}', "where: length_s: Expected `float`, got `str`"),

@@ -1,0 +1,67 @@
+"""The sessions of a case that stay, and those that are dropped so that it does not grow for years.
+
+The history and version control have the sessions that are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, CaseBaseline, MetricHistory, Session
+from ddp_perf.core.metric import METRICS, STEP_TIME
+from ddp_perf.core.verdict import Outcome
+
+INFORMING = 30  # newest sessions that inform the level and the spread of a metric
+NEWEST = 10  # newest sessions of any verdict
+
+
+def thin(case: CaseBaseline) -> CaseBaseline:
+    """Return the case with the sessions, and the terms of them, that are still read."""
+    histories = {metric.name: case.history(metric.name) for metric in METRICS}
+    of_terms = histories[STEP_TIME.name].reference_of_terms
+    read = (session for history in histories.values() for session in _read(case, history))
+    kept, with_terms = _launches((*read, *of_terms)), _launches(of_terms)
+    sessions = list(_with_witnesses(case, kept))
+    if len(of_terms) == REFERENCE_SESSIONS:
+        sessions = [
+            one if _launches([one]) <= with_terms else msgspec.structs.replace(one, terms=())
+            for one in sessions
+        ]
+    return msgspec.structs.replace(case, sessions=tuple(sessions))
+
+
+def _launches(sessions: Iterable[Session]) -> set[int]:
+    """Return the identities of the launches: sessions of a half-day are merged into one by them."""
+    return {id(launch) for session in sessions for launch in session.launches}
+
+
+def _with_witnesses(case: CaseBaseline, kept: set[int]) -> Iterator[Session]:
+    """Yield what is kept; after a suspect session also the next one that is not suspect.
+
+    That one shows whether the suspect session informs, or was the begin of a regression.
+    """
+    awaited: set[str] = set()  # metrics
+    for session in case.sessions:
+        suspect = {name for name, found in session.verdicts.items() if found is Outcome.SUSPECT}
+        shown = {name for name in awaited - suspect if session.values(name)}
+        if shown or _launches([session]) <= kept:
+            awaited = (awaited - shown) | suspect
+            yield session
+
+
+def _read(case: CaseBaseline, history: MetricHistory) -> Iterator[Session]:
+    """Yield the sessions that are read to judge the metric, some of them more than once."""
+    sessions = case.sessions_with(history.metric)
+    yield from history.reference
+    yield from history.informing[-INFORMING:]
+    yield from sessions[-NEWEST:]
+    # Of the newest sessions in a row that are slower: the first REGRESSION, those that are suspect,
+    # and the session before them, without which they would seem to begin earlier.
+    run = history.newest_run
+    if run:
+        by_outcome = [(session.verdicts[history.metric], session) for session in run]
+        yield from [session for outcome, session in by_outcome if outcome is Outcome.REGRESSION][:1]
+        yield from [session for outcome, session in by_outcome if outcome is Outcome.SUSPECT]
+        yield from sessions[: len(sessions) - len(run)][-1:]

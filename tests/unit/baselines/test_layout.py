@@ -1,0 +1,118 @@
+"""A file states once what sessions and launches share, and loses nothing by it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+
+import msgspec
+import pytest
+
+from ddp_perf.baselines.save import NewSession, merge
+from ddp_perf.core.verdict import Outcome
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_environment,
+    make_session,
+    make_structure,
+)
+
+KEY = "cpu-some-2c-host"
+CASES = [make_case(), make_case(id="other")]
+
+
+def session_of(day, **environment):
+    session = make_session([0.01, 0.011], day=day)
+    return msgspec.structs.replace(session, environment=make_environment(**environment))
+
+
+def baseline_of(*sessions):
+    return make_baseline({case.id: make_case_baseline(case, *sessions) for case in CASES})
+
+
+def written(stored, baseline):
+    return json.loads(stored(baseline).read_bytes())
+
+
+def lines_of(path):
+    """The lines of a file; JSON puts a comma behind a line that was the last one."""
+    return [line.rstrip(",") for line in path.read_text().splitlines()]
+
+
+def test_sessions_share_an_environment_and_have_their_own_commit(store, stored):
+    baseline = baseline_of(session_of(1, commit="a"), session_of(2, commit="b"))
+
+    found = written(stored, baseline)
+
+    (environment,) = found["environments"].values()
+    assert environment["torch"] == "2.13.0"
+    assert "commit" not in environment
+    for case in found["cases"].values():
+        assert [session["commit"] for session in case["sessions"]] == ["a", "b"]
+    assert store.load(KEY) == baseline
+
+
+def test_another_environment_is_another_entry(store, stored):
+    baseline = baseline_of(session_of(1), session_of(2, variables={"NCCL_ALGO": "Ring"}))
+
+    found = written(stored, baseline)
+
+    assert len(found["environments"]) == 2
+    for case in found["cases"].values():
+        named = [session["environment"] for session in case["sessions"]]
+        assert set(named) == found["environments"].keys()
+    assert store.load(KEY) == baseline
+
+
+def test_an_environment_has_the_same_name_whichever_sessions_are_stored(stored):
+    both = written(stored, baseline_of(session_of(1, torch="1"), session_of(2, torch="2")))
+    one = written(stored, baseline_of(session_of(2, torch="2")))
+
+    assert one["environments"].items() < both["environments"].items()
+
+
+@pytest.mark.parametrize(
+    "launches",
+    [
+        ({"step_time": 0.01, "energy": 3.0}, {"step_time": 0.02}),
+        ({"step_time": 0.01}, {"step_time": 0.02, "energy": 3.0}),
+    ],
+    ids=["of the second", "of the first"],
+)
+def test_a_launch_may_lack_a_figure_and_all_terms(store, stored, launches):
+    session = msgspec.structs.replace(
+        session_of(1),
+        launches=launches,
+        terms=({}, {"forward": 0.001}),
+        overhead_s=0.5,
+        verdicts={"step_time": Outcome.REGRESSION},
+    )
+    baseline = baseline_of(session)
+
+    stored(baseline)
+
+    assert store.load(KEY) == baseline
+
+
+@pytest.mark.parametrize("software", ["2.13.0", "2.14.0"], ids=["as before", "upgraded"])
+def test_the_diff_of_an_append_has_the_lines_of_the_new_session_only(stored, software):
+    before = baseline_of(session_of(1), session_of(2))
+    new = [
+        NewSession(
+            case=case,
+            session=session_of(3, torch=software, commit="a new one"),
+            structure=make_structure(),
+        )
+        for case in CASES
+    ]
+    old = lines_of(stored(before))
+
+    lines = lines_of(stored(merge(before, new, mode="append", reason=None)))
+
+    diff = list(difflib.unified_diff(old, lines, n=0))[2:]  # without the names of the files
+    assert [line for line in diff if line.startswith("-")] == []
+    of_a_session = 11
+    environments = int(software != "2.13.0")
+    assert len(lines) - len(old) == of_a_session * len(CASES) + environments

@@ -1,0 +1,256 @@
+"""A case keeps the sessions that are read, and only the terms of its reference."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddp_perf.baselines.save import NewSession, merge
+from ddp_perf.baselines.thin import INFORMING, NEWEST, thin
+from ddp_perf.core.baseline import REFERENCE_SESSIONS, Rebaseline, Session
+from ddp_perf.core.decomposition import TERMS
+from ddp_perf.core.verdict import Outcome
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_environment,
+    make_structure,
+)
+
+START = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)
+TERMS_S = dict.fromkeys(TERMS, 0.001)
+METRICS = ("step_time", "energy")
+ENVIRONMENT = make_environment()
+
+
+def session_at(hours, *, terms=False, metrics=("step_time",), **verdicts):
+    """A session of two launches so many hours after the first one."""
+    return Session(
+        date=(START + datetime.timedelta(hours=hours)).isoformat(),
+        environment=ENVIRONMENT,
+        launches=(dict.fromkeys((*metrics, "control"), 0.01),) * 2,
+        terms=(TERMS_S,) * 2 if terms else (),
+        verdicts=verdicts,
+    )
+
+
+def case_of(sessions):
+    return make_case_baseline(make_case(), *sessions)
+
+
+def daily(count, *, first=0, **session):
+    return [session_at(24 * (first + day), **session) for day in range(count)]
+
+
+def days_kept(sessions):
+    """The days of the sessions that are kept, counted from 0."""
+    dates = [datetime.datetime.fromisoformat(one.date) for one in thin(case_of(sessions)).sessions]
+    return [(date - START).days for date in dates]
+
+
+def test_the_reference_and_the_newest_sessions_that_inform_are_kept():
+    assert days_kept(daily(100)) == [*range(REFERENCE_SESSIONS), *range(100 - INFORMING, 100)]
+
+
+def test_nothing_is_dropped_before_there_are_more():
+    assert days_kept(daily(REFERENCE_SESSIONS + INFORMING)) == list(range(35))
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.IMPROVEMENT])
+def test_sessions_off_the_level_do_not_replace_those_that_inform(outcome):
+    off = daily(50, first=50, step_time=outcome)
+
+    kept = days_kept([*daily(50), *off])
+
+    informing, newest = range(50 - INFORMING, 50), range(100 - NEWEST, 100)
+    assert set(kept) - {50} == {*range(REFERENCE_SESSIONS), *informing, *newest}
+
+
+def test_the_first_day_of_a_regression_is_kept_as_long_as_it_lasts():
+    kept = days_kept([*daily(50), *daily(200, first=50, step_time=Outcome.REGRESSION)])
+
+    assert [day for day in kept if day >= 50] == [50, *range(240, 250)]
+
+
+def test_sessions_that_are_suspect_in_a_row_are_kept_beside_those_that_inform():
+    """They inform as soon as a session shows that it was chance."""
+    sessions = [*daily(50), *daily(12, first=50, step_time=Outcome.SUSPECT)]
+    mended = daily(1, first=62)
+
+    assert days_kept(sessions) == [*range(REFERENCE_SESSIONS), *range(20, 62)]
+    assert days_kept([*sessions, *mended]) == [*range(REFERENCE_SESSIONS), *range(33, 63)]
+
+
+def test_the_session_that_shows_what_a_suspect_one_was_is_kept():
+    """Without the first REGRESSION the suspect session of day 4 would set the level, too."""
+    sessions = daily(4, metrics=METRICS)
+    sessions += daily(1, first=4, metrics=METRICS, step_time=Outcome.SUSPECT)
+    sessions += daily(10, first=5, metrics=METRICS, step_time=Outcome.REGRESSION)
+    sessions += daily(85, first=15, metrics=METRICS)
+
+    assert days_kept(sessions) == [*range(6), 15, *range(70, 100)]
+
+
+def test_another_metric_that_is_slower_leaves_the_sessions_of_the_others():
+    sessions = daily(50, metrics=METRICS)
+    sessions += daily(50, first=50, metrics=METRICS, energy=Outcome.REGRESSION)
+
+    kept = days_kept(sessions)
+
+    assert set(range(70, 100)) <= set(kept)  # they inform the step time
+    assert set(range(20, 50)) <= set(kept)  # and these the energy
+    assert not set(range(51, 70)) & set(kept)
+
+
+def test_a_metric_that_was_added_later_has_its_own_reference():
+    kept = days_kept([*daily(20), *daily(80, first=20, metrics=METRICS)])
+
+    assert kept == [*range(5), *range(20, 25), *range(70, 100)]
+
+
+def test_sessions_that_are_less_than_twelve_hours_apart_count_as_one():
+    hourly = [session_at(hour) for hour in range(24 * 40)]
+
+    kept = thin(case_of(hourly)).sessions
+
+    assert len(kept) == 12 * (REFERENCE_SESSIONS + INFORMING)
+
+
+def test_only_the_reference_keeps_its_terms():
+    """The terms may have been added later than the first sessions of the case."""
+    kept = thin(case_of([*daily(8), *daily(92, first=8, terms=True)])).sessions
+
+    dates = [one.date for one in daily(5, first=8)]
+    assert [one.date for one in kept if one.terms] == dates
+    assert [one.date for one in kept if one.has_terms()] == dates
+
+
+def test_a_reference_that_is_incomplete_keeps_all_terms():
+    """A suspect session may become a part of it."""
+    sessions = [*daily(3, terms=True), *daily(2, first=3, terms=True, step_time=Outcome.SUSPECT)]
+
+    assert thin(case_of(sessions)).sessions == tuple(sessions)
+
+
+def test_an_accepted_level_has_its_own_reference():
+    sessions = daily(100, terms=True)
+    entry = Rebaseline(date=sessions[50].date, commit=None, reason="wider", ratio=1.1)
+    case = msgspec.structs.replace(case_of(sessions), log=(entry,))
+
+    kept = thin(case)
+
+    assert dates_of(kept.sessions) == dates_of([*sessions[50:55], *sessions[70:]])
+    assert [bool(session.terms) for session in kept.sessions] == [True] * 5 + [False] * 30
+
+
+def test_an_append_thins():
+    case = make_case()
+    baseline = make_baseline({case.id: case_of(daily(100))})
+    (new,) = daily(1, first=100, terms=True)
+    wanted = NewSession(case=case, session=new, structure=make_structure())
+
+    appended = merge(baseline, [wanted], mode="append", reason=None).cases[case.id]
+
+    assert len(appended.sessions) == REFERENCE_SESSIONS + INFORMING
+    assert appended.sessions[-1] == new
+
+
+OUTCOMES = st.sampled_from([None, Outcome.REGRESSION, Outcome.SUSPECT, Outcome.IMPROVEMENT])
+
+
+def is_plain(outcome):
+    return outcome is not Outcome.SUSPECT
+
+
+@st.composite
+def series(draw, *, metrics=METRICS, hours=(12, 24, 100), outcomes=OUTCOMES):
+    """Runs of sessions that are alike; the hours between two sessions differ by run."""
+    now, sessions = 0, []
+    for _ in range(draw(st.integers(1, 8))):
+        apart = draw(st.sampled_from(hours))
+        verdicts = {metric: draw(outcomes) for metric in metrics}
+        given_verdicts = {name: outcome for name, outcome in verdicts.items() if outcome}
+        some = draw(st.sampled_from([metrics, metrics[:1], metrics[-1:]]))
+        terms = draw(st.booleans())
+        for _ in range(draw(st.integers(1, 40))):
+            now += apart
+            sessions.append(session_at(now, terms=terms, metrics=some, **given_verdicts))
+    return sessions
+
+
+# Sessions of one half-day are one by what is kept of them, so that only whole ones stay the same:
+# with one metric, and without suspects.
+OFTEN = series(metrics=("step_time",), hours=(1, 11, 24), outcomes=OUTCOMES.filter(is_plain))
+ANY_SERIES = series() | OFTEN
+
+
+def dates_of(sessions):
+    return [session.date for session in sessions]
+
+
+def figures_of(sessions, metric):
+    return [(session.date, session.values(metric)) for session in sessions]
+
+
+def red_since(case, metric):
+    """The date of the first REGRESSION in the run of sessions that are slower."""
+    for session in case.history(metric).newest_run:
+        if session.verdicts[metric] is Outcome.REGRESSION:
+            return session.date
+    return None
+
+
+@given(ANY_SERIES)
+def test_thinning_again_changes_nothing_and_the_order_stays(sessions):
+    once = thin(case_of(sessions))
+
+    assert thin(once) == once
+    assert dates_of(once.sessions) == sorted(dates_of(once.sessions))
+    by_date = {session.date: session for session in sessions}
+    for kept in once.sessions:
+        assert kept == msgspec.structs.replace(by_date[kept.date], terms=kept.terms)
+
+
+@given(ANY_SERIES)
+def test_whatever_is_read_of_a_case_stays_the_same(sessions):
+    case = case_of(sessions)
+    thinned = thin(case)
+
+    terms = [one.history("step_time").reference_of_terms for one in (case, thinned)]
+    assert terms[0] == terms[1]
+    for metric in METRICS:
+        before, after = case.history(metric), thinned.history(metric)
+        assert after.level == before.level
+        assert figures_of(after.reference, metric) == figures_of(before.reference, metric)
+        newest = figures_of(before.informing[-INFORMING:], metric)
+        assert figures_of(after.informing[-INFORMING:], metric) == newest
+        assert red_since(thinned, metric) == red_since(case, metric)
+
+
+@given(series())
+def test_the_newest_session_and_those_that_inform_are_never_dropped(sessions):
+    case = case_of(sessions)
+    kept = set(dates_of(thin(case).sessions))
+
+    assert sessions[-1].date in kept
+    for metric in METRICS:
+        history = case.history(metric)
+        assert set(dates_of(history.reference)) <= kept
+        assert set(dates_of(history.informing[-INFORMING:])) <= kept
+
+
+@given(series())
+def test_appending_one_by_one_keeps_the_same_sessions_as_thinning_at_the_end(sessions):
+    def append(case, session):
+        longer = msgspec.structs.replace(case, sessions=(*case.sessions, session))
+        return thin(longer)
+
+    grown = functools.reduce(append, sessions[1:], thin(case_of(sessions[:1])))
+
+    assert grown == thin(case_of(sessions))
