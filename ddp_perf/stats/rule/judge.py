@@ -35,7 +35,7 @@ from ddp_perf.stats.rule.inputs import (
     typical_values,
 )
 from ddp_perf.stats.rule.modes import levels_of
-from ddp_perf.stats.rule.reason import Conclusion, reason_of
+from ddp_perf.stats.rule.reason import Decision, reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
 from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL, level_of_one_session
 from ddp_perf.stats.rule.variance_components import launches_to_decide
@@ -198,12 +198,12 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
     if outcome is Outcome.SUSPECT:
         by_level = max(comparison.chance, judged.chance_all_slow)
         chance = judged.share.chance if by_share else by_level
-    conclusion = Conclusion(
+    decision = Decision(
         outcome=outcome, by_share=by_share, more_launches=more, chance=chance, alpha=alpha
     )
     return Verdict(
         outcome=outcome,
-        reason=reason_of(conclusion, judged, levels),
+        reason=reason_of(decision, judged, levels),
         ratio=math.exp(judged.overall) if by_share else comparison.ratio,
         interval=None if by_share else comparison.interval,
         minimum_detectable=comparison.minimum_detectable(levels.regression),

@@ -20,8 +20,8 @@ from ddp_perf.stats.rule.variance_components import VarianceComponents, sessions
 _SLOPE_WORTH_A_WORD = 0.1
 
 
-class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """The conclusion from a comparison."""
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a comparison decides, for its reason."""
 
     outcome: Outcome
     by_share: bool  # the share of slow launches decided it, not the level
@@ -30,9 +30,9 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float  # false-alarm rate of the verdict
 
 
-def reason_of(conclusion: Conclusion, judged: JudgedDifference, levels: SignificanceLevels) -> str:
+def reason_of(decision: Decision, judged: JudgedDifference, levels: SignificanceLevels) -> str:
     """Write the reason: the figures, what follows from them, then slow launches and control."""
-    sentences = [f"{_figures(judged)}; {_meaning(conclusion, judged, levels)}"]
+    sentences = [f"{_figures(judged)}; {_meaning(decision, judged, levels)}"]
     if judged.move is not None:
         sentences.append(_reference_move(judged.move))
     if judged.share.any_slow:
@@ -51,8 +51,8 @@ def _figures(judged: JudgedDifference) -> str:
     )
 
 
-def _meaning(conclusion: Conclusion, judged: JudgedDifference, levels: SignificanceLevels) -> str:
-    comparison, level, outcome = judged.comparison, levels.regression, conclusion.outcome
+def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceLevels) -> str:
+    comparison, level, outcome = judged.comparison, levels.regression, decision.outcome
     tolerance = 100 * comparison.tolerance
     detectable = 100 * comparison.minimum_detectable(level)
     found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
@@ -65,14 +65,14 @@ def _meaning(conclusion: Conclusion, judged: JudgedDifference, levels: Significa
             f"significantly slower (at the {100 * level:.2g} % level), by the tolerance of "
             f"{tolerance:.3g} % at least"
         )
-    if conclusion.chance is not None:
-        many = sessions_to_confirm(conclusion.chance, conclusion.alpha)
-        what = "more slow launches than in any session, " if conclusion.by_share else ""
+    if decision.chance is not None:
+        many = sessions_to_confirm(decision.chance, decision.alpha)
+        what = "more slow launches than in any session, " if decision.by_share else ""
         return f"{what}suspect, not proven: {many} suspect sessions in a row are a REGRESSION"
     if outcome is Outcome.INVALID:
         return "the machine itself changed by more than its baseline sessions account for"
-    if conclusion.more_launches:
-        launches = _counted(conclusion.more_launches, "more launch", "more launches")
+    if decision.more_launches:
+        launches = _counted(decision.more_launches, "more launch", "more launches")
         return f"undecided: only {found}; about {launches} would decide it"
     more_sessions = sessions_to_decide(judged.errors, comparison, levels)
     return f"undecided: only {found}; {missing_sessions_text(judged.errors, more_sessions)}"
