@@ -234,7 +234,7 @@ CAUSES = (
     InjectedCause(
         name="slow-link",
         right=("communication",),
-        sizes={"small": Effect(link_bits_per_s=6e9), "large": Effect(link_bits_per_s=3e9)},
+        sizes={"small": Effect(link_bits_per_s=6e9), "large": Effect(link_bits_per_s=4e9)},
     ),
     InjectedCause(
         name="busy-core",  # of rank 1
@@ -254,7 +254,7 @@ CAUSES = (
         name="cpu-quota",
         right=("machine", "host"),
         disturbs=True,
-        sizes={"small": Effect(quota_cores=1.85), "large": Effect(quota_cores=1.7)},
+        sizes={"small": Effect(quota_cores=1.75), "large": Effect(quota_cores=1.6)},
     ),
 )
 BY_NAME = {cause.name: cause for cause in CAUSES}

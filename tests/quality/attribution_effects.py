@@ -27,6 +27,7 @@ while True:
 """
 _WORK = {"cpu": "pass", "memory": "bytes(2**26)"}
 _GROUPS = Path("/sys/fs/cgroup")
+_PERIOD_US = 10_000  # of a quota: a step contains several, so that each step is held back
 
 
 def obstacle(effect: Effect) -> str | None:
@@ -122,11 +123,12 @@ def _group(cores: float) -> Iterator[Path]:
     group = (_GROUPS / "cpu" if is_first else _GROUPS) / f"attribution-{os.getpid()}"
     group.mkdir()
     try:
-        quota = f"{100_000 * cores:.0f}"
+        quota = f"{_PERIOD_US * cores:.0f}"
         if is_first:
+            (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US), encoding="ascii")
             (group / "cpu.cfs_quota_us").write_text(quota, encoding="ascii")
         else:
-            (group / "cpu.max").write_text(f"{quota} 100000", encoding="ascii")
+            (group / "cpu.max").write_text(f"{quota} {_PERIOD_US}", encoding="ascii")
         yield group
     finally:
         group.rmdir()
