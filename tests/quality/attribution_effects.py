@@ -18,8 +18,9 @@ from tests.quality.attribution_causes import Effect, Neighbour
 WORKLOAD = Path(__file__).parent / "workloads" / "encoder.py"
 _SESSION = Path(__file__).with_name("attribution_session.py")
 _BUSY = """
-import time
-while True:
+import os, time
+parent = os.getppid()
+while os.getppid() == parent:
     end = time.perf_counter() + 0.02 * {share}
     while time.perf_counter() < end:
         {work}
