@@ -43,8 +43,8 @@ class InjectedCause(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     right: tuple[str, ...]
     sizes: dict[str, Effect]
-    # A disturbance is also right: the gate says INVALID, and names the neighbour or the quota.
-    disturbs: bool = False
+    # The words of a right disturbance: the gate may also say INVALID, and name it. None: never.
+    disturbance: str | None = None
 
 
 def _edits(old: str, **sizes: str) -> dict[str, Effect]:
@@ -239,7 +239,7 @@ CAUSES = (
     InjectedCause(
         name="busy-core",  # of rank 1
         right=("machine", "host", "straggler of rank 1"),
-        disturbs=True,
+        disturbance="other processes",
         sizes={
             "small": Effect(neighbour=Neighbour(core=1, share=0.08)),
             "large": Effect(neighbour=Neighbour(core=1, share=0.2)),
@@ -253,7 +253,7 @@ CAUSES = (
     InjectedCause(
         name="cpu-quota",
         right=("machine", "host"),
-        disturbs=True,
+        disturbance="CPU quota",
         sizes={"small": Effect(quota_cores=1.75), "large": Effect(quota_cores=1.6)},
     ),
 )

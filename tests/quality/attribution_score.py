@@ -62,6 +62,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     size: str
     outcome: Outcome  # of the step time
     change: float  # of the median step time, as a fraction of the baseline's level
+    disturbance: str | None = None  # in words: why it is INVALID
     explanation: Explanation  # shown to a user only if the outcome is REGRESSION
 
     @property
@@ -71,6 +72,12 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def grade(self) -> Grade:
         return grade(self.explanation, BY_NAME[self.cause].right)
+
+    @property
+    def is_disturbed_by_cause(self) -> bool:
+        """True if the gate says INVALID because of what was done to the session."""
+        words, named = BY_NAME[self.cause].disturbance, self.disturbance
+        return words is not None and named is not None and words in named
 
 
 def grade(explanation: Explanation, right: Sequence[str]) -> Grade:
@@ -160,6 +167,7 @@ def _answered(recording: Recording, baseline: Baseline) -> Answered:
         size=recording.size,
         outcome=step.verdict.outcome,
         change=step.value / step.baseline - 1,
+        disturbance=step.disturbance,
         explanation=explanation,
     )
 
@@ -172,9 +180,9 @@ def report(answered: Sequence[Answered]) -> Iterator[str]:
     red = [one for one in slowed if one.outcome is Outcome.REGRESSION]
     yield ""
     yield _rate("judged REGRESSION", len(red), len(slowed))
-    named = [one for one in slowed if one.outcome is Outcome.INVALID]
-    meant = sum(BY_NAME[one.cause].disturbs for one in named)
-    yield f"judged INVALID: {len(named)}; in {meant} of them the disturbance is what was done"
+    invalid = [one for one in slowed if one.outcome is Outcome.INVALID]
+    meant = sum(one.is_disturbed_by_cause for one in invalid)
+    yield f"judged INVALID: {len(invalid)}; {meant} of them name what was done"
     yield from _totals("explained, because it is a REGRESSION", red)
     others = [one for one in slowed if one.outcome not in (Outcome.REGRESSION, Outcome.INVALID)]
     yield from _totals("not red: its explanation, had it been asked for", others)

@@ -117,7 +117,23 @@ def test_a_session_that_is_not_red_counts_apart():
         "slow-transform small (+5, +5, +5 %; right: data):"
         " INCONCLUSIVE → data (right) 1, INVALID 1, REGRESSION → data (right) 1"
     ) in lines
-    assert "judged INVALID: 1; in 0 of them the disturbance is what was done" in lines
+    assert "judged INVALID: 1; 0 of them name what was done" in lines
+
+
+def test_invalid_is_right_only_if_it_names_what_was_done():
+    said = {"busy-core": "other processes took 20 %", "cpu-quota": "other processes took 20 %"}
+    answered = [
+        Answered(
+            cause=cause,
+            size="large",
+            outcome=Outcome.INVALID,
+            change=0.2,
+            disturbance=disturbance,
+            explanation=explained(),
+        )
+        for cause, disturbance in said.items()
+    ]
+    assert "judged INVALID: 2; 1 of them name what was done" in list(report(answered))
 
 
 def test_too_few_base_sessions_are_said(folder):
