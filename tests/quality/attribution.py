@@ -15,6 +15,7 @@ import argparse
 import itertools
 import random
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -69,7 +70,10 @@ def measure(folder: Path, seed: int, budget_s: float) -> None:
         if spent_s + statistics.median(seconds or [0.0]) > budget_s:
             return
         print(f"{spent_s / 60:5.1f} min  {turn.file}", file=sys.stderr, flush=True)
-        record_session(turn.effect, folder / turn.file, explain=turn.cause != BASE)
+        try:
+            record_session(turn.effect, folder / turn.file, explain=turn.cause != BASE)
+        except subprocess.CalledProcessError:
+            raise SystemExit(f"{turn.file}: the session failed; start again to go on") from None
         seconds.append(time.monotonic() - begun - spent_s)
 
 
