@@ -146,7 +146,7 @@ CAUSES = (
     InjectedCause(
         name="python-loop-in-loss",
         right=(FORWARD, BACKWARD),
-        sizes=_in_loss(small=_PENALTY.format(50), large=_PENALTY.format(120)),
+        sizes=_in_loss(small=_PENALTY.format(80), large=_PENALTY.format(160)),
     ),
     InjectedCause(
         name="bigger-hidden-layer",  # more of everything: its gradients are larger, too
