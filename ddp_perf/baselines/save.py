@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from ddp_perf.baselines.thin import thin
-from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline, Session
+from ddp_perf.core.baseline import (
+    Acknowledgement,
+    Baseline,
+    CaseBaseline,
+    Rebaseline,
+    Session,
+    are_apart,
+)
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import field_changes
 from ddp_perf.stats.robust import robust_sd
 
@@ -41,6 +49,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     structure: Structure | None  # None: the case does not train
     flops: int | None = None
+    # By metric, the dates of stored sessions that turned out to be slower than the level.
+    off_level: dict[str, tuple[str, ...]] = {}
     same_machine: bool = True  # as every stored session: they still inform the spread
 
 
@@ -77,7 +87,7 @@ def merge(
         if old is None:
             cases[new.case.id] = _first(new)
         elif mode == "append" and is_comparable(old, new.case):
-            sessions_so_far = (*old.sessions, new.session)
+            sessions_so_far = (*_with_verdicts(old.sessions, new.off_level), new.session)
             longer = msgspec.structs.replace(old, sessions=sessions_so_far)
             cases[new.case.id] = thin(longer)
         elif mode == "accept":
@@ -88,6 +98,21 @@ def merge(
         cases=cases,
         acknowledged=tuple(a for a in baseline.acknowledged if a.case not in accepted),
     )
+
+
+def _with_verdicts(
+    sessions: Sequence[Session], off_level: Mapping[str, Sequence[str]]
+) -> Iterator[Session]:
+    """Yield the sessions, as REGRESSION those of the half-days that begin on these dates."""
+    for session in sessions:
+        slower = {
+            metric: Outcome.REGRESSION
+            for metric, dates in off_level.items()
+            if metric not in session.verdicts
+            and any(date <= session.date and not are_apart(date, session.date) for date in dates)
+        }
+        verdicts = {**slower, **session.verdicts}
+        yield msgspec.structs.replace(session, verdicts=verdicts) if slower else session
 
 
 def acknowledge(baseline: Baseline, new: Acknowledgement) -> Baseline:

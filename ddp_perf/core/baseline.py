@@ -6,7 +6,7 @@ import bisect
 import datetime
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -72,16 +72,23 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return tuple(session for session in self.sessions if session.values(metric))
 
     def history(self, metric: str) -> MetricHistory:
-        """Return the stored sessions of a metric, by what they tell of it."""
-        sessions = self.sessions_with(metric)
-        accepted = [entry.date for entry in self.log]
-        informing = _by_half_day(_informing(sessions, metric), accepted)
-        dates = [session.date for session in informing]
-        begins = {bisect.bisect_left(dates, date) for date in accepted}
+        """Return the stored sessions of a metric, by what they show of it."""
+        sessions, accepted = self.sessions_with(metric), sorted(entry.date for entry in self.log)
+        by_level: dict[int, list[Session]] = {}
+        for session in _at_a_level(sessions, metric):
+            by_level.setdefault(bisect.bisect_right(accepted, session.date), []).append(session)
+        in_force = len(accepted)
+        levels = {number: _by_half_day(found) for number, found in by_level.items()}
+        if len(levels.get(in_force, ())) < REFERENCE_SESSIONS:
+            runs = _regressed_runs(sessions, metric, since=max(accepted, default=""))
+            levels |= {-number: _by_half_day(run) for number, run in enumerate(runs, start=1)}
+        numbered = [(one.date, number, one) for number, found in levels.items() for one in found]
+        numbered.sort(key=lambda entry: entry[:2])
         return MetricHistory(
             metric=metric,
-            informing=informing,
-            levels_begin=tuple(sorted(begins - {0, len(dates)})),
+            informing=tuple(session for _, _, session in numbered),
+            levels=tuple(number for _, number, _ in numbered),
+            in_force=in_force,
             newest_run=_newest_run(sessions, metric, since=max(accepted, default="")),
         )
 
@@ -98,17 +105,23 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The stored sessions of one metric of a case, by what they show of it, oldest first."""
 
     metric: str
-    # They inform the spread and the level. Those that were judged slower or faster do not; a
-    # suspect session does as soon as a later one shows that it was chance. Sessions of one half-day
-    # are one.
+    # They inform the spread. Those that were judged slower or faster do not; a suspect session does
+    # as soon as a later one shows that it was chance. While a level has fewer sessions than set it,
+    # slower ones in a row inform it too, around a level of their own: there is little else.
+    # Sessions of one half-day are one.
     informing: tuple[Session, ...]
-    levels_begin: tuple[int, ...]  # the first informing session of each later, accepted level
+    levels: tuple[int, ...]  # of each informing session, the number of its level
+    in_force: int  # the number of the level that is in force, and of no later one
     newest_run: tuple[Session, ...]  # the newest ones, if judged REGRESSION or SUSPECT in a row
 
     @property
     def at_level(self) -> tuple[Session, ...]:
-        """The informing sessions since the last accepted change of the level."""
-        return self.informing[self.levels_begin[-1] if self.levels_begin else 0 :]
+        """The informing sessions of the level that is in force."""
+        return tuple(
+            session
+            for session, number in zip(self.informing, self.levels, strict=True)
+            if number == self.in_force
+        )
 
     @property
     def reference(self) -> tuple[Session, ...]:
@@ -145,7 +158,8 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
         return statistics.median(medians) / self.level if medians and self.level else None
 
 
-def _informing(sessions: Sequence[Session], metric: str) -> list[Session]:
+def _at_a_level(sessions: Sequence[Session], metric: str) -> list[Session]:
+    """Return the sessions that were judged neither slower nor faster than their level."""
     kept: list[Session] = []
     off_level = True  # the sessions seen so far, from the newest one, are off the level
     for session in reversed(sessions):
@@ -154,6 +168,16 @@ def _informing(sessions: Sequence[Session], metric: str) -> list[Session]:
         if not off_level and outcome is not Outcome.IMPROVEMENT:
             kept.append(session)
     return kept[::-1]
+
+
+def _regressed_runs(
+    sessions: Sequence[Session], metric: str, *, since: str
+) -> Iterator[list[Session]]:
+    """Yield the sessions since a date that were judged REGRESSION in a row."""
+    newest = [session for session in sessions if session.date >= since]
+    for outcome, run in itertools.groupby(newest, key=lambda session: session.verdicts.get(metric)):
+        if outcome is Outcome.REGRESSION:
+            yield list(run)
 
 
 def _newest_run(sessions: Sequence[Session], metric: str, *, since: str) -> tuple[Session, ...]:
@@ -179,24 +203,20 @@ def are_apart(earlier: str, later: str) -> bool:
     return second - first >= _HALF_DAY
 
 
-def _by_half_day(sessions: Sequence[Session], begins: Sequence[str]) -> tuple[Session, ...]:
-    """Merge the launches of sessions that are not apart, unless a new level begins between them."""
+def _by_half_day(sessions: Sequence[Session]) -> list[Session]:
+    """Merge the launches of sessions that are not apart."""
     merged: list[Session] = []
     for session in sessions:
-        last = merged[-1] if merged else None
-        if (
-            last is None
-            or are_apart(last.date, session.date)
-            or any(last.date < begin <= session.date for begin in begins)
-        ):
+        if not merged or are_apart(merged[-1].date, session.date):
             merged.append(session)
         else:
+            last = merged[-1]
             merged[-1] = msgspec.structs.replace(
                 last,
                 launches=(*last.launches, *session.launches),
                 terms=(*_terms_by_launch(last), *_terms_by_launch(session)),
             )
-    return tuple(merged)
+    return merged
 
 
 def _terms_by_launch(session: Session) -> tuple[dict[str, float], ...]:

@@ -61,6 +61,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None
     changed: tuple[str, ...] = ()  # machine and software: each change since then, with both values
+    off_level: tuple[str, ...] = ()  # dates of stored sessions that turned out to be slower
     tolerance: float | None = None  # of the metric, as a fraction; None: it was not compared
     published: str | None = None  # comparison with a published figure of the same work, in one line
     disturbance: str | None = None  # reason why its launches are worthless: then it is INVALID

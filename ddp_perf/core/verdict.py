@@ -35,7 +35,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     90 % power. Each is None if the data do not give it. ``more_launches`` is about the number of
     further launches of this session that would decide the verdict if the ratio stays the same;
     None if it is decided, or if no number would decide it. ``chance`` is the probability of a
-    SUSPECT session if nothing changed.
+    SUSPECT session if nothing changed. ``off_level`` are the indexes of the baseline sessions on
+    the slower side of a move within the reference.
     """
 
     outcome: Outcome
@@ -45,6 +46,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     minimum_detectable: float | None = None
     more_launches: int | None = None
     chance: float | None = None
+    off_level: tuple[int, ...] | None = None
 
 
 class SessionPrior(msgspec.Struct, frozen=True, kw_only=True):

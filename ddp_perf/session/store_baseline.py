@@ -138,8 +138,13 @@ def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
         and found.metric != STRUCTURE
         and found.verdict.outcome in _OFF_LEVEL
     }
+    off_level = {
+        found.metric: found.off_level
+        for found in result.findings
+        if found.case_id == new.case.id and found.off_level
+    }
     session = msgspec.structs.replace(new.session, verdicts=verdicts)
-    return msgspec.structs.replace(new, session=session)
+    return msgspec.structs.replace(new, session=session, off_level=off_level)
 
 
 def _disturbed(new: NewSession, result: SuiteResult) -> str | None:

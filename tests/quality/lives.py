@@ -129,7 +129,7 @@ FAMILIES = {
     "sessions of 1 %": _many(session=0.01),
     "sessions of 1 %, launches of 2 %": _many(session=0.01, launch=0.02),
     "successive sessions correlated by 0.6": _many(lasting=0.6),
-    "the control shows how sessions of 2 % move": _many(session=0.02, alike=0.05, follows=1.0),
+    "sessions move by 3 %, as the control shows": _many(moves=0.03),
     "Student's t with 3 df": _many(law="t3"),
     "Student's t with 3 df, cases independent": _many(law="t3", alike=0.0),
     "5 % of sessions are 8 sd off": _many(law="outliers", alike=0.9),

@@ -44,7 +44,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         "normal"  # of the sessions, all of one sd but the last
     )
     busy: float = 0.0  # share of the sessions with a neighbour, who adds 3 % a launch on average
-    follows: float = 0.0  # share of the cases' movement that the control shows
+    moves: float = 0.0  # sd by which all cases and the control move together
     alternates: float = 0.0  # every second session runs on a machine that is slower by this
     restless: tuple[int, int, float] | None = None  # from day, to day, factor of the sessions' sd
 
@@ -154,7 +154,7 @@ class Simulation:
         levels = machine.session * self._moods
         if machine.restless is not None and machine.restless[0] <= day < machine.restless[1]:
             levels = levels * machine.restless[2]
-        moves = machine.session * machine.follows * random.normal()
+        moves = machine.moves * random.normal()
         control = moves + random.normal(0, CONTROL_NOISE, LAUNCHES)
         logs = levels[..., None] + moves + random.normal(0, machine.launch, (*shape, LAUNCHES))
         if random.random() < machine.busy:

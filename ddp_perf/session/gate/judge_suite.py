@@ -180,7 +180,7 @@ def _judge_metric(
             alpha=context.alpha,
             prior=history.prior(case, metric),
             looks=context.looks.get(case.id, ()),
-            levels_begin=stored.levels_begin,
+            session_levels=stored.levels,
         )
     else:
         reason = f"the baseline of this case has no {metric}; --save-baseline=append adds it"
@@ -197,6 +197,7 @@ def _judge_metric(
         baseline_date=first.date if first else None,
         changed=tuple(changes(first.environment, context.environment)) if first else (),
         tolerance=tolerance_of(case, metric),
+        off_level=tuple(stored.informing[place].date for place in verdict.off_level or ()),
         drift=_drift(context.baseline.cases[case.id], metric, current),
     )
 
@@ -244,7 +245,7 @@ def judge_session(
     alpha: float,
     prior: SessionPrior | None,
     looks: Sequence[int] = (),
-    levels_begin: Sequence[int] = (),
+    session_levels: Sequence[int] = (),
 ) -> Verdict:
     """Judge a metric by ``before``, the stored sessions that inform it, oldest first."""
     control = controls(before, metric, session.environment)
@@ -258,7 +259,7 @@ def judge_session(
         reference=REFERENCE_SESSIONS,
         prior=prior,
         looks=looks,
-        levels_begin=levels_begin,
+        session_levels=session_levels,
     )
 
 

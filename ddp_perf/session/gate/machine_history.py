@@ -66,7 +66,7 @@ class MachineHistory:
                     sessions=[session.values(metric) for session in history.informing],
                     days=[session.date[:10] for session in history.informing],
                     control=controls(history.informing, metric, self._environment),
-                    levels_begin=history.levels_begin,
+                    session_levels=history.levels,
                     tolerance=tolerance,
                 )
             )

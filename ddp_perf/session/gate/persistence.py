@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import CaseBaseline, MetricHistory, Session, are_apart
+from ddp_perf.core.baseline import (
+    REFERENCE_SESSIONS,
+    CaseBaseline,
+    MetricHistory,
+    Session,
+    are_apart,
+)
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
@@ -44,12 +50,12 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
     history = stored.history(finding.metric)
     red = history.regressed
     if red and verdict.outcome is Outcome.REGRESSION:
-        reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}"
+        reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}{_doubt(history)}"
         return msgspec.structs.replace(verdict, reason=reason)
     if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(verdict, history):
         reason = (
-            f"slower since the session of {red[0].date[:10]}, and this session does not show that"
-            f" it was mended: {verdict.reason}"
+            f"slower since the session of {red[0].date[:10]}{_doubt(history)}, and this session does"
+            f" not show that it was mended: {verdict.reason}"
         )
         return msgspec.structs.replace(verdict, outcome=Outcome.REGRESSION, reason=reason)
     if not red and verdict.chance is not None:
@@ -66,6 +72,15 @@ def _shows_a_mend(verdict: Verdict, history: MetricHistory) -> bool:
     if verdict.outcome is Outcome.INVALID or verdict.interval is None or slow_down is None:
         return False
     return verdict.interval[1] < slow_down
+
+
+def _doubt(history: MetricHistory) -> str:
+    """Return the question which sessions are right, while few of them set the level."""
+    count = len(history.reference)
+    if count >= REFERENCE_SESSIONS:
+        return ""
+    sessions = "1 session sets" if count == 1 else f"{count} sessions set"
+    return f" (only {sessions} the level; if the later ones are right, --save-baseline=accept)"
 
 
 def _apart(run: Sequence[Session], date: str) -> int:

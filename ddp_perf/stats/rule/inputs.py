@@ -19,7 +19,8 @@ def check_arguments(
     reference: int | None,
     prior: SessionPrior | None,
     looks: Sequence[int],
-    levels_begin: Sequence[int],
+    session_levels: Sequence[int],
+    sessions: int,
 ) -> None:
     """Raise ValueError, which names the option, if one is out of its range."""
     if not 0 < tolerance < 1:
@@ -30,8 +31,11 @@ def check_arguments(
         raise ValueError(f"reference must be at least one session, not {reference!r}")
     if any(later <= look for look, later in itertools.pairwise([0, *looks])):
         raise ValueError(f"looks (numbers of launches) must rise, not {list(looks)!r}")
-    if any(later <= begin for begin, later in itertools.pairwise([0, *levels_begin])):
-        raise ValueError(f"levels_begin (indexes) must rise from 1, not {list(levels_begin)!r}")
+    if session_levels and len(session_levels) != sessions:
+        raise ValueError(
+            f"session_levels must have the {sessions} sessions of the baseline,"
+            f" not {len(session_levels)}"
+        )
     if prior is not None:
         if not (math.isfinite(prior.sd) and prior.sd >= 0):
             raise ValueError(f"a prior's sd must be finite and not negative, not {prior.sd!r}")

@@ -35,7 +35,7 @@ from ddp_perf.stats.rule.inputs import (
     typical_values,
 )
 from ddp_perf.stats.rule.modes import levels_of
-from ddp_perf.stats.rule.reason import Decision, reason_of
+from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
 from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL, level_of_one_session
 from ddp_perf.stats.rule.variance_components import launches_to_decide
@@ -55,7 +55,7 @@ def judge_launches(
     reference: int | None = None,
     prior: SessionPrior | None = None,
     looks: Sequence[int] = (),
-    levels_begin: Sequence[int] = (),
+    session_levels: Sequence[int] = (),
 ) -> Verdict:
     """Judge one metric of one case by the values of every launch; lower is better.
 
@@ -65,7 +65,7 @@ def judge_launches(
 
     Raises ValueError if an option is out of its range.
     """
-    check_arguments(tolerance, alpha, reference, prior, looks, levels_begin)
+    check_arguments(tolerance, alpha, reference, prior, looks, session_levels, len(baseline))
     if len(baseline) == 0:
         return _NO_BASELINE
     if problem := first_empty_launch(_named_sessions(current, baseline)):
@@ -82,7 +82,7 @@ def judge_launches(
         reference=reference,
         prior=prior,
         looks=looks,
-        levels_begin=levels_begin,
+        session_levels=session_levels,
     )
 
 
@@ -97,21 +97,22 @@ def judge_figures(
     reference: int | None = None,
     prior: SessionPrior | None = None,
     looks: Sequence[int] = (),
-    levels_begin: Sequence[int] = (),
+    session_levels: Sequence[int] = (),
 ) -> Verdict:
     """Judge one metric of one case by one figure for each launch; lower is better.
 
     ``current`` has the figure of every launch, and ``baseline`` has sessions × launches, the
     oldest session first. ``control`` and ``baseline_control`` have the figures of the frozen
-    reference operation likewise; if a session has none, the control is not used. ``levels_begin``
-    has the index of each session with which a new level was accepted, rising; the sessions before
-    the last of them only inform the variance. The first ``reference`` sessions (default: all) of
-    the newest level set it. ``prior`` is the spread of the machine's sessions, estimated from its
+    reference operation likewise; if a session has none, the control is not used. ``session_levels``
+    has the number of the level of each session (default: one level). The highest number is in
+    force, and its first ``reference`` sessions (default: all) set it; sessions of other levels only
+    inform the variance. ``prior`` is the spread of the machine's sessions, estimated from its
     other cases. ``looks`` are the planned numbers of launches, rising, at which an undecided case
     is judged again; all looks together then keep ``alpha``, and the level of PASS.
 
     - REGRESSION: slower at level ¾ ``alpha``, one-sided, and by at least ``tolerance``, also
-      without what the control explains.
+      without what the control explains; or the level became slower within the reference, and this
+      session does not rule that out.
     - SUSPECT: slower at level 0.01; or more slow launches than in any session, at the cost of the
       tolerance. `sessions_to_confirm` such sessions in a row are a REGRESSION.
     - IMPROVEMENT: the mirror image of a regression.
@@ -122,7 +123,7 @@ def judge_figures(
 
     Raises ValueError if an option is out of its range.
     """
-    check_arguments(tolerance, alpha, reference, prior, looks, levels_begin)
+    check_arguments(tolerance, alpha, reference, prior, looks, session_levels, len(baseline))
     if len(baseline) == 0:
         return _NO_BASELINE
     controls = _paired_controls(control, baseline_control, len(baseline))
@@ -142,7 +143,7 @@ def judge_figures(
         reference=min(reference or len(baseline), len(baseline)),
         prior=prior,
         alpha=level,
-        levels_begin=levels_begin,
+        session_levels=session_levels,
     )
     levels = _significance_levels(judged, level, looks, len(current))
     return _conclude(judged, levels, alpha=alpha)
@@ -190,44 +191,44 @@ def _significance_levels(
 
 def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: float) -> Verdict:
     comparison = judged.comparison
-    outcome, by_share = _outcome(judged, levels)
-    more = None
+    outcome, by = _outcome(judged, levels)
+    more = chance = None
     if outcome in UNDECIDED:
         more = launches_to_decide(judged.errors, comparison, levels)
-    chance = None
     if outcome is Outcome.SUSPECT:
         by_level = max(comparison.chance, judged.chance_all_slow)
-        chance = judged.share.chance if by_share else by_level
-    decision = Decision(
-        outcome=outcome, by_share=by_share, more_launches=more, chance=chance, alpha=alpha
-    )
+        chance = judged.share.chance if by == "share" else by_level
+    decision = Decision(outcome=outcome, by=by, more_launches=more, chance=chance, alpha=alpha)
     return Verdict(
         outcome=outcome,
         reason=reason_of(decision, judged, levels),
-        ratio=math.exp(judged.overall) if by_share else comparison.ratio,
-        interval=None if by_share else comparison.interval,
+        ratio=math.exp(judged.overall) if by == "share" else comparison.ratio,
+        interval=None if by == "share" else comparison.interval,
         minimum_detectable=comparison.minimum_detectable(levels.regression),
         more_launches=more,
         chance=chance,
+        off_level=judged.off_level,
     )
 
 
-def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outcome, bool]:
-    """Return the outcome, and whether the share of slow launches decided it, not the level."""
-    comparison, level = judged.comparison, levels.regression
+def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outcome, Grounds]:
+    """Return the outcome, and what decided it."""
+    comparison, level, move = judged.comparison, levels.regression, judged.move
     # A control that alone moved must not make a regression of a case that is as it was.
     slower_itself = judged.raw >= math.log1p(comparison.tolerance)
     if comparison.slower(level) and judged.chance_all_slow < level and slower_itself:
-        return Outcome.REGRESSION, False
+        return Outcome.REGRESSION, "level"
+    if move is not None and 0 < move.change <= comparison.difference + comparison.margin:
+        return Outcome.REGRESSION, "move"
     if comparison.slower(max(SUSPECT_LEVEL, level)):
-        return Outcome.SUSPECT, False
+        return Outcome.SUSPECT, "level"
     if judged.share_grown:
-        return Outcome.SUSPECT, True
+        return Outcome.SUSPECT, "share"
     if not judged.share.is_unusual:  # else the few launches in the fast mode are no evidence
         if comparison.faster(level):
-            return Outcome.IMPROVEMENT, False
+            return Outcome.IMPROVEMENT, "level"
         if comparison.passes(levels.passing):
-            return Outcome.PASS, False
+            return Outcome.PASS, "level"
     if judged.control is not None and judged.control.beyond:
-        return Outcome.INVALID, False
-    return Outcome.INCONCLUSIVE, False
+        return Outcome.INVALID, "level"
+    return Outcome.INCONCLUSIVE, "level"

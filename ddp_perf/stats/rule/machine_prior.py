@@ -13,7 +13,7 @@ from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.inputs import Figures
 from ddp_perf.stats.rule.modes import levels_of, without_slow_sessions
-from ddp_perf.stats.rule.reference import stored_levels
+from ddp_perf.stats.rule.reference import groups_of, stored_levels
 from ddp_perf.stats.rule.session_variance import (
     session_spread,
     sessions_alone,
@@ -29,7 +29,7 @@ class CaseSessions(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Sequence[Figures]
     days: Sequence[str]  # of each session; sessions of one day share the machine's state
     control: Sequence[Figures] | None = None
-    levels_begin: Sequence[int] = ()
+    session_levels: Sequence[int] = ()
     tolerance: float
 
 
@@ -102,7 +102,8 @@ def _case_spread(case: CaseSessions) -> CaseSpread:
     levels = levels_of(case.sessions, case.tolerance)
     kept = without_slow_sessions(levels, len(case.sessions))
     control = levels_of(case.control, case.tolerance).fast if case.control is not None else None
-    stored, _ = stored_levels(levels, control, case.levels_begin, None, kept=kept)
+    groups = groups_of(case.session_levels, len(case.sessions))
+    stored, _ = stored_levels(levels, control, groups, None, kept=kept)
     move = stored.find_move(
         REFERENCE_SESSIONS, smallest=math.log1p(case.tolerance), level=_MOVE_LEVEL
     )

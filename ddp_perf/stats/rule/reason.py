@@ -6,6 +6,7 @@ This module is the only one of `stats` that makes sentences of its values.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import msgspec
 
@@ -20,11 +21,15 @@ from ddp_perf.stats.rule.variance_components import VarianceComponents, sessions
 _SLOPE_WORTH_A_WORD = 0.1
 
 
+# What decided: the level of the session, its share of slow launches, or a move of the reference.
+Grounds = Literal["level", "share", "move"]
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What a comparison decides, for its reason."""
 
     outcome: Outcome
-    by_share: bool  # the share of slow launches decided it, not the level
+    by: Grounds
     more_launches: int | None  # would decide it
     chance: float | None  # of a suspect session, if nothing changed
     alpha: float  # false-alarm rate of the verdict
@@ -60,6 +65,8 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
         return f"{2 * tolerance:.3g} % slower, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
         return f"significantly faster, by the tolerance of {tolerance:.3g} % at least"
+    if decision.by == "move":
+        return "the sessions after the first ones are slower, and this one is no exception"
     if outcome is Outcome.REGRESSION:
         return (
             f"significantly slower (at the {100 * level:.2g} % level), by the tolerance of "
@@ -67,7 +74,7 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
         )
     if decision.chance is not None:
         many = sessions_to_confirm(decision.chance, decision.alpha)
-        what = "more slow launches than in any session, " if decision.by_share else ""
+        what = "more slow launches than in any session, " if decision.by == "share" else ""
         return f"{what}suspect, not proven: {many} suspect sessions in a row are a REGRESSION"
     if outcome is Outcome.INVALID:
         return "the machine itself changed by more than its baseline sessions account for"

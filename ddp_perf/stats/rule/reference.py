@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.rule.comparison import MOST_DF, upper_t
 from ddp_perf.stats.rule.control import ControlSlope, fit_slope
 from ddp_perf.stats.rule.modes import Levels, Mask
 from ddp_perf.stats.rule.session_variance import SessionSpread, detrend, moderate, session_spread
@@ -35,22 +35,27 @@ class ReferenceMove(msgspec.Struct, frozen=True, kw_only=True):
         """The sessions on the faster side."""
         return slice(None, self.after) if self.change > 0 else slice(self.after, None)
 
+    @property
+    def slower(self) -> slice:
+        """The sessions on the slower side."""
+        return slice(self.after, None) if self.change > 0 else slice(None, self.after)
+
 
 def stored_levels(
     levels: Levels,
     control: Floats | None,
-    levels_begin: Sequence[int],
+    groups: Groups,
     prior: SessionPrior | None,
     *,
     kept: Mask,
 ) -> tuple[StoredLevels, ControlSlope | None]:
     """Return the sessions of the mask, and how far they follow the control.
 
-    ``kept`` has one entry for each stored session; ``levels`` and ``control`` may have more.
+    ``kept`` and ``groups`` have one entry for each stored session; ``levels`` and ``control`` may
+    have more. ``groups`` are the numbers of their levels, from 0 on; the highest is in force.
     """
     sessions = len(kept)
-    every = np.searchsorted(np.asarray(levels_begin), np.arange(sessions), side="right")
-    groups, logs = every[kept], levels.fast[:sessions][kept]
+    groups, logs = groups[kept], levels.fast[:sessions][kept]
     slope = None
     if control is not None:
         witness = control[:sessions][kept]
@@ -67,6 +72,13 @@ def stored_levels(
     return stored, slope
 
 
+def groups_of(session_levels: Sequence[int], sessions: int) -> Groups:
+    """Return the numbers of the levels, from 0 on; all sessions are of one level by default."""
+    if not session_levels:
+        return np.zeros(sessions, dtype=np.int64)
+    return np.unique(np.asarray(session_levels), return_inverse=True)[1]
+
+
 def centred(logs: Floats, groups: Groups) -> Floats:
     """Return the logs around the mean of their group."""
     means = np.bincount(groups, logs) / np.maximum(np.bincount(groups), 1)
@@ -77,7 +89,7 @@ class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
     """The logs of the stored sessions, oldest first, without what the control explains."""
 
     logs: Floats
-    groups: Groups  # the number of each session's level; the last is in force
+    groups: Groups  # the number of each session's level; the highest is in force
     scale: float = 1.0  # of the residuals, because the slope on the control is estimated
     launch_noise: float  # variance of a session's log from its launches
     prior: SessionPrior | None
@@ -97,19 +109,20 @@ class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
 
     def split(self, after: int) -> StoredLevels:
         """Return the sessions with a new level after so many sessions of the newest one."""
-        place = int(np.argmax(self.groups == self.groups[-1])) + after
-        later = np.arange(len(self.groups)) >= place
-        return msgspec.structs.replace(self, groups=self.groups + later)
+        newest = np.flatnonzero(self.groups == self.groups.max())
+        groups = self.groups.copy()
+        groups[newest[after:]] += 1
+        return msgspec.structs.replace(self, groups=groups)
 
     def find_move(self, reference: int, *, smallest: float, level: float) -> ReferenceMove | None:
         """Return the clearest move within the first sessions of the newest level, or None.
 
         Each place within the first ``reference`` sessions is a candidate: the mean of all sessions
         before it is compared with that of all sessions after it by a t test, with the spread around
-        these two means. ``level`` is divided over the places. A change below ``smallest`` (log
-        scale) does not count.
+        these two means, at most `MOST_DF` degrees of freedom, and ``level`` divided over the
+        places. A change below ``smallest`` (log scale) does not count.
         """
-        newest = self.logs[self.groups == self.groups[-1]]
+        newest = self.logs[self.groups == self.groups.max()]
         places = range(1, min(reference, len(newest)))
         found: list[tuple[float, ReferenceMove]] = []
         for after in places:
@@ -119,7 +132,8 @@ class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
             spread = self.split(after).spread()
             independent = map(spread.independent_sessions, (after, len(newest) - after))
             error = math.sqrt(spread.variance * sum(1 / sessions for sessions in independent))
-            if abs(change) >= error * upper_t(spread.degrees_of_freedom, level / len(places) / 2):
+            freedom = min(spread.degrees_of_freedom, MOST_DF)
+            if abs(change) >= error * upper_t(freedom, level / len(places)):
                 found.append((abs(change) / error, ReferenceMove(after=after, change=change)))
         return max(found, key=lambda one: one[0])[1] if found else None
 

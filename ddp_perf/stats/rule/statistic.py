@@ -13,7 +13,14 @@ from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.comparison import Comparison, upper_f
 from ddp_perf.stats.rule.control import ControlMove, currents_move
 from ddp_perf.stats.rule.modes import Levels, Mask, SlowShare, slow_share, without_slow_sessions
-from ddp_perf.stats.rule.reference import ReferenceMove, StoredLevels, centred, stored_levels
+from ddp_perf.stats.rule.reference import (
+    Groups,
+    ReferenceMove,
+    StoredLevels,
+    centred,
+    groups_of,
+    stored_levels,
+)
 from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 _RESTLESS_LEVEL = 0.05  # of the F test of this session's launches
@@ -30,6 +37,7 @@ class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
     chance_all_slow: float  # that all launches of this session are in the slow mode
     control: ControlMove | None
     move: ReferenceMove | None  # within the reference
+    off_level: tuple[int, ...] | None  # the stored sessions on the slower side of the move
 
     @property
     def share_grown(self) -> bool:
@@ -46,20 +54,21 @@ def judged_difference(
     reference: int,
     prior: SessionPrior | None,
     alpha: float,
-    levels_begin: Sequence[int] = (),
+    session_levels: Sequence[int] = (),
 ) -> JudgedDifference:
     """Compare the current session with the first ``reference`` sessions of the newest level.
 
     ``levels`` and ``control`` (mean logs) have one entry for each session, the current one last.
-    ``levels_begin`` has the index of the first session of each level after the first one.
+    ``session_levels`` has the number of each stored session's level; the highest is in force.
     """
-    kept, in_reference = _selection(levels, levels_begin, reference)
-    stored, slope = stored_levels(levels, control, levels_begin, prior, kept=kept)
-    chosen = np.flatnonzero(stored.groups == stored.groups[-1])
+    groups = groups_of(session_levels, len(levels.fast) - 1)
+    kept, in_reference = _selection(levels, groups, reference)
+    stored, slope = stored_levels(levels, control, groups, prior, kept=kept)
+    newest = np.flatnonzero(stored.groups == stored.groups.max())
     move = stored.find_move(in_reference, smallest=math.log1p(tolerance), level=alpha)
     if move is not None:
-        stored, chosen = stored.split(move.after), chosen[move.faster]
-    chosen = chosen[:in_reference]
+        stored = stored.split(move.after)
+    chosen = newest[move.faster if move else slice(None)][:in_reference]
     before, current = levels.fast[:-1][kept], float(levels.fast[-1])
     raw = current - float(np.median(before[chosen]))
     difference, moved = raw, None
@@ -86,13 +95,16 @@ def judged_difference(
         chance_all_slow=_chance_all_slow(levels, share, comparison),
         control=moved,
         move=move,
+        off_level=None
+        if move is None
+        else tuple(np.flatnonzero(kept)[newest[move.slower]].tolist()),
     )
 
 
-def _selection(levels: Levels, levels_begin: Sequence[int], reference: int) -> tuple[Mask, int]:
+def _selection(levels: Levels, groups: Groups, reference: int) -> tuple[Mask, int]:
     """Return the mask of the sessions that are used, and how many of them set the level."""
     kept = without_slow_sessions(levels, len(levels.fast) - 1)
-    of_newest = kept[levels_begin[-1] if levels_begin else 0 :][:reference]
+    of_newest = kept[groups == groups.max()][:reference]
     if not of_newest.any():
         kept[:] = True
     return kept, int(of_newest.sum())
