@@ -54,8 +54,8 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
         return msgspec.structs.replace(verdict, reason=reason)
     if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(verdict, history):
         reason = (
-            f"slower since the session of {red[0].date[:10]}{_doubt(history)}, and this session does"
-            f" not show that it was mended: {verdict.reason}"
+            f"slower since {red[0].date[:10]}{_doubt(history)}, and this session does not show that"
+            f" it was mended: {verdict.reason}"
         )
         return msgspec.structs.replace(verdict, outcome=Outcome.REGRESSION, reason=reason)
     if not red and verdict.chance is not None:
