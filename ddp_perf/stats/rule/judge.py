@@ -116,9 +116,9 @@ def judge_figures(
       tolerance. `sessions_to_confirm` such sessions in a row are a REGRESSION.
     - IMPROVEMENT: the mirror image of a regression.
     - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``.
-    - INCONCLUSIVE: none of these. NO_BASELINE: there is no session. INVALID: there is a value
-      that no measurement gives, or the machine moved by more than the baseline sessions account
-      for.
+    - INCONCLUSIVE: none of these, or most launches are slow, as in no session before.
+    - NO_BASELINE: there is no session. INVALID: there is a value that no measurement gives, or the
+      machine moved by more than the baseline sessions account for.
 
     Raises ValueError if an option is out of its range.
     """
@@ -223,6 +223,8 @@ def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outc
         return Outcome.SUSPECT, False
     if judged.share_grown:
         return Outcome.SUSPECT, True
+    if judged.mostly_slow:
+        return Outcome.INCONCLUSIVE, False
     if comparison.faster(level):
         return Outcome.IMPROVEMENT, False
     if comparison.passes(levels.passing):
