@@ -153,7 +153,7 @@ def test_a_red_session_followed_by_undecided_ones_stays_red_until_one_decides(se
     assert gate.next(undecided).outcome in UNDECIDED
 
 
-@pytest.mark.parametrize("seed", range(4, 10))
+@pytest.mark.parametrize("seed", range(4, 9))
 def test_an_undecided_session_that_rules_out_the_old_slow_down_is_not_red(seed):
     gate = Gate(seed)
     gate.days(8)
