@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 
 import msgspec
 import pytest
@@ -113,17 +114,29 @@ class Project:
         return store.load(self.capacity.accelerator_key("cpu")).cases
 
     def repeat_stored(self, times):
-        """Repeat each stored session as if it had been measured ``times`` times."""
+        """Repeat each stored session as if it had been measured on so many days, up to its own."""
         store = BaselineStore(self.path / "baselines")
 
         def repeated(baseline):
             cases = {
-                case_id: msgspec.structs.replace(case, sessions=case.sessions * times)
+                case_id: msgspec.structs.replace(
+                    case,
+                    sessions=tuple(
+                        _days_earlier(session, days)
+                        for days in reversed(range(times))
+                        for session in case.sessions
+                    ),
+                )
                 for case_id, case in baseline.cases.items()
             }
             return msgspec.structs.replace(baseline, cases=cases)
 
         store.update(self.capacity.accelerator_key("cpu"), repeated)
+
+
+def _days_earlier(session, days):
+    date = datetime.datetime.fromisoformat(session.date) - datetime.timedelta(days=days)
+    return msgspec.structs.replace(session, date=date.isoformat())
 
 
 @pytest.fixture
