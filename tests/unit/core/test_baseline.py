@@ -120,10 +120,12 @@ def test_the_verdict_of_another_metric_does_not_count():
 def test_regressions_and_improvements_do_not_set_the_level():
     sessions = [
         session(24 * day, 0.01 * factor, outcome)
-        for day, (factor, outcome) in enumerate(zip((3, 9, 4, 5, 6, 2, 1), ".R..I..", strict=True))
+        for day, (factor, outcome) in enumerate(
+            zip((3, 9, 4, 5, 6, 2, 0.5), ".R..I..", strict=True)
+        )
     ]
 
-    # Of 3, 4, 5, 2 and 1; with 9 or 6 it is 0.08.
+    # Of 3, 4, 5, 2 and 0.5; with 9 or 6 it is 0.08.
     assert history(*sessions).level == pytest.approx(0.06)
 
 
@@ -139,9 +141,10 @@ def test_sessions_are_apart_from_half_a_day_on(minutes, apart):
     [
         ("2026-01-01", "2026-01-02", True),
         ("2026-01-01T10:00:00", "2026-01-01T22:00:00+00:00", True),
+        ("2026-01-01T10:00:00+00:00", "2026-01-01T22:00:00", True),
         ("2026-01-01T10:00:00+00:00", "2026-01-01T22:30:00+02:00", False),
     ],
-    ids=["days", "without a zone it is UTC", "other zones"],
+    ids=["days", "the earlier one without a zone is UTC", "the later one too", "other zones"],
 )
 def test_dates_of_any_zone_are_compared(earlier, later, apart):
     assert are_apart(earlier, later) is apart

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.machine_history import controls
@@ -172,6 +173,19 @@ def test_a_collective_and_a_training_case_inform_no_prior_of_each_other():
 
     assert findings(few, others=others)["step_time"] == findings(few)["step_time"]
     assert findings(few, others=[*others, *QUIET_CASES])["step_time"].outcome is Outcome.PASS
+
+
+def test_an_accepted_change_of_other_cases_is_no_spread_of_the_machine():
+    later = sessions([*QUIET, *(1.3 * level for level in QUIET[:3])])
+    entry = Rebaseline(date=later[6].date, commit=None, reason="meant", ratio=1.3)
+    few = sessions(QUIET[:2])
+
+    def judged(log):
+        others = [make_case_baseline(CASE, *later, log=log) for _ in range(4)]
+        return findings(few, others=others)["step_time"].outcome
+
+    assert judged((entry,)) is Outcome.PASS
+    assert judged(()) is Outcome.INCONCLUSIVE
 
 
 def test_sessions_that_were_judged_slower_do_not_inform_the_verdict():
