@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.session.measure import suite
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.suite import SuiteRequest, run_suite
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.capacity import Capacity
 from tests.builders import FakeLauncher, NotedProgress, make_capacity
+
+
+def one_session_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each further session that is measured begin a day after the one before."""
+    days = itertools.count()
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+
+    def now(zone: datetime.tzinfo) -> datetime.datetime:
+        return start.astimezone(zone) + datetime.timedelta(days=next(days))
+
+    clock = types.SimpleNamespace(
+        datetime=types.SimpleNamespace(now=now), timezone=datetime.timezone
+    )
+    monkeypatch.setattr(suite, "datetime", clock)
 
 
 def make_bench(directory: Path, launcher: Any = None, **fields: Any) -> Bench:

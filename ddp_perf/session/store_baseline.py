@@ -217,7 +217,7 @@ def _too_late(result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode) 
     if is_stored(stored, result.date, result.environment):
         return "this session is already stored"
     newest = max((session.date for session in stored.sessions), default="")
-    if mode == "append" and result.date < newest:
+    if mode != "missing" and result.date < newest:
         return (
             f"the session of {result.date} is older than the newest stored one, of {newest};"
             " sessions are stored in the order of their dates (promote the oldest first)"

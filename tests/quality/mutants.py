@@ -1,10 +1,11 @@
 """Break one line of the package at a time, and report which tests fail.
 
 ``python tests/quality/mutants.py`` runs every list in ``data/mutants``: ``correctness`` breaks
-what trains (over gloo, about a minute each on two idle cores), ``verdicts`` what measures, judges
-and stores (seconds each). ``--list NAME`` runs one, ``--only NAME …`` those with such a part in
-their name. A mutant is one changed line of ``ddp_perf`` on a copy of the tree; it is killed when
-each of the patterns in ``kills`` matches a test that fails. Exit code 1 where one is not.
+what trains (over gloo, about a minute each on two idle cores), ``verdicts`` what measures, gates
+and stores, and ``rule`` the judging rule (seconds each). ``--list NAME …`` runs some of them,
+``--only NAME …`` the mutants with such a part in their name. A mutant is one changed line of
+``ddp_perf`` on a copy of the tree; it is killed when each of the patterns in ``kills`` matches a
+test that fails. Exit code 1 where one is not.
 """
 
 from __future__ import annotations

@@ -55,7 +55,12 @@ def same_software(stored: Environment, now: Environment) -> bool:
 
     If an upgrade slows the control's matrix product, the machine did not get slower.
     """
-    return all(getattr(stored, name) == getattr(now, name) for name in _SOFTWARE)
+    return software(stored) == software(now)
+
+
+def software(environment: Environment) -> tuple[str | None, ...]:
+    """Return the versions of the software that the control depends on."""
+    return tuple(getattr(environment, name) for name in _SOFTWARE)
 
 
 def changes(stored: Environment, now: Environment) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Sequence
 
@@ -11,7 +10,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import is_controlled, metric_spec
 from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.session.gate.comparability import same_software
+from ddp_perf.session.gate.comparability import same_software, software
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 
@@ -89,12 +88,14 @@ def controls(
     if len(same) < LEAST_SESSIONS or not all(session.values(CONTROL) for session in sessions):
         return None
     level = _level(same)
-    scaled: list[list[float]] = []
-    for _, group in itertools.groupby(sessions, key=lambda s: same_software(s.environment, now)):
-        alike = list(group)
-        scale = level / _level(alike)
-        scaled += [[scale * value for value in session.values(CONTROL)] for session in alike]
-    return scaled
+    scales = {
+        version: level / _level([s for s in sessions if software(s.environment) == version])
+        for version in {software(session.environment) for session in sessions}
+    }
+    return [
+        [scales[software(session.environment)] * value for value in session.values(CONTROL)]
+        for session in sessions
+    ]
 
 
 def _level(sessions: Sequence[Session]) -> float:

@@ -117,9 +117,9 @@ def judge_figures(
       tolerance. `sessions_to_confirm` such sessions in a row are a REGRESSION.
     - IMPROVEMENT: the mirror image of a regression.
     - PASS: the one-sided 99.5 % upper bound of the ratio is below ``1 + 2 tolerance``.
-    - INCONCLUSIVE: none of these. NO_BASELINE: there is no session. INVALID: there is a value
-      that no measurement gives, or the machine moved by more than the baseline sessions account
-      for.
+    - INCONCLUSIVE: none of these, or most launches are slow, as in no session before.
+    - NO_BASELINE: there is no session. INVALID: there is a value that no measurement gives, or the
+      machine moved by more than the baseline sessions account for.
 
     Raises ValueError if an option is out of its range.
     """
@@ -216,19 +216,20 @@ def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outc
     comparison, level, move = judged.comparison, levels.regression, judged.move
     # A control that alone moved must not make a regression of a case that is as it was.
     slower_itself = judged.raw >= math.log1p(comparison.tolerance)
-    if comparison.slower(level) and judged.chance_all_slow < level and slower_itself:
+    if slower_itself and comparison.slower(level) and judged.chance_all_slow < level:
         return Outcome.REGRESSION, "level"
     if move is not None and 0 < move.change <= comparison.difference + comparison.margin:
         return Outcome.REGRESSION, "move"
-    if comparison.slower(max(SUSPECT_LEVEL, level)):
+    if slower_itself and comparison.slower(max(SUSPECT_LEVEL, level)):
         return Outcome.SUSPECT, "level"
     if judged.share_grown:
         return Outcome.SUSPECT, "share"
-    if not judged.share.is_unusual:  # else the few launches in the fast mode are no evidence
-        if comparison.faster(level):
-            return Outcome.IMPROVEMENT, "level"
-        if comparison.passes(levels.passing):
-            return Outcome.PASS, "level"
+    if judged.mostly_slow:
+        return Outcome.INCONCLUSIVE, "level"
+    if comparison.faster(level):
+        return Outcome.IMPROVEMENT, "level"
+    if comparison.passes(levels.passing):
+        return Outcome.PASS, "level"
     if judged.control is not None and judged.control.beyond:
         return Outcome.INVALID, "level"
     return Outcome.INCONCLUSIVE, "level"

@@ -146,11 +146,6 @@ class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
         return self._as_large(self.current / self.current_launches) == 0
 
     @property
-    def is_unusual(self) -> bool:
-        """True if at least half of the launches are slow, and more than in any other session."""
-        return 2 * self.current >= self.current_launches and self.is_largest
-
-    @property
     def chance_of_all(self) -> float:
         """The probability that every launch of a session is slow, by the same rank."""
         return self._chance_of(1.0)

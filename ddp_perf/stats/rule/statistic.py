@@ -45,6 +45,11 @@ class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
         enough = self.overall >= math.log1p(self.comparison.tolerance)
         return self.share.current > 0 and enough and self.share.is_largest
 
+    @property
+    def mostly_slow(self) -> bool:
+        """True if most launches are slow, as never before: the others prove no good news."""
+        return self.share.is_largest and 2 * self.share.current > self.share.current_launches
+
 
 def judged_difference(
     levels: Levels,

@@ -87,12 +87,15 @@ def test_append_never_adds_a_session_of_other_work(baseline):
     assert merge(baseline, [new], mode="append", reason=None) == baseline
 
 
-def test_accept_replaces_the_sessions_and_logs_reason_and_ratio(baseline):
+def test_accept_begins_a_new_level_and_logs_reason_and_ratio(baseline):
     new = new_session([0.0220, 0.0220], structure=make_structure(parameters=1))
+    (old,) = baseline.cases.values()
 
     merged = merge(baseline, [new], mode="accept", reason="wider layers").cases[new.case.id]
 
-    assert merged.sessions == (new.session,)
+    assert merged.sessions == (*old.sessions, new.session)
+    assert merged.history("step_time").levels_begin == (2,)
+    assert merged.level("step_time") == pytest.approx(0.0220)
     assert merged.structure == new.structure
     (entry,) = merged.log
     assert (entry.date, entry.reason) == (new.session.date, "wider layers")
@@ -108,6 +111,23 @@ def test_drift_is_relative_to_the_first_session_ever(baseline):
 
     assert baseline.cases[case_id].first["step_time"] == 0.01
     assert [entry.reason for entry in baseline.cases[case_id].log] == ["step 0.012", "step 0.014"]
+
+
+@pytest.mark.parametrize(
+    ("case", "same_machine", "kept"),
+    [(make_case(), True, 2), (make_case(), False, 0), (make_case(batch_size=128), True, 0)],
+    ids=["the same", "another machine", "other work"],
+)
+def test_accept_keeps_the_older_sessions_of_the_same_work_and_machine(
+    baseline, case, same_machine, kept
+):
+    new = msgspec.structs.replace(new_session([0.02, 0.02], case), same_machine=same_machine)
+
+    merged = merge(baseline, [new], mode="accept", reason="meant").cases[case.id]
+
+    (old,) = baseline.cases.values()
+    assert merged.sessions == (*old.sessions[:kept], new.session)
+    assert merged.level("step_time") == pytest.approx(0.02)
 
 
 def test_drift_starts_again_with_other_work(baseline):

@@ -114,7 +114,7 @@ class Project:
         return store.load(self.capacity.accelerator_key("cpu")).cases
 
     def repeat_stored(self, times):
-        """Repeat each stored session as if it had been measured on ``times`` days before, too."""
+        """Repeat each stored session as if it had been measured on so many days, up to its own."""
         store = BaselineStore(self.path / "baselines")
 
         def repeated(baseline):
@@ -122,7 +122,7 @@ class Project:
                 case_id: msgspec.structs.replace(
                     case,
                     sessions=tuple(
-                        days_before(session, days)
+                        _days_earlier(session, days)
                         for days in reversed(range(times))
                         for session in case.sessions
                     ),
@@ -134,7 +134,7 @@ class Project:
         store.update(self.capacity.accelerator_key("cpu"), repeated)
 
 
-def days_before(session, days):
+def _days_earlier(session, days):
     date = datetime.datetime.fromisoformat(session.date) - datetime.timedelta(days=days)
     return msgspec.structs.replace(session, date=date.isoformat())
 

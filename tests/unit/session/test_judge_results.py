@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import itertools
-import types
-
 import msgspec
 import pytest
 
@@ -13,11 +9,10 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again, with_tolerances
 from ddp_perf.session.judge_results import RecordedSession, judge_results
-from ddp_perf.session.measure import suite
 from ddp_perf.session.results_file import read_results, write_results
 from ddp_perf.session.store_baseline import append
 from tests.builders import FakeLauncher, make_acknowledgement, make_cases, make_failure, make_launch
-from tests.suites import make_bench, measure_suite
+from tests.suites import make_bench, measure_suite, one_session_a_day
 
 ONE, TWO = CASES = tuple(make_cases(launches=3, tolerances={"step_time": 0.04}))
 # Of twelve launches; the first three alone leave it open.
@@ -52,16 +47,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    days = itertools.count()
-    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-
-    def now(zone):
-        return start.astimezone(zone) + datetime.timedelta(days=next(days))
-
-    clock = types.SimpleNamespace(
-        datetime=types.SimpleNamespace(now=now), timezone=datetime.timezone
-    )
-    monkeypatch.setattr(suite, "datetime", clock)
+    one_session_a_day(monkeypatch)
     return Machine(tmp_path)
 
 

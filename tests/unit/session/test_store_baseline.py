@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddp_perf.baselines.save import Refused
@@ -13,6 +14,7 @@ from tests.builders import (
     make_baseline,
     make_case_baseline,
     make_cases,
+    make_environment,
     make_finding,
     make_measurement,
     make_result,
@@ -41,7 +43,9 @@ def saved(store, result, *, mode="append", stored=0, cases=(ONE, TWO)):
 
 def measured(*findings):
     return make_result(
-        [make_measurement(case, STEPS, flops=10**6) for case in (ONE, TWO)], findings=findings
+        [make_measurement(case, STEPS, flops=10**6) for case in (ONE, TWO)],
+        findings=findings,
+        date="2026-01-20T03:04:05+00:00",
     )
 
 
@@ -88,43 +92,62 @@ def test_no_file_is_written_if_every_case_is_refused(store):
     assert store.accelerators() == []
 
 
+@pytest.mark.parametrize("stored", [1, 4, 5, 8])
+def test_a_regression_is_stored_at_any_time_and_sets_no_level(store, stored):
+    _, after = saved(store, measured(make_finding(ONE, Outcome.REGRESSION)), stored=stored)
+
+    newest = after[ONE.id].sessions[-1]
+    assert newest.verdicts == {"step_time": Outcome.REGRESSION}
+    assert len(after[ONE.id].sessions) == stored + 1
+    assert newest not in after[ONE.id].history("step_time").informing
+    assert newest in after[ONE.id].history("tail").informing
+
+
 @pytest.mark.parametrize(
-    ("sessions", "mode", "appended"),
-    [(0, "append", True), (4, "append", False), (5, "append", True), (4, "accept", True)],
-    ids=["the first", "while the level is set", "once the level is set", "accepted"],
+    ("outcome", "kept"),
+    [
+        (Outcome.REGRESSION, True),
+        (Outcome.SUSPECT, True),
+        (Outcome.IMPROVEMENT, True),
+        (Outcome.PASS, False),
+        (Outcome.INCONCLUSIVE, False),
+        (Outcome.NO_BASELINE, False),
+    ],
 )
-def test_a_regression_is_not_appended_while_it_would_move_the_level(
-    store, sessions, mode, appended
-):
+def test_a_stored_session_has_its_verdicts_where_it_was_off_the_level(store, outcome, kept):
+    findings = [make_finding(ONE, outcome), make_finding(TWO, Outcome.SUSPECT, metric="tail")]
+
+    _, after = saved(store, measured(*findings), stored=3)
+
+    assert after[ONE.id].sessions[-1].verdicts == ({"step_time": outcome} if kept else {})
+    assert after[TWO.id].sessions[-1].verdicts == {"tail": Outcome.SUSPECT}
+
+
+def test_a_change_of_structure_is_no_verdict_on_a_level(store):
+    odd = make_finding(ONE, Outcome.REGRESSION, metric="structure")
+
+    _, after = saved(store, measured(odd), stored=3)
+
+    assert after[ONE.id].sessions[-1].verdicts == {}
+
+
+def test_an_accepted_session_has_no_verdict_and_begins_a_level(store):
     slower = make_finding(ONE, Outcome.REGRESSION)
 
-    result, _ = saved(store, measured(slower), stored=sessions, mode=mode)
+    _, after = saved(store, measured(slower), stored=4, mode="accept")
 
-    assert (ONE.id in result.saved) is appended
-    assert TWO.id in result.saved
-    if not appended:
-        assert "the first 5 sessions set the level" in result.not_saved[ONE.id].reason
+    assert [session.verdicts for session in after[ONE.id].sessions] == [{}] * 5
+    assert len(after[ONE.id].history("step_time").at_level) == 1
 
 
-@pytest.mark.parametrize("outcome", [Outcome.SUSPECT, Outcome.INCONCLUSIVE, Outcome.IMPROVEMENT])
-def test_every_other_verdict_is_appended(store, outcome):
-    result, stored = saved(store, measured(make_finding(ONE, outcome)), stored=3)
+def test_an_accepted_session_of_another_machine_replaces_what_is_stored(store):
+    environment = make_environment(accelerator="Another Processor", accelerator_key="other")
+    before = make_baseline({ONE.id: make_case_baseline(ONE, make_session(list(STEPS)))})
+    other = msgspec.structs.replace(measured(), environment=environment)
 
-    assert ONE.id in result.saved
-    assert len(stored[ONE.id].sessions) == 4
+    save(other, [ONE.id], before, store, mode="accept", reason="moved")
+    store.update(before.accelerator, lambda _: before)
+    save(other, [ONE.id], before, store, mode="accept", reason="moved")
 
-
-@pytest.mark.parametrize(("sessions", "appended"), [(4, False), (5, True)])
-def test_a_regression_of_a_metric_is_not_appended_while_its_own_level_is_set(
-    store, sessions, appended
-):
-    """Eight sessions are stored, and the metric was added later than the first of them."""
-    slower = make_finding(ONE, Outcome.REGRESSION, metric="energy")
-    without = [make_session(STEPS, day=day) for day in range(1, 9 - sessions)]
-    later = [make_session(STEPS, day=day, energy=1.0) for day in range(9 - sessions, 9)]
-    stored = make_case_baseline(ONE, *without, *later)
-    before = make_baseline({ONE.id: stored})
-
-    result = save(measured(slower), [ONE.id], before, store, mode="append", reason=None)
-
-    assert (ONE.id in result.saved) is appended
+    (stored,) = [store.load(before.accelerator).cases[ONE.id]]
+    assert [session.environment for session in stored.sessions] == [environment]

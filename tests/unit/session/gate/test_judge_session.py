@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
+from ddp_perf.core.baseline import Rebaseline
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
+from ddp_perf.session.gate.machine_history import controls
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,
     make_case_baseline,
     make_cases,
+    make_collectives,
     make_environment,
     make_measurement,
     make_session,
@@ -95,12 +99,105 @@ def test_the_prior_excludes_what_the_control_explains():
     assert verdict.minimum_detectable < 0.07  # by the other cases' own spread: 30 % and more
 
 
-@pytest.mark.parametrize("other", range(6))
-def test_the_control_does_not_apply_after_one_session_of_other_software(other):
-    stored = sessions(FOLLOWED, controls=FOLLOWED)
-    stored[other] = sessions(FOLLOWED, controls=FOLLOWED, torch="2.12.0")[other]
+NOW, OLD, OLDER = "2.13.0", "2.12.0", "2.11.0"
 
-    assert "control" not in findings(stored, step=1.09, control=1.09)["step_time"].reason.lower()
+
+def with_software(levels, torch, *, old=1.0, older=1.0):
+    """Return one session for each version; the control of older ones has other speeds."""
+    speed = {NOW: 1.0, OLD: old, OLDER: older}
+    made = []
+    for number, version in enumerate(torch):
+        controls = [level * speed[version] for level in levels]
+        made.append(sessions(levels, controls=controls, torch=version)[number])
+    return made
+
+
+@pytest.mark.parametrize(
+    "torch",
+    [
+        [OLD] * 3 + [NOW] * 3,
+        [NOW] * 3 + [OLD] * 3,
+        [NOW, OLD, NOW, OLD, NOW, NOW],
+        [OLDER, OLDER, OLD, NOW, NOW, NOW],
+    ],
+    ids=["upgraded", "went back", "alternating", "upgraded twice"],
+)
+def test_the_control_of_other_software_is_scaled_to_the_present_one(torch):
+    """Each software has its own control; only its moves around that level are the machine's."""
+    mixed = with_software(FOLLOWED, torch, old=1.5, older=0.4)
+
+    found = controls(mixed, "step_time", make_environment())
+
+    for version in set(torch):
+        mine = [number for number, one in enumerate(torch) if one == version]
+        expected = [FOLLOWED[number] / np.median([FOLLOWED[n] for n in mine]) for number in mine]
+        present = np.median([FOLLOWED[n] for n, one in enumerate(torch) if one == NOW])
+        assert [found[n][0] / 0.002 for n in mine] == pytest.approx(
+            [present * one for one in expected]
+        )
+
+
+@pytest.mark.parametrize("torch", [[OLD] * 3 + [NOW] * 3, [NOW, NOW, OLD, OLD, OLD, NOW]])
+def test_an_upgrade_that_moves_the_control_does_not_hide_a_slow_down(torch):
+    verdict = findings(with_software(QUIET, torch, old=1.3), step=1.15)["step_time"]
+
+    assert verdict.outcome is Outcome.REGRESSION
+    assert verdict.ratio == pytest.approx(1.15, rel=0.01)
+
+
+@pytest.mark.parametrize(("same", "applies"), [(2, False), (3, True)])
+def test_the_control_applies_from_three_sessions_of_the_present_software_on(same, applies):
+    torch = [OLD] * (6 - same) + [NOW] * same
+
+    found = findings(with_software(FOLLOWED, torch), step=1.09, control=1.09)["step_time"]
+
+    assert ("control" in found.reason.lower()) is applies
+
+
+def test_a_stored_session_without_a_control_leaves_it_out():
+    stored = sessions(FOLLOWED, controls=FOLLOWED)
+    launches = tuple({k: v for k, v in x.items() if k != "control"} for x in stored[1].launches)
+    stored[1] = msgspec.structs.replace(stored[1], launches=launches)
+
+    assert controls(stored, "step_time", make_environment()) is None
+
+
+def test_a_collective_and_a_training_case_inform_no_prior_of_each_other():
+    restless = [1.0, 1.3, 0.7, 1.2, 0.8, 1.1]
+    collective = make_collectives()[0]
+    others = [
+        make_case_baseline(collective, *sessions([level * (1 + n / 100) for level in restless]))
+        for n in range(4)
+    ]
+    few = sessions(QUIET[:2])
+
+    assert findings(few, others=others)["step_time"] == findings(few)["step_time"]
+    assert findings(few, others=[*others, *QUIET_CASES])["step_time"].outcome is Outcome.PASS
+
+
+def test_an_accepted_change_of_other_cases_is_no_spread_of_the_machine():
+    later = sessions([*QUIET, *(1.3 * level for level in QUIET[:3])])
+    entry = Rebaseline(date=later[6].date, commit=None, reason="meant", ratio=1.3)
+    few = sessions(QUIET[:2])
+
+    def judged(log):
+        others = [make_case_baseline(CASE, *later, log=log) for _ in range(4)]
+        return findings(few, others=others)["step_time"].outcome
+
+    assert judged((entry,)) is Outcome.PASS
+    assert judged(()) is Outcome.INCONCLUSIVE
+
+
+def test_sessions_that_were_judged_slower_do_not_inform_the_verdict():
+    slow = [
+        msgspec.structs.replace(session, verdicts={"step_time": Outcome.REGRESSION})
+        for session in sessions([*QUIET, 1.2, 1.2, 1.2])[6:]
+    ]
+
+    verdict = findings([*sessions(QUIET), *slow], step=1.2)["step_time"]
+
+    assert verdict.outcome is Outcome.REGRESSION
+    assert verdict == findings(sessions(QUIET), step=1.2)["step_time"]
 
 
 def test_the_control_does_not_apply_to_the_tail():

@@ -181,7 +181,10 @@ def test_a_change_of_structure_is_a_regression_at_any_step_time(baseline):
 
 def test_the_level_is_that_of_the_first_five_sessions():
     slower = [make_session(launches(0.0102), day=day) for day in range(6, 12)]
-    first = [make_session(launches(0.010 * session), day=1) for session in SESSIONS[:5]]
+    first = [
+        make_session(launches(0.010 * session), day=day)
+        for day, session in enumerate(SESSIONS[:5], start=1)
+    ]
     baseline = make_baseline({ONE.id: make_case_baseline(ONE, *first, *slower)})
 
     found = findings([make_measurement(ONE, launches(0.0102))], baseline)

@@ -134,8 +134,12 @@ def test_a_launch_with_an_unknown_term_is_left_out():
 
 
 def test_an_explanation_compares_with_the_reference_sessions():
-    slower = stored(measured(late_s=0.005)).sessions
-    drifted = msgspec.structs.replace(BEFORE, sessions=BEFORE.sessions * 3 + slower * 10)
+    usual, slower = BEFORE.sessions[0], stored(measured(late_s=0.005)).sessions[0]
+    sessions = [
+        msgspec.structs.replace(usual if day <= 5 else slower, date=f"2026-01-{day:02}")
+        for day in range(1, 29)
+    ]
+    drifted = msgspec.structs.replace(BEFORE, sessions=tuple(sessions))
     (cause,) = explain_case(measured(late_s=0.005), drifted, ENVIRONMENT).causes
     assert cause.kind == "data"
     assert cause.change_s == pytest.approx(0.005, rel=0.01)

@@ -18,7 +18,7 @@ from tests.builders import (
     make_failure,
     make_launch,
 )
-from tests.suites import make_bench, measure_suite
+from tests.suites import make_bench, measure_suite, one_session_a_day
 
 CASES = tuple(make_cases(launches=3))
 ONE, TWO = CASES
@@ -66,7 +66,9 @@ class Session:
 
 
 @pytest.fixture
-def session(tmp_path):
+def session(tmp_path, monkeypatch):
+    """A machine with one session a day."""
+    one_session_a_day(monkeypatch)
     return Session(tmp_path)
 
 
@@ -145,14 +147,15 @@ def test_append_refuses_other_work(session):
     assert len(session.stored(ONE).sessions) == 1
 
 
-def test_accept_replaces_with_the_reason_logged(session):
+def test_accept_begins_a_level_with_the_reason_logged(session):
     session(steps_of(0.010, 0.012), save_mode="missing")
 
     session(steps_of(0.020, 0.024), save_mode="accept", reason="wider layers")
 
     for case in CASES:
         stored = session.stored(case)
-        assert len(stored.sessions) == 1
+        assert len(stored.sessions) == 2
+        assert len(stored.history("step_time").at_level) == 1
         (entry,) = stored.log
         assert entry.reason == "wider layers"
         assert entry.ratio == pytest.approx(2.0)

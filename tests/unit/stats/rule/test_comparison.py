@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -23,26 +24,41 @@ def test_critical_value_is_at_least_the_tolerance():
     assert comparison(error=0.0).critical(0.001) == pytest.approx(math.log(1.02))
 
 
-def test_moderation_vanishes_against_noisy_or_well_known_sessions():
-    noisy = comparison(error=0.5)
-    assert noisy.critical(0.001) == pytest.approx(0.5 * stats.t.isf(0.001, 7), rel=0.01)
-    certain = comparison(df=math.inf, error=0.02)
-    assert certain.critical(0.001) == pytest.approx(0.02 * stats.norm.isf(0.001))
+@pytest.mark.parametrize(("df", "used"), [(2.0, 2), (7.5, 7.5), (8.0, 8), (30.0, 8), (math.inf, 8)])
+def test_critical_value_is_students_with_at_most_eight_degrees_of_freedom(df, used):
+    expected = 0.05 * stats.t.isf(0.001, used)
+
+    assert comparison(df=df, error=0.05).critical(0.001) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("sessions", [3, 5, 8, 12])
-def test_false_alarms_at_worst_over_all_session_sds(sessions):
-    """Integrated over the estimate of the sd: 2.6 times the level, as the docstring states."""
-    df, level = sessions - 1, 0.001
-    quantiles = stats.chi2.ppf([(i + 0.5) / 2000 for i in range(2000)], df)
-    worst = 0.0
-    for sd in (0.002, 0.004, 0.006, 0.008, 0.01, 0.014, 0.02, 0.05):
-        alarms = [
-            stats.norm.sf(comparison(error=sd * math.sqrt(q / df), df=df).critical(level) / sd)
-            for q in quantiles[::10]
-        ]
-        worst = max(worst, sum(alarms) / len(alarms))
-    assert level < worst < 2.65 * level
+def test_pass_and_interval_use_all_degrees_of_freedom():
+    known = comparison(df=math.inf, error=0.05)
+
+    assert known.margin == pytest.approx(0.05 * stats.norm.isf(PASS_LEVEL))
+
+
+def false_alarms(df, sd, *, tolerance, level=0.001):
+    """Integrate over the estimate of the sd: sd × √(χ²/df) for normal sessions."""
+    quantiles = stats.chi2.ppf((np.arange(4000) + 0.5) / 4000, df)
+    alarms = [
+        stats.norm.sf(
+            comparison(error=sd * math.sqrt(q / df), df=df, tolerance=tolerance).critical(level)
+            / sd
+        )
+        for q in quantiles
+    ]
+    return float(np.mean(alarms))
+
+
+@pytest.mark.parametrize("df", [2, 4, 7, 11, 40])
+@pytest.mark.parametrize("sd", [0.002, 0.006, 0.01, 0.05])
+def test_false_alarms_are_at_most_the_level_however_much_sessions_differ(df, sd):
+    assert false_alarms(df, sd, tolerance=0.02) <= 0.001 * 1.01
+
+
+@pytest.mark.parametrize("df", [2, 4, 8])
+def test_false_alarms_are_the_level_where_the_tolerance_does_not_matter(df):
+    assert false_alarms(df, 0.05, tolerance=1e-9) == pytest.approx(0.001, rel=0.02)
 
 
 def test_pass_needs_the_upper_bound_below_twice_the_tolerance():

@@ -40,18 +40,26 @@ def test_slope_keeps_its_prior_if_the_control_never_moved():
     assert slope.variance == pytest.approx(0.19, abs=0.01)
 
 
-def test_residual_contains_the_uncertainty_of_the_slope():
+def test_the_scale_widens_the_residuals_to_their_mean_over_all_slopes():
     levels, control = sessions(0.5, seed=3)
     slope = fit_slope(levels, control)
-    plain = levels - slope.mean * control
-    assert slope.residual @ slope.residual >= plain @ plain
+
+    slopes = np.linspace(0, 1, 41)
+    squares = np.array([np.sum((levels - b * control) ** 2) for b in slopes])
+    weight = np.array([0.5, *[0.25 / 39] * 39, 0.25]) * squares**-3.5
+    weight /= weight.sum()
+    plain = np.sum((levels - (weight @ slopes) * control) ** 2)
+    assert slope.mean == pytest.approx(weight @ slopes)
+    assert slope.scale == pytest.approx(math.sqrt(weight @ squares / plain))
+    assert slope.scale > 1
 
 
-def test_residual_is_zero_if_the_case_follows_exactly():
+def test_the_scale_is_one_if_the_case_follows_exactly():
     _, control = sessions(1.0, seed=1)
     slope = fit_slope(control, control)
+
     assert slope.mean == pytest.approx(1.0, abs=1e-6)
-    assert slope.residual == pytest.approx(np.zeros(8), abs=1e-6)
+    assert slope.scale == 1.0
     assert fit_slope(np.zeros(1), np.zeros(1)).mean == pytest.approx(0.375)
 
 
@@ -61,7 +69,7 @@ FAR = stats.t.isf(0.001, 5) * MOVES.std(ddof=1) * math.sqrt(1 + 1 / 6)
 
 
 def slope_of(mean, variance):
-    return ControlSlope(mean=mean, variance=variance, residual=np.zeros(6))
+    return ControlSlope(mean=mean, variance=variance, scale=1.0)
 
 
 @pytest.mark.parametrize("sign", [1, -1])

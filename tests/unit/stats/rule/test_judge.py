@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
-from ddp_perf.stats.rule.judge import confirm, judge_figures, judge_launches
+from ddp_perf.core.verdict import Outcome, SessionPrior
+from ddp_perf.stats.rule.judge import judge_figures, judge_launches
 from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
 RULE = {"tolerance": 0.02, "alpha": 0.001}
@@ -28,9 +28,13 @@ def test_unchanged_code_passes_on_a_quiet_machine():
     assert Outcome.REGRESSION not in found
 
 
-@pytest.mark.parametrize(("slow_down", "least"), [(1.03, 39), (1.05, 58), (1.10, 60)])
-def test_slow_downs_are_found(slow_down, least):
-    assert outcomes(slow_down).count(Outcome.REGRESSION) >= least
+@pytest.mark.parametrize(
+    ("slow_down", "least", "least_suspect"), [(1.03, 20, 52), (1.05, 54, 60), (1.10, 60, 60)]
+)
+def test_slow_downs_are_found_or_are_suspect(slow_down, least, least_suspect):
+    found = outcomes(slow_down)
+    assert found.count(Outcome.REGRESSION) >= least
+    assert found.count(Outcome.REGRESSION) + found.count(Outcome.SUSPECT) >= least_suspect
 
 
 def test_slow_down_never_passes():
@@ -49,13 +53,13 @@ def test_slow_down_is_found_beside_a_slow_mode():
 
 
 def test_verdict_agrees_with_the_textbook_t_test_if_the_tolerance_is_small():
-    """One launch a session: a two-sample t test of one session against eight."""
+    """One launch a session: a t test of one session against the median of eight."""
     *baseline, current = simulated_sessions(9, seed=3, launches=1, session=0.01)
     verdict = judge_launches(current, baseline, tolerance=1e-9, alpha=0.001)
     sessions = np.log([session[0][0] for session in baseline])
-    error = sessions.std(ddof=1) * math.sqrt(1 + 1 / 8)
+    error = sessions.std(ddof=1) * math.sqrt(1 + math.pi / 2 / 8)
     margin = stats.t.isf(0.005, 7) * error
-    difference = math.log(current[0][0]) - sessions.mean()
+    difference = math.log(current[0][0]) - np.median(sessions)
     # Correlated sessions widen the error; these are seeded to show none.
     assert verdict.ratio == pytest.approx(math.exp(difference))
     assert verdict.interval == pytest.approx(
@@ -107,12 +111,13 @@ def test_minimum_detectable_is_found_nine_times_in_ten():
     assert 170 <= found <= 195
 
 
-def test_frozen_reference_finds_slow_drift_that_a_growing_one_absorbs():
+def test_slow_drift_is_found_against_a_frozen_reference_and_named_within_a_growing_one():
     drift = [1.002**session for session in range(40)]
     sessions = simulated_sessions(40, seed=5)
     *baseline, current = [scaled(session, by) for session, by in zip(sessions, drift, strict=True)]
     assert judge_launches(current, baseline, reference=5, **RULE).outcome is Outcome.REGRESSION
-    assert judge_launches(current, baseline, **RULE).outcome is not Outcome.REGRESSION
+    growing = judge_launches(current, baseline, **RULE)
+    assert "The reference itself moved by +" in growing.reason
 
 
 def test_prior_finds_a_slow_down_that_three_sessions_alone_do_not():
@@ -171,11 +176,11 @@ def test_control_that_moved_further_than_ever_makes_the_verdict_invalid():
     assert "machine itself changed" in verdict.reason
 
 
-def test_growing_share_of_slow_launches_is_a_regression():
+def test_growing_share_of_slow_launches_is_suspect():
     *baseline, current = simulated_sessions(9, seed=4)
     current = [*current[:1], *scaled(current[1:], 1.5)]
     verdict = judge_launches(current, baseline, **RULE)
-    assert verdict.outcome is Outcome.REGRESSION
+    assert verdict.outcome is Outcome.SUSPECT
     assert "slow mode" in verdict.reason
     assert verdict.ratio == pytest.approx(1.5**0.8, rel=0.02)
 
@@ -220,26 +225,3 @@ def test_undecided_verdict_states_what_would_decide_it(sessions, machine, advice
     verdict = judge_launches(current, baseline, **RULE)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert advice in verdict.reason
-
-
-class TestConfirm:
-    SUSPECT = Verdict(outcome=Outcome.SUSPECT, reason="+2.4 %", ratio=1.024)
-
-    @pytest.mark.parametrize("previous", [Outcome.SUSPECT, Outcome.REGRESSION])
-    def test_second_suspect_session_in_a_row_is_a_regression(self, previous):
-        verdict = confirm(self.SUSPECT, previous)
-        assert verdict.outcome is Outcome.REGRESSION
-        assert verdict.ratio == 1.024
-        assert "second session in a row" in verdict.reason
-
-    @pytest.mark.parametrize(
-        "previous",
-        [None, *(o for o in Outcome if o not in {Outcome.SUSPECT, Outcome.REGRESSION})],
-    )
-    def test_suspect_after_any_other_outcome_stays_suspect(self, previous):
-        assert confirm(self.SUSPECT, previous) is self.SUSPECT
-
-    @pytest.mark.parametrize("outcome", sorted([o for o in Outcome if o not in {Outcome.SUSPECT}]))
-    def test_only_a_suspect_is_confirmed(self, outcome):
-        verdict = Verdict(outcome=outcome, reason="")
-        assert confirm(verdict, Outcome.SUSPECT) is verdict

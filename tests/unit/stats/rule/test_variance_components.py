@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import msgspec
+import numpy as np
 import pytest
+from scipy import stats
 
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.reason import missing_sessions_text
@@ -17,6 +19,23 @@ from ddp_perf.stats.rule.variance_components import (
 )
 
 LEVELS = SignificanceLevels(regression=0.001)
+
+
+def variance_of_two_middle_values() -> float:
+    """Integrate the variance of the median of four standard normal values.
+
+    The two middle ones have the joint density ``24 Φ(x) φ(x) φ(y) (1 − Φ(y))`` for x < y.
+    """
+    x = np.linspace(-6, 6, 1201)
+    joint = 24 * np.outer(
+        stats.norm.cdf(x) * stats.norm.pdf(x), stats.norm.pdf(x) * stats.norm.sf(x)
+    )
+    joint = np.triu(joint) - np.diag(np.diag(joint)) / 2
+    middle = (x[:, None] + x[None, :]) / 2
+    return float(np.sum(joint * middle**2) * (x[1] - x[0]) ** 2)
+
+
+MEDIAN_OF_FOUR = variance_of_two_middle_values()
 
 
 def errors(*, variance=4e-4, df=7.0, assumed=False, **changes):
@@ -34,20 +53,26 @@ def errors(*, variance=4e-4, df=7.0, assumed=False, **changes):
 
 
 def test_the_variance_is_that_of_the_session_its_launches_the_reference_and_the_control():
-    # 3e-4 of the session, 1e-3 ÷ 5 of its launches, 4e-4 ÷ 4 of the reference, 2e-4.
-    assert errors().standard_error == pytest.approx(math.sqrt(8e-4))
+    # 3e-4 of the session, 1e-3 ÷ 5 of its launches, 2e-4 of the control.
+    assert errors().standard_error == pytest.approx(
+        math.sqrt(7e-4 + MEDIAN_OF_FOUR * 4e-4), rel=1e-5
+    )
 
 
 def test_session_variance_is_never_negative():
     quiet = errors(variance=0.5e-4)
 
     assert quiet.session_variance == 0
-    assert quiet.standard_error == pytest.approx(math.sqrt(2e-4 + 0.5e-4 / 4 + 2e-4))
+    assert quiet.standard_error == pytest.approx(
+        math.sqrt(4e-4 + MEDIAN_OF_FOUR * 0.5e-4), rel=1e-5
+    )
 
 
 def test_information_of_a_look_is_its_inverse_variance_with_half_of_what_sessions_add():
-    # (3e-4 + 1e-4 + 2e-4) ÷ 2, and 1e-3 ÷ launches: 5e-4, 4e-4 and 3.5e-4.
-    assert errors().information((5, 10, 20)) == pytest.approx([0.7, 0.875, 1.0])
+    half = (3e-4 + MEDIAN_OF_FOUR * 4e-4 + 2e-4) / 2
+    variances = [half + 1e-3 / launches for launches in (5, 10, 20)]
+    expected = [variances[-1] / variance for variance in variances]
+    assert errors().information((5, 10, 20)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_looks_have_equal_information_if_launches_never_differ():
@@ -60,9 +85,9 @@ def test_degrees_of_freedom_are_shared_where_this_session_has_few_launches():
     # 1e-4 of the error is what two launches have more than a stored session's have.
     few = errors(baseline_launch_noise=1e-4, launches=5)
 
-    rest, excess = 7e-4, 1e-4
-    expected = 8e-4**2 / (rest**2 / 7 + excess**2 / 32)
-    assert few.degrees_of_freedom == pytest.approx(expected)
+    rest, excess = 6e-4 + MEDIAN_OF_FOUR * 4e-4, 1e-4
+    expected = (rest + excess) ** 2 / (rest**2 / 7 + excess**2 / 32)
+    assert few.degrees_of_freedom == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("changes", [{"launches": 10}, {"launches": 11}, {"launch_df": 0}])
