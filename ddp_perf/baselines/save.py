@@ -166,8 +166,12 @@ def _first(new: NewSession) -> CaseBaseline:
 
 
 def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
-    """Begin a new level with the session; the older ones inform the spread if they still can."""
-    before = _medians(old.sessions[-1]) if old.sessions else old.first
+    """Begin a new level with the session; the older ones inform the spread if they still can.
+
+    The session itself may be stored already, by ``append``.
+    """
+    older = [session for session in old.sessions if session.date < new.session.date]
+    before = _medians(older[-1]) if older else old.first
     entry = Rebaseline(
         date=new.session.date,
         commit=new.session.environment.commit,
@@ -179,7 +183,7 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         work=new.case.work(),
         structure=new.structure,
         flops=new.flops,
-        sessions=(*(old.sessions if comparable and new.same_machine else ()), new.session),
+        sessions=(*(older if comparable and new.same_machine else ()), new.session),
         first=old.first if comparable else _medians(new.session),
         log=(*old.log, entry),
     )

@@ -153,8 +153,12 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slow_down(self) -> float | None:
-        """The ratio of the sessions that have regressed to the level; None if none has."""
-        medians = [statistics.median(session.values(self.metric)) for session in self.regressed]
+        """The ratio to the level of the sessions that have regressed; None if none has.
+
+        It is that of the first three: later ones may have stayed red because they could not decide.
+        """
+        first = self.regressed[:3]
+        medians = [statistics.median(session.values(self.metric)) for session in first]
         return statistics.median(medians) / self.level if medians and self.level else None
 
 

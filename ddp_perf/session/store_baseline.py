@@ -214,7 +214,7 @@ def _too_late(result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode) 
     """Return why a session of an earlier day cannot be stored now, or None."""
     if stored is None:
         return None
-    if is_stored(stored, result.date, result.environment):
+    if mode != "accept" and is_stored(stored, result.date, result.environment):
         return "this session is already stored"
     newest = max((session.date for session in stored.sessions), default="")
     if mode != "missing" and result.date < newest:

@@ -20,6 +20,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[int, float] | None = None  # the day and size of a change that was accepted
     drift: float = 0.0  # a session, from the first one
     actions: dict[int, str] = {}  # by day, after its session
+    expected: range = range(0)  # days on which a regression was acknowledged: they do not count
     judged_after: bool = True  # the sessions after `slower_until` must be green
     machine: Machine = Machine()
 
@@ -64,6 +65,20 @@ LIVES = (
         slower_until=11,
     ),
     Life(
+        name="+10 % from session 3 to 20, then mended",
+        days=40,
+        slower=0.1,
+        slower_from=2,
+        slower_until=20,
+    ),
+    Life(
+        name="+5 % from session 4 to 20, then mended",
+        days=40,
+        slower=0.05,
+        slower_from=3,
+        slower_until=20,
+    ),
+    Life(
         name="8 sessions, sixty of +5 %, then mended",
         days=90,
         slower=0.05,
@@ -103,6 +118,7 @@ LIVES = (
         slower_from=8,
         slower_until=FOREVER,
         actions={10: "acknowledge 10"},
+        expected=range(11, 21),
     ),
     Life(
         name="+5 % at 8, acknowledged, +15 % from 20 on",

@@ -67,7 +67,8 @@ def row_of_life(life: Life, series: Sequence[Sequence[Outcome]]) -> tuple[str, l
     red = np.array([[outcome is Outcome.REGRESSION for outcome in one] for one in series])
     green = np.array([[outcome in GOOD for outcome in one] for one in series])
     cells, broken = [], []
-    slow = red[:, life.slower_from : life.slower_until]
+    counted = [day for day in range(life.days) if day not in life.expected]
+    slow = red[:, [day for day in counted if life.slower_from <= day < life.slower_until]]
     if slow.shape[1]:
         first = [int(days.argmax()) for days in slow if days.any()]
         later = [float(days[days.argmax() :].mean()) for days in slow if days.any()]

@@ -25,6 +25,7 @@ from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 
 _MAY_BE_AS_SLOW = (Outcome.PASS, *UNDECIDED)
+_MAY_MEND = (Outcome.PASS, Outcome.INCONCLUSIVE)
 
 
 def with_persistence(
@@ -52,7 +53,7 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
     if red and verdict.outcome is Outcome.REGRESSION:
         reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}{_doubt(history)}"
         return msgspec.structs.replace(verdict, reason=reason)
-    if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(verdict, history):
+    if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(finding, history):
         reason = (
             f"slower since {red[0].date[:10]}{_doubt(history)}, and this session does not show that"
             f" it was mended: {verdict.reason}"
@@ -66,12 +67,21 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
     return verdict
 
 
-def _shows_a_mend(verdict: Verdict, history: MetricHistory) -> bool:
-    """Return whether the session rules out that the case is still as slow as it was."""
-    slow_down = history.slow_down
-    if verdict.outcome is Outcome.INVALID or verdict.interval is None or slow_down is None:
+def _shows_a_mend(finding: Finding, history: MetricHistory) -> bool:
+    """Return whether the session rules out that the case is still as slow as it was.
+
+    It must be nearer to the level than to the slow-down, which is at least the tolerance. If it
+    does not pass, its interval must also lie below the slow-down.
+    """
+    verdict, slow_down = finding.verdict, history.slow_down
+    if verdict.outcome not in _MAY_MEND or slow_down is None or finding.tolerance is None:
         return False
-    return verdict.interval[1] < slow_down
+    if verdict.ratio is None or verdict.interval is None:
+        return False
+    slow_down = max(slow_down, 1 + finding.tolerance)
+    if verdict.ratio - 1 >= (slow_down - 1) / 2:
+        return False
+    return verdict.outcome is Outcome.PASS or verdict.interval[1] < slow_down
 
 
 def _doubt(history: MetricHistory) -> str:
