@@ -94,7 +94,7 @@ def test_accept_begins_a_new_level_and_logs_reason_and_ratio(baseline):
     merged = merge(baseline, [new], mode="accept", reason="wider layers").cases[new.case.id]
 
     assert merged.sessions == (*old.sessions, new.session)
-    assert merged.history("step_time").levels_begin == (2,)
+    assert merged.history("step_time").levels == (0, 0, 1)
     assert merged.level("step_time") == pytest.approx(0.0220)
     assert merged.structure == new.structure
     (entry,) = merged.log

@@ -42,7 +42,7 @@ def store(tmp_path, monkeypatch):
 @pytest.fixture
 def stored(store):
     """A baseline file of one case whose baseline was replaced once."""
-    case = make_case_baseline(CASE, make_session([0.012]), log=(ENTRY,))
+    case = make_case_baseline(CASE, make_session([0.012], day=5), log=(ENTRY,))
     return store.update(KEY, lambda _: make_baseline({CASE.id: case}))
 
 
