@@ -26,7 +26,7 @@ Grounds = Literal["level", "share", "move"]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a comparison decides, for its reason."""
+    """The decision of a comparison, for its reason."""
 
     outcome: Outcome
     by: Grounds

@@ -109,10 +109,10 @@ def judged_difference(
 def _selection(levels: Levels, groups: Groups, reference: int) -> tuple[Mask, int]:
     """Return the mask of the sessions that are used, and how many of them set the level."""
     kept = without_slow_sessions(levels, len(levels.fast) - 1)
-    of_newest = kept[groups == groups.max()][:reference]
-    if not of_newest.any():
+    newest = groups == groups.max()
+    if not kept[newest][:reference].any():
         kept[:] = True
-    return kept, int(of_newest.sum())
+    return kept, int(kept[newest][:reference].sum())
 
 
 def _errors(

@@ -15,6 +15,7 @@ from ddp_perf.baselines.save import (
     work_differences,
 )
 from ddp_perf.core.case import Tolerances
+from ddp_perf.core.verdict import Outcome
 from tests.builders import (
     make_acknowledgement,
     make_baseline,
@@ -94,7 +95,7 @@ def test_accept_begins_a_new_level_and_logs_reason_and_ratio(baseline):
     merged = merge(baseline, [new], mode="accept", reason="wider layers").cases[new.case.id]
 
     assert merged.sessions == (*old.sessions, new.session)
-    assert merged.history("step_time").levels_begin == (2,)
+    assert merged.history("step_time").levels == (0, 0, 1)
     assert merged.level("step_time") == pytest.approx(0.0220)
     assert merged.structure == new.structure
     (entry,) = merged.log
@@ -222,6 +223,43 @@ def test_a_new_acknowledgement_replaces_the_old_one_and_is_sorted():
         baseline = acknowledge(baseline, given)
 
     assert baseline.acknowledged == (elsewhere, again, tail)
+
+
+def test_an_acknowledgement_has_the_slow_down_that_is_stored_and_none_if_none_is():
+    case = make_case()
+    slow = msgspec.structs.replace(
+        make_session([0.012], day=2), verdicts={"step_time": Outcome.REGRESSION}
+    )
+    baseline = make_baseline({case.id: make_case_baseline(case, make_session([0.01]), slow)})
+
+    def ratio(**changes):
+        return acknowledge(baseline, make_acknowledgement(case, **changes)).acknowledged[0].ratio
+
+    assert ratio() == pytest.approx(1.2)
+    assert ratio(metric="tail") is None
+    assert ratio(case="never stored") is None
+
+
+def test_append_stores_that_sessions_of_the_reference_were_slower(baseline):
+    """The dates are those of half-days: each run of one is slower, too."""
+    (case_id,) = baseline.cases
+    again = msgspec.structs.replace(make_session([0.011] * 2), date="2026-01-02T09:00:00+00:00")
+    third = msgspec.structs.replace(
+        make_session([0.011] * 2, day=3), verdicts={"step_time": Outcome.SUSPECT}
+    )
+    (old,) = baseline.cases.values()
+    longer = msgspec.structs.replace(old, sessions=(*old.sessions, again, third))
+    dates = [session.date for session in (old.sessions[1], third)]
+    new = msgspec.structs.replace(new_session([0.01] * 2), off_level={"step_time": dates})
+
+    merged = merge(make_baseline({case_id: longer}), [new], mode="append", reason=None)
+
+    red = {"step_time": Outcome.REGRESSION}
+    assert [session.verdicts for session in merged.cases[case_id].sessions] == [
+        *({}, red, red),
+        third.verdicts,  # as it was judged on its day
+        {},
+    ]
 
 
 def test_unacknowledged_metrics_are_those_stored_in_any_session():

@@ -42,7 +42,7 @@ def store(tmp_path, monkeypatch):
 @pytest.fixture
 def stored(store):
     """A baseline file of one case whose baseline was replaced once."""
-    case = make_case_baseline(CASE, make_session([0.012]), log=(ENTRY,))
+    case = make_case_baseline(CASE, make_session([0.012], day=5), log=(ENTRY,))
     return store.update(KEY, lambda _: make_baseline({CASE.id: case}))
 
 
@@ -63,7 +63,7 @@ def test_list_shows_every_file(stored):
     done = run("list")
 
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[-1].split() == [KEY, "1", "1", "2026-01-01", "0", "0"]
+    assert done.stdout.splitlines()[-1].split() == [KEY, "1", "1", "2026-01-05", "0", "0"]
     assert json.loads(run("list", "--json").stdout)[0]["accelerator"] == KEY
 
 
@@ -71,7 +71,7 @@ def test_show_prints_the_drift_since_the_first_sessions(stored):
     done = run("show", KEY)
 
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[-1].split()[1:] == ["1", "2026-01-01", "12.00", "+20.0", "%"]
+    assert done.stdout.splitlines()[-1].split()[1:] == ["1", "2026-01-05", "12.00", "+20.0", "%"]
     assert json.loads(run("show", KEY, CASE.id, "--json").stdout)["cases"].keys() == {CASE.id}
 
 

@@ -69,26 +69,100 @@ def test_a_metric_without_a_session_has_no_level():
 
 @given(st.text("..RSI", max_size=12))
 def test_sessions_inform_unless_they_were_off_the_level(outcomes):
-    """A suspect session informs if later ones, up to the next verdict, were not slower."""
-    informing = [m.start() for m in re.finditer(r"\.|S(?=S*[.I])", outcomes)]
+    """Five sessions set the level.
 
-    assert days_of(history(*daily("." + outcomes)).informing) == [0, *(i + 1 for i in informing)]
+    A suspect session informs if later ones, up to the next verdict, were not slower.
+    """
+    at_level = [m.start() for m in re.finditer(r"\.|S(?=S*[.I])", "....." + outcomes)]
+
+    found = history(*daily("....." + outcomes))
+
+    assert days_of(found.informing) == at_level
+    assert set(found.levels) == {0}
 
 
 @pytest.mark.parametrize(
     ("outcomes", "informing"),
     [
-        pytest.param("....R", [0, 1, 2, 3], id="a regression"),
-        pytest.param("...SS", [0, 1, 2], id="an open run"),
-        pytest.param("...SSR", [0, 1, 2], id="a confirmed run"),
-        pytest.param("...SS.", [0, 1, 2, 3, 4, 5], id="a run that was chance"),
-        pytest.param("...SI", [0, 1, 2, 3], id="suspect, then faster"),
-        pytest.param("...RR.", [0, 1, 2, 5], id="mended"),
-        pytest.param("..I..", [0, 1, 3, 4], id="an improvement"),
+        pytest.param("R", [], id="a regression"),
+        pytest.param("SS", [], id="an open run"),
+        pytest.param("SSR", [], id="a confirmed run"),
+        pytest.param("SS.", [5, 6, 7], id="a run that was chance"),
+        pytest.param("SI", [5], id="suspect, then faster"),
+        pytest.param("RR.", [7], id="mended"),
+        pytest.param("I..", [6, 7], id="an improvement"),
     ],
 )
 def test_a_suspect_informs_again_once_a_session_shows_that_it_was_chance(outcomes, informing):
-    assert days_of(history(*daily(outcomes)).informing) == informing
+    found = history(*daily("....." + outcomes)).informing
+
+    assert days_of(found) == [0, 1, 2, 3, 4, *informing]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "informing", "levels"),
+    [
+        pytest.param("....R", [0, 1, 2, 3, 4], [0, 0, 0, 0, -1], id="a regression"),
+        pytest.param("..RRR", [0, 1, 2, 3, 4], [0, 0, -1, -1, -1], id="a run"),
+        pytest.param("..RR.R", [0, 1, 2, 3, 4, 5], [0, 0, -1, -1, 0, -2], id="two runs"),
+        pytest.param("..RSR", [0, 1, 2, 4], [0, 0, -1, -2], id="a suspect between them"),
+        pytest.param("..SS", [0, 1], [0, 0], id="suspects alone"),
+        pytest.param("..I", [0, 1], [0, 0], id="an improvement"),
+        pytest.param("R", [0], [-1], id="no other"),
+        pytest.param("....RR.", [0, 1, 2, 3, 6], [0] * 5, id="until five sessions set the level"),
+    ],
+)
+def test_runs_of_regressions_inform_around_levels_of_their_own_while_few_set_the_level(
+    outcomes, informing, levels
+):
+    found = history(*daily(outcomes))
+
+    assert days_of(found.informing) == informing
+    assert list(found.levels) == levels
+    assert found.in_force == 0
+    assert days_of(found.reference) == [
+        day for day, number in zip(informing, levels, strict=True) if number == 0
+    ]
+
+
+def test_runs_of_an_hour_inform_as_one_session_of_their_level():
+    slow = [session(24 + hours, 0.02, "R") for hours in (0, 1, 2)]
+
+    found = history(session(0), *slow)
+
+    assert [len(one.launches) for one in found.informing] == [2, 6]
+    assert found.levels == (0, -1)
+
+
+def test_regressions_before_an_accepted_change_inform_nothing():
+    found = history(*daily(".RR..R"), log=(accepted(24 * 3),))
+
+    assert days_of(found.informing) == [0, 3, 4, 5]
+    assert found.levels == (0, 1, 1, -1)
+    assert found.in_force == 1
+
+
+@given(st.text("..RSI", max_size=12))
+def test_a_case_has_regressed_since_a_regression_that_no_session_has_cleared(outcomes):
+    newest = re.search(r"R[RS]*$|$", outcomes)
+
+    found = history(*daily("." + outcomes))
+
+    assert days_of(found.regressed) == list(range(newest.start() + 1, len(outcomes) + 1))
+    assert (found.slow_down is None) is (not found.regressed)
+
+
+def test_the_slow_down_is_that_of_the_first_three_sessions_that_have_regressed():
+    """Later ones may have stayed red only because they could not decide."""
+    factors = (1.0, 1.0, 1.0, 1.04, 1.12, 1.1, 1.2, 1.01, 1.0, 1.0)
+    sessions = [
+        session(24 * day, 0.01 * factor, outcome)
+        for day, (factor, outcome) in enumerate(zip(factors, "...SRRRRRR", strict=True))
+    ]
+
+    assert [history(*sessions[:count]).slow_down for count in (5, 6, 7, 8, 10)] == [
+        pytest.approx(factor) for factor in (1.12, 1.11, 1.12, 1.12, 1.12)
+    ]
 
 
 @given(st.text("..RSI", max_size=12))
@@ -178,7 +252,8 @@ def test_an_accepted_change_begins_a_level_that_has_its_own_reference():
 
     found = history(*sessions, log=(accepted(24 * 4),))
 
-    assert found.levels_begin == (4,)
+    assert found.levels == (*[0] * 4, *[1] * 7)
+    assert found.in_force == 1
     assert days_of(found.informing) == list(range(11))
     assert days_of(found.at_level) == [4, 5, 6, 7, 8, 9, 10]
     assert days_of(found.reference) == [4, 5, 6, 7, 8]
@@ -188,7 +263,8 @@ def test_an_accepted_change_begins_a_level_that_has_its_own_reference():
 def test_several_accepted_changes_begin_several_levels():
     found = history(*daily("......"), log=(accepted(24 * 2), accepted(24 * 5)))
 
-    assert found.levels_begin == (2, 5)
+    assert found.levels == (0, 0, 1, 1, 1, 2)
+    assert found.in_force == 2
     assert days_of(found.at_level) == [5]
 
 
@@ -196,12 +272,23 @@ def test_an_accepted_change_of_the_same_half_day_is_not_merged_with_the_session_
     found = history(session(0), session(1), session(2, 0.02), session(3, 0.02), log=(accepted(2),))
 
     assert [len(one.launches) for one in found.informing] == [4, 4]
-    assert found.levels_begin == (1,)
+    assert found.levels == (0, 1)
     assert found.level == pytest.approx(0.04)
 
 
-def test_accepting_with_no_older_session_left_begins_no_later_level():
-    assert history(session(24), session(48), log=(accepted(24),)).levels_begin == ()
+def test_accepting_with_no_older_session_left_leaves_one_level_which_is_in_force():
+    found = history(session(24), session(48), log=(accepted(24),))
+
+    assert (found.levels, found.in_force) == ((1, 1), 1)
+
+
+def test_a_later_accepted_change_leaves_no_session_at_the_level_in_force():
+    """The metric was not measured since."""
+    found = history(session(0), session(24), log=(accepted(48),))
+
+    assert (found.levels, found.in_force) == ((0, 0), 1)
+    assert found.reference == ()
+    assert found.level is None
 
 
 def test_a_level_begins_where_the_sessions_before_it_were_off_the_level():
@@ -209,4 +296,4 @@ def test_a_level_begins_where_the_sessions_before_it_were_off_the_level():
     found = history(*daily("...RRR.."), log=(accepted(24 * 6),))
 
     assert days_of(found.informing) == [0, 1, 2, 6, 7]
-    assert found.levels_begin == (3,)
+    assert found.levels == (0, 0, 0, 1, 1)

@@ -44,14 +44,46 @@ def test_a_case_without_a_baseline_gets_one(store):
     assert len(stored(store)[CASE.id].sessions) == 1
 
 
-@pytest.mark.parametrize("mode", ["missing", "append", "accept"])
+@pytest.mark.parametrize("mode", ["missing", "append"])
 def test_the_same_session_is_never_stored_twice(store, mode):
     promote(make_result_of_session(), store, mode="missing", reason=None)
-    promoted = promote(make_result_of_session(), store, mode=mode, reason="again")
+    promoted = promote(make_result_of_session(), store, mode=mode, reason=None)
 
     assert promoted.saved == {}
     assert "this session is already stored" in promoted.not_saved[CASE.id].reason
     assert len(stored(store)[CASE.id].sessions) == 1
+    assert stored(store)[CASE.id].log == ()
+
+
+def test_accept_replaces_a_session_that_append_stored_and_begins_the_level_with_it(store):
+    for day in range(1, 4):
+        promote(make_result_of_session(date=f"2026-01-0{day}"), store, mode="append", reason=None)
+    slower = make_result_of_session(0.02, 0.0201, 0.02, date="2026-01-04")
+    promote(slower, store, mode="append", reason=None)
+    assert stored(store)[CASE.id].sessions[-1].verdicts == {"step_time": Outcome.REGRESSION}
+
+    promoted = promote(slower, store, mode="accept", reason="meant")
+
+    assert promoted.saved[CASE.id].mode == "accept"
+    accepted = stored(store)[CASE.id]
+    assert [s.date for s in accepted.sessions] == [f"2026-01-0{day}" for day in range(1, 5)]
+    assert accepted.sessions[-1].verdicts == {}
+    assert accepted.history("step_time").levels == (0, 0, 0, 1)
+    assert accepted.level("step_time") == pytest.approx(0.02)
+    (entry,) = accepted.log
+    assert (entry.date, entry.reason) == ("2026-01-04", "meant")
+    assert entry.ratio == pytest.approx(0.02 / 0.01005)  # to the session before it
+
+
+def test_accept_refuses_a_session_that_is_older_than_the_newest_stored_one(store):
+    promote(make_result_of_session(date="2026-01-03"), store, mode="missing", reason=None)
+    older = make_result_of_session(date="2026-01-02")
+    promoted = promote(older, store, mode="accept", reason="meant")
+
+    assert promoted.saved == {}
+    assert promoted.not_saved[CASE.id].reason.startswith(
+        "the session of 2026-01-02 is older than the newest stored one, of 2026-01-03"
+    )
     assert stored(store)[CASE.id].log == ()
 
 

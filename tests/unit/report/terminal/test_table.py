@@ -204,6 +204,31 @@ def test_cases_without_a_baseline_share_one_line(result):
     assert suite_table(result, 80).endswith("2 cases without a baseline in baselines/some.json")
 
 
+def test_the_sessions_that_a_reference_lacks_are_counted_once_for_each_number(result):
+    def lines(*findings):
+        text = suite_table(with_findings(result, *findings), 120)
+        return [line for line in text.splitlines() if line.startswith("the reference of ")]
+
+    one, other = (
+        [
+            make_finding(case, Outcome.PASS, metric=metric, sessions=3)
+            for metric in ("step_time", "tail")
+        ]
+        for case in (ONE, TWO)
+    )
+    newer = make_finding(TWO, Outcome.PASS, metric="energy", sessions=4)
+
+    assert lines(*one, *other) == [
+        "the reference of 2 cases lacks 2 sessions of 5: --save-baseline=append adds one a day"
+    ]
+    assert lines(*one, newer) == [
+        "the reference of 1 case lacks 1 session of 5: --save-baseline=append adds one a day",
+        "the reference of 1 case lacks 2 sessions of 5: --save-baseline=append adds one a day",
+    ]
+    assert lines(make_finding(ONE, Outcome.PASS, sessions=5)) == []
+    assert lines(make_finding(ONE, Outcome.NO_BASELINE, sessions=0)) == []
+
+
 def test_equal_notes_on_storing_share_one_line(result):
     stored = Saved(path="cpu.json", mode="append")
     result = msgspec.structs.replace(

@@ -37,6 +37,39 @@ def test_the_state_follows_from_the_outcome_and_the_day(outcome, until, state):
     assert state_of(outcome, until=until) == state
 
 
+@pytest.mark.parametrize(
+    ("ratio", "tolerance", "interval", "state"),
+    [
+        pytest.param(1.10, 0.02, (1.121, 1.2), "expected", id="less than the tolerance more"),
+        pytest.param(1.10, 0.02, (1.123, 1.2), "grown", id="certainly more"),
+        pytest.param(1.10, 0.02, (1.05, 1.3), "expected", id="possibly more"),
+        pytest.param(1.10, 0.05, (1.123, 1.2), "expected", id="a larger tolerance"),
+        pytest.param(None, 0.02, (1.5, 1.6), "expected", id="an entry without a ratio"),
+        pytest.param(1.10, 0.02, None, "expected", id="a verdict without an interval"),
+        pytest.param(1.10, None, (1.5, 1.6), "expected", id="a metric without a tolerance"),
+    ],
+)
+def test_a_regression_has_grown_if_it_is_certainly_slower_than_was_acknowledged(
+    ratio, tolerance, interval, state
+):
+    baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, ratio=ratio),))
+    found = make_finding(CASE, Outcome.REGRESSION, tolerance=tolerance, interval=interval)
+
+    (finding,) = with_acknowledgements([found], baseline, "2026-06-15")
+
+    assert finding.known.state == state
+    assert finding.is_expected is (state == "expected")
+
+
+def test_a_regression_that_has_grown_is_expired_after_its_last_day():
+    baseline = make_baseline(acknowledged=(make_acknowledgement(CASE, ratio=1.1),))
+    found = make_finding(CASE, Outcome.REGRESSION, tolerance=0.02, interval=(1.2, 1.3))
+
+    (finding,) = with_acknowledgements([found], baseline, "2027-01-01")
+
+    assert finding.known.state == "expired"
+
+
 def test_an_acknowledgement_applies_only_to_its_metric_and_case():
     assert state_of(Outcome.REGRESSION, metric="tail") is None
     assert state_of(Outcome.REGRESSION, case="another") is None

@@ -80,6 +80,62 @@ def test_every_launch_must_have_the_stored_structure():
     assert compare_structure(launches[:1], same).outcome is Outcome.PASS
 
 
+AMOUNTS = {
+    "parameters": 1000,
+    "gradient_bytes": 4000,
+    "buckets": (4000,),
+    "collectives": (LARGE, SMALL),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        pytest.param({"parameters": 1001}, Outcome.REGRESSION, id="more parameters"),
+        pytest.param({"gradient_bytes": 4004}, Outcome.REGRESSION, id="more gradient bytes"),
+        pytest.param(
+            {"collectives": (LARGE, Collective(kind="all_reduce", dtype="float32", bytes=1028))},
+            Outcome.REGRESSION,
+            id="more bytes in as many calls",
+        ),
+        pytest.param(
+            {
+                "collectives": (
+                    LARGE,
+                    *[Collective(kind="all_reduce", dtype="float32", bytes=512)] * 2,
+                )
+            },
+            Outcome.REGRESSION,
+            id="more calls of as many bytes",
+        ),
+        pytest.param(
+            {"parameters": 900, "collectives": (LARGE, SMALL, SMALL)},
+            Outcome.REGRESSION,
+            id="more of one and less of another",
+        ),
+        pytest.param({"parameters": 999}, Outcome.IMPROVEMENT, id="fewer parameters"),
+        pytest.param({"gradient_bytes": 3996}, Outcome.IMPROVEMENT, id="fewer gradient bytes"),
+        pytest.param({"collectives": (LARGE,)}, Outcome.IMPROVEMENT, id="fewer calls"),
+        pytest.param({"buckets": (2000, 2000)}, Outcome.INCONCLUSIVE, id="other buckets"),
+        pytest.param({"collectives": (SMALL, LARGE)}, Outcome.INCONCLUSIVE, id="another order"),
+        pytest.param({"collectives": (LARGE, HALF)}, Outcome.INCONCLUSIVE, id="another type"),
+    ],
+)
+def test_other_work_is_a_regression_only_if_it_is_more(changes, outcome):
+    stored, now = make_structure(**AMOUNTS), make_structure(**{**AMOUNTS, **changes})
+
+    verdict = compare_structure([make_launch(make_case(), structure=now)], stored)
+
+    assert verdict.outcome is outcome
+    amount = {
+        Outcome.REGRESSION: "more",
+        Outcome.IMPROVEMENT: "less",
+        Outcome.INCONCLUSIVE: "other",
+    }[outcome]
+    changed = "; ".join(structure_changes(stored, now))
+    assert verdict.reason == f"the step does {amount} work than the baseline's: {changed}"
+
+
 def test_a_case_without_a_stored_structure_does_not_pass():
     assert compare_structure([make_launch(make_case())], None).outcome is Outcome.NO_BASELINE
 

@@ -24,11 +24,24 @@ def test_critical_value_is_at_least_the_tolerance():
     assert comparison(error=0.0).critical(0.001) == pytest.approx(math.log(1.02))
 
 
-@pytest.mark.parametrize(("df", "used"), [(2.0, 2), (7.5, 7.5), (8.0, 8), (30.0, 8), (math.inf, 8)])
-def test_critical_value_is_students_with_at_most_eight_degrees_of_freedom(df, used):
+@pytest.mark.parametrize(("df", "used"), [(2.0, 2), (5.5, 5.5), (6.0, 6), (30.0, 6), (math.inf, 6)])
+def test_critical_value_is_students_with_at_most_six_degrees_of_freedom(df, used):
     expected = 0.05 * stats.t.isf(0.001, used)
 
     assert comparison(df=df, error=0.05).critical(0.001) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("df", "used"), [(3.0, 3), (30.0, 6)])
+@pytest.mark.parametrize("p", [0.2, 0.01, 1e-5])
+def test_the_chance_is_the_p_value_with_the_same_degrees_of_freedom(df, used, p):
+    one = comparison(difference=0.05 * stats.t.isf(p, used), error=0.05, df=df)
+
+    assert one.chance == pytest.approx(p)
+
+
+def test_without_an_error_any_slow_down_is_no_chance():
+    assert comparison(difference=1e-6, error=0.0).chance == 0
+    assert comparison(difference=0.0, error=0.0).chance == 1
 
 
 def test_pass_and_interval_use_all_degrees_of_freedom():
@@ -56,7 +69,7 @@ def test_false_alarms_are_at_most_the_level_however_much_sessions_differ(df, sd)
     assert false_alarms(df, sd, tolerance=0.02) <= 0.001 * 1.01
 
 
-@pytest.mark.parametrize("df", [2, 4, 8])
+@pytest.mark.parametrize("df", [2, 4, 6])
 def test_false_alarms_are_the_level_where_the_tolerance_does_not_matter(df):
     assert false_alarms(df, 0.05, tolerance=1e-9) == pytest.approx(0.001, rel=0.02)
 

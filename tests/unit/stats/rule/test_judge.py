@@ -29,10 +29,10 @@ def test_unchanged_code_passes_on_a_quiet_machine():
 
 
 @pytest.mark.parametrize(
-    ("slow_down", "least", "least_suspect"), [(1.03, 20, 52), (1.05, 54, 60), (1.10, 60, 60)]
+    ("slow_down", "least", "least_suspect"), [(1.03, 90, 255), (1.05, 264, 299), (1.10, 300, 300)]
 )
 def test_slow_downs_are_found_or_are_suspect(slow_down, least, least_suspect):
-    found = outcomes(slow_down)
+    found = outcomes(slow_down, trials=300)
     assert found.count(Outcome.REGRESSION) >= least
     assert found.count(Outcome.REGRESSION) + found.count(Outcome.SUSPECT) >= least_suspect
 
@@ -123,7 +123,7 @@ def test_slow_drift_is_found_against_a_frozen_reference_and_named_within_a_growi
 def test_prior_finds_a_slow_down_that_three_sessions_alone_do_not():
     prior = SessionPrior(sd=0.005, degrees_of_freedom=20)
     assert outcomes(1.05, sessions=3).count(Outcome.REGRESSION) <= 20
-    assert outcomes(1.05, sessions=3, prior=prior).count(Outcome.REGRESSION) >= 57
+    assert outcomes(1.05, trials=300, sessions=3, prior=prior).count(Outcome.REGRESSION) >= 280
     assert Outcome.REGRESSION not in outcomes(1.0, sessions=3, prior=prior)
 
 

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.stats.rule.comparison import MOST_DF
 from ddp_perf.stats.rule.judge import judge_launches
 
 # Sessions of one launch whose levels alternate: their spread is the only thing to estimate.
@@ -21,7 +22,7 @@ ERROR = LEVELS.std(ddof=1) * math.sqrt(1 + math.pi / 2 / len(LEVELS))
 
 def at(p, *, sign=1, **options):
     """Return the verdict on a session as far off as chance takes it with probability ``p``."""
-    difference = sign * stats.t.isf(p, len(LEVELS) - 1) * ERROR
+    difference = sign * stats.t.isf(p, MOST_DF) * ERROR
     return judge_launches(
         [[math.exp(difference)]], BASELINE, **{"tolerance": 1e-9, "alpha": 0.001, **options}
     )
@@ -47,10 +48,12 @@ def test_no_verdict_is_suspect_if_alpha_exceeds_one_per_cent():
     assert at(0.0151, alpha=0.02).outcome is Outcome.INCONCLUSIVE
 
 
-def test_a_suspect_has_the_chance_of_its_level_and_no_other_verdict_has_one():
-    assert at(0.005).chance == 0.01
-    assert at(0.005, alpha=0.001).reason.endswith(
-        "suspect, not proven: 3 suspect sessions in a row are a REGRESSION"
+@pytest.mark.parametrize(("p", "sessions"), [(0.0076, 3), (0.0024, 2)])
+def test_the_chance_of_a_suspect_is_its_p_value_and_no_other_verdict_has_one(p, sessions):
+    """The probability of the run ``p × 0.1^(n − 1)`` is at most a quarter of 0.001."""
+    assert at(p).chance == pytest.approx(p)
+    assert at(p).reason.endswith(
+        f"suspect, not proven: {sessions} suspect sessions in a row are a REGRESSION"
     )
     assert [at(p).chance for p in (0.0005, 0.02)] == [None, None]
 
@@ -266,13 +269,13 @@ CONTROL_BEFORE = [[[0.002 * factor]] for factor in (1.0, 1.03, 0.96, 1.02, 0.98,
 @pytest.mark.parametrize(
     ("step", "control", "outcome"),
     [
-        (1.0, 0.9, Outcome.SUSPECT),
-        (1.015, 0.9, Outcome.SUSPECT),
+        (1.0, 0.9, Outcome.INCONCLUSIVE),
+        (1.015, 0.9, Outcome.INCONCLUSIVE),
         (1.035, 0.9, Outcome.REGRESSION),
     ],
     ids=["the control moved alone", "the step by less than the tolerance", "the step moved too"],
 )
-def test_a_control_that_moved_alone_makes_no_regression(step, control, outcome):
+def test_a_control_that_moved_alone_makes_nothing_suspect(step, control, outcome):
     """The step followed the control in every session before, and does not now."""
     baseline = [[[500 * figure[0][0]]] for figure in CONTROL_BEFORE]
 
@@ -289,13 +292,21 @@ def test_a_control_that_moved_alone_makes_no_regression(step, control, outcome):
     assert verdict.outcome is outcome
 
 
+def moved_after(place, factor, *, sessions=8):
+    """Return sessions that are ``factor`` times as slow from the one at ``place`` on."""
+    return [
+        [[(factor if number >= place else 1) * launch[0]] for launch in session]
+        for number, session in enumerate(simulated_sessions(sessions, 5))
+    ]
+
+
 def test_the_reason_names_a_move_within_the_reference():
-    sessions = simulated_sessions(8, 5)
-    moved = [*sessions[:2], *([[1.1 * step[0]] for step in session] for session in sessions[2:])]
+    moved = moved_after(2, 1.1)
 
     verdict = judge_launches(moved[5], moved, tolerance=0.02, alpha=0.001, reference=5)
 
     assert verdict.outcome is Outcome.REGRESSION
+    assert verdict.off_level == (2, 3, 4, 5, 6, 7)
     assert verdict.ratio == pytest.approx(1.1, rel=0.002)
     assert (
         "The reference itself moved by +10.0 % after its session 2: which part is right? The"
@@ -303,18 +314,72 @@ def test_the_reason_names_a_move_within_the_reference():
     )
 
 
-@pytest.mark.parametrize("begin", [[0], [2, 2], [3, 1]])
-def test_levels_that_do_not_rise_from_one_are_an_error(begin):
-    with pytest.raises(ValueError, match=r"levels_begin \(indexes\) must rise from 1"):
-        judge_launches([[1.0]], BASELINE, tolerance=0.02, alpha=0.001, levels_begin=begin)
+RESTLESS = np.array([1, 0.9, 1.1, 0.95, 1.05])  # too noisy to be significantly slower
+
+
+def test_a_move_that_made_the_code_slower_is_a_regression_unless_the_session_rules_it_out():
+    moved = moved_after(2, 1.1)
+
+    def verdict(launches):
+        current = [[float(launch)] for launch in launches]
+        return judge_launches(current, moved, tolerance=0.02, alpha=0.001, reference=5)
+
+    undecided = verdict(RESTLESS)
+    assert undecided.interval[0] < 1 < 1.1 < undecided.interval[1]
+    assert undecided.outcome is Outcome.REGRESSION
+    assert (
+        "the sessions after the first ones are slower, and this one is no exception"
+        in undecided.reason
+    )
+    mended = verdict([launch[0] for launch in moved[0]])
+    assert mended.interval[1] < 1.1
+    assert mended.outcome is Outcome.PASS
+    assert mended.off_level == undecided.off_level == (2, 3, 4, 5, 6, 7)
+
+
+def test_a_move_that_made_the_code_faster_is_no_regression_of_an_undecided_session():
+    moved = moved_after(2, 0.9)
+
+    verdict = judge_launches(
+        [[float(0.9 * launch)] for launch in RESTLESS],
+        moved,
+        tolerance=0.02,
+        alpha=0.001,
+        reference=5,
+    )
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "The reference itself moved by -10.0 % after its session 2" in verdict.reason
+    assert verdict.off_level == (0, 1)
+
+
+def test_without_a_move_no_stored_session_is_off_the_level():
+    sessions = simulated_sessions(8, 5)
+
+    assert judge_launches(sessions[0], sessions, tolerance=0.02, alpha=0.001).off_level is None
+
+
+def test_a_slow_down_below_the_tolerance_is_not_suspect():
+    """Both are significant at 1 %, and at no lower level."""
+    assert at(0.005).outcome is Outcome.SUSPECT
+    difference = stats.t.isf(0.005, MOST_DF) * ERROR
+    assert at(0.005, tolerance=math.expm1(0.99 * difference)).outcome is Outcome.SUSPECT
+    assert at(0.005, tolerance=math.expm1(1.01 * difference)).outcome is not Outcome.SUSPECT
+
+
+@pytest.mark.parametrize("levels", [[0], [0] * 7, [0] * 9])
+def test_a_level_must_be_given_for_each_session_of_the_baseline(levels):
+    with pytest.raises(ValueError, match=r"session_levels must have the 8 sessions .*, not \d"):
+        judge_launches([[1.0]], BASELINE, tolerance=0.02, alpha=0.001, session_levels=levels)
 
 
 def test_a_later_level_is_compared_with_and_the_older_one_informs_how_sessions_differ():
     old, new = simulated_sessions(8, 5), simulated_sessions(3, 5)
     slower = [[[1.3 * step[0]] for step in session] for session in new]
     arguments = {"tolerance": 0.02, "alpha": 0.001}
+    levels = [0] * 8 + [1] * 3
 
-    verdict = judge_launches(slower[0], [*old, *slower], levels_begin=(8,), **arguments)
+    verdict = judge_launches(slower[0], [*old, *slower], session_levels=levels, **arguments)
     alone = judge_launches(slower[0], slower, **arguments)
 
     assert verdict.outcome is Outcome.PASS

@@ -102,7 +102,10 @@ def test_prior_excludes_accepted_changes_of_the_level():
     ]
     accepted = [
         CaseSessions(
-            sessions=one.sessions, days=one.days, tolerance=one.tolerance, levels_begin=(4,)
+            sessions=one.sessions,
+            days=one.days,
+            tolerance=one.tolerance,
+            session_levels=[0] * 4 + [1] * 4,
         )
         for one in stepped
     ]

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.stats.rule.reference import StoredLevels, around_level, centred, level_variance
+from ddp_perf.stats.rule.comparison import MOST_DF
+from ddp_perf.stats.rule.reference import (
+    StoredLevels,
+    around_level,
+    centred,
+    groups_of,
+    level_variance,
+)
 from ddp_perf.stats.rule.session_variance import SessionSpread
 
 PRIOR = SessionPrior(sd=0.005, degrees_of_freedom=30.0)
@@ -63,6 +70,7 @@ def test_a_move_within_the_reference_is_found_where_it_was(move, after):
         [0.0] * len(faster) if move > 0 else [move] * len(faster), abs=2e-3
     )
     assert len(faster) == (after if move > 0 else 8 - after)
+    assert sorted([*faster, *logs[found.slower]]) == sorted(logs)
 
 
 def test_a_move_after_the_reference_is_a_slow_down_and_none_of_the_reference():
@@ -84,28 +92,37 @@ def test_sessions_of_an_older_level_are_no_part_of_the_move():
 
 
 def test_the_move_is_found_at_the_level_of_a_t_test_divided_over_the_places():
-    """Two sessions and a prior: one place, and a two-sided test with the prior's freedom."""
+    """Two sessions and a prior: one place, and a one-sided test with at most `MOST_DF`."""
     error = PRIOR.sd * math.sqrt(2)
-    limit = stats.t.isf(0.001 / 2, PRIOR.degrees_of_freedom) * error
+    limit = stats.t.isf(0.001, MOST_DF) * error
 
     assert find([0.0, 1.001 * limit], prior=PRIOR, smallest=1e-6).after == 1
     assert find([0.0, 0.999 * limit], prior=PRIOR, smallest=1e-6) is None
     # Three sessions have two places. Both parts have one mean: a third of the freedom is left.
     third = PRIOR.sd**2 * 30 / 31
-    limit = stats.t.isf(0.001 / 4, 31) * math.sqrt(third * (1 + 1 / 2))
+    limit = stats.t.isf(0.001 / 2, MOST_DF) * math.sqrt(third * (1 + 1 / 2))
     assert find([0.0, 1.001 * limit, 1.001 * limit], prior=PRIOR, smallest=1e-6).after == 1
     assert find([0.0, 0.999 * limit, 0.999 * limit], prior=PRIOR, smallest=1e-6) is None
 
 
+def test_the_move_is_found_with_fewer_degrees_of_freedom_if_no_more_are_known():
+    few = SessionPrior(sd=0.005, degrees_of_freedom=4.0)
+    limit = stats.t.isf(0.001, 4) * few.sd * math.sqrt(2)
+
+    assert find([0.0, 1.001 * limit], prior=few, smallest=1e-6).after == 1
+    assert find([0.0, 0.999 * limit], prior=few, smallest=1e-6) is None
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["slower", "faster"])
 @pytest.mark.parametrize("sessions", [5, 8])
-def test_a_move_is_found_by_chance_at_most_at_its_level(sessions):
+def test_a_move_is_found_by_chance_at_most_at_its_level_in_each_direction(sessions, sign):
     random, trials = np.random.default_rng(2), 3000
 
-    found = sum(
-        find(random.normal(0, 0.02, sessions), smallest=1e-9, level=0.02) is not None
-        for _ in range(trials)
-    )
+    moves = [
+        find(random.normal(0, 0.02, sessions), smallest=1e-9, level=0.02) for _ in range(trials)
+    ]
 
+    found = sum(move is not None and sign * move.change > 0 for move in moves)
     assert stats.binomtest(found, trials, 0.02, alternative="greater").pvalue > 0.001
 
 
@@ -143,6 +160,28 @@ def test_a_drift_is_left_out_of_the_spread_once_there_are_more_than_the_referenc
     assert around_level(line)[1] == 10
     assert np.abs(around_level(line)[0]).max() < 1e-4
     assert around_level(line[:5])[1] == 4
+
+
+@pytest.mark.parametrize(
+    ("levels", "groups"),
+    [
+        ((), [0] * 4),
+        ((1, 1, 1, 1), [0] * 4),
+        ((-2, -1, 0, 3), [0, 1, 2, 3]),
+        ((0, 5, 0, 5), [0, 1] * 2),
+    ],
+)
+def test_groups_are_numbered_in_the_order_of_the_levels(levels, groups):
+    assert groups_of(levels, 4).tolist() == groups
+
+
+def test_the_level_in_force_has_the_highest_number_wherever_its_sessions_are():
+    """A run of slow sessions within the newest level has a level of its own."""
+    logs = [0.0, 0.001, 0.3, 0.301, -0.001, 0.0]
+
+    assert find(logs, groups=[1, 1, 0, 0, 1, 1]) is None
+    moved = find([*logs[:4], 0.1, 0.101], groups=[1, 1, 0, 0, 1, 1])
+    assert (moved.after, moved.change) == (2, pytest.approx(0.1))
 
 
 def test_logs_are_centred_by_group():

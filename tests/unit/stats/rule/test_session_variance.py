@@ -82,7 +82,7 @@ def test_moderated_variance_is_the_weighted_mean():
     squeezed = moderate(own, prior, launch_noise=0.0)
     assert squeezed.variance == pytest.approx((6 * 1e-4 + 2 * 4e-4) / 8)
     assert squeezed.degrees_of_freedom == 8
-    assert not squeezed.assumed
+    assert squeezed.assumed_sd is None
 
 
 def test_launch_noise_is_added_to_the_prior_and_bounds_the_own_variance():
@@ -97,9 +97,21 @@ def test_wide_default_is_used_only_without_any_other_estimate():
         for d in (0.0, 1.0, 2.0)
     )
     assert one.variance == WIDE_DEFAULT.sd**2
-    assert one.assumed
+    assert one.assumed_sd == WIDE_DEFAULT.sd
     assert two.variance == pytest.approx((4 * WIDE_DEFAULT.sd**2 + 1e-4) / 5)
-    assert (three.variance, three.degrees_of_freedom, three.assumed) == (1e-4, 2.0, False)
+    assert (three.variance, three.degrees_of_freedom, three.assumed_sd) == (1e-4, 2.0, None)
+
+
+def test_an_assumed_prior_counts_until_there_are_two_degrees_of_freedom():
+    assumed = SessionPrior(sd=0.01, degrees_of_freedom=4.0, assumed=True)
+    none, one, two = (
+        moderate(SessionSpread(variance=4e-4, degrees_of_freedom=d), assumed, launch_noise=0.0)
+        for d in (0.0, 1.0, 2.0)
+    )
+
+    assert (none.variance, none.assumed_sd) == (pytest.approx(1e-4), 0.01)
+    assert (one.variance, one.assumed_sd) == (pytest.approx((4 * 1e-4 + 4e-4) / 5), 0.01)
+    assert (two.variance, two.degrees_of_freedom, two.assumed_sd) == (4e-4, 2.0, None)
 
 
 @pytest.mark.parametrize("d0", [5.0, math.inf])

@@ -90,7 +90,7 @@ def test_later_levels_begin_anew_and_the_sessions_before_inform_the_variance_onl
     new = [[1.3 * value for value in session] for session in figures(4, seed=2)]
     current = [1.3 * value for value in figures(1, seed=3)[0]]
 
-    found = judged([*old, *new, current], reference=5, levels_begin=(6,))
+    found = judged([*old, *new, current], reference=5, session_levels=[0] * 6 + [1] * 4)
 
     medians = [float(np.mean(np.log(session))) for session in new]
     assert found.raw == pytest.approx(np.mean(np.log(current)) - np.median(medians))
@@ -104,8 +104,8 @@ def test_sessions_of_an_older_level_inform_as_many_degrees_of_freedom_as_they_ha
     sessions = figures(10, seed=4)
 
     one, two = (
-        judged([*sessions, [1.0] * 5], reference=5, levels_begin=begin).errors.spread
-        for begin in ((), (4,))
+        judged([*sessions, [1.0] * 5], reference=5, session_levels=numbers).errors.spread
+        for numbers in ((), [0] * 4 + [1] * 6)
     )
 
     assert (one.degrees_of_freedom, two.degrees_of_freedom) == (9, 8)
@@ -120,6 +120,7 @@ def test_a_later_move_within_the_reference_leaves_the_faster_part_as_the_level()
     found = judged([*sessions, current], reference=5)
 
     assert found.move.after == 2
+    assert found.off_level == (2, 3, 4, 5, 6, 7)
     faster = [float(np.mean(np.log(session))) for session in sessions[:2]]
     assert found.raw == pytest.approx(math.log(1.2) - np.median(faster))
     assert found.errors.reference_sessions == 2

@@ -11,7 +11,7 @@ from scipy import stats
 
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.reason import missing_sessions_text
-from ddp_perf.stats.rule.session_variance import SessionSpread
+from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT, SessionSpread
 from ddp_perf.stats.rule.variance_components import (
     VarianceComponents,
     launches_to_decide,
@@ -38,9 +38,9 @@ def variance_of_two_middle_values() -> float:
 MEDIAN_OF_FOUR = variance_of_two_middle_values()
 
 
-def errors(*, variance=4e-4, df=7.0, assumed=False, **changes):
+def errors(*, variance=4e-4, df=7.0, assumed_sd=None, **changes):
     fields = {
-        "spread": SessionSpread(variance=variance, degrees_of_freedom=df, assumed=assumed),
+        "spread": SessionSpread(variance=variance, degrees_of_freedom=df, assumed_sd=assumed_sd),
         "baseline_launch_noise": 1e-4,
         "launch_variance": 1e-3,
         "launch_df": 32,
@@ -95,6 +95,22 @@ def test_degrees_of_freedom_are_otherwise_those_of_the_sessions(changes):
     assert errors(**changes).degrees_of_freedom == 7.0
 
 
+def test_launches_that_differ_more_than_before_bring_their_own_degrees_of_freedom():
+    """As many as this session has launches, and after more launches more."""
+    restless = errors(restless=True, launch_df=4)
+    rest = 6e-4 + MEDIAN_OF_FOUR * 4e-4
+
+    def expected(launches):
+        excess = 1e-3 / launches - 1e-4
+        variance = 3e-4 + 1e-3 / launches + MEDIAN_OF_FOUR * 4e-4 + 2e-4
+        assert variance - excess == pytest.approx(rest, rel=1e-5)
+        return variance**2 / (rest**2 / 7 + excess**2 / (launches - 1))
+
+    assert restless.degrees_of_freedom == pytest.approx(expected(5), rel=1e-5)
+    assert restless.degrees_of_freedom_of(7) == pytest.approx(expected(7), rel=1e-5)
+    assert restless.degrees_of_freedom_of(10) == 7.0
+
+
 def compared(errors, difference):
     return Comparison(
         difference=difference,
@@ -124,7 +140,7 @@ def test_more_launches_are_asked_for_only_if_they_can_decide():
 @pytest.mark.parametrize(
     "sources",
     [
-        errors(variance=2e-4, launch_variance=4e-2, launch_df=400, assumed=True),
+        errors(variance=2e-4, launch_variance=4e-2, launch_df=400, assumed_sd=0.03),
         errors(variance=1e-1),
     ],
     ids=["how sessions differ is assumed", "sessions differ too much"],
@@ -136,16 +152,17 @@ def test_no_more_launches_are_asked_for_if_sessions_are_missing(sources):
 @pytest.mark.parametrize(
     ("sessions", "missing"), [(1, "2 more baseline sessions"), (2, "1 more baseline session")]
 )
+@pytest.mark.parametrize(("sd", "stated"), [(WIDE_DEFAULT.sd, "3 %"), (0.01, "1 %"), (0.04, "4 %")])
 def test_the_session_spread_is_assumed_below_three_sessions_and_the_missing_ones_are_counted(
-    sessions, missing
+    sessions, missing, sd, stated
 ):
-    few = errors(assumed=True, sessions=sessions, reference_sessions=sessions)
+    few = errors(assumed_sd=sd, sessions=sessions, reference_sessions=sessions)
 
     more = sessions_to_decide(few, compared(few, 0.0), LEVELS)
 
     assert more == 3 - sessions
     assert missing_sessions_text(few, more) == (
-        "there are too few sessions to estimate how they differ (3 % is assumed);"
+        f"there are too few sessions to estimate how they differ ({stated} is assumed);"
         f" {missing} would be enough"
     )
 
