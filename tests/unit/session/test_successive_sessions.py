@@ -137,7 +137,8 @@ def test_a_false_alarm_of_one_session_does_not_stay():
         gate.store(gate.least(RED))
         after.append(gate.days(3))
 
-    assert share(RED, after) == 0
+    assert share(RED, after) <= 0.05
+    assert share(RED, [days[2:] for days in after]) == 0
     assert share(GREEN, after) >= 0.9
 
 

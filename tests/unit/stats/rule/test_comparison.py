@@ -24,24 +24,34 @@ def test_critical_value_is_at_least_the_tolerance():
     assert comparison(error=0.0).critical(0.001) == pytest.approx(math.log(1.02))
 
 
-@pytest.mark.parametrize(("df", "used"), [(2.0, 2), (5.5, 5.5), (6.0, 6), (30.0, 6), (math.inf, 6)])
-def test_critical_value_is_students_with_at_most_six_degrees_of_freedom(df, used):
-    expected = 0.05 * stats.t.isf(0.001, used)
-
-    assert comparison(df=df, error=0.05).critical(0.001) == pytest.approx(expected)
+def heavy_tail(level):
+    """Return the quantile of Student's t with 3 df, scaled to the normal law at 0.001."""
+    return stats.t.isf(level, 3) * stats.norm.isf(0.001) / stats.t.isf(0.001, 3)
 
 
-@pytest.mark.parametrize(("df", "used"), [(3.0, 3), (30.0, 6)])
-@pytest.mark.parametrize("p", [0.2, 0.01, 1e-5])
-def test_the_chance_is_the_p_value_with_the_same_degrees_of_freedom(df, used, p):
-    one = comparison(difference=0.05 * stats.t.isf(p, used), error=0.05, df=df)
+@pytest.mark.parametrize("df", [2.0, 5.5, 30.0, math.inf])
+@pytest.mark.parametrize("level", [0.05, 0.001])
+def test_critical_value_is_students_down_to_one_in_a_thousand(df, level):
+    assert comparison(df=df, error=0.05).critical(level) == pytest.approx(
+        0.05 * stats.t.isf(level, df)
+    )
+
+
+@pytest.mark.parametrize("level", [0.0009, 1e-4, 1e-6])
+def test_critical_value_of_rarer_sessions_has_at_least_a_heavy_tail(level):
+    known, few = comparison(df=math.inf, error=0.05), comparison(df=2.0, error=0.05)
+
+    assert known.critical(level) == pytest.approx(0.05 * heavy_tail(level))
+    assert few.critical(level) == pytest.approx(0.05 * stats.t.isf(level, 2))
+
+
+@pytest.mark.parametrize("df", [3.0, 30.0, math.inf])
+@pytest.mark.parametrize("p", [0.2, 0.01, 0.0011, 0.0009, 1e-5])
+def test_the_chance_is_the_level_at_which_the_difference_is_critical(df, p):
+    plain = comparison(df=df, error=0.05, tolerance=1e-9)
+    one = comparison(difference=plain.critical(p), error=0.05, df=df)
 
     assert one.chance == pytest.approx(p)
-
-
-def test_without_an_error_any_slow_down_is_no_chance():
-    assert comparison(difference=1e-6, error=0.0).chance == 0
-    assert comparison(difference=0.0, error=0.0).chance == 1
 
 
 def test_pass_and_interval_use_all_degrees_of_freedom():

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.stats.rule.comparison import MOST_DF
 from ddp_perf.stats.rule.reference import (
     StoredLevels,
     around_level,
@@ -92,15 +91,16 @@ def test_sessions_of_an_older_level_are_no_part_of_the_move():
 
 
 def test_the_move_is_found_at_the_level_of_a_t_test_divided_over_the_places():
-    """Two sessions and a prior: one place, and a one-sided test with at most `MOST_DF`."""
+    """Two sessions and a prior: one place, and a one-sided test."""
     error = PRIOR.sd * math.sqrt(2)
-    limit = stats.t.isf(0.001, MOST_DF) * error
+    limit = stats.t.isf(0.001, PRIOR.degrees_of_freedom) * error
 
     assert find([0.0, 1.001 * limit], prior=PRIOR, smallest=1e-6).after == 1
     assert find([0.0, 0.999 * limit], prior=PRIOR, smallest=1e-6) is None
     # Three sessions have two places. Both parts have one mean: a third of the freedom is left.
     third = PRIOR.sd**2 * 30 / 31
-    limit = stats.t.isf(0.001 / 2, MOST_DF) * math.sqrt(third * (1 + 1 / 2))
+    heavy = stats.norm.isf(0.001) * stats.t.isf(0.0005, 3) / stats.t.isf(0.001, 3)
+    limit = heavy * math.sqrt(third * (1 + 1 / 2))
     assert find([0.0, 1.001 * limit, 1.001 * limit], prior=PRIOR, smallest=1e-6).after == 1
     assert find([0.0, 0.999 * limit, 0.999 * limit], prior=PRIOR, smallest=1e-6) is None
 
