@@ -12,7 +12,7 @@ from ddp_perf.baselines.save import acknowledge, merge
 from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary, Measurement
-from ddp_perf.core.metric import STRUCTURE, gated_metrics
+from ddp_perf.core.metric import STRUCTURE, gated_metrics, is_controlled
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.result import SuiteResult
@@ -44,7 +44,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         "normal"  # of the sessions, all of one sd but the last
     )
     busy: float = 0.0  # share of the sessions with a neighbour, who adds 3 % a launch on average
-    moves: float = 0.0  # sd by which all cases and the control move together
+    moves: float = 0.0  # sd by which the control and the metrics that follow it move
     alternates: float = 0.0  # every second session runs on a machine that is slower by this
     restless: tuple[int, int, float] | None = None  # from day, to day, factor of the sessions' sd
 
@@ -156,7 +156,12 @@ class Simulation:
             levels = levels * machine.restless[2]
         moves = machine.moves * random.normal()
         control = moves + random.normal(0, CONTROL_NOISE, LAUNCHES)
-        logs = levels[..., None] + moves + random.normal(0, machine.launch, (*shape, LAUNCHES))
+        follows = [[is_controlled(metric)] for metric in self._metrics]
+        logs = (
+            levels[..., None]
+            + moves * np.array(follows)
+            + random.normal(0, machine.launch, (*shape, LAUNCHES))
+        )
         if random.random() < machine.busy:
             logs = logs + random.exponential(0.03, (*shape, LAUNCHES))
         slower = np.log1p(self._history.change(day)) + machine.alternates * (day % 2)
