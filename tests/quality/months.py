@@ -41,17 +41,19 @@ def live(job: tuple[str, int]) -> list[Outcome]:
     return [outcomes[0] for outcomes in Simulation(life.machine, life, seed=job[1]).run()]
 
 
-def machine(job: tuple[str, int]) -> list[tuple[int, float]]:
-    """Return of each day of a machine: the number of false alarms, and the share of green."""
+def machine(job: tuple[str, int]) -> list[tuple[int, int, float]]:
+    """Return of each day: the verdicts that became red, those that are, and the share of green."""
     name, seed = job
     family = FAMILIES[name]
     days = Simulation(family, Life(name=name, days=family.days), seed=seed).run()
+    red = [[outcome is Outcome.REGRESSION for outcome in day] for day in days]
     return [
         (
-            sum(outcome is Outcome.REGRESSION for outcome in day),
-            sum(outcome in GOOD for outcome in day) / len(day),
+            sum(now and not was for was, now in zip(before, today, strict=True)),
+            sum(today),
+            sum(outcome in GOOD for outcome in outcomes) / len(outcomes),
         )
-        for day in days[1:]
+        for before, today, outcomes in zip(red, red[1:], days[1:], strict=False)
     ]
 
 
@@ -99,18 +101,19 @@ def row_of_life(life: Life, series: Sequence[Sequence[Outcome]]) -> tuple[str, l
 
 def row_of_family(name: str, days: np.ndarray) -> tuple[str, list[str]]:
     """Return the row of the second table, and whether its bound is broken beyond chance."""
-    alarms, green = days[..., 0], days[..., 1]
-    sessions, red = alarms.size, int((alarms > 0).sum())
-    low, high = (MONTH * bound for bound in interval(red, sessions))
+    new, red, green = days[..., 0], days[..., 1], days[..., 2]
+    sessions, alarms = new.size, int((new > 0).sum())
+    low, high = (MONTH * bound for bound in interval(alarms, sessions))
     family = FAMILIES[name]
-    verdicts = alarms.sum() / (sessions * family.cases * family.metrics)
+    verdicts = new.sum() / (sessions * family.cases * family.metrics)
     row = (
-        f"{name:52}{MONTH * red / sessions:6.2f} ({low:.2f} to {high:.2f}){100 * verdicts:10.4f}"
+        f"{name:52}{MONTH * alarms / sessions:6.2f} ({low:.2f} to {high:.2f})"
+        f"{MONTH * float((red > 0).mean()):7.2f}{100 * verdicts:9.4f}"
         + "".join(f"{100 * green[:, day - 2].mean():6.0f}" for day in (3, 5, 10, 30))
         + f"{sessions:8}"
     )
     broken = low > ALARMS_A_MONTH
-    return row, [f"{name}: {MONTH * red / sessions:.2f} false alarms a month"] if broken else []
+    return row, [f"{name}: {MONTH * alarms / sessions:.2f} false alarms a month"] if broken else []
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 
 _MAY_BE_AS_SLOW = (Outcome.PASS, *UNDECIDED)
+_LEFT = 1 / 3
 _MAY_MEND = (Outcome.PASS, Outcome.INCONCLUSIVE)
 
 
@@ -70,7 +71,7 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
 def _shows_a_mend(finding: Finding, history: MetricHistory) -> bool:
     """Return whether the session rules out that the case is still as slow as it was.
 
-    It must be nearer to the level than to the slow-down, which is at least the tolerance. If it
+    At most a third of the slow-down may be left, which is at least the tolerance. If the session
     does not pass, its interval must also lie below the slow-down.
     """
     verdict, slow_down = finding.verdict, history.slow_down
@@ -79,7 +80,7 @@ def _shows_a_mend(finding: Finding, history: MetricHistory) -> bool:
     if verdict.ratio is None or verdict.interval is None:
         return False
     slow_down = max(slow_down, 1 + finding.tolerance)
-    if verdict.ratio - 1 >= (slow_down - 1) / 2:
+    if verdict.ratio - 1 > _LEFT * (slow_down - 1):
         return False
     return verdict.outcome is Outcome.PASS or verdict.interval[1] < slow_down
 

@@ -9,7 +9,11 @@ from scipy import special
 
 PASS_LEVEL = 0.005  # PASS needs the one-sided 99.5 % bound; the printed interval has both sides
 POWER = 0.9
-MOST_DF = 6.0
+# Sessions are taken to follow the normal law to one in a thousand. What is rarer is taken to be as
+# frequent as with Student's t with 3 df, where the normal law raises 30 alarms for one at 1e-4.
+_TAIL_LEVEL, _TAIL_DF = 0.001, 3.0
+_FAMILIAR = -float(special.ndtri(_TAIL_LEVEL))  # in standard errors
+_TAIL_SCALE = -float(special.stdtrit(_TAIL_DF, _TAIL_LEVEL)) / _FAMILIAR
 
 
 class SignificanceLevels(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +35,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """Return the smallest log ratio that is a significant slow-down of at least the tolerance.
 
         Two conditions must hold, so false alarms are rarer than ``level`` where sessions are quiet.
-        Sessions have heavier tails than the normal law: with levels of 1e-4 it would raise an
-        alarm 30 times too often for Student's t with 3 df. So at most `MOST_DF` are used, however
-        well the spread is known (``tests/quality/months.py`` measures it).
         """
-        significant = upper_t(self._tail_df, level) * self.standard_error
+        significant = upper_session(self.degrees_of_freedom, level) * self.standard_error
         return max(math.log1p(self.tolerance), significant)
 
     @property
@@ -43,11 +44,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """The probability of a session as slow as this one if nothing changed."""
         if self.standard_error == 0:
             return 0.0 if self.difference > 0 else 1.0
-        return float(special.stdtr(self._tail_df, -self.difference / self.standard_error))
-
-    @property
-    def _tail_df(self) -> float:
-        return min(self.degrees_of_freedom, MOST_DF)
+        score = self.difference / self.standard_error
+        chance = float(special.stdtr(self.degrees_of_freedom, -score))
+        if score <= _FAMILIAR:
+            return chance
+        return max(chance, float(special.stdtr(_TAIL_DF, -score * _TAIL_SCALE)))
 
     def slower(self, level: float) -> bool:
         """Return whether the current session is significantly slower, by at least the tolerance."""
@@ -89,6 +90,16 @@ def upper_t(degrees_of_freedom: float, level: float) -> float:
     With infinite degrees of freedom it is the quantile of the normal law.
     """
     return -float(special.stdtrit(degrees_of_freedom, level))
+
+
+def upper_session(degrees_of_freedom: float, level: float) -> float:
+    """Return the upper quantile of a session's difference, in standard errors.
+
+    It is that of Student's t, for a spread that is estimated, and at least that of the heavy tail
+    of sessions, however well the spread is known (``tests/quality/months.py`` measures it).
+    """
+    student = upper_t(degrees_of_freedom, level)
+    return student if level >= _TAIL_LEVEL else max(student, upper_t(_TAIL_DF, level) / _TAIL_SCALE)
 
 
 def upper_f(numerator_df: float, denominator_df: float, level: float) -> float:

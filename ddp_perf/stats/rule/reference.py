@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
-from ddp_perf.stats.rule.comparison import MOST_DF, upper_t
+from ddp_perf.stats.rule.comparison import upper_session
 from ddp_perf.stats.rule.control import ControlSlope, fit_slope
 from ddp_perf.stats.rule.modes import Levels, Mask
 from ddp_perf.stats.rule.session_variance import SessionSpread, detrend, moderate, session_spread
@@ -119,8 +119,8 @@ class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
 
         Each place within the first ``reference`` sessions is a candidate: the mean of all sessions
         before it is compared with that of all sessions after it by a t test, with the spread around
-        these two means, at most `MOST_DF` degrees of freedom, and ``level`` divided over the
-        places. A change below ``smallest`` (log scale) does not count.
+        these two means and ``level`` divided over the places. A change below ``smallest`` (log
+        scale) does not count.
         """
         newest = self.logs[self.groups == self.groups.max()]
         places = range(1, min(reference, len(newest)))
@@ -132,8 +132,8 @@ class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
             spread = self.split(after).spread()
             independent = map(spread.independent_sessions, (after, len(newest) - after))
             error = math.sqrt(spread.variance * sum(1 / sessions for sessions in independent))
-            freedom = min(spread.degrees_of_freedom, MOST_DF)
-            if abs(change) >= error * upper_t(freedom, level / len(places)):
+            freedom = spread.degrees_of_freedom
+            if abs(change) >= error * upper_session(freedom, level / len(places)):
                 found.append((abs(change) / error, ReferenceMove(after=after, change=change)))
         return max(found, key=lambda one: one[0])[1] if found else None
 
