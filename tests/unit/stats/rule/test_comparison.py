@@ -24,19 +24,24 @@ def test_critical_value_is_at_least_the_tolerance():
     assert comparison(error=0.0).critical(0.001) == pytest.approx(math.log(1.02))
 
 
-@pytest.mark.parametrize(("df", "used"), [(2.0, 2), (5.5, 5.5), (6.0, 6), (30.0, 6), (math.inf, 6)])
-def test_critical_value_is_students_with_at_most_six_degrees_of_freedom(df, used):
-    expected = 0.05 * stats.t.isf(0.001, used)
+@pytest.mark.parametrize("df", [2.0, 5.5, 30.0, math.inf])
+@pytest.mark.parametrize("level", [0.01, 0.001, 1e-4, 1e-5])
+def test_critical_value_is_students_and_beyond_one_in_a_thousand_at_least_that_of_heavy_tails(
+    df, level
+):
+    student = stats.t.isf(level, df)
+    heavy = stats.t.isf(level, 3) * stats.norm.isf(0.001) / stats.t.isf(0.001, 3)
+    expected = 0.05 * (max(student, heavy) if level < 0.001 else student)
 
-    assert comparison(df=df, error=0.05).critical(0.001) == pytest.approx(expected)
+    assert comparison(df=df, error=0.05).critical(level) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("df", "used"), [(3.0, 3), (30.0, 6)])
+@pytest.mark.parametrize("df", [3.0, 30.0])
 @pytest.mark.parametrize("p", [0.2, 0.01, 1e-5])
-def test_the_chance_is_the_p_value_with_the_same_degrees_of_freedom(df, used, p):
-    one = comparison(difference=0.05 * stats.t.isf(p, used), error=0.05, df=df)
+def test_the_chance_is_the_p_value_of_the_critical_value(df, p):
+    critical = comparison(error=0.05, df=df, tolerance=1e-9).critical(p)
 
-    assert one.chance == pytest.approx(p)
+    assert comparison(difference=critical, error=0.05, df=df).chance == pytest.approx(p)
 
 
 def test_without_an_error_any_slow_down_is_no_chance():

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.stats.rule.comparison import MOST_DF
+from ddp_perf.stats.rule.comparison import upper_session
 from ddp_perf.stats.rule.judge import judge_launches
 
 # Sessions of one launch whose levels alternate: their spread is the only thing to estimate.
@@ -22,7 +22,7 @@ ERROR = LEVELS.std(ddof=1) * math.sqrt(1 + math.pi / 2 / len(LEVELS))
 
 def at(p, *, sign=1, **options):
     """Return the verdict on a session as far off as chance takes it with probability ``p``."""
-    difference = sign * stats.t.isf(p, MOST_DF) * ERROR
+    difference = sign * upper_session(len(LEVELS) - 1, p) * ERROR
     return judge_launches(
         [[math.exp(difference)]], BASELINE, **{"tolerance": 1e-9, "alpha": 0.001, **options}
     )
@@ -362,7 +362,7 @@ def test_without_a_move_no_stored_session_is_off_the_level():
 def test_a_slow_down_below_the_tolerance_is_not_suspect():
     """Both are significant at 1 %, and at no lower level."""
     assert at(0.005).outcome is Outcome.SUSPECT
-    difference = stats.t.isf(0.005, MOST_DF) * ERROR
+    difference = upper_session(len(LEVELS) - 1, 0.005) * ERROR
     assert at(0.005, tolerance=math.expm1(0.99 * difference)).outcome is Outcome.SUSPECT
     assert at(0.005, tolerance=math.expm1(1.01 * difference)).outcome is not Outcome.SUSPECT
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ddp_perf.core.verdict import SessionPrior
-from ddp_perf.stats.rule.comparison import MOST_DF
+from ddp_perf.stats.rule.comparison import upper_session
 from ddp_perf.stats.rule.reference import (
     StoredLevels,
     around_level,
@@ -92,22 +92,22 @@ def test_sessions_of_an_older_level_are_no_part_of_the_move():
 
 
 def test_the_move_is_found_at_the_level_of_a_t_test_divided_over_the_places():
-    """Two sessions and a prior: one place, and a one-sided test with at most `MOST_DF`."""
+    """Two sessions and a prior: one place, and a one-sided test"""
     error = PRIOR.sd * math.sqrt(2)
-    limit = stats.t.isf(0.001, MOST_DF) * error
+    limit = upper_session(30, 0.001) * error
 
     assert find([0.0, 1.001 * limit], prior=PRIOR, smallest=1e-6).after == 1
     assert find([0.0, 0.999 * limit], prior=PRIOR, smallest=1e-6) is None
     # Three sessions have two places. Both parts have one mean: a third of the freedom is left.
     third = PRIOR.sd**2 * 30 / 31
-    limit = stats.t.isf(0.001 / 2, MOST_DF) * math.sqrt(third * (1 + 1 / 2))
+    limit = upper_session(31, 0.001 / 2) * math.sqrt(third * (1 + 1 / 2))
     assert find([0.0, 1.001 * limit, 1.001 * limit], prior=PRIOR, smallest=1e-6).after == 1
     assert find([0.0, 0.999 * limit, 0.999 * limit], prior=PRIOR, smallest=1e-6) is None
 
 
 def test_the_move_is_found_with_fewer_degrees_of_freedom_if_no_more_are_known():
     few = SessionPrior(sd=0.005, degrees_of_freedom=4.0)
-    limit = stats.t.isf(0.001, 4) * few.sd * math.sqrt(2)
+    limit = upper_session(4, 0.001) * few.sd * math.sqrt(2)
 
     assert find([0.0, 1.001 * limit], prior=few, smallest=1e-6).after == 1
     assert find([0.0, 0.999 * limit], prior=few, smallest=1e-6) is None
