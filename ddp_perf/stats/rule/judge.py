@@ -214,8 +214,9 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
 def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outcome, Grounds]:
     """Return the outcome, and what decided it."""
     comparison, level, move = judged.comparison, levels.regression, judged.move
-    # A control that alone moved must not make a regression of a case that is as it was.
-    slower_itself = judged.raw >= math.log1p(comparison.tolerance)
+    # A control that moved alone must not change the verdict on a case that is as it was.
+    tolerance = math.log1p(comparison.tolerance)
+    slower_itself, faster_itself = judged.raw >= tolerance, -judged.raw >= tolerance
     if slower_itself and comparison.slower(level) and judged.chance_all_slow < level:
         return Outcome.REGRESSION, "level"
     if move is not None and 0 < move.change <= comparison.difference + comparison.margin:
@@ -226,7 +227,7 @@ def _outcome(judged: JudgedDifference, levels: SignificanceLevels) -> tuple[Outc
         return Outcome.SUSPECT, "share"
     if judged.mostly_slow:
         return Outcome.INCONCLUSIVE, "level"
-    if comparison.faster(level):
+    if faster_itself and comparison.faster(level):
         return Outcome.IMPROVEMENT, "level"
     if comparison.passes(levels.passing):
         return Outcome.PASS, "level"

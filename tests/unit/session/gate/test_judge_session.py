@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from ddp_perf.core.baseline import Rebaseline
-from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.metric import EFFICIENCY
+from ddp_perf.core.verdict import Outcome, SessionPrior
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
-from ddp_perf.session.gate.machine_history import controls
+from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,
@@ -68,6 +69,28 @@ def test_few_sessions_are_judged_with_the_prior_of_the_machines_other_cases():
 
     assert alone.outcome is Outcome.INCONCLUSIVE
     assert beside.outcome is Outcome.PASS
+
+
+def prior_of(count, metric, *, others=()):
+    beside = {f"other {number}": other for number, other in enumerate(others)}
+    stored = make_case_baseline(CASE, *sessions(QUIET[:count]))
+    baseline = make_baseline({CASE.id: stored, **beside})
+    return MachineHistory(baseline, make_environment()).prior(CASE, metric)
+
+
+@pytest.mark.parametrize(
+    ("metric", "sd"), [("step_time", 0.03), ("tail", 0.03), ("peak_memory", 0.01)]
+)
+def test_a_spread_is_assumed_by_metric_while_little_is_known(metric, sd):
+    assumed = SessionPrior(sd=sd, degrees_of_freedom=4.0, assumed=True)
+
+    assert prior_of(2, metric) == prior_of(6, metric) == assumed
+    assert prior_of(2, metric, others=QUIET_CASES[:1]) == assumed
+    assert not prior_of(3, metric, others=QUIET_CASES[:1]).assumed
+
+
+def test_efficiency_is_assumed_to_differ_by_four_per_cent():
+    assert EFFICIENCY.assumed_sd == 0.04
 
 
 def test_published_and_modelled_cases_do_not_count_for_the_between_session_spread():
