@@ -121,7 +121,7 @@ def acknowledge(baseline: Baseline, new: Acknowledgement) -> Baseline:
     It covers the slow-down that is stored now, and none that is clearly larger.
     """
     stored = baseline.cases.get(new.case)
-    ratio = stored.history(new.metric).slow_down if stored is not None else None
+    ratio = stored.history(new.metric).newest_slow_down if stored is not None else None
     new = msgspec.structs.replace(new, ratio=ratio)
     others = [a for a in baseline.acknowledged if (a.case, a.metric) != (new.case, new.metric)]
     acknowledged = sorted([*others, new], key=lambda a: (a.case, a.metric))

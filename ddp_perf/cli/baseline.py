@@ -170,9 +170,11 @@ def ack(
     path = store.update(
         _owner(store, case, accelerator), lambda now: functools.reduce(acknowledge, new, now)
     )
+    stored = read_baseline(path)
     for one in new:
-        typer.echo(f"{path}: acknowledged {describe_acknowledgement(one)}")
-    if others := unacknowledged(read_baseline(path), case, today):
+        found = stored.acknowledgement(case, one.metric) or one
+        typer.echo(f"{path}: acknowledged {describe_acknowledgement(found)}")
+    if others := unacknowledged(stored, case, today):
         typer.echo(f"not acknowledged, so they fail if they are gated: {', '.join(others)}")
 
 

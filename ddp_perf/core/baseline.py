@@ -152,13 +152,20 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
         return self.newest_run[outcomes.index(Outcome.REGRESSION) :]
 
     @property
+    def newest_slow_down(self) -> float | None:
+        """The ratio to the level of the newest three sessions that have regressed."""
+        return self._to_level(self.regressed[-3:])
+
+    @property
     def slow_down(self) -> float | None:
         """The ratio to the level of the sessions that have regressed; None if none has.
 
         It is that of the first three: later ones may have stayed red because they could not decide.
         """
-        first = self.regressed[:3]
-        medians = [statistics.median(session.values(self.metric)) for session in first]
+        return self._to_level(self.regressed[:3])
+
+    def _to_level(self, sessions: Sequence[Session]) -> float | None:
+        medians = [statistics.median(session.values(self.metric)) for session in sessions]
         return statistics.median(medians) / self.level if medians and self.level else None
 
 

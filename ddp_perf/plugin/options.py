@@ -113,8 +113,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         type=parse_save_mode,
         metavar="MODE",
         help="store this session in the baseline: 'missing' (default: only cases without a"
-        " baseline), 'append' (as a further session of each case) or 'accept' (instead of the"
-        " baseline, after an intended change; needs --reason)",
+        " baseline), 'append' (as a further session of each case) or 'accept' (begins a"
+        " new level, after an intended change; needs --reason)",
     )
     group.addoption("--reason", metavar="TEXT", help="why --save-baseline=accept is right")
     group.addoption("--ddp-json", type=Path, metavar="FILE", help="write all measurements to FILE")

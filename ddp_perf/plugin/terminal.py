@@ -27,8 +27,9 @@ def pytest_terminal_summary(
 ) -> None:
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.report.terminal.profiles import profiles_text
+    from ddp_perf.render.tables import wrapped
     from ddp_perf.report.terminal.step_terms import decomposition_table
-    from ddp_perf.report.terminal.table import headline, suite_table
+    from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
@@ -43,6 +44,7 @@ def pytest_terminal_summary(
             texts.append(f"\n{table}\n")
         if result.profiles:
             texts.append(profiles_text(result, width))
+        texts += wrapped(forming_lines(result), width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
         terminalreporter.write_line(

@@ -157,8 +157,8 @@ def _refuse_twice(sessions: Sequence[RecordedSession]) -> None:
 def _refuse_unfit(session: RecordedSession) -> None:
     if not session.complete:
         raise BaselineError(
-            f"{session.file}: it was written while its session was still running; judge it"
-            " without --append"
+            f"{session.file}: it was written while its session was still running; leave it out, or"
+            " judge it without --append"
         )
     refuse_injections(session.result)
 

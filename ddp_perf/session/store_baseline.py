@@ -80,7 +80,7 @@ def _selected(
             _disturbed(new, result)
             or refusal(new)
             or _not_wanted(new, stored, mode)
-            or _not_fit(new, result)
+            or _not_fit(new, result, mode)
         )
         if why_not is None:
             fit = msgspec.structs.replace(new, same_machine=_same_machine(new, stored))
@@ -171,11 +171,17 @@ def _same_machine(new: NewSession, stored: CaseBaseline | None) -> bool:
     return stored is None or other_machine(stored, environment, world_size=world_size) is None
 
 
-def _not_fit(new: NewSession, result: SuiteResult) -> str | None:
-    """Return why the session's own verdicts refuse it, or None."""
-    findings = [finding for finding in result.findings if finding.case_id == new.case.id]
-    if any(finding.verdict.outcome is Outcome.INVALID for finding in findings):
-        return "the measurement is INVALID"
+def _not_fit(new: NewSession, result: SuiteResult, mode: SaveMode) -> str | None:
+    """Return why the session's own verdicts refuse it, or None.
+
+    A machine that changed may be accepted: its figures are measured, and only not comparable.
+    """
+    for finding in result.findings:
+        verdict = finding.verdict
+        if finding.case_id != new.case.id or verdict.outcome is not Outcome.INVALID:
+            continue
+        if mode != "accept" or verdict.ratio is None:
+            return f"the measurement is INVALID: {verdict.reason}"
     return None
 
 
@@ -219,7 +225,8 @@ def _too_late(result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode) 
     newest = max((session.date for session in stored.sessions), default="")
     if mode != "missing" and result.date < newest:
         return (
-            f"the session of {result.date} is older than the newest stored one, of {newest};"
-            " sessions are stored in the order of their dates (promote the oldest first)"
+            f"the session of {result.date} is older than the newest stored one, of {newest}; replay"
+            " the results files in the order of their dates (ddp-perf judge --append), or accept"
+            " the newest session"
         )
     return None

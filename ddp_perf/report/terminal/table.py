@@ -69,7 +69,10 @@ def _notes(result: SuiteResult) -> list[str]:
     notes = [
         line
         for finding in result.findings
-        if finding.verdict.outcome not in _QUIET or finding.drift is not None or finding.known
+        if finding.verdict.outcome not in _QUIET
+        or finding.drift is not None
+        or finding.known
+        or finding.off_level
         if not finding.disturbance
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
@@ -85,7 +88,6 @@ def _notes(result: SuiteResult) -> list[str]:
     if without:
         cases = counted(len(without), "case")
         notes.append(f"{cases} without a baseline in {result.baseline_path}")
-    notes += _forming(result)
     if result.costs:
         notes.append(_costs(result))
     saving = saving_notes(result)
@@ -95,7 +97,7 @@ def _notes(result: SuiteResult) -> list[str]:
     return notes
 
 
-def _forming(result: SuiteResult) -> list[str]:
+def forming_lines(result: SuiteResult) -> list[str]:
     """Return a line for each number of sessions that a reference still lacks."""
     lacking: dict[int, set[str]] = {}
     for found in result.findings:
@@ -103,7 +105,8 @@ def _forming(result: SuiteResult) -> list[str]:
             lacking.setdefault(REFERENCE_SESSIONS - found.sessions, set()).add(found.case_id)
     return [
         f"the reference of {counted(len(cases), 'case')} lacks {counted(missing, 'session')} of"
-        f" {REFERENCE_SESSIONS}: --save-baseline=append adds one a day"
+        f" {REFERENCE_SESSIONS}: --save-baseline=append adds one at least 12 hours later, if it is"
+        " neither slower nor faster"
         for missing, cases in sorted(lacking.items())
     ]
 

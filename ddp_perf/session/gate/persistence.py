@@ -21,11 +21,15 @@ from ddp_perf.core.baseline import (
     are_apart,
 )
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
+from ddp_perf.core.verdict import UNDECIDED, Outcome
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 
 _MAY_BE_AS_SLOW = (Outcome.PASS, *UNDECIDED)
 _LEFT = 1 / 3
+_REMEDIES = (
+    'mend it; ddp-perf baseline ack expects it until a day; --save-baseline=accept --reason "…"'
+    " begins a new level"
+)
 _MAY_MEND = (Outcome.PASS, Outcome.INCONCLUSIVE)
 
 
@@ -37,35 +41,39 @@ def with_persistence(
     ``stored`` are the baselines by case id, and ``alpha`` is the false-alarm rate of a verdict.
     """
     return [
-        msgspec.structs.replace(
-            finding,
-            verdict=_persisting(finding, stored[finding.case_id], date, alpha)
-            if finding.case_id in stored
-            else finding.verdict,
-        )
+        _persisting(finding, stored[finding.case_id], date, alpha)
+        if finding.case_id in stored
+        else finding
         for finding in findings
     ]
 
 
-def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float) -> Verdict:
+def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float) -> Finding:
     verdict = finding.verdict
     history = stored.history(finding.metric)
     red = history.regressed
     if red and verdict.outcome is Outcome.REGRESSION:
         reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}{_doubt(history)}"
-        return msgspec.structs.replace(verdict, reason=reason)
+        return _red(finding, f"{reason}; {_REMEDIES}")
     if red and verdict.outcome in _MAY_BE_AS_SLOW and not _shows_a_mend(finding, history):
         reason = (
             f"slower since {red[0].date[:10]}{_doubt(history)}, and this session does not show that"
-            f" it was mended: {verdict.reason}"
+            f" it was mended ({_REMEDIES}): {verdict.reason}"
         )
-        return msgspec.structs.replace(verdict, outcome=Outcome.REGRESSION, reason=reason)
+        return _red(finding, reason)
     if not red and verdict.chance is not None:
         many = 1 + _apart(history.newest_run, date)
         if many >= sessions_to_confirm(verdict.chance, alpha):
-            reason = f"suspect for {many} sessions in a row: {verdict.reason}"
-            return msgspec.structs.replace(verdict, outcome=Outcome.REGRESSION, reason=reason)
-    return verdict
+            return _red(finding, f"suspect for {many} sessions in a row: {verdict.reason}")
+    return finding
+
+
+def _red(finding: Finding, reason: str) -> Finding:
+    """Return the finding as a REGRESSION. The reason has the disturbance, which excuses nothing."""
+    verdict = msgspec.structs.replace(
+        finding.verdict, outcome=Outcome.REGRESSION, reason=reason, more_launches=None
+    )
+    return msgspec.structs.replace(finding, verdict=verdict, disturbance=None)
 
 
 def _shows_a_mend(finding: Finding, history: MetricHistory) -> bool:
@@ -91,7 +99,7 @@ def _doubt(history: MetricHistory) -> str:
     if count >= REFERENCE_SESSIONS:
         return ""
     sessions = "1 session sets" if count == 1 else f"{count} sessions set"
-    return f" (only {sessions} the level; if the later ones are right, --save-baseline=accept)"
+    return f" (only {sessions} the level; if the later ones are right, accept them)"
 
 
 def _apart(run: Sequence[Session], date: str) -> int:

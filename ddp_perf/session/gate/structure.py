@@ -58,7 +58,10 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None
         assert structure is not None  # the case trains
         if changes := structure_changes(stored, structure):
             outcome, amount = _amount_of_work(stored, structure)
-            reason = f"the step does {amount} work than the baseline's: {'; '.join(changes)}"
+            reason = (
+                f"the step does {amount} work than the baseline's: {'; '.join(changes)};"
+                ' --save-baseline=accept --reason "…" takes it over, if it is intended'
+            )
             return Verdict(outcome=outcome, reason=reason)
     count = counted(len(stored.collectives), "collective")
     return Verdict(outcome=Outcome.PASS, reason=f"{count} a step, as in the baseline")
@@ -71,7 +74,7 @@ def _amount_of_work(old: Structure, new: Structure) -> tuple[Outcome, str]:
         return Outcome.REGRESSION, "more"
     if before != after:
         return Outcome.IMPROVEMENT, "less"
-    return Outcome.INCONCLUSIVE, "other"
+    return Outcome.INCONCLUSIVE, "as much, but other"
 
 
 def _amounts(structure: Structure) -> tuple[int, ...]:

@@ -60,7 +60,11 @@ class MachineSpread:
         case itself brings is subtracted from them.
         """
         own = None if case is None else self._spreads[case]
-        others = [s for i, s in enumerate(self._spreads) if s is not None and i != case]
+        others = [
+            spread
+            for i, spread in enumerate(self._spreads)
+            if spread is not None and spread.degrees_of_freedom > 0 and i != case
+        ]
         if not others:
             return None
         prior = squeeze_session_variance(

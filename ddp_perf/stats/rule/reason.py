@@ -64,7 +64,10 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
     if outcome is Outcome.PASS:
         return f"{2 * tolerance:.3g} % slower, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
-        return f"significantly faster, by the tolerance of {tolerance:.3g} % at least"
+        return (
+            f"significantly faster, by the tolerance of {tolerance:.3g} % at least; accept it, or"
+            " its loss stays unseen"
+        )
     if decision.by == "move":
         return "the sessions after the first ones are slower, and this one is no exception"
     if outcome is Outcome.REGRESSION:
@@ -77,7 +80,10 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
         what = "more slow launches than in any session, " if decision.by == "share" else ""
         return f"{what}suspect, not proven: {many} suspect sessions in a row are a REGRESSION"
     if outcome is Outcome.INVALID:
-        return "the machine itself changed by more than its baseline sessions account for"
+        return (
+            "the machine itself changed by more than its baseline sessions account for; if it has"
+            ' changed for good, --save-baseline=accept --reason "…" begins a new level'
+        )
     if decision.more_launches:
         launches = _counted(decision.more_launches, "more launch", "more launches")
         return f"undecided: only {found}; about {launches} would decide it"
@@ -92,7 +98,8 @@ def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:
     if assumed is not None:
         return (
             "there are too few sessions to estimate how they differ"
-            f" ({100 * assumed:.2g} % is assumed); {sessions} would be enough"
+            f" ({100 * assumed:.2g} % is assumed)"
+            + (f"; {sessions} would tell" if sessions else "")
         )
     differ = f"sessions differ by {100 * math.sqrt(errors.session_variance):.1f} %"
     if sessions:
@@ -123,8 +130,8 @@ def _slow_launches(judged: JudgedDifference) -> str:
 def _reference_move(move: ReferenceMove) -> str:
     return (
         f"The reference itself moved by {_change(math.exp(move.change))} after its session"
-        f" {move.after}: which part is right? The faster one sets the level; --save-baseline=accept"
-        " chooses today's"
+        f" {move.after}: which part is right? The faster one sets the level; if it is the slower"
+        ' one, --save-baseline=accept --reason "…" begins a new level with this session'
     )
 
 
