@@ -26,8 +26,8 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     # Imported here: rich is slow to import, and collection does not need it.
-    from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.render.tables import wrapped
+    from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
     from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
 
