@@ -171,12 +171,12 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
     The session itself may be stored already, by ``append``.
     """
     older = [session for session in old.sessions if session.date < new.session.date]
-    before = _medians(older[-1]) if older else old.first
+    before = old.level(STEP_TIME.name) or old.first[STEP_TIME.name]
     entry = Rebaseline(
         date=new.session.date,
         commit=new.session.environment.commit,
         reason=reason,
-        ratio=_medians(new.session)[STEP_TIME.name] / before[STEP_TIME.name],
+        ratio=_medians(new.session)[STEP_TIME.name] / before,
     )
     comparable = is_comparable(old, new.case)
     return CaseBaseline(

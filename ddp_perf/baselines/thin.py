@@ -57,11 +57,11 @@ def _read(case: CaseBaseline, history: MetricHistory) -> Iterator[Session]:
     yield from history.reference
     yield from history.informing[-INFORMING:]
     yield from sessions[-NEWEST:]
-    # Of the newest sessions in a row that are slower: the first REGRESSION, those that are suspect,
-    # and the session before them, without which they would seem to begin earlier.
+    # Of the newest sessions in a row that are slower: the first three REGRESSION, those that are
+    # suspect, and the session before them, without which they would seem to begin earlier.
     run = history.newest_run
     if run:
         by_outcome = [(session.verdicts[history.metric], session) for session in run]
-        yield from [session for outcome, session in by_outcome if outcome is Outcome.REGRESSION][:1]
+        yield from [session for outcome, session in by_outcome if outcome is Outcome.REGRESSION][:3]
         yield from [session for outcome, session in by_outcome if outcome is Outcome.SUSPECT]
         yield from sessions[: len(sessions) - len(run)][-1:]

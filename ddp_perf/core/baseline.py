@@ -74,12 +74,10 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def history(self, metric: str) -> MetricHistory:
         """Return the stored sessions of a metric, by what they show of it."""
         sessions, accepted = self.sessions_with(metric), sorted(entry.date for entry in self.log)
-        by_level: dict[int, list[Session]] = {}
-        for session in _at_a_level(sessions, metric):
-            by_level.setdefault(bisect.bisect_right(accepted, session.date), []).append(session)
         in_force = len(accepted)
-        levels = {number: _by_half_day(found) for number, found in by_level.items()}
+        levels = _by_level(sessions, metric, accepted, faster=False)
         if len(levels.get(in_force, ())) < REFERENCE_SESSIONS:
+            levels = _by_level(sessions, metric, accepted, faster=True)
             runs = _regressed_runs(sessions, metric, since=max(accepted, default=""))
             levels |= {-number: _by_half_day(run) for number, run in enumerate(runs, start=1)}
         numbered = [(one.date, number, one) for number, found in levels.items() for one in found]
@@ -107,7 +105,8 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     # They inform the spread. Those that were judged slower or faster do not; a suspect session does
     # as soon as a later one shows that it was chance. While a level has fewer sessions than set it,
-    # slower ones in a row inform it too, around a level of their own: there is little else.
+    # faster ones count, and slower ones in a row inform it too, around a level of their own: there
+    # is little else.
     # Sessions of one half-day are one.
     informing: tuple[Session, ...]
     levels: tuple[int, ...]  # of each informing session, the number of its level
@@ -169,14 +168,27 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
         return statistics.median(medians) / self.level if medians and self.level else None
 
 
-def _at_a_level(sessions: Sequence[Session], metric: str) -> list[Session]:
-    """Return the sessions that were judged neither slower nor faster than their level."""
+def _by_level(
+    sessions: Sequence[Session], metric: str, accepted: Sequence[str], *, faster: bool
+) -> dict[int, list[Session]]:
+    """Return the half-days of each level, by its number: the accepted changes before them."""
+    levels: dict[int, list[Session]] = {}
+    for session in _at_a_level(sessions, metric, faster=faster):
+        levels.setdefault(bisect.bisect_right(accepted, session.date), []).append(session)
+    return {number: _by_half_day(found) for number, found in levels.items()}
+
+
+def _at_a_level(sessions: Sequence[Session], metric: str, *, faster: bool) -> list[Session]:
+    """Return the sessions that were not judged slower than their level; faster ones if asked.
+
+    While few sessions set a level, the first of them may have been the odd ones.
+    """
     kept: list[Session] = []
     off_level = True  # the sessions seen so far, from the newest one, are off the level
     for session in reversed(sessions):
         outcome = session.verdicts.get(metric)
         off_level = outcome is Outcome.REGRESSION or (outcome is Outcome.SUSPECT and off_level)
-        if not off_level and outcome is not Outcome.IMPROVEMENT:
+        if not off_level and (faster or outcome is not Outcome.IMPROVEMENT):
             kept.append(session)
     return kept[::-1]
 

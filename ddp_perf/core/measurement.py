@@ -10,7 +10,7 @@ from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
-from ddp_perf.core.verdict import Verdict
+from ddp_perf.core.verdict import Outcome, Verdict
 
 
 class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +61,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     baseline: float | None = None  # median over the reference sessions
     baseline_date: str | None = None
     changed: tuple[str, ...] = ()  # machine and software: each change since then, with both values
+    by_itself: Outcome | None = None  # outcome without the sessions before, if they changed it
     off_level: tuple[str, ...] = ()  # dates of stored sessions that turned out to be slower
     tolerance: float | None = None  # of the metric, as a fraction; None: it was not compared
     published: str | None = None  # comparison with a published figure of the same work, in one line

@@ -138,7 +138,8 @@ def sessions_before(baseline: Baseline, date: str) -> Baseline:
         log = tuple(entry for entry in stored.log if entry.date < date)
         if sessions:
             cases[case_id] = msgspec.structs.replace(stored, sessions=sessions, log=log)
-    return msgspec.structs.replace(baseline, cases=cases)
+    given = tuple(one for one in baseline.acknowledged if one.date < date)
+    return msgspec.structs.replace(baseline, cases=cases, acknowledged=given)
 
 
 def _refuse_twice(sessions: Sequence[RecordedSession]) -> None:

@@ -178,7 +178,8 @@ def _not_fit(new: NewSession, result: SuiteResult, mode: SaveMode) -> str | None
     """
     for finding in result.findings:
         verdict = finding.verdict
-        if finding.case_id != new.case.id or verdict.outcome is not Outcome.INVALID:
+        outcome = finding.by_itself or verdict.outcome
+        if finding.case_id != new.case.id or outcome is not Outcome.INVALID:
             continue
         if mode != "accept" or verdict.ratio is None:
             return f"the measurement is INVALID: {verdict.reason}"

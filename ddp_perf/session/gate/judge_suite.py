@@ -171,7 +171,7 @@ def _judge_metric(
     stored, current = history.of(case.id, metric), session.values(metric)
     if not current and (missing := MISSING_READINGS.get(metric)) is not None:
         verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
-    elif stored.informing:
+    elif stored.at_level:
         verdict = judge_session(
             metric,
             session,

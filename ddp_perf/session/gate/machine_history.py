@@ -14,6 +14,10 @@ from ddp_perf.session.gate.comparability import same_software, software
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 
+# Launches or sessions of another case that differ by more are a slow mode, or a move of its level,
+# and no spread. The cases' own tolerances are not stored, and may differ.
+_SMALLEST_STEP = 0.05
+
 
 class MachineHistory:
     """The stored sessions of every metric of a machine, and the priors that they give."""
@@ -39,7 +43,7 @@ class MachineHistory:
         """
         key = (metric, case.trains)
         if key not in self._spreads:
-            self._spreads[key] = self._spread(metric, case)
+            self._spreads[key] = self._spread(metric, trains=case.trains)
         places, spread = self._spreads[key]
         prior = spread.prior(places.get(case.id))
         few = len(self.of(case.id, metric).informing) < LEAST_SESSIONS
@@ -49,27 +53,29 @@ class MachineHistory:
             return SessionPrior(sd=sd, degrees_of_freedom=freedom, assumed=True)
         return prior
 
-    def _spread(self, metric: str, alike: Case) -> tuple[dict[str, int], MachineSpread]:
-        tolerance = alike.tolerances.of(metric)
-        assert tolerance is not None  # the metric is gated
+    def _spread(self, metric: str, *, trains: bool) -> tuple[dict[str, int], MachineSpread]:
         cases: list[CaseSessions] = []
         places: dict[str, int] = {}
         for case_id, stored in self._baseline.cases.items():
-            trains = "workload" in stored.work
-            if stored.source != "measured" or trains is not alike.trains:
+            if stored.source != "measured" or ("workload" in stored.work) is not trains:
                 continue
             history = self.of(case_id, metric)
             places[case_id] = len(cases)
             cases.append(
                 CaseSessions(
                     sessions=[session.values(metric) for session in history.informing],
-                    days=[session.date[:10] for session in history.informing],
+                    days=[_half_day(session.date) for session in history.informing],
                     control=controls(history.informing, metric, self._environment),
                     session_levels=history.levels,
-                    tolerance=tolerance,
+                    tolerance=_SMALLEST_STEP,
                 )
             )
         return places, MachineSpread(cases)
+
+
+def _half_day(date: str) -> str:
+    """Return a name that sessions of the same half of a day share, in UTC."""
+    return f"{date[:10]} {'am' if date[11:13] < '12' else 'pm'}"
 
 
 def controls(

@@ -73,7 +73,9 @@ def _red(finding: Finding, reason: str) -> Finding:
     verdict = msgspec.structs.replace(
         finding.verdict, outcome=Outcome.REGRESSION, reason=reason, more_launches=None
     )
-    return msgspec.structs.replace(finding, verdict=verdict, disturbance=None)
+    outcome = finding.verdict.outcome
+    by_itself = None if outcome is Outcome.REGRESSION else outcome
+    return msgspec.structs.replace(finding, verdict=verdict, by_itself=by_itself, disturbance=None)
 
 
 def _shows_a_mend(finding: Finding, history: MetricHistory) -> bool:

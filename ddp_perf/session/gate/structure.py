@@ -53,6 +53,7 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None
     """
     if stored is None:
         return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline has no structure")
+    found = []
     for launch in launches:
         structure = launch.ranks[0].structure
         assert structure is not None  # the case trains
@@ -62,9 +63,14 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None
                 f"the step does {amount} work than the baseline's: {'; '.join(changes)};"
                 ' --save-baseline=accept --reason "…" takes it over, if it is intended'
             )
-            return Verdict(outcome=outcome, reason=reason)
+            found.append(Verdict(outcome=outcome, reason=reason))
+    if found:
+        return min(found, key=lambda verdict: _WORST_FIRST.index(verdict.outcome))
     count = counted(len(stored.collectives), "collective")
     return Verdict(outcome=Outcome.PASS, reason=f"{count} a step, as in the baseline")
+
+
+_WORST_FIRST = (Outcome.REGRESSION, Outcome.INCONCLUSIVE, Outcome.IMPROVEMENT)
 
 
 def _amount_of_work(old: Structure, new: Structure) -> tuple[Outcome, str]:

@@ -61,18 +61,21 @@ def fit_slope(levels: Floats, control: Floats) -> ControlSlope:
     )
 
 
-def currents_move(slope: ControlSlope, moves: Floats, shift: float) -> ControlMove:
+def currents_move(
+    slope: ControlSlope, moves: Floats, shift: float, *, levels: int, reference: int
+) -> ControlMove:
     """Return what the control's ``shift`` in this session explains of the case.
 
-    ``moves`` are the control's baseline sessions around their mean, and ``shift`` is this session
-    against its reference. Small moves of a control are mostly its own noise, so the fitted slope is
-    near 0. A shift beyond them (t test at 0.1 %) is a movement of the machine, and the fitted slope
-    does not show how the case follows it: the slope is then as uncertain as before any session.
+    ``moves`` are the control's baseline sessions around the means of their ``levels``, and
+    ``shift`` is this session against its mean over so many ``reference`` sessions. Small moves of a
+    control are mostly its own noise, so the fitted slope is near 0. A shift beyond them (t test at
+    0.1 %) is a movement of the machine, and the fitted slope does not show how the case follows it:
+    the slope is then as uncertain as before any session.
     """
-    df = len(moves) - 1
+    df = len(moves) - levels
     beyond = False
     if df > 0:
-        error = float(moves @ moves) / df * (1 + 1 / len(moves))
+        error = float(moves @ moves) / df * (1 + 1 / reference)
         beyond = abs(shift) > error**0.5 * upper_t(df, _BEYOND_LEVEL)
     mean = float(_PRIOR @ _SLOPES) if beyond else slope.mean
     variance = float(_PRIOR @ np.square(_SLOPES - mean)) if beyond else slope.variance

@@ -9,6 +9,7 @@ in the slow mode is judged separately.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -37,6 +38,8 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     slow_launches: npt.NDArray[np.int64]
     launch_variance: float  # of the log of one launch around its session, fast mode
     launch_df: int
+    stored_variance: float  # the same, without the current session
+    stored_df: int
     own_variance: float  # the same, of the current session alone
     own_df: int
     slow_gap: float  # log distance from the fast mode to the slow one; 0 with one mode only
@@ -63,7 +66,8 @@ def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
     fast = np.add.reduceat(np.where(is_fast, launches, 0.0), starts) / fast_launches
     around = (launches - np.repeat(fast, lengths))[is_fast]
     launch_df = int(is_fast.sum()) - len(sessions)
-    own = around[len(around) - int(fast_launches[-1]) :]
+    stored, own = np.split(around, [len(around) - int(fast_launches[-1])])
+    stored_df = len(stored) - (len(sessions) - 1)
     slow_gap = 0.0 if is_fast.all() else excess[~is_fast].mean() - excess[is_fast].mean()
     return Levels(
         fast=fast,
@@ -72,6 +76,8 @@ def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
         slow_launches=lengths - fast_launches,
         launch_variance=float(around @ around) / launch_df if launch_df else 0.0,
         launch_df=launch_df,
+        stored_variance=float(stored @ stored) / stored_df if stored_df else 0.0,
+        stored_df=stored_df,
         own_variance=float(own @ own) / (len(own) - 1) if len(own) > 1 else 0.0,
         own_df=len(own) - 1,
         slow_gap=float(slow_gap),
@@ -161,8 +167,13 @@ class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def slow_share(levels: Levels, baseline_mask: Sequence[bool]) -> SlowShare:
-    """Count slow launches; a baseline session outside ``baseline_mask`` is slow as a whole."""
+def slow_share(
+    levels: Levels, baseline_mask: Sequence[bool], at_level: Sequence[bool]
+) -> SlowShare:
+    """Count slow launches; a baseline session outside ``baseline_mask`` is slow as a whole.
+
+    Sessions outside ``at_level`` were slower than their level: they do not excuse another one.
+    """
     launches = (levels.fast_launches + levels.slow_launches).tolist()
     slow = [
         number if kept else every
@@ -173,6 +184,6 @@ def slow_share(levels: Levels, baseline_mask: Sequence[bool]) -> SlowShare:
     return SlowShare(
         current=int(levels.slow_launches[-1]),
         current_launches=launches[-1],
-        baseline=tuple(slow),
-        baseline_launches=tuple(launches[:-1]),
+        baseline=tuple(itertools.compress(slow, at_level)),
+        baseline_launches=tuple(itertools.compress(launches[:-1], at_level)),
     )

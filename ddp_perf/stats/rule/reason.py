@@ -99,7 +99,7 @@ def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:
         return (
             "there are too few sessions to estimate how they differ"
             f" ({100 * assumed:.2g} % is assumed)"
-            + (f"; {sessions} would tell" if sessions else "")
+            + (f"; {sessions} would show it" if sessions else "")
         )
     differ = f"sessions differ by {100 * math.sqrt(errors.session_variance):.1f} %"
     if sessions:

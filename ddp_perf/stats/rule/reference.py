@@ -61,7 +61,8 @@ def stored_levels(
         witness = control[:sessions][kept]
         slope = fit_slope(centred(logs, groups), centred(witness, groups))
         logs = logs - slope.mean * witness
-    noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches[:sessions][kept]))
+    launch_variance = levels.stored_variance if levels.stored_df else levels.launch_variance
+    noise = launch_variance * float(np.mean(1 / levels.fast_launches[:sessions][kept]))
     stored = StoredLevels(
         logs=logs,
         groups=groups,
@@ -101,11 +102,12 @@ class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
 
     def residuals(self) -> tuple[Floats, int]:
         """Return the sessions around their levels, and the degrees of freedom."""
-        parts = [self.logs[self.groups == group] for group in np.unique(self.groups)]
-        residuals = [around_level(part) for part in parts]
-        return self.scale * np.concatenate([rest for rest, _ in residuals]), sum(
-            df for _, df in residuals
-        )
+        residual, freedom = np.empty(len(self.logs)), 0
+        for group in np.unique(self.groups):
+            of_level = self.groups == group
+            residual[of_level], df = around_level(self.logs[of_level])
+            freedom += df
+        return self.scale * residual, freedom
 
     def split(self, after: int) -> StoredLevels:
         """Return the sessions with a new level after so many sessions of the newest one."""
@@ -117,15 +119,15 @@ class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
     def find_move(self, reference: int, *, smallest: float, level: float) -> ReferenceMove | None:
         """Return the clearest move within the first sessions of the newest level, or None.
 
-        Each place within the first ``reference`` sessions is a candidate: the mean of all sessions
-        before it is compared with that of all sessions after it by a t test, with the spread around
-        these two means and ``level`` divided over the places. A change below ``smallest`` (log
-        scale) does not count.
+        At each place the mean of all sessions before it is compared with that of all sessions
+        after it by a t test, with the spread around these two means. The clearest change counts if
+        it is within the first ``reference`` sessions; ``level`` is divided over the places there. A
+        change below ``smallest`` (log scale) does not count.
         """
         newest = self.logs[self.groups == self.groups.max()]
-        places = range(1, min(reference, len(newest)))
+        within = min(reference, len(newest)) - 1
         found: list[tuple[float, ReferenceMove]] = []
-        for after in places:
+        for after in range(1, len(newest)) if within > 0 else ():
             change = float(newest[after:].mean() - newest[:after].mean())
             if abs(change) < smallest:
                 continue
@@ -133,9 +135,11 @@ class StoredLevels(msgspec.Struct, frozen=True, kw_only=True):
             independent = map(spread.independent_sessions, (after, len(newest) - after))
             error = math.sqrt(spread.variance * sum(1 / sessions for sessions in independent))
             freedom = spread.degrees_of_freedom
-            if abs(change) >= error * upper_session(freedom, level / len(places)):
-                found.append((abs(change) / error, ReferenceMove(after=after, change=change)))
-        return max(found, key=lambda one: one[0])[1] if found else None
+            if abs(change) >= error * upper_session(freedom, level / within):
+                score = abs(change) / error if error else math.inf
+                found.append((score, ReferenceMove(after=after, change=change)))
+        move = max(found, key=lambda one: one[0])[1] if found else None
+        return move if move is not None and move.after <= within else None
 
 
 def around_level(logs: Floats) -> tuple[Floats, int]:

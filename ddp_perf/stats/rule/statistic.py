@@ -64,7 +64,8 @@ def judged_difference(
     """Compare the current session with the first ``reference`` sessions of the newest level.
 
     ``levels`` and ``control`` (mean logs) have one entry for each session, the current one last.
-    ``session_levels`` has the number of each stored session's level; the highest is in force.
+    ``session_levels`` has the number of each stored session's level; the highest is in force, and
+    a negative one is of sessions that were slower than theirs.
     """
     groups = groups_of(session_levels, len(levels.fast) - 1)
     kept, in_reference = _selection(levels, groups, reference)
@@ -80,7 +81,13 @@ def judged_difference(
     if control is not None and slope is not None:
         witness = control[:-1][kept]
         shift = float(control[-1] - witness[chosen].mean())
-        moved = currents_move(slope, centred(witness, stored.groups), shift)
+        moved = currents_move(
+            slope,
+            centred(witness, stored.groups),
+            shift,
+            levels=len(np.unique(stored.groups)),
+            reference=len(chosen),
+        )
         level = float(np.median(before[chosen] - moved.slope * witness[chosen]))
         difference = current - moved.slope * float(control[-1]) - level
     errors = _errors(levels, stored, len(chosen), moved)
@@ -90,7 +97,8 @@ def judged_difference(
         degrees_of_freedom=errors.degrees_of_freedom,
         tolerance=tolerance,
     )
-    share = slow_share(levels, kept.tolist())
+    at_level = [number >= 0 for number in session_levels] or [True] * len(kept)
+    share = slow_share(levels, kept.tolist(), at_level)
     return JudgedDifference(
         comparison=comparison,
         errors=errors,
@@ -119,12 +127,7 @@ def _errors(
     levels: Levels, stored: StoredLevels, reference_sessions: int, control: ControlMove | None
 ) -> VarianceComponents:
     """Return the variance components; launches that differ more than before count by themselves."""
-    restless = (
-        levels.own_df > 0
-        and levels.launch_variance > 0
-        and levels.own_variance / levels.launch_variance
-        > upper_f(levels.own_df, levels.launch_df, _RESTLESS_LEVEL)
-    )
+    restless = _is_restless(levels)
     return VarianceComponents(
         spread=stored.spread(),
         baseline_launch_noise=stored.launch_noise,
@@ -136,6 +139,14 @@ def _errors(
         reference_sessions=reference_sessions,
         control=control.variance if control else 0.0,
     )
+
+
+def _is_restless(levels: Levels) -> bool:
+    """Return whether this session's launches differ significantly more than the stored ones."""
+    if not (levels.own_df and levels.stored_df and levels.stored_variance):
+        return False
+    limit = upper_f(levels.own_df, levels.stored_df, _RESTLESS_LEVEL)
+    return levels.own_variance / levels.stored_variance > limit
 
 
 def _chance_all_slow(levels: Levels, share: SlowShare, comparison: Comparison) -> float:

@@ -113,8 +113,7 @@ def sessions_to_decide(
     the number of sessions that lack for an estimate. None: not even 100 more would decide it.
     """
     if errors.spread.assumed_sd is not None:
-        lacking = LEAST_SESSIONS - errors.sessions
-        return lacking if lacking > 0 else None
+        return max(1, LEAST_SESSIONS - errors.reference_sessions)
 
     def decided(sessions: int) -> bool:
         frozen = errors.reference_sessions < errors.sessions
