@@ -80,7 +80,7 @@ def test_an_invalid_case_does_not_prevent_storing_others(store):
     result, stored = saved(store, measured(make_finding(ONE, Outcome.INVALID)))
 
     assert stored.keys() == {TWO.id}
-    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID")}
+    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID: because")}
 
 
 def test_no_file_is_written_if_every_case_is_refused(store):
