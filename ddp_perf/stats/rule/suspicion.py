@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 SUSPECT_LEVEL = 0.01
-# The share of a verdict's false-alarm rate that is spent on runs of suspect sessions. Each length of
-# a run has half of it, because their alarms overlap. A smaller share costs part of a session; the
-# rest is for the test of each session by itself.
+# The share of a verdict's false-alarm rate that is spent on runs of suspect sessions. Each length
+# of a run has half of it, because their alarms overlap. A smaller share costs part of a session;
+# the rest is for the test of each session by itself.
 _SHARE = 0.25
 # The probability that a session was suspect before one that is, if nothing changed. It is not
 # SUSPECT_LEVEL: sessions share their reference, whose error gives their differences a correlation
