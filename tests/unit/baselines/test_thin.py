@@ -127,6 +127,24 @@ def test_another_metric_that_is_slower_leaves_the_sessions_of_the_others():
     assert not set(range(53, 70)) & set(kept)
 
 
+def test_sessions_that_will_set_the_level_are_kept_while_faster_ones_do():
+    """Four sessions between months of faster ones set the level with a fifth that comes later."""
+    faster = {"terms": True, "step_time": Outcome.IMPROVEMENT}
+    sessions = [
+        *daily(10, **faster),
+        *daily(4, first=10, terms=True),
+        *daily(50, first=14, **faster),
+    ]
+
+    grown = thin(case_of(sessions))
+    last = daily(1, first=64, terms=True)
+    grown = thin(msgspec.structs.replace(grown, sessions=(*grown.sessions, *last)))
+
+    reference = grown.history("step_time").reference
+    assert dates_of(reference) == dates_of([*sessions[10:14], *last])
+    assert all(session.has_terms() for session in reference)
+
+
 def test_a_metric_that_was_added_later_has_its_own_reference():
     kept = days_kept([*daily(20), *daily(80, first=20, metrics=METRICS)])
 
