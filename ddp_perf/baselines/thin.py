@@ -5,6 +5,7 @@ The history and version control have the sessions that are dropped.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -13,18 +14,19 @@ from ddp_perf.core.baseline import REFERENCE_SESSIONS, CaseBaseline, MetricHisto
 from ddp_perf.core.metric import METRICS, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 
-INFORMING = 30  # newest sessions that inform the level and the spread of a metric
+INFORMING = 28  # newest sessions that inform the level and the spread of a metric
 NEWEST = 10  # newest sessions of any verdict
 
 
 def thin(case: CaseBaseline) -> CaseBaseline:
     """Return the case with the sessions, and the terms of them, that are still read."""
     histories = {metric.name: case.history(metric.name) for metric in METRICS}
-    of_terms = histories[STEP_TIME.name].reference_of_terms
+    step_time = histories[STEP_TIME.name]
+    of_terms = step_time.reference_of_terms
     read = (session for history in histories.values() for session in _read(case, history))
     kept, with_terms = _launches((*read, *of_terms)), _launches(of_terms)
     sessions = list(_with_witnesses(case, kept))
-    if len(of_terms) == REFERENCE_SESSIONS:
+    if len(of_terms) == len(_not_faster(step_time)) == REFERENCE_SESSIONS:
         sessions = [
             one if _launches([one]) <= with_terms else msgspec.structs.replace(one, terms=())
             for one in sessions
@@ -51,10 +53,21 @@ def _with_witnesses(case: CaseBaseline, kept: set[int]) -> Iterator[Session]:
             yield session
 
 
+def _not_faster(history: MetricHistory) -> tuple[Session, ...]:
+    """Return the sessions that set the level as soon as they are enough without faster ones."""
+    not_faster = (
+        session
+        for session in history.at_level
+        if session.verdicts.get(history.metric) is not Outcome.IMPROVEMENT
+    )
+    return tuple(itertools.islice(not_faster, REFERENCE_SESSIONS))
+
+
 def _read(case: CaseBaseline, history: MetricHistory) -> Iterator[Session]:
     """Yield the sessions that are read to judge the metric, some of them more than once."""
     sessions = case.sessions_with(history.metric)
     yield from history.reference
+    yield from _not_faster(history)
     yield from history.informing[-INFORMING:]
     yield from sessions[-NEWEST:]
     # Of the newest sessions in a row that are slower: the first three REGRESSION, those that are

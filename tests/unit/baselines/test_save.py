@@ -101,7 +101,7 @@ def test_accept_begins_a_new_level_and_logs_reason_and_ratio(baseline):
     (entry,) = merged.log
     assert (entry.date, entry.reason) == (new.session.date, "wider layers")
     assert entry.commit == make_environment().commit
-    assert entry.ratio == pytest.approx(2.0)  # against the last session, 0.011
+    assert entry.ratio == pytest.approx(0.0220 / 0.0105)  # against the level
 
 
 def test_drift_is_relative_to_the_first_session_ever(baseline):

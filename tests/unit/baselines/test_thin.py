@@ -62,20 +62,39 @@ def test_nothing_is_dropped_before_there_are_more():
     assert days_kept(daily(REFERENCE_SESSIONS + INFORMING)) == list(range(35))
 
 
-@pytest.mark.parametrize("outcome", [Outcome.REGRESSION, Outcome.IMPROVEMENT])
-def test_sessions_off_the_level_do_not_replace_those_that_inform(outcome):
+@pytest.mark.parametrize(
+    ("outcome", "first"), [(Outcome.REGRESSION, [50, 51, 52]), (Outcome.IMPROVEMENT, [])]
+)
+def test_sessions_off_the_level_do_not_replace_those_that_inform(outcome, first):
     off = daily(50, first=50, step_time=outcome)
 
     kept = days_kept([*daily(50), *off])
 
     informing, newest = range(50 - INFORMING, 50), range(100 - NEWEST, 100)
-    assert set(kept) - {50} == {*range(REFERENCE_SESSIONS), *informing, *newest}
+    assert set(kept) == {*range(REFERENCE_SESSIONS), *informing, *first, *newest}
 
 
-def test_the_first_day_of_a_regression_is_kept_as_long_as_it_lasts():
+def test_the_first_three_days_of_a_regression_are_kept_as_long_as_it_lasts():
     kept = days_kept([*daily(50), *daily(200, first=50, step_time=Outcome.REGRESSION)])
 
-    assert [day for day in kept if day >= 50] == [50, *range(240, 250)]
+    assert [day for day in kept if day >= 50] == [50, 51, 52, *range(240, 250)]
+
+
+def test_the_slow_down_is_that_of_the_first_red_sessions_however_long_it_lasts():
+    slower = [1.10, 1.30, 1.20, *[1.02] * 60]
+    red = [
+        msgspec.structs.replace(
+            one, launches=tuple({**launch, "step_time": 0.01 * factor} for launch in one.launches)
+        )
+        for factor, one in zip(
+            slower, daily(63, first=50, step_time=Outcome.REGRESSION), strict=True
+        )
+    ]
+    case = case_of([*daily(50), *red])
+
+    before, after = (one.history("step_time").slow_down for one in (case, thin(case)))
+
+    assert before == after == pytest.approx(1.20)
 
 
 def test_sessions_that_are_suspect_in_a_row_are_kept_beside_those_that_inform():
@@ -105,7 +124,25 @@ def test_another_metric_that_is_slower_leaves_the_sessions_of_the_others():
 
     assert set(range(70, 100)) <= set(kept)  # they inform the step time
     assert set(range(20, 50)) <= set(kept)  # and these the energy
-    assert not set(range(51, 70)) & set(kept)
+    assert not set(range(53, 70)) & set(kept)
+
+
+def test_sessions_that_will_set_the_level_are_kept_while_faster_ones_do():
+    """Four sessions between months of faster ones set the level with a fifth that comes later."""
+    faster = {"terms": True, "step_time": Outcome.IMPROVEMENT}
+    sessions = [
+        *daily(10, **faster),
+        *daily(4, first=10, terms=True),
+        *daily(50, first=14, **faster),
+    ]
+
+    grown = thin(case_of(sessions))
+    last = daily(1, first=64, terms=True)
+    grown = thin(msgspec.structs.replace(grown, sessions=(*grown.sessions, *last)))
+
+    reference = grown.history("step_time").reference
+    assert dates_of(reference) == dates_of([*sessions[10:14], *last])
+    assert all(session.has_terms() for session in reference)
 
 
 def test_a_metric_that_was_added_later_has_its_own_reference():

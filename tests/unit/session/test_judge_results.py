@@ -8,7 +8,7 @@ import pytest
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again, with_tolerances
-from ddp_perf.session.judge_results import RecordedSession, judge_results
+from ddp_perf.session.judge_results import RecordedSession, judge_results, sessions_before
 from ddp_perf.session.results_file import read_results, write_results
 from ddp_perf.session.store_baseline import append
 from tests.builders import FakeLauncher, make_acknowledgement, make_cases, make_failure, make_launch
@@ -134,6 +134,17 @@ def test_a_regression_that_is_acknowledged_today_is_expected_when_it_is_judged_a
 
     assert slow.finding(ONE.id, "step_time").known is None
     assert again.finding(ONE.id, "step_time").known.state == "expected"
+
+
+def test_an_acknowledgement_that_was_given_later_is_not_of_the_baseline_before(machine):
+    earlier, later = (
+        make_acknowledgement(ONE, date=f"2026-01-0{day}T12:00:00+00:00") for day in (1, 3)
+    )
+    known = msgspec.structs.replace(machine.stored(), acknowledged=(earlier, later))
+
+    before = sessions_before(known, "2026-01-02T03:00:00+00:00")
+
+    assert before.acknowledged == (earlier,)
 
 
 def test_a_tolerance_is_replaced_where_the_metric_is_gated(machine):

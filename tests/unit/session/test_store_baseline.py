@@ -80,7 +80,7 @@ def test_an_invalid_case_does_not_prevent_storing_others(store):
     result, stored = saved(store, measured(make_finding(ONE, Outcome.INVALID)))
 
     assert stored.keys() == {TWO.id}
-    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID")}
+    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID: because")}
 
 
 def test_no_file_is_written_if_every_case_is_refused(store):
@@ -153,3 +153,30 @@ def test_an_accepted_session_of_another_machine_replaces_what_is_stored(store):
 
     (stored,) = [store.load(before.accelerator).cases[ONE.id]]
     assert [session.environment for session in stored.sessions] == [environment]
+
+
+def test_a_red_session_that_was_invalid_by_itself_is_not_appended(store):
+    red = make_finding(ONE, Outcome.REGRESSION, ratio=1.1, by_itself=Outcome.INVALID)
+
+    result, stored = saved(store, measured(red), stored=5)
+
+    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID: because")}
+    assert [len(stored[case.id].sessions) for case in (ONE, TWO)] == [5, 6]
+
+
+def test_a_red_session_that_was_undecided_by_itself_is_appended_as_red(store):
+    red = make_finding(ONE, Outcome.REGRESSION, ratio=1.1, by_itself=Outcome.INCONCLUSIVE)
+
+    _, stored = saved(store, measured(red), stored=5)
+
+    assert stored[ONE.id].sessions[-1].verdicts == {"step_time": Outcome.REGRESSION}
+
+
+@pytest.mark.parametrize(("ratio", "sessions"), [(1.1, 6), (None, 5)])
+def test_an_invalid_session_is_accepted_only_if_it_was_compared(store, ratio, sessions):
+    """The machine changed for good: its figures are measured, and begin a new level."""
+    invalid = make_finding(ONE, Outcome.INVALID, ratio=ratio)
+
+    _, stored = saved(store, measured(invalid), mode="accept", stored=5)
+
+    assert len(stored[ONE.id].sessions) == sessions

@@ -214,11 +214,23 @@ def test_a_red_session_followed_by_undecided_ones_stays_red_until_one_decides(se
         verdict = gate.next(undecided)
         assert verdict.outcome is RED
         assert verdict.reason.startswith(
-            "slower since 2026-01-09, and this session does not show that it was mended: "
+            "slower since 2026-01-09, and this session does not show that it was mended (mend it; "
         )
 
     assert gate.next(gate.spread(launches=0.01)).outcome is GREEN
     assert gate.next(undecided).outcome in UNDECIDED
+
+
+def test_slow_launches_of_a_red_session_do_not_excuse_those_of_the_next_ones():
+    """Three clean sessions; then two launches of five are slow for good."""
+    clean, slow = [1.0, 1.002, 0.998, 1.001, 0.999], [1.4, 1.402, 0.998, 1.001, 0.999]
+    gate = Gate(0)
+    outcomes = [
+        gate.next(gate.of(0.01 * np.array(factors))).outcome for factors in [clean] * 3 + [slow] * 9
+    ]
+
+    assert RED in outcomes
+    assert GREEN not in outcomes[outcomes.index(RED) :]
 
 
 @pytest.mark.parametrize("seed", range(4, 9))

@@ -9,7 +9,7 @@ from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.report.terminal.table import headline, suite_table
+from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
 from ddp_perf.session.figures import costs_of
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
@@ -206,8 +206,13 @@ def test_cases_without_a_baseline_share_one_line(result):
 
 def test_the_sessions_that_a_reference_lacks_are_counted_once_for_each_number(result):
     def lines(*findings):
-        text = suite_table(with_findings(result, *findings), 120)
-        return [line for line in text.splitlines() if line.startswith("the reference of ")]
+        return forming_lines(with_findings(result, *findings))
+
+    def line(cases, sessions):
+        return (
+            f"the reference of {cases} lacks {sessions} of 5: --save-baseline=append adds one at"
+            " least 12 hours later, if it is neither slower nor faster"
+        )
 
     one, other = (
         [
@@ -218,12 +223,10 @@ def test_the_sessions_that_a_reference_lacks_are_counted_once_for_each_number(re
     )
     newer = make_finding(TWO, Outcome.PASS, metric="energy", sessions=4)
 
-    assert lines(*one, *other) == [
-        "the reference of 2 cases lacks 2 sessions of 5: --save-baseline=append adds one a day"
-    ]
+    assert lines(*one, *other) == [line("2 cases", "2 sessions")]
     assert lines(*one, newer) == [
-        "the reference of 1 case lacks 1 session of 5: --save-baseline=append adds one a day",
-        "the reference of 1 case lacks 2 sessions of 5: --save-baseline=append adds one a day",
+        line("1 case", "1 session"),
+        line("1 case", "2 sessions"),
     ]
     assert lines(make_finding(ONE, Outcome.PASS, sessions=5)) == []
     assert lines(make_finding(ONE, Outcome.NO_BASELINE, sessions=0)) == []

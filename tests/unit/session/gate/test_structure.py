@@ -130,10 +130,35 @@ def test_other_work_is_a_regression_only_if_it_is_more(changes, outcome):
     amount = {
         Outcome.REGRESSION: "more",
         Outcome.IMPROVEMENT: "less",
-        Outcome.INCONCLUSIVE: "other",
+        Outcome.INCONCLUSIVE: "as much, but other",
     }[outcome]
     changed = "; ".join(structure_changes(stored, now))
-    assert verdict.reason == f"the step does {amount} work than the baseline's: {changed}"
+    assert verdict.reason == (
+        f"the step does {amount} work than the baseline's: {changed};"
+        ' --save-baseline=accept --reason "…" takes it over, if it is intended'
+    )
+
+
+LESS, OTHER, MORE = ((LARGE,), (SMALL, LARGE), (LARGE, SMALL, SMALL))
+
+
+@pytest.mark.parametrize(
+    ("launches", "outcome"),
+    [
+        ([LESS, OTHER, MORE], Outcome.REGRESSION),
+        ([MORE, LESS], Outcome.REGRESSION),
+        ([LESS, OTHER], Outcome.INCONCLUSIVE),
+        ([(LARGE, SMALL), LESS], Outcome.IMPROVEMENT),
+    ],
+)
+def test_the_worst_of_all_launches_decides(launches, outcome):
+    case, stored = make_case(), make_structure(**AMOUNTS)
+    measured = [
+        make_launch(case, number, structure=make_structure(**{**AMOUNTS, "collectives": calls}))
+        for number, calls in enumerate(launches)
+    ]
+
+    assert compare_structure(measured, stored).outcome is outcome
 
 
 def test_a_case_without_a_stored_structure_does_not_pass():

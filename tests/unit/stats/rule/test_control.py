@@ -74,7 +74,7 @@ def slope_of(mean, variance):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_control_move_within_what_the_sessions_show_uses_the_fitted_slope(sign):
-    move = currents_move(slope_of(0.8, 0.04), MOVES, sign * 0.99 * FAR)
+    move = currents_move(slope_of(0.8, 0.04), MOVES, sign * 0.99 * FAR, levels=1, reference=6)
 
     assert not move.beyond
     assert move.shift == pytest.approx(sign * 0.99 * FAR)
@@ -84,7 +84,7 @@ def test_a_control_move_within_what_the_sessions_show_uses_the_fitted_slope(sign
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_control_move_beyond_all_sessions_is_as_unknown_as_before_any_session(sign):
-    move = currents_move(slope_of(0.8, 0.04), MOVES, sign * 1.01 * FAR)
+    move = currents_move(slope_of(0.8, 0.04), MOVES, sign * 1.01 * FAR, levels=1, reference=6)
 
     assert move.beyond
     assert move.explained == pytest.approx(0.375 * move.shift)  # the prior's mean
@@ -92,4 +92,26 @@ def test_a_control_move_beyond_all_sessions_is_as_unknown_as_before_any_session(
 
 
 def test_one_session_cannot_show_that_a_move_is_beyond_it():
-    assert not currents_move(slope_of(0.375, 0.19), np.zeros(1), 5.0).beyond
+    assert not currents_move(slope_of(0.375, 0.19), np.zeros(1), 5.0, levels=1, reference=1).beyond
+
+
+@pytest.mark.parametrize(("levels", "reference"), [(1, 6), (1, 2), (2, 6), (3, 3)])
+def test_a_move_is_beyond_by_the_spread_around_the_levels_and_the_error_of_the_reference(
+    levels, reference
+):
+    df = len(MOVES) - levels
+    sd = math.sqrt(float(MOVES @ MOVES) / df * (1 + 1 / reference))
+    far = float(stats.t.isf(0.001, df)) * sd
+
+    def beyond(shift):
+        slope = slope_of(0.8, 0.04)
+        return currents_move(slope, MOVES, shift, levels=levels, reference=reference).beyond
+
+    assert not beyond(0.99 * far)
+    assert beyond(1.01 * far)
+
+
+def test_as_many_levels_as_sessions_cannot_show_that_a_move_is_beyond_them():
+    slope = slope_of(0.375, 0.19)
+
+    assert not currents_move(slope, np.zeros(3), 5.0, levels=3, reference=1).beyond

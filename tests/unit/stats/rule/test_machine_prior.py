@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -66,6 +68,26 @@ def test_prior_is_none_if_no_other_case_has_two_sessions():
 def test_prior_of_one_other_case_has_no_degrees_of_freedom():
     assert prior_of(cases(1, 8)).degrees_of_freedom == 0
     assert prior_of(cases(2, 8), 0).degrees_of_freedom == 0
+
+
+def test_a_case_without_degrees_of_freedom_is_no_other_case():
+    """Two cases, each with one session before an accepted change and one after it."""
+    accepted = [case([[1.0, 1.01], [1.3, 1.31]], session_levels=(0, 1)) for _ in range(2)]
+    known = cases(4, 8)
+
+    assert prior_of(accepted, 0) is None
+    assert prior_of(accepted) is None
+    with_accepted, without = prior_of([*known, *accepted]), prior_of(known)
+    assert with_accepted.sd == pytest.approx(without.sd)
+
+
+@pytest.mark.parametrize("factor", [1.03, 1 / 1.03])
+def test_exact_figures_that_moved_give_a_prior(factor):
+    """A machine whose cases have no noise, as a benchmark of counted work."""
+    exact = case([[100.0 * move] for move in (1, 1, factor, factor, factor)])
+
+    assert prior_of([exact, exact, *cases(3, 6)], 0).sd > 0
+    assert math.isfinite(prior_of([exact, exact], 0).sd)
 
 
 def test_a_case_does_not_inform_its_own_prior():

@@ -154,6 +154,33 @@ def test_each_level_costs_one_degree_of_freedom():
     assert df == 3
 
 
+def test_residuals_keep_the_order_of_time_when_levels_interleave():
+    logs, groups = [1.0, 5.0, 2.0, 3.0, 7.0], [1, 0, 1, 1, 0]
+
+    residuals, df = stored(logs, groups=groups).residuals()
+
+    assert residuals == pytest.approx([-1.0, -1.0, 0.0, 1.0, 1.0])
+    assert df == 3
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_exact_figures_have_a_move_without_an_error(sign):
+    logs = sign * np.log([100, 100, 103, 103, 103])
+
+    found = find(logs)
+
+    assert (found.after, found.change) == (2, pytest.approx(sign * math.log(1.03)))
+
+
+def test_the_clearest_place_over_all_sessions_counts_and_only_within_the_reference():
+    """The last session of the reference is high, but the level moved three sessions later."""
+    logs = [0.001, -0.001, 0.0, 0.001, 0.04, 0.001, -0.001, *[0.1, 0.101, 0.099] * 3]
+
+    assert find(logs[:5]).after == 4
+    assert find(logs) is None
+    assert find(logs, reference=8).after == 7
+
+
 def test_a_drift_is_left_out_of_the_spread_once_there_are_more_than_the_reference():
     line = np.arange(12) * 0.01 + np.tile([1e-5, -1e-5], 6)
 

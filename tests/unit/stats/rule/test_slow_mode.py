@@ -71,8 +71,24 @@ def test_slow_launches_are_counted_by_session_and_a_slow_session_counts_as_a_who
     sessions[5] = [1.4 * value for value in sessions[5]]
     levels = levels_of(sessions, 0.02)
 
-    share = slow_share(levels, without_slow_sessions(levels, 8).tolist())
+    share = slow_share(levels, without_slow_sessions(levels, 8).tolist(), [True] * 8)
 
     assert (share.current, share.current_launches) == (1, 3)
     assert share.baseline == (1, 1, 1, 0, 1, 3, 1, 0)
     assert share.baseline_launches == (3,) * 8
+
+
+def test_sessions_that_were_slower_than_their_level_do_not_excuse_slow_launches():
+    sessions = [[1.0, 1.002, 0.998, 1.001, 0.999] for _ in range(5)]
+    for session in (3, 4):
+        sessions[session] = [1.4, 1.402, *sessions[session][2:]]
+    levels = levels_of(sessions, 0.02)
+
+    among_all, at_level = (
+        slow_share(levels, [True] * 4, mask) for mask in ([True] * 4, [True] * 3 + [False])
+    )
+
+    assert (among_all.baseline, among_all.is_largest) == ((0, 0, 0, 2), False)
+    assert (at_level.baseline, at_level.is_largest) == ((0, 0, 0), True)
+    assert at_level.baseline_launches == (5, 5, 5)
+    assert at_level.chance == 1 / 4

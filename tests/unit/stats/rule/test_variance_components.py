@@ -163,7 +163,7 @@ def test_the_session_spread_is_assumed_below_three_sessions_and_the_missing_ones
     assert more == 3 - sessions
     assert missing_sessions_text(few, more) == (
         f"there are too few sessions to estimate how they differ ({stated} is assumed);"
-        f" {missing} would be enough"
+        f" {missing} would show it"
     )
 
 
