@@ -59,7 +59,9 @@ def test_the_reference_and_the_newest_sessions_that_inform_are_kept():
 
 
 def test_nothing_is_dropped_before_there_are_more():
-    assert days_kept(daily(REFERENCE_SESSIONS + INFORMING)) == list(range(35))
+    assert days_kept(daily(REFERENCE_SESSIONS + INFORMING)) == list(
+        range(REFERENCE_SESSIONS + INFORMING)
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,8 +104,11 @@ def test_sessions_that_are_suspect_in_a_row_are_kept_beside_those_that_inform():
     sessions = [*daily(50), *daily(12, first=50, step_time=Outcome.SUSPECT)]
     mended = daily(1, first=62)
 
-    assert days_kept(sessions) == [*range(REFERENCE_SESSIONS), *range(20, 62)]
-    assert days_kept([*sessions, *mended]) == [*range(REFERENCE_SESSIONS), *range(33, 63)]
+    assert days_kept(sessions) == [*range(REFERENCE_SESSIONS), *range(50 - INFORMING, 62)]
+    assert days_kept([*sessions, *mended]) == [
+        *range(REFERENCE_SESSIONS),
+        *range(63 - INFORMING, 63),
+    ]
 
 
 def test_the_session_that_shows_what_a_suspect_one_was_is_kept():
@@ -113,7 +118,7 @@ def test_the_session_that_shows_what_a_suspect_one_was_is_kept():
     sessions += daily(10, first=5, metrics=METRICS, step_time=Outcome.REGRESSION)
     sessions += daily(85, first=15, metrics=METRICS)
 
-    assert days_kept(sessions) == [*range(6), 15, *range(70, 100)]
+    assert days_kept(sessions) == [*range(6), 15, *range(100 - INFORMING, 100)]
 
 
 def test_another_metric_that_is_slower_leaves_the_sessions_of_the_others():
@@ -122,8 +127,8 @@ def test_another_metric_that_is_slower_leaves_the_sessions_of_the_others():
 
     kept = days_kept(sessions)
 
-    assert set(range(70, 100)) <= set(kept)  # they inform the step time
-    assert set(range(20, 50)) <= set(kept)  # and these the energy
+    assert set(range(100 - INFORMING, 100)) <= set(kept)  # they inform the step time
+    assert set(range(50 - INFORMING, 50)) <= set(kept)  # and these the energy
     assert not set(range(53, 70)) & set(kept)
 
 
@@ -148,7 +153,7 @@ def test_sessions_that_will_set_the_level_are_kept_while_faster_ones_do():
 def test_a_metric_that_was_added_later_has_its_own_reference():
     kept = days_kept([*daily(20), *daily(80, first=20, metrics=METRICS)])
 
-    assert kept == [*range(5), *range(20, 25), *range(70, 100)]
+    assert kept == [*range(5), *range(20, 25), *range(100 - INFORMING, 100)]
 
 
 def test_sessions_that_are_less_than_twelve_hours_apart_count_as_one():
@@ -182,8 +187,8 @@ def test_an_accepted_level_has_its_own_reference():
 
     kept = thin(case)
 
-    assert dates_of(kept.sessions) == dates_of([*sessions[50:55], *sessions[70:]])
-    assert [bool(session.terms) for session in kept.sessions] == [True] * 5 + [False] * 30
+    assert dates_of(kept.sessions) == dates_of([*sessions[50:55], *sessions[100 - INFORMING :]])
+    assert [bool(session.terms) for session in kept.sessions] == [True] * 5 + [False] * INFORMING
 
 
 def test_an_append_thins():
