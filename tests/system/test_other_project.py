@@ -145,7 +145,7 @@ def test_a_regression_against_the_projects_baseline_fails_its_test(project):
     result = project.runpytest()
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*the step does other work than the baseline's: 1 all_reduce *"])
+    result.stdout.fnmatch_lines(["*the step does more work than the baseline's: 1 all_reduce *"])
 
 
 def test_a_failing_rank_fails_the_test_that_asked(project):
