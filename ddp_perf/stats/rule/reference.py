@@ -61,7 +61,9 @@ def stored_levels(
         witness = control[:sessions][kept]
         slope = fit_slope(centred(logs, groups), centred(witness, groups))
         logs = logs - slope.mean * witness
-    launch_variance = levels.stored_variance if levels.stored_df else levels.launch_variance
+    with_current = len(levels.fast) > sessions  # its launches are none of the stored ones'
+    apart = with_current and levels.stored_df > 0
+    launch_variance = levels.stored_variance if apart else levels.launch_variance
     noise = launch_variance * float(np.mean(1 / levels.fast_launches[:sessions][kept]))
     stored = StoredLevels(
         logs=logs,

@@ -207,3 +207,17 @@ def test_false_alarms_by_the_prior_are_few_also_if_the_cases_move_together(corre
         alarms += (logs[3] - logs[:3].mean()) / error > stats.t.isf(level, df)
 
     assert stats.binomtest(alarms, trials, 2 * level, alternative="greater").pvalue > 0.001
+
+
+def test_the_order_of_the_sessions_does_not_matter_to_the_launch_noise():
+    """No session is the current one here: the last one's restless launches count as the first's."""
+    restless = simulated_sessions(1, seed=9, launch=0.03)
+    quiet = simulated_sessions(4, seed=8, launch=0.002)
+    order = [*quiet, *restless]
+    orders = [order, order[::-1]]
+    first, last = (
+        MachineSpread([case([typical_values(s) for s in order])] * 2).prior(None)
+        for order in orders
+    )
+
+    assert first.sd == pytest.approx(last.sd)
