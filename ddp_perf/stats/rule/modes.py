@@ -48,10 +48,10 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
 def levels_of(sessions: Sequence[Sequence[float]], tolerance: float) -> Levels:
     """Return the levels of sessions × launches; modes nearer than the tolerance are one mode."""
     logs = [np.log(figures) for figures in sessions]
-    return session_levels(logs, smallest_gap=math.log1p(tolerance))
+    return levels_of_logs(logs, smallest_gap=math.log1p(tolerance))
 
 
-def session_levels(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels:
+def levels_of_logs(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels:
     """Compute the levels of sessions from the log of each launch's figure.
 
     Two modes nearer than ``smallest_gap`` (log scale) are taken as one mode.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddp_perf.stats.rule.modes import session_levels, without_slow_sessions
+from ddp_perf.stats.rule.modes import levels_of_logs, without_slow_sessions
 
 SLOW = np.log(1.4)
 
@@ -14,7 +14,7 @@ def logs(sessions, launches, *, sd=0.006, seed=0):
 
 def test_launches_in_one_mode_are_not_split():
     split = sum(
-        session_levels(list(logs(9, 5, sd=0.05, seed=seed)), smallest_gap=0.02).slow_gap > 0
+        levels_of_logs(list(logs(9, 5, sd=0.05, seed=seed)), smallest_gap=0.02).slow_gap > 0
         for seed in range(200)
     )
     assert split <= 4
@@ -22,7 +22,7 @@ def test_launches_in_one_mode_are_not_split():
 
 def test_levels_of_one_mode_are_plain_means_and_pooled_variance():
     sessions = [np.array([0.0, 0.01]), np.array([0.02]), np.array([0.0, 0.01, 0.02])]
-    levels = session_levels(sessions, smallest_gap=0.02)
+    levels = levels_of_logs(sessions, smallest_gap=0.02)
     assert levels.fast == pytest.approx([0.005, 0.02, 0.01])
     assert levels.launch_df == 3
     assert levels.launch_variance == pytest.approx((2 * 0.005**2 + 2 * 0.01**2) / 3)
@@ -32,7 +32,7 @@ def test_slow_launches_do_not_change_the_level():
     plain = logs(9, 5)
     slow = np.zeros((9, 5), dtype=bool)
     slow[[0, 2, 2, 5, 8], [1, 0, 3, 4, 2]] = True
-    levels = session_levels(list(plain + SLOW * slow), smallest_gap=0.02)
+    levels = levels_of_logs(list(plain + SLOW * slow), smallest_gap=0.02)
     assert levels.slow_launches.tolist() == slow.sum(axis=1).tolist()
     assert levels.slow_gap == pytest.approx(SLOW, abs=0.02)
     expected = [row[~mask].mean() for row, mask in zip(plain, slow, strict=True)]
@@ -43,22 +43,22 @@ def test_an_outlier_does_not_hide_the_slow_mode():
     sessions = logs(9, 5)
     sessions[[0, 2, 3, 5, 8], [1, 0, 3, 4, 2]] += SLOW
     sessions[4, 4] += 3.0
-    levels = session_levels(list(sessions), smallest_gap=0.02)
+    levels = levels_of_logs(list(sessions), smallest_gap=0.02)
     assert levels.slow_launches.tolist() == [1, 0, 1, 1, 1, 1, 0, 0, 1]
 
 
 def test_modes_nearer_than_the_tolerance_are_one():
     sessions = logs(9, 5, sd=0.0001)
     sessions[:, 0] += 0.01
-    assert session_levels(list(sessions), smallest_gap=0.02).slow_gap == 0
-    assert session_levels(list(sessions), smallest_gap=0.005).slow_gap > 0
+    assert levels_of_logs(list(sessions), smallest_gap=0.02).slow_gap == 0
+    assert levels_of_logs(list(sessions), smallest_gap=0.005).slow_gap > 0
 
 
 def test_a_session_whose_launches_were_all_slow_is_recognised():
     sessions = logs(9, 3)
     sessions[[0, 2, 4, 7, 8, 1], [0, 1, 0, 2, 1, 1]] += SLOW
     sessions[5] += SLOW
-    levels = session_levels(list(sessions), smallest_gap=0.02)
+    levels = levels_of_logs(list(sessions), smallest_gap=0.02)
     assert without_slow_sessions(levels, 8).tolist() == [True] * 5 + [False] + [True] * 2
 
 
@@ -66,5 +66,5 @@ def test_a_high_session_is_kept_if_slow_launches_are_rare():
     sessions = logs(9, 5)
     sessions[0, 0] += SLOW
     sessions[5] += SLOW
-    levels = session_levels(list(sessions), smallest_gap=0.02)
+    levels = levels_of_logs(list(sessions), smallest_gap=0.02)
     assert without_slow_sessions(levels, 8).all()
