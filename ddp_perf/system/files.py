@@ -15,12 +15,24 @@ def replace_file(path: Path, data: bytes) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     beside = Path(name)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            _write(descriptor, data)
+        finally:
+            os.close(descriptor)
         beside.chmod(0o644)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write all of ``data`` to disk.
+
+    There is no file object: an interrupt just after its creation would leave it unclosed, which is
+    a warning of Python, and fails a session in which warnings are errors.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)

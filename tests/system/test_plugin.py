@@ -260,8 +260,8 @@ def test_an_interrupted_session_keeps_what_was_measured_and_says_it_is_not_all(a
 
     process.send_signal(signal.SIGINT)
 
-    process.communicate(timeout=60)
-    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output.decode()
     data = json.loads(results.read_text())
     assert not data["complete"]
     cases = data["suites"][0]["measurements"].values()

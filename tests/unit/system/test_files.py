@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
+from ddp_perf.system import files
 from ddp_perf.system.files import replace_file
 
 
@@ -64,3 +68,42 @@ def test_the_data_are_flushed_before_the_rename(tmp_path, monkeypatch):
     replace_file(path, b"new")
 
     assert seen == [(False, 3)]
+
+
+def interrupting_at(instruction):
+    """A trace function that acts as Ctrl-C before that bytecode instruction of the write."""
+    count = itertools.count()
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename not in (files.__file__, os.fdopen.__code__.co_filename):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(count) == instruction:
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def test_an_interrupt_at_any_instruction_leaves_a_whole_file_and_none_open(tmp_path):
+    path, earlier = tmp_path / "a.json", sys.gettrace()
+    interrupted = True
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for instruction in itertools.count():
+            path.write_bytes(b"old")
+            sys.settrace(interrupting_at(instruction))
+            try:
+                replace_file(path, b"new")
+            except KeyboardInterrupt:
+                pass
+            else:
+                interrupted = False
+            finally:
+                sys.settrace(earlier)
+            assert path.read_bytes() in (b"old", b"new")
+            if not interrupted:
+                break
+
+    assert instruction > 50
+    assert not [str(warning.message) for warning in warned]
