@@ -22,6 +22,7 @@ from ddp_perf.core.baseline import (
     CONTROL,
     SCHEMA_VERSION,
     STRUCTURE_VERSION,
+    TYPICAL_STEP,
     Baseline,
     CaseStructure,
     StructureBaseline,
@@ -83,7 +84,10 @@ class BaselineStore:
         path = self.path(accelerator)
         stored = _BASELINES.read_if_present(path)
         if stored is None:
-            units = {metric.name: metric.unit for metric in METRICS} | {CONTROL: "s"}
+            units = {metric.name: metric.unit for metric in METRICS} | {
+                CONTROL: "s",
+                TYPICAL_STEP: "s",
+            }
             return Baseline(accelerator=accelerator, units=units)
         _check(path, stored, accelerator)
         return from_file(stored)

@@ -28,10 +28,10 @@ class CollectiveTolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     """The change of each metric that is tolerated, as a fraction. null: not gated."""
 
     step_time: Annotated[
-        Fraction, Meta(description="Typical time of the calls of a step: the median of a launch.")
+        Fraction, Meta(description="Level of the calls of a step: the fastest of ten clean ones.")
     ] = 0.05
     tail: Annotated[
-        Fraction | None, Meta(description="Mean ÷ median step time. It shows calls that stall.")
+        Fraction | None, Meta(description="Mean step ÷ its level. It shows calls that stall.")
     ] = 0.05
 
 
@@ -93,6 +93,7 @@ def _case(
         tolerances=Tolerances(
             step_time=suite.tolerances.step_time,
             tail=suite.tolerances.tail,
+            cpu_time=None,
             efficiency=None,
             peak_memory=None,
         ),

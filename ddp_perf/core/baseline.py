@@ -24,6 +24,7 @@ REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level
 LEAST_SESSIONS = 3  # with fewer, the between-session variance is assumed, not estimated
 _HALF_DAY = datetime.timedelta(hours=12)
 CONTROL = "control"  # the control's name among a launch's figures
+TYPICAL_STEP = "median_step_time"  # the name of its median step, which is stored but not gated
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

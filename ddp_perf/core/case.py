@@ -14,6 +14,7 @@ from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precisi
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
+_ENOUGH_CLEAN = 20  # steps: twice as many as the level of a launch is the fastest of
 MOST_EXTRA_WARMUPS = 200  # steps on a GPU before the suite's own, until its pace is steady
 
 
@@ -28,20 +29,29 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measured(self) -> int:
+        """The number of timed steps; a launch on a busy CPU has more of them."""
         return self.steps - self.warmup
+
+    @property
+    def enough_clean(self) -> int:
+        """The number of undisturbed steps that a launch on CPUs goes on for."""
+        return min(_ENOUGH_CLEAN, self.measured)
 
 
 class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The largest acceptable worsening of each metric, as a fraction. null: not gated."""
 
-    step_time: Annotated[Fraction, Meta(description="Typical step time: median of a launch.")] = (
-        0.05
-    )
+    step_time: Annotated[
+        Fraction, Meta(description="Level of the step: the fastest of ten clean steps.")
+    ] = 0.05
     tail: Annotated[
-        Fraction | None, Meta(description="Mean ÷ median step time: steps that stall.")
+        Fraction | None, Meta(description="Mean step ÷ level of the step: steps that stall.")
     ] = 0.05
     efficiency: Annotated[
-        Fraction | None, Meta(description="Step time of N ranks ÷ that of one.")
+        Fraction | None, Meta(description="Level of the step of N ranks ÷ that of one.")
+    ] = 0.05
+    cpu_time: Annotated[
+        Fraction | None, Meta(description="CPU time of a step on its busiest rank; tier cpu only.")
     ] = 0.05
     peak_memory: Annotated[Fraction | None, Meta(description="Largest memory of a rank.")] = 0.05
     energy: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,8 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.injection import Injection
+
+_LONG = 0.02  # of a step: a longer wait for a core disturbs it (docs/judging.md has the choice)
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -74,7 +77,10 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement
     warmup_s: tuple[float, ...]
     step_s: tuple[float, ...]
-    cpu_s: tuple[float, ...]  # CPU time of the main thread, per measured step
+    cpu_s: tuple[float, ...]  # CPU time of all threads, per measured step
+    # Time in which the main thread was ready, but had no core, per measured step. Empty: a GPU, or
+    # a kernel that does not count it.
+    waited_s: tuple[float, ...] = ()
     control_s: tuple[float, ...]  # times of the control, before and after the steps
     peak_memory: int  # bytes: allocator's peak on a GPU, peak resident set on a CPU
     digest: int | None  # of the parameters after the last step: equal on all ranks
@@ -92,6 +98,13 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     probe: RankProbe | None = None  # None: an older file, or a step that a CUDA graph replays
 
 
+def waited_long(step_s: Sequence[float], waited_s: Sequence[float]) -> list[bool]:
+    """Return for each step of a rank whether it waited long for a core; nothing if unknown."""
+    if not waited_s:
+        return []
+    return [wait > _LONG * step for step, wait in zip(step_s, waited_s, strict=True)]
+
+
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     """A launch in which every rank delivered a result and exited with code 0."""
 
@@ -105,6 +118,12 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     def step_s(self) -> list[float]:
         """Seconds of each measured step of the group, which takes as long as its slowest rank."""
         return [max(steps) for steps in zip(*(rank.step_s for rank in self.ranks), strict=True)]
+
+    @property
+    def disturbed(self) -> list[bool]:
+        """Of each measured step: a rank waited long for a core. Empty: there is no witness."""
+        each = [waited_long(rank.step_s, rank.waited_s) for rank in self.ranks]
+        return [any(step) for step in zip(*each, strict=True)] if all(each) else []
 
     @property
     def host_bound(self) -> bool | None:

@@ -19,6 +19,7 @@ class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     values: dict[str, float]
     control_s: float  # median of the control, slowest rank
+    typical_step_s: float  # median
     mean_step_s: float
     p95_step_s: float
     throughput: float  # units of the workload per second, over all ranks and measured steps

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Tier
 
 # NVML's energy counter is updated every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter). In
 # a shorter time the energy that is not counted yet would be several per cent of the total.
@@ -20,7 +20,9 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: str
     follows_machine: bool = False  # a slower machine changes it, as it changes the control
-    timed: bool = True  # a disturbance of a launch changes it
+    # What disturbs a launch for it: all that lengthens a step, a slow clock alone, or nothing.
+    disturbed_by: Literal["waits", "clock", None] = "waits"
+    tier: Tier | None = None  # None: gated on both tiers
     explained: bool = False  # the terms of a step explain why it got worse
     # It compares with the one-rank launches of the same rounds.
     needs_single_rank: bool = False
@@ -42,7 +44,7 @@ STEP_TIME = MetricSpec(
     explained=True,
     published_as="step",
 )
-TAIL = MetricSpec(name="tail", title="tail (mean ÷ median step)", unit="ratio")
+TAIL = MetricSpec(name="tail", title="tail (mean step ÷ its level)", unit="ratio")
 EFFICIENCY = MetricSpec(
     name="efficiency",
     title="scaling cost (step N ÷ step 1)",
@@ -54,7 +56,20 @@ EFFICIENCY = MetricSpec(
     published_as="scaling",
 )
 PEAK_MEMORY = MetricSpec(
-    name="peak_memory", title="peak memory of a rank", unit="bytes", timed=False, assumed_sd=0.01
+    name="peak_memory",
+    title="peak memory of a rank",
+    unit="bytes",
+    disturbed_by=None,
+    assumed_sd=0.01,
+)
+CPU_TIME = MetricSpec(
+    name="cpu_time",
+    title="CPU time of a step",
+    unit="s",
+    follows_machine=True,
+    disturbed_by="clock",
+    tier="cpu",
+    explained=True,
 )
 ENERGY = MetricSpec(
     name="energy",
@@ -66,7 +81,7 @@ ENERGY = MetricSpec(
     ),
 )
 
-METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, PEAK_MEMORY, ENERGY)
+METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, CPU_TIME, PEAK_MEMORY, ENERGY)
 STRUCTURE = "structure"
 MISSING_READINGS = {metric.name: metric.missing for metric in METRICS if metric.missing}
 _SPECS = {metric.name: metric for metric in METRICS}
@@ -74,17 +89,12 @@ _SPECS = {metric.name: metric for metric in METRICS}
 
 def metric_spec(metric: str) -> MetricSpec:
     """Return the specification of a metric by its name; a bare one for `STRUCTURE`."""
-    return _SPECS.get(metric) or MetricSpec(name=metric, title=metric, unit="", timed=False)
+    return _SPECS.get(metric) or MetricSpec(name=metric, title=metric, unit="", disturbed_by=None)
 
 
 def is_controlled(metric: str) -> bool:
     """Return whether the control may explain a part of this metric."""
     return metric_spec(metric).follows_machine
-
-
-def is_timed(metric: str) -> bool:
-    """Return whether a disturbed launch makes the metric invalid."""
-    return metric_spec(metric).timed
 
 
 def is_explained(metric: str) -> bool:
@@ -103,6 +113,7 @@ def gated_metrics(case: Case) -> list[str]:
         metric.name
         for metric in METRICS
         if case.tolerances.of(metric.name) is not None
+        and metric.tier in (None, case.tier)
         and (not metric.needs_single_rank or case.single is not None)
     ]
 

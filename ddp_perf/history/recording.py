@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddp_perf.core.baseline import CONTROL, Session
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import METRICS, STRUCTURE, is_timed, needs_single_rank
+from ddp_perf.core.metric import METRICS, STRUCTURE
 from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, SessionRecord
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
@@ -49,14 +49,11 @@ def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[Re
 
 
 def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:
-    """Return the disturbance of a timed metric.
+    """Return the disturbance of a metric.
 
     It is computed again here, because a finding has it only if there is a baseline to compare with.
     """
-    if not is_timed(metric):
-        return None
-    with_single = needs_single_rank(metric)
-    return prevailing_disturbance(case_id, result.measurements, with_single=with_single)
+    return prevailing_disturbance(case_id, result.measurements, metric)
 
 
 def _figure(

@@ -51,10 +51,11 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     ratio_low: float | None  # the 99 % interval
     ratio_high: float | None
     minimum_detectable: float | None  # a fraction
-    step_s: float | None
+    step_s: float | None  # typical: the median
     step_low_s: float | None  # the fastest launch
     step_high_s: float | None  # the slowest
-    baseline_step_s: float | None
+    level_s: float | None  # of the step, which is gated: without what disturbed it
+    baseline_level_s: float | None
     p95_step_s: float | None
     throughput: float | None  # of ``unit``, per second, over all ranks
     unit: str | None
@@ -180,12 +181,14 @@ def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
     figures, rows = case_figures(result, case.id), result.summaries.get(case.id, ())
     step, launches = result.finding(case.id, STEP_TIME.name), result.measurements[case.id].launches
     scaling, call = figures and figures.scaling, figures and figures.call
-    steps = [row.values[STEP_TIME.name] for row in rows]
+    steps = [row.typical_step_s for row in rows]
+    levels = [row.values[STEP_TIME.name] for row in rows]
     return {
         "step_s": figures and figures.step_s,
         "step_low_s": min(steps, default=None),
         "step_high_s": max(steps, default=None),
-        "baseline_step_s": step and step.baseline,
+        "level_s": statistics.median(levels) if levels else None,
+        "baseline_level_s": step and step.baseline,
         "p95_step_s": figures and figures.p95_step_s,
         "throughput": figures and figures.throughput,
         "unit": figures and figures.unit,

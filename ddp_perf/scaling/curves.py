@@ -79,7 +79,7 @@ def measured_series(result: SuiteResult) -> list[ScalingCurve]:
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
             epoch_samples=epoch_of(measurement.case, measurement.launches[0].unit),
-            disturbance=prevailing_disturbance(case_id, result.measurements, with_single=False),
+            disturbance=prevailing_disturbance(case_id, result.measurements),
         )
         for case_id, measurement in result.measurements.items()
         if measurement.launches and measurement.case.trains

@@ -10,7 +10,7 @@ import msgspec
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import LaunchSummary, Measurement
-from ddp_perf.core.metric import ENERGY, STEP_TIME
+from ddp_perf.core.metric import ENERGY
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.cost import Cost, cost_of
 from ddp_perf.stats.link.model import bus_factor
@@ -106,8 +106,8 @@ def _of_call(case: Case, step_s: float, throughput: float) -> CallFigures | None
 
 
 def _typical(rows: Sequence[LaunchSummary]) -> tuple[float, float]:
-    """Return the medians over the launches of step time in seconds and throughput per second."""
-    step_s = statistics.median(row.values[STEP_TIME.name] for row in rows)
+    """Return the medians over the launches of the typical step in seconds and the throughput."""
+    step_s = statistics.median(row.typical_step_s for row in rows)
     return step_s, statistics.median(row.throughput for row in rows)
 
 

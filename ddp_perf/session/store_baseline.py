@@ -19,7 +19,7 @@ from ddp_perf.baselines.save import (
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric import EFFICIENCY, STRUCTURE
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
@@ -152,7 +152,7 @@ def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
 
     It refuses a case in every mode, and is the first reason, because it explains the others.
     """
-    return prevailing_disturbance(new.case.id, result.measurements, with_single=True)
+    return prevailing_disturbance(new.case.id, result.measurements, EFFICIENCY.name)
 
 
 def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:

@@ -1,10 +1,11 @@
-"""Pure functions on numbers. The two public names are imported only when they are first used."""
+"""Pure functions on numbers. The public functions are imported only when they are first used."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ddp_perf.core.verdict import Verdict
+from ddp_perf.stats.level import launch_level
 
 if TYPE_CHECKING:
     from ddp_perf.stats.rule.judge import judge_launches
@@ -19,4 +20,4 @@ else:
         return judge_launches
 
 
-__all__ = ["Verdict", "judge_launches"]
+__all__ = ["Verdict", "judge_launches", "launch_level"]

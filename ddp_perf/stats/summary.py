@@ -5,12 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ddp_perf.core.baseline import CONTROL, Session
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import LaunchSummary, Measurement
-from ddp_perf.core.metric import EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
+from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
+from ddp_perf.stats.level import clean_steps, launch_level
 from ddp_perf.stats.step.decomposition import decompose
+
+_MUCH = 0.03  # of the ranks' cores, for other processes
 
 
 def summarise(
@@ -19,18 +22,19 @@ def summarise(
     """Compute the figures of one launch.
 
     ``single`` is the one-rank launch of the same round, if there is one. The throughput is samples,
-    in the workload's unit, ÷ wall time from the first measured boundary to the last, of the slowest
-    rank. It contains every stall, which the median step leaves out.
+    in the workload's unit, ÷ wall time of the measured steps of the slowest rank. It contains every
+    stall, which the level of the step leaves out.
     """
-    steps = launch.step_s
-    median, mean = statistics.median(steps), statistics.fmean(steps)
+    steps, level = launch.step_s, step_level(launch)
     values = {
-        STEP_TIME.name: median,
-        TAIL.name: mean / median,
+        STEP_TIME.name: level,
+        TAIL.name: statistics.fmean(_steps_of_tail(launch)) / level,
         PEAK_MEMORY.name: float(max(rank.peak_memory for rank in launch.ranks)),
     }
     if single is not None:
-        values[EFFICIENCY.name] = median / single.typical_step_s
+        values[EFFICIENCY.name] = level / step_level(single)
+    if (cpu_s := _cpu_level(launch)) is not None:
+        values[CPU_TIME.name] = cpu_s
     if (energy_j := _energy_j(launch)) is not None:
         values[ENERGY.name] = energy_j / (samples_per_step * _steps_watched(launch))
     wall = max(sum(rank.step_s) for rank in launch.ranks)
@@ -38,12 +42,35 @@ def summarise(
         round=launch.round,
         values=values,
         control_s=max(statistics.median(rank.control_s) for rank in launch.ranks),
-        mean_step_s=mean,
+        typical_step_s=launch.typical_step_s,
+        mean_step_s=statistics.fmean(steps),
         p95_step_s=_p95(steps),
         throughput=samples_per_step * launch.unit.per_sample * len(steps) / wall,
         decomposition=decompose(launch),
         overhead_s=_overhead_s(launch),
     )
+
+
+def step_level(launch: LaunchResult) -> float:
+    """Return the level of the step of the slowest rank, in seconds."""
+    return launch_level(launch.step_s, launch.disturbed)
+
+
+def _steps_of_tail(launch: LaunchResult) -> Sequence[float]:
+    """Return the steps whose mean the tail contains.
+
+    They are all steps, so that no stall hides: a thread of the rank itself may be what its main
+    thread waits for. Where other processes took much of the cores, they are the clean ones.
+    """
+    foreign = max(rank.conditions.foreign or 0.0 for rank in launch.ranks)
+    return clean_steps(launch.step_s, launch.disturbed if foreign > _MUCH else None)
+
+
+def _cpu_level(launch: LaunchResult) -> float | None:
+    """Return the level of the CPU time of a step on its busiest rank; None: not measured."""
+    if not all(rank.cpu_s for rank in launch.ranks):
+        return None
+    return max(launch_level(rank.cpu_s) for rank in launch.ranks) or None
 
 
 def summarise_all(
@@ -105,7 +132,14 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
 
 def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:
     """Return a case's launches of this session in the form of a stored session."""
-    figures = [{**summary.values, CONTROL: summary.control_s} for summary in summaries]
+    figures = [
+        {
+            **summary.values,
+            CONTROL: summary.control_s,
+            TYPICAL_STEP: summary.typical_step_s,
+        }
+        for summary in summaries
+    ]
     terms = [s.decomposition.figures() if s.decomposition else {} for s in summaries]
     overheads = [s.overhead_s for s in summaries if s.overhead_s is not None]
     return Session(

@@ -7,13 +7,10 @@ import gc
 import re
 import resource
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
@@ -29,9 +26,9 @@ from ddp_perf.worker.steps.collective import CollectiveSteps
 from ddp_perf.worker.steps.graph import is_captured
 from ddp_perf.worker.steps.protocol import StepFacts, Steps
 from ddp_perf.worker.steps.trainer import Trainer
-from ddp_perf.worker.timing.clock import ThreadTimer, step_clock
 from ddp_perf.worker.timing.control import control_times_s
 from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
+from ddp_perf.worker.timing.timed_steps import timed_schedule
 from ddp_perf.worker.timing.warm_up import warm_up
 
 
@@ -57,20 +54,19 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         watch.begin()
         for _ in range(extra_warmup.again if extra_warmup is not None else 0):
             steps.step()
-        timed = timed_steps(steps, case.schedule.steps, device)
+        timed = timed_schedule(steps, case.schedule, device)
         steps.enter(Phase.AFTER)
         watched = watch.watched()
         peak_memory = _peak_memory(device)  # read before anything else can raise it
         profile_steps(steps, request.profiling, context)  # the same steps as the timed ones
         facts = examine()
     control_s += control_times_s(device)
-    warmup = case.schedule.warmup
-    step_s = timed.step_s[warmup:]
     return RankResult(
         placement=placement,
-        warmup_s=tuple(timed.step_s[:warmup]),
-        step_s=tuple(step_s),
-        cpu_s=tuple(timed.cpu_s[warmup:]),
+        warmup_s=timed.warmup_s,
+        step_s=timed.step_s,
+        cpu_s=timed.cpu_s,
+        waited_s=timed.waited_s,
         control_s=tuple(control_s),
         peak_memory=peak_memory,
         digest=facts.digest,
@@ -80,7 +76,7 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         unit=facts.unit,
         conditions=watched.conditions,
         extra_warmup=extra_warmup,
-        host_bound=_is_host_bound(case, timed.lead_s, step_s, facts.probe),
+        host_bound=_is_host_bound(case, timed.lead_s, timed.step_s, facts.probe),
         slowdown=injected.slowdown,
         numerics=numerics() if on_gpu and case.trains else None,
         energy_j=watched.energy_j,
@@ -107,40 +103,8 @@ def _build_steps(
     return trainer, examine
 
 
-class Timed(NamedTuple):
-    """The times of the timed steps, warm-ups included, in seconds."""
-
-    step_s: list[float]  # of each step, by the device's clock
-    cpu_s: list[float]  # of each step: CPU time of the host's thread
-    lead_s: float  # how long the device ran on after the host had enqueued the last step
-
-
-def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
-    """Run and time ``count`` steps.
-
-    Nothing in the loop waits for the device: a wait would hide the overlap of computation and
-    communication, which is what DDP is for.
-    """
-    clock, timer = step_clock(device, count), ThreadTimer()
-    gc.disable()
-    dist.barrier()
-    steps.enter(Phase.TIMED)
-    clock.mark()
-    timer.mark()
-    for _ in range(count):
-        steps.step()
-        clock.mark()
-        timer.mark()
-    steps.enter(Phase.FOLLOWED)
-    enqueued_s = time.perf_counter()
-    step_s = clock.intervals_s(steps.beat)
-    lead_s = time.perf_counter() - enqueued_s
-    gc.enable()
-    return Timed(step_s, timer.intervals_s(), lead_s)
-
-
 def _is_host_bound(
-    case: Case, lead_s: float, step_s: list[float], probe: RankProbe | None
+    case: Case, lead_s: float, step_s: Sequence[float], probe: RankProbe | None
 ) -> bool | None:
     """Return whether the host sets the pace of a case that trains on GPUs, or None if unclear."""
     if case.tier != "gpu" or not case.trains:

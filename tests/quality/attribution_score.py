@@ -137,7 +137,7 @@ def _baseline(results: Sequence[SuiteResult]) -> Baseline:
     )
     for result, date in zip(results, _dates(), strict=False):
         for new in new_sessions(msgspec.structs.replace(result, date=date)):
-            disturbed = prevailing_disturbance(new.case.id, result.measurements, with_single=False)
+            disturbed = prevailing_disturbance(new.case.id, result.measurements)
             if disturbed is None and refusal(new) is None:
                 baseline = merge(baseline, [new], mode="append", reason=None)
     return baseline

@@ -22,10 +22,10 @@ from ddp_perf.config.suite import Variant, cases_of
 from ddp_perf.core.case import Case
 from ddp_perf.torch_compat import broadcast_buffers_argument
 from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.worker.measure import timed_steps
 from ddp_perf.worker.placement import place
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.timing.timed_steps import timed_steps
 
 PAIRS = 10
 STEPS = 40  # of each loop in a pair

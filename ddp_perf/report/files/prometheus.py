@@ -14,10 +14,11 @@ from ddp_perf.report.verdicts import Status
 # Name without the prefix, help, and the figure of a row.
 _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
     ("step_seconds", "Typical step, median over launches.", lambda row: row.step_s),
+    ("level_seconds", "Level of the step, which is gated.", lambda row: row.level_s),
     (
-        "baseline_step_seconds",
-        "The baseline's typical step.",
-        lambda row: row.baseline_step_s,
+        "baseline_level_seconds",
+        "The baseline's level of the step.",
+        lambda row: row.baseline_level_s,
     ),
     (
         "throughput_per_second",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
-from ddp_perf.core.metric import metric_title
+from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.units import counted, percent_change
 from ddp_perf.session.figures import CallFigures, CaseFigures
 from ddp_perf.session.gate.utilisation import Utilisation
@@ -107,7 +106,7 @@ def summary_block(
     if figures.call is not None:
         lines += _of_call(figures.call)
     else:
-        lines += _of_training(case, summaries, figures)
+        lines += _of_training(measurement, summaries, figures)
     numerics = measurement.launches[0].ranks[0].numerics
     if numerics is not None:
         lines.append(f"Numerics         : {_describe_numerics(numerics)}")
@@ -119,11 +118,16 @@ def summary_block(
     return "\n".join(lines)
 
 
-def _of_training(case: Case, summaries: Sequence[LaunchSummary], figures: CaseFigures) -> list[str]:
+def _of_training(
+    measurement: Measurement, summaries: Sequence[LaunchSummary], figures: CaseFigures
+) -> list[str]:
+    case = measurement.case
+    level_ms = statistics.median(summary.values[STEP_TIME.name] for summary in summaries) * 1e3
     mean_ms = statistics.median(summary.mean_step_s for summary in summaries) * 1e3
-    samples = case.samples_per_step * case.schedule.measured * len(summaries)
+    samples = case.samples_per_step * sum(len(launch.step_s) for launch in measurement.launches)
     return [
         f"Avg step time    : {mean_ms:.2f} ms",
+        f"Gated step       : {level_ms:.2f} ms (the level, without disturbances)",
         f"Throughput       : {figures.throughput:,.0f} {figures.unit}/s",
         f"Measured samples : {samples:,}",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_perf.core.baseline import CONTROL, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Baseline, CaseBaseline, Session
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
@@ -86,7 +86,7 @@ def explain_case(
         slowest_share=step.slowest_share,
         slowest_where=_where(launches, step.slowest_rank, environment),
         changed=tuple(changes(sessions[0].environment, environment)),
-        disturbance=prevailing_disturbance(case.id, {case.id: measurement}, with_single=False),
+        disturbance=prevailing_disturbance(case.id, {case.id: measurement}),
     )
     return find_causes(case.id, attribution, evidence, len(now))
 
@@ -99,7 +99,7 @@ def has_terms(stored: CaseBaseline) -> bool:
 def _rows(session: Session) -> list[Row]:
     """Return the terms, the timed step and the control of each launch that has all of them."""
     return [
-        {**terms, "step": values[STEP_TIME.name], CONTROL: values[CONTROL]}
+        {**terms, "step": values[TYPICAL_STEP], CONTROL: values[CONTROL]}
         for values, terms in zip(session.launches, session.terms, strict=False)
         if terms.keys() >= set(TERMS)
     ]

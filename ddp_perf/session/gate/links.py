@@ -79,7 +79,7 @@ def _measured(
     """Return one point for each launch of the cases that were not disturbed."""
     points: list[LinkPoint] = []
     for case in cases:
-        if prevailing_disturbance(case.id, measurements, with_single=False) is None:
+        if prevailing_disturbance(case.id, measurements) is None:
             points += _points(case, [row.values[STEP_TIME.name] for row in summaries[case.id]])
     return points
 

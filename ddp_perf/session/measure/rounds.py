@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.baseline import TYPICAL_STEP, Baseline
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.session.measure.artifacts import hang_directory
 from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 
@@ -53,7 +52,7 @@ def launch_s(case: Case, baseline: Baseline) -> float | None:
     stored = baseline.cases.get(case.id)
     if stored is None or not stored.sessions:
         return None
-    steps = [value for session in stored.sessions for value in session.values(STEP_TIME.name)]
+    steps = [value for session in stored.sessions for value in session.values(TYPICAL_STEP)]
     step_s = statistics.median(steps)
     known = [one.overhead_s for one in stored.sessions if one.overhead_s is not None]
     if known:

@@ -68,16 +68,3 @@ def _event() -> torch.cuda.Event:
 def step_clock(device: torch.device, steps: int) -> StepClock:
     """Return the clock for ``steps`` steps on ``device``."""
     return CudaClock(steps + 1) if device.type == "cuda" else HostClock()
-
-
-class ThreadTimer:
-    """A clock of the calling thread's CPU time: waits and CPU contention are not part of it."""
-
-    def __init__(self) -> None:
-        self._marks: list[int] = []
-
-    def mark(self) -> None:
-        self._marks.append(time.thread_time_ns())
-
-    def intervals_s(self) -> list[float]:
-        return [(end - start) / 1e9 for start, end in itertools.pairwise(self._marks)]

@@ -78,9 +78,9 @@ def test_the_conditions_of_a_launch_become_those_of_its_ranks(tmp_path):
 
     throttled, _ = read_results(edited(tmp_path, throttle)).suites
 
-    disturbance = find_disturbance(CASE, throttled.measurements, with_single=False)
+    disturbance = find_disturbance(CASE, throttled.measurements)
     assert "the CPU quota of the control group held back 60 %" in str(disturbance)
-    assert find_own_costs(CASE, throttled.measurements, with_single=False) is None
+    assert find_own_costs(CASE, throttled.measurements) is None
     for launch in (*throttled.measurements[CASE].launches, *throttled.explaining[CASE]):
         assert [rank.conditions for rank in launch.ranks] == [RankConditions(quota=0.6)] * 2
 

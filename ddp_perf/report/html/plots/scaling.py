@@ -43,7 +43,7 @@ def throughput_plot(series: PlotSeries) -> Markup:
         line(frame.x(0), frame.y(0), frame.x(most), frame.y(ideal * most), "ideal"),
         text(frame.x(most) - 4, frame.y(ideal * most) - 6, "ideal", "end", "note"),
     ]
-    parts += [_baseline_band(row, series.tolerance, frame) for row in rows if row.baseline_step_s]
+    parts += [_baseline_band(row, series.tolerance, frame) for row in rows if row.baseline_level_s]
     points = [(frame.x(row.ranks), frame.y(_throughput(row))) for row in rows]
     parts.append(
         path("M" + "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in points), "measured")
@@ -61,10 +61,10 @@ def _throughput(row: CaseRow) -> float:
 
 
 def _band(row: CaseRow, tolerance: float) -> tuple[float, float]:
-    """Return the throughput at the baseline's step ± the tolerance; without one, the row's own."""
-    if row.baseline_step_s is None or row.step_s is None:
+    """Return the throughput at the baseline's level ± the tolerance; without one, the row's own."""
+    if row.baseline_level_s is None or row.level_s is None:
         return _throughput(row), _throughput(row)
-    before = _throughput(row) * row.step_s / row.baseline_step_s
+    before = _throughput(row) * row.level_s / row.baseline_level_s
     return before / (1 + tolerance), before * (1 + tolerance)
 
 

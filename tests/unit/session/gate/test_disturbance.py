@@ -70,7 +70,7 @@ def test_each_condition_has_a_description():
     fields = RankConditions.__struct_fields__
     every = RankConditions(**dict.fromkeys(fields, True))
 
-    own = find_own_costs(TWO.id, {TWO.id: measured(TWO, every)}, with_single=False)
+    own = find_own_costs(TWO.id, {TWO.id: measured(TWO, every)})
 
     assert len(disturbance(every).causes) + len(own.split("; ")) == len(fields)
 
@@ -93,7 +93,7 @@ def paced(*host_bound, **lost):
     measurement = Measurement(case=case, launches=tuple(launches), failures=())
     conditions = [RankConditions(**lost)] * len(launches)
     measurements = {case.id: with_conditions(measurement, *conditions)}
-    return find_disturbance(case.id, measurements, with_single=False)
+    return find_disturbance(case.id, measurements)
 
 
 @pytest.mark.parametrize("cause", HOST)
@@ -128,7 +128,7 @@ def test_the_most_disturbed_rank_decides():
     launches = (msgspec.structs.replace(launch, ranks=ranks),)
     measurement = msgspec.structs.replace(measurement, launches=launches)
 
-    assert find_disturbance(TWO.id, {TWO.id: measurement}, with_single=False) is not None
+    assert find_disturbance(TWO.id, {TWO.id: measurement}) is not None
 
 
 def test_the_share_is_the_median_of_the_disturbed_launches():
@@ -170,7 +170,7 @@ def test_scaling_is_disturbed_by_either_case_of_a_round():
 def test_a_case_without_a_single_rank_case_is_disturbed_only_by_itself():
     assert disturbance(BUSY, QUIET, with_single=True).disturbed == 1
     assert find_disturbance("x", {"x": measured(make_case(id="x", single=None), BUSY)},
-                            with_single=True).disturbed == 1  # fmt: skip
+                            EFFICIENCY.name).disturbed == 1  # fmt: skip
 
 
 FIGURES = {"ratio": 1.3, "interval": (1.2, 1.4), "minimum_detectable": 0.1, "reason": "+30 %"}
@@ -291,7 +291,7 @@ def test_a_limit_that_the_ranks_reach_themselves_is_a_remark(outcome, conditions
 def test_both_limits_are_named():
     both = RankConditions(own_quota=0.45, own_memory=0.3)
 
-    found = find_own_costs(TWO.id, {TWO.id: measured(TWO, both)}, with_single=False)
+    found = find_own_costs(TWO.id, {TWO.id: measured(TWO, both)})
 
     assert found == f"{USED_UP}; {FILLED}: a part of the step's cost"
 
@@ -319,7 +319,7 @@ def test_a_neighbour_makes_a_verdict_invalid_also_beside_the_ranks_own_use():
 def test_the_ranks_own_use_is_a_remark_only_if_it_slowed_the_typical_launch(conditions):
     measurements = {TWO.id: measured(TWO, *conditions)}
 
-    assert find_own_costs(TWO.id, measurements, with_single=False) is None
+    assert find_own_costs(TWO.id, measurements) is None
 
 
 def test_the_ranks_own_use_is_no_remark_if_no_gpu_waited_for_its_host():
@@ -327,7 +327,7 @@ def test_the_ranks_own_use_is_no_remark_if_no_gpu_waited_for_its_host():
     measurement = make_measurement(case, [0.01], host_bound=False)
     measurements = {case.id: with_conditions(measurement, RankConditions(own_quota=0.4))}
 
-    assert find_own_costs(case.id, measurements, with_single=False) is None
+    assert find_own_costs(case.id, measurements) is None
 
 
 def test_the_ranks_own_use_in_the_one_rank_launch_concerns_only_ratios():
@@ -336,5 +336,5 @@ def test_the_ranks_own_use_in_the_one_rank_launch_concerns_only_ratios():
         ONE.id: measured(ONE, RankConditions(own_quota=0.4)),
     }
 
-    assert find_own_costs(TWO.id, measurements, with_single=True) is not None
-    assert find_own_costs(TWO.id, measurements, with_single=False) is None
+    assert find_own_costs(TWO.id, measurements, EFFICIENCY.name) is not None
+    assert find_own_costs(TWO.id, measurements) is None

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ddp_perf.core.strategy import FsdpOptions
-from ddp_perf.worker.measure import timed_steps
 from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
+from ddp_perf.worker.timing.timed_steps import timed_steps
 from tests.builders import make_case, make_launch, make_probe
 
 CUDA = torch.device("cuda", 0)
