@@ -24,7 +24,7 @@ import numpy as np
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
-from ddp_perf.stats.rule.inputs import typical_values
+from ddp_perf.stats.rule.inputs import launch_levels, launch_medians
 from ddp_perf.stats.rule.judge import judge_launches
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
 from tests.quality.families import FAMILIES, Family, Trial
@@ -77,11 +77,11 @@ def prior_of(family: Family, random: np.random.Generator) -> SessionPrior | None
     trials = [family.draw(random) for _ in range(20)]
     others = [
         CaseSessions(
-            sessions=[typical_values(one) for one in trial.sessions[:-1].tolist()],
+            sessions=[launch_levels(one) for one in trial.sessions[:-1].tolist()],
             days=[str(day) for day in range(len(trial.sessions) - 1)],
             control=None
             if trial.control is None
-            else [typical_values(one) for one in trial.control[:-1].tolist()],
+            else [launch_medians(one) for one in trial.control[:-1].tolist()],
             tolerance=TOLERANCE,
         )
         for trial in trials

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.stats.level import launch_level
 
 Launches = Sequence[Sequence[float]]  # launches × values of one session
 Figures = Sequence[float]  # one figure for each launch of one session
@@ -43,13 +44,18 @@ def check_arguments(
             raise ValueError(f"a prior's df must not be negative, not {prior.degrees_of_freedom!r}")
 
 
-def typical_values(launches: Launches) -> list[float]:
-    """Return one figure for each launch: its median, which no stray step moves.
+def launch_levels(launches: Launches) -> list[float]:
+    """Return one figure for each launch: its level.
 
     A value that no measurement gives (NaN, infinite, zero or negative) is the figure of its
     launch, so that the judge sees it. Raises ValueError for a launch without a value.
     """
-    return [_typical_value(launch) for launch in launches]
+    return [_figure(launch, launch_level) for launch in launches]
+
+
+def launch_medians(launches: Launches) -> list[float]:
+    """Return the median of each launch, and treat its values as `launch_levels` does."""
+    return [_figure(launch, statistics.median) for launch in launches]
 
 
 def first_empty_launch(sessions: Sequence[tuple[str, Launches]]) -> str | None:
@@ -83,12 +89,12 @@ def first_invalid_figure(sessions: Sequence[tuple[str, Figures]]) -> str | None:
     return None
 
 
-def _typical_value(launch: Sequence[float]) -> float:
+def _figure(launch: Sequence[float], figure: Callable[[Sequence[float]], float]) -> float:
     if not (math.isfinite(sum(launch)) and min(launch) > 0):  # else no value needs a look
         for value in launch:
             if not _is_measurable(value):
                 return float(value)
-    return float(statistics.median(launch))
+    return float(figure(launch))
 
 
 def _is_measurable(value: float) -> bool:

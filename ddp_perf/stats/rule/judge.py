@@ -4,7 +4,7 @@ The sample is the launch. The steps of one launch share its placement, its memor
 caches, and the launches of one session share the session. So steps are no independent evidence
 of what the next launch brings, nor are launches of the next session (Kalibera & Jones, "Rigorous
 benchmarking in reasonable time", ISMM 2013, on levels of repetition). With y the level of a
-session (the mean log of its launch medians) and k launches::
+session (the mean log of its launches' levels) and k launches::
 
     D      = y_current − ȳ_reference
     Var(D) = σ²_session + σ²_launch/k + Var(ȳ_reference)
@@ -32,7 +32,8 @@ from ddp_perf.stats.rule.inputs import (
     check_arguments,
     first_empty_launch,
     first_invalid_figure,
-    typical_values,
+    launch_levels,
+    launch_medians,
 )
 from ddp_perf.stats.rule.modes import levels_of
 from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
@@ -61,7 +62,8 @@ def judge_launches(
 
     ``current`` has launches × values, and ``baseline`` has sessions × launches × values, the
     oldest session first; ``control`` and ``baseline_control`` likewise. The figure of a launch
-    is the median of its values. `judge_figures` describes the other parameters and the outcomes.
+    is the level of its values, and that of its control the median. `judge_figures` describes the
+    other parameters and the outcomes.
 
     Raises ValueError if an option is out of its range.
     """
@@ -71,8 +73,8 @@ def judge_launches(
     if problem := first_empty_launch(_named_sessions(current, baseline)):
         return Verdict(outcome=Outcome.INVALID, reason=problem)
     return judge_figures(
-        typical_values(current),
-        [typical_values(session) for session in baseline],
+        launch_levels(current),
+        [launch_levels(session) for session in baseline],
         tolerance=tolerance,
         alpha=alpha,
         control=None if control is None else _control_figures(control),
@@ -156,7 +158,7 @@ def _named_sessions(current: _Values, baseline: Sequence[_Values]) -> list[tuple
 
 def _control_figures(session: Launches) -> list[float]:
     """Return the figures of a session's control; none if one of its launches has no value."""
-    return typical_values(session) if all(map(len, session)) else []
+    return launch_medians(session) if all(map(len, session)) else []
 
 
 def _paired_controls(

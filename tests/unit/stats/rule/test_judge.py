@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from ddp_perf.core.verdict import Outcome, SessionPrior
+from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.rule.judge import judge_figures, judge_launches
 from tests.unit.stats.rule.machine import scaled, simulated_sessions
 
@@ -67,10 +68,10 @@ def test_verdict_agrees_with_the_textbook_t_test_if_the_tolerance_is_small():
     )
 
 
-def test_a_launch_of_many_values_counts_as_its_median():
+def test_a_launch_of_many_values_counts_as_its_level():
     *baseline, current = simulated_sessions(9, seed=1, values=51, value=0.02)
-    medians = [[[float(np.median(launch))] for launch in session] for session in baseline]
-    assert judge_launches(current, medians, **RULE) == judge_launches(current, baseline, **RULE)
+    levels = [[[launch_level(launch)] for launch in session] for session in baseline]
+    assert judge_launches(current, levels, **RULE) == judge_launches(current, baseline, **RULE)
 
 
 def test_judge_figures_gives_the_verdict_of_launches_with_one_value_each():

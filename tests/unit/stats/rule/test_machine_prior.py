@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ddp_perf.stats.rule.inputs import typical_values
+from ddp_perf.stats.rule.inputs import launch_levels
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread, shared_variance
 from tests.unit.stats.rule.machine import simulated_sessions
 
@@ -23,7 +23,7 @@ def case(sessions, *, tolerance=0.02, **fields):
 
 def cases(count, sessions, *, first_seed=0, **machine):
     return [
-        case([typical_values(s) for s in simulated_sessions(sessions, seed=seed, **machine)])
+        case([launch_levels(s) for s in simulated_sessions(sessions, seed=seed, **machine)])
         for seed in range(first_seed, first_seed + count)
     ]
 
@@ -216,8 +216,7 @@ def test_the_order_of_the_sessions_does_not_matter_to_the_launch_noise():
     order = [*quiet, *restless]
     orders = [order, order[::-1]]
     first, last = (
-        MachineSpread([case([typical_values(s) for s in order])] * 2).prior(None)
-        for order in orders
+        MachineSpread([case([launch_levels(s) for s in order])] * 2).prior(None) for order in orders
     )
 
     assert first.sd == pytest.approx(last.sd)
