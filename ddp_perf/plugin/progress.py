@@ -63,7 +63,7 @@ class TerminalProgress:
     ) -> None:
         self._done += 1
         left = f", {describe_duration(left_s)} left" if left_s else ""
-        text = f"{request.case.id}: {_result(outcome)}{left}"
+        text = f"{request.case.id}: {_result(request, outcome)}{left}"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._done, description=text)
         else:
@@ -94,7 +94,10 @@ class TerminalProgress:
                 self._terminal.write(f"{begin}ddp: {line}\n", flush=True)
 
 
-def _result(outcome: LaunchOutcome) -> str:
+def _result(request: LaunchRequest, outcome: LaunchOutcome) -> str:
     if isinstance(outcome, LaunchFailure):
         return f"FAILED: {outcome.detail}"
-    return f"{milliseconds(outcome.typical_step_s)} ms a step"
+    text = f"{milliseconds(outcome.typical_step_s)} ms a step"
+    steps = len(outcome.step_s)
+    busy = f" ({steps} steps: the machine is busy)" * (steps > request.case.schedule.measured)
+    return f"{text}{busy}"
