@@ -12,6 +12,7 @@ from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import ABSENT, counted, percent
+from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
@@ -33,7 +34,10 @@ def headline(result: SuiteResult) -> str:
 
 
 def suite_table(result: SuiteResult, width: int) -> str:
-    """Return the table, and the verdicts that need attention, at most ``width`` columns wide."""
+    """Return the table, what the session rules out, and the verdicts that need attention.
+
+    They are at most ``width`` columns wide.
+    """
     table = plain_table()
     headings = figure_headings(result)
     table.add_column("case", overflow="fold")
@@ -51,7 +55,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
     width = max(width, NARROWEST)
     lines = [*rendered(table, width), *link_lines(result, width)]
-    return "\n".join([*lines, *wrapped(_notes(result), width)])
+    return "\n".join([*lines, *wrapped([*ruled_out_lines(result), *_notes(result)], width)])
 
 
 def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:

@@ -11,12 +11,13 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.units import at_most_percent
 from ddp_perf.stats.rule.comparison import SignificanceLevels
 from ddp_perf.stats.rule.control import ControlMove
 from ddp_perf.stats.rule.reference import ReferenceMove
 from ddp_perf.stats.rule.statistic import JudgedDifference
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
-from ddp_perf.stats.rule.variance_components import VarianceComponents, sessions_to_decide
+from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 _SLOPE_WORTH_A_WORD = 0.1
 
@@ -30,14 +31,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: Outcome
     by: Grounds
+    upper: float | None  # bound of the ratio
     more_launches: int | None  # would decide it
+    more_sessions: int | None  # would decide it, or show their spread
     chance: float | None  # of a suspect session, if nothing changed
     alpha: float  # false-alarm rate of the verdict
 
 
 def reason_of(decision: Decision, judged: JudgedDifference, levels: SignificanceLevels) -> str:
-    """Write the reason: the figures, what follows from them, then slow launches and control."""
+    """Write the reason: the figures, what follows from them, then slow launches and control.
+
+    An undecided one begins with what is ruled out.
+    """
     sentences = [f"{_figures(judged)}; {_meaning(decision, judged, levels)}"]
+    if decision.outcome is Outcome.INCONCLUSIVE:
+        sentences.insert(0, f"undecided: {_bound(decision.upper)}")
     if judged.move is not None:
         sentences.append(_reference_move(judged.move))
     if judged.share.any_slow:
@@ -86,9 +94,14 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
         )
     if decision.more_launches:
         launches = _counted(decision.more_launches, "more launch", "more launches")
-        return f"undecided: only {found}; about {launches} would decide it"
-    more_sessions = sessions_to_decide(judged.errors, comparison, levels)
-    return f"undecided: only {found}; {missing_sessions_text(judged.errors, more_sessions)}"
+        return f"only {found}; about {launches} would decide it"
+    return f"only {found}; {missing_sessions_text(judged.errors, decision.more_sessions)}"
+
+
+def _bound(upper: float | None) -> str:
+    if upper is None:
+        return "most launches were slow, as in no session before"
+    return f"at most {at_most_percent(upper - 1)} above the baseline (99.5 % confidence)"
 
 
 def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:

@@ -159,6 +159,23 @@ def test_minimum_detectable_effect_is_of_the_step_time(result):
     assert row_of(result, "none")[-1] == "3.4%"
 
 
+def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
+    result = with_findings(
+        result,
+        make_finding(ONE, Outcome.PASS, upper=1.04),
+        make_finding(TWO, Outcome.INCONCLUSIVE, upper=1.3, sessions=1, more_sessions=2),
+    )
+
+    lines = suite_table(result, 80).splitlines()
+
+    row = next(i for i, line in enumerate(lines) if line.startswith("ddp-ws2"))
+    assert lines[row + 1 : row + 4] == [
+        "step time: no slow-down beyond 30 % in 2 of 2 cases (99.5 % confidence each); 1",
+        "  case needs at least 2 more stored sessions to be decided",
+        f"INCONCLUSIVE: step time of {TWO.id}",
+    ]
+
+
 def test_suite_table_shows_the_reason_of_each_verdict_but_pass(result):
     result = with_findings(
         result,
