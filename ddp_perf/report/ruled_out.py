@@ -29,14 +29,16 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
 
     A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID.
     """
+    by_case = {(found.case_id, found.metric): found for found in result.findings}
     lines = []
     for metric in METRICS:
-        cases = [
-            case_id
+        if metric.unit != "s":  # a ratio, bytes or energy
+            continue
+        findings = [
+            by_case.get((case_id, metric.name))
             for case_id, measurement in result.measurements.items()
-            if metric.unit == "s" and metric.name in gated_metrics(measurement.case)
+            if metric.name in gated_metrics(measurement.case)
         ]
-        findings = [result.finding(case_id, metric.name) for case_id in cases]
         if any(found is not None and _matters(found) for found in findings):
             lines.append(_line(metric, findings))
     return lines
@@ -45,14 +47,13 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
 def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
     bounds = [bound for bound in map(_bound, findings) if bound is not None]
     reasons = Counter(_why_not(found) for found in findings if _bound(found) is None)
+    without = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     cases = counted(len(findings), "case")
-    if bounds:
-        beyond = f" beyond {at_most_percent(max(bounds) - 1)}" if max(bounds) > 1 else ""
-        what = f"no slow-down{beyond} in {len(bounds)} of {cases} (99.5 % confidence each)"
-    else:
-        what = f"no slow-down is ruled out in {cases}"
-    parts = [what, *(f"{count} {reason}" for reason, count in reasons.items())]
-    return f"{metric.title}: {'; '.join([*parts, *_needs(findings)])}"
+    if not bounds:
+        return f"{metric.title}: nothing is ruled out in {cases}: {without}"
+    beyond = f" beyond {at_most_percent(max(bounds) - 1)}" if max(bounds) > 1 else ""
+    what = f"no slow-down{beyond} in {len(bounds)} of {cases} (99.5 % confidence each)"
+    return f"{metric.title}: {'; '.join(filter(None, [what, without, _needs(findings)]))}"
 
 
 def _matters(finding: Finding) -> bool:
@@ -74,13 +75,13 @@ def _why_not(finding: Finding | None) -> str:
     return _WITHOUT_BOUND.get(finding.verdict.outcome, "without a bound")
 
 
-def _needs(findings: Sequence[Finding | None]) -> list[str]:
-    """Return what the undecided cases need, as far as the rule computed it."""
+def _needs(findings: Sequence[Finding | None]) -> str:
+    """Return what the undecided cases need, as far as the rule computed it, or an empty text."""
     undecided = [
         found for found in findings if found and found.verdict.outcome is Outcome.INCONCLUSIVE
     ]
     if not undecided:
-        return []
+        return ""
     launches = max(found.verdict.more_launches or 0 for found in undecided)
     sessions = max(found.verdict.more_sessions or 0 for found in undecided)
     assumed = any(found.sessions < LEAST_SESSIONS for found in undecided)
@@ -92,4 +93,4 @@ def _needs(findings: Sequence[Finding | None]) -> list[str]:
         needs.append(f"{about} {counted(sessions, 'more stored session')}")
     verb = "needs" if len(undecided) == 1 else "need"
     cases = f"{counted(len(undecided), 'case')} {verb}"
-    return [f"{cases} {' and '.join(needs)} to be decided"] if needs else []
+    return f"{cases} {' and '.join(needs)} to be decided" if needs else ""

@@ -55,7 +55,8 @@ def suite_table(result: SuiteResult, width: int) -> str:
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
     width = max(width, NARROWEST)
     lines = [*rendered(table, width), *link_lines(result, width)]
-    return "\n".join([*lines, *wrapped([*ruled_out_lines(result), *_notes(result)], width)])
+    notes = [*_passed(result), *ruled_out_lines(result), *_notes(result)]
+    return "\n".join([*lines, *wrapped(notes, width)])
 
 
 def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
@@ -67,6 +68,20 @@ def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
         _verdict(result, findings),
         percent(detectable),
     ]
+
+
+def _passed(result: SuiteResult) -> list[str]:
+    """Return a line on the metrics that passed throughout, if another one did not.
+
+    The table shows the worst verdict of a case, and so hides them.
+    """
+    outcomes: dict[str, set[Outcome]] = {}
+    for finding in result.findings:
+        outcomes.setdefault(finding.metric, set()).add(finding.verdict.outcome)
+    titles = [metric_title(metric) for metric, found in outcomes.items() if found == {Outcome.PASS}]
+    if len(titles) in (0, len(outcomes)):
+        return []
+    return [f"PASS in every judged case: {', '.join(titles)}"]
 
 
 def _notes(result: SuiteResult) -> list[str]:

@@ -43,9 +43,10 @@ def reason_of(decision: Decision, judged: JudgedDifference, levels: Significance
 
     An undecided one begins with what is ruled out.
     """
-    sentences = [f"{_figures(judged)}; {_meaning(decision, judged, levels)}"]
     if decision.outcome is Outcome.INCONCLUSIVE:
-        sentences.insert(0, f"undecided: {_bound(decision.upper)}")
+        sentences = [_bound(decision.upper), f"{_ratio(judged)}; {_needs(decision, judged)}"]
+    else:
+        sentences = [f"{_figures(judged)}; {_meaning(decision, judged, levels)}"]
     if judged.move is not None:
         sentences.append(_reference_move(judged.move))
     if judged.share.any_slow:
@@ -55,21 +56,22 @@ def reason_of(decision: Decision, judged: JudgedDifference, levels: Significance
     return ". ".join(sentences)
 
 
+def _ratio(judged: JudgedDifference) -> str:
+    sessions = _counted(judged.errors.reference_sessions, "session")
+    return f"{_change(judged.comparison.ratio)} against {sessions}"
+
+
 def _figures(judged: JudgedDifference) -> str:
     low, high = judged.comparison.interval
-    sessions = _counted(judged.errors.reference_sessions, "session")
-    return (
-        f"{_change(judged.comparison.ratio)} against {sessions}"
-        f" (99 % interval {_change(low)} to {_change(high)})"
-    )
+    return f"{_ratio(judged)} (99 % interval {_change(low)} to {_change(high)})"
 
 
 def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceLevels) -> str:
     comparison, level, outcome = judged.comparison, levels.regression, decision.outcome
     tolerance = 100 * comparison.tolerance
-    detectable = 100 * comparison.minimum_detectable(level)
-    found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
     if outcome is Outcome.PASS:
+        detectable = 100 * comparison.minimum_detectable(level)
+        found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
         return f"{2 * tolerance:.3g} % slower, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
         return (
@@ -87,21 +89,24 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
         many = sessions_to_confirm(decision.chance, decision.alpha)
         what = "more slow launches than in any session, " if decision.by == "share" else ""
         return f"{what}suspect, not proven: {many} suspect sessions in a row are a REGRESSION"
-    if outcome is Outcome.INVALID:
-        return (
-            "the machine itself changed by more than its baseline sessions account for; if it has"
-            ' changed for good, --save-baseline=accept --reason "…" begins a new level'
-        )
-    if decision.more_launches:
-        launches = _counted(decision.more_launches, "more launch", "more launches")
-        return f"only {found}; about {launches} would decide it"
-    return f"only {found}; {missing_sessions_text(judged.errors, decision.more_sessions)}"
+    return (
+        "the machine itself changed by more than its baseline sessions account for; if it has"
+        ' changed for good, --save-baseline=accept --reason "…" begins a new level'
+    )
 
 
 def _bound(upper: float | None) -> str:
     if upper is None:
-        return "most launches were slow, as in no session before"
-    return f"at most {at_most_percent(upper - 1)} above the baseline (99.5 % confidence)"
+        return "undecided: most launches were slow, as in no session before"
+    bound = at_most_percent(upper - 1)
+    return f"undecided: at most {bound} above the baseline (99.5 % confidence)"
+
+
+def _needs(decision: Decision, judged: JudgedDifference) -> str:
+    if decision.more_launches:
+        launches = _counted(decision.more_launches, "more launch", "more launches")
+        return f"about {launches} would decide it"
+    return missing_sessions_text(judged.errors, decision.more_sessions)
 
 
 def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:

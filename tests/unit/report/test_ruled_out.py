@@ -63,7 +63,7 @@ def test_a_disturbed_session_rules_nothing_out():
     disturbed = bounded(1.1, Outcome.INVALID, disturbance="5 of 5: heat")
 
     assert lines_of(disturbed, disturbed, disturbed, {"outcome": Outcome.REGRESSION}) == [
-        "step time: no slow-down is ruled out in 4 cases; 3 disturbed; 1 slower"
+        "step time: nothing is ruled out in 4 cases: 3 disturbed, 1 slower"
     ]
 
 

@@ -159,6 +159,21 @@ def test_minimum_detectable_effect_is_of_the_step_time(result):
     assert row_of(result, "none")[-1] == "3.4%"
 
 
+def test_metrics_that_passed_throughout_are_named_where_a_worse_one_hides_them(result):
+    passed = [
+        make_finding(case, Outcome.PASS, metric=metric)
+        for case in (ONE, TWO)
+        for metric in ("peak_memory", "structure")
+    ]
+    undecided, good = (make_finding(ONE, o) for o in (Outcome.INCONCLUSIVE, Outcome.PASS))
+    line = "PASS in every judged case: peak memory of a rank, structure"
+
+    assert line in suite_table(with_findings(result, undecided, *passed), 80)
+    assert "every judged case" not in suite_table(with_findings(result, good, *passed), 80)
+    one_of_two = with_findings(result, undecided, make_finding(TWO, Outcome.PASS))
+    assert "every judged case" not in suite_table(one_of_two, 80)
+
+
 def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
     result = with_findings(
         result,
