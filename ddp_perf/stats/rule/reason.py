@@ -46,7 +46,8 @@ def reason_of(decision: Decision, judged: JudgedDifference, levels: Significance
     if decision.outcome is Outcome.INCONCLUSIVE:
         sentences = [_bound(decision.upper), f"{_ratio(judged)}; {_needs(decision, judged)}"]
     else:
-        sentences = [f"{_figures(judged)}; {_meaning(decision, judged, levels)}"]
+        figures = _overall(judged) if decision.by == "share" else _figures(judged)
+        sentences = [f"{figures}; {_meaning(decision, judged, levels)}"]
     if judged.move is not None:
         sentences.append(_reference_move(judged.move))
     if judged.share.any_slow:
@@ -66,13 +67,19 @@ def _figures(judged: JudgedDifference) -> str:
     return f"{_ratio(judged)} (99 % interval {_change(low)} to {_change(high)})"
 
 
+def _overall(judged: JudgedDifference) -> str:
+    overall, fast = math.exp(judged.overall), judged.comparison.ratio
+    sessions = _counted(judged.errors.reference_sessions, "session")
+    return f"{_change(overall)} against {sessions}, {_change(fast)} without the slow launches"
+
+
 def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceLevels) -> str:
     comparison, level, outcome = judged.comparison, levels.regression, decision.outcome
     tolerance = 100 * comparison.tolerance
     if outcome is Outcome.PASS:
         detectable = 100 * comparison.minimum_detectable(level)
         found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
-        return f"{2 * tolerance:.3g} % slower, twice the tolerance, is ruled out; {found}"
+        return f"{2 * tolerance:.3g} % more, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
         return (
             f"significantly faster, by the tolerance of {tolerance:.3g} % at least; accept it, or"

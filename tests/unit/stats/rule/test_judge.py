@@ -184,6 +184,8 @@ def test_growing_share_of_slow_launches_is_suspect():
     assert "slow mode" in verdict.reason
     assert verdict.ratio == pytest.approx(1.5**0.8, rel=0.02)
     assert verdict.upper is None  # that of the fast launch is not the session's
+    percent = 100 * (verdict.ratio - 1)
+    assert verdict.reason.startswith(f"+{percent:.1f} % against 8 sessions, ")
 
 
 def test_two_slow_launches_prevent_a_pass_and_the_reason_counts_them():
