@@ -1,4 +1,4 @@
-"""The slow-down of the step that a session rules out, in one line for each time of a suite."""
+"""The slow-down of the step that a session rules out, and what would decide the rest of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _WITHOUT_BOUND = {
 def ruled_out_lines(result: SuiteResult) -> list[str]:
     """Return a line for each gated time of a step: the slow-down that no case of the suite has.
 
-    A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID.
+    A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID. The
+    last line is on the cases that are undecided.
     """
     by_case = {(found.case_id, found.metric): found for found in result.findings}
     lines = []
@@ -41,7 +42,7 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
         ]
         if any(found is not None and _matters(found) for found in findings):
             lines.append(_line(metric, findings))
-    return lines
+    return [*lines, *_needs(result.findings)] if lines else []
 
 
 def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
@@ -53,7 +54,7 @@ def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
         return f"{metric.title}: nothing is ruled out in {cases}: {without}"
     beyond = f" beyond {at_most_percent(max(bounds) - 1)}" if max(bounds) > 1 else ""
     what = f"no slow-down{beyond} in {len(bounds)} of {cases} (99.5 % confidence each)"
-    return f"{metric.title}: {'; '.join(filter(None, [what, without, _needs(findings)]))}"
+    return f"{metric.title}: {what}{without and '; '}{without}"
 
 
 def _matters(finding: Finding) -> bool:
@@ -75,22 +76,31 @@ def _why_not(finding: Finding | None) -> str:
     return _WITHOUT_BOUND.get(finding.verdict.outcome, "without a bound")
 
 
-def _needs(findings: Sequence[Finding | None]) -> str:
-    """Return what the undecided cases need, as far as the rule computed it, or an empty text."""
+def _needs(findings: Sequence[Finding]) -> list[str]:
+    """Return what the undecided cases need, as far as the rule computed it."""
     undecided = [
-        found for found in findings if found and found.verdict.outcome is Outcome.INCONCLUSIVE
+        found
+        for found in findings
+        if found.verdict.outcome is Outcome.INCONCLUSIVE
+        if found.verdict.more_launches or found.verdict.more_sessions
     ]
     if not undecided:
-        return ""
+        return []
     launches = max(found.verdict.more_launches or 0 for found in undecided)
     sessions = max(found.verdict.more_sessions or 0 for found in undecided)
-    assumed = any(found.sessions < LEAST_SESSIONS for found in undecided)
     needs = []
     if launches:
         needs.append(f"about {counted(launches, 'more launch')}")
     if sessions:
-        about = "at least" if assumed else "about"
+        about = "at least" if any(map(is_waiting, undecided)) else "about"
         needs.append(f"{about} {counted(sessions, 'more stored session')}")
-    verb = "needs" if len(undecided) == 1 else "need"
-    cases = f"{counted(len(undecided), 'case')} {verb}"
-    return f"{cases} {' and '.join(needs)} to be decided" if needs else ""
+    cases = len({found.case_id for found in undecided})
+    verb = "needs" if cases == 1 else "need"
+    return [f"{counted(cases, 'case')} {verb} {' and '.join(needs)} to be decided"]
+
+
+def is_waiting(finding: Finding) -> bool:
+    """Return whether the finding is undecided because its first sessions are missing."""
+    verdict = finding.verdict
+    undecided = verdict.outcome is Outcome.INCONCLUSIVE and verdict.more_sessions is not None
+    return undecided and finding.sessions < LEAST_SESSIONS

@@ -11,8 +11,8 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import ABSENT, counted, percent
-from ddp_perf.report.ruled_out import ruled_out_lines
+from ddp_perf.render.units import ABSENT, at_most_percent, counted, percent
+from ddp_perf.report.ruled_out import is_waiting, ruled_out_lines
 from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
@@ -92,9 +92,10 @@ def _notes(result: SuiteResult) -> list[str]:
         or finding.drift is not None
         or finding.known
         or finding.off_level
-        if not finding.disturbance
+        if not finding.disturbance and not _is_plain_waiting(finding)
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
+    notes += _waiting(result.findings)
     for explanation in result.explanations.values():
         notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
     notes += _disturbances(result.findings)
@@ -128,6 +129,25 @@ def forming_lines(result: SuiteResult) -> list[str]:
         " neither slower nor faster"
         for missing, cases in sorted(lacking.items())
     ]
+
+
+def _is_plain_waiting(finding: Finding) -> bool:
+    """Return whether the finding waits for its first sessions, and there is nothing else to it."""
+    more = finding.known or finding.drift or finding.off_level or finding.published
+    return is_waiting(finding) and finding.verdict.upper is not None and not more
+
+
+def _waiting(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each case with findings that only wait for their first sessions."""
+    by_case: dict[str, list[str]] = {}
+    for finding in findings:
+        verdict = finding.verdict
+        if _is_plain_waiting(finding) and verdict.ratio and verdict.upper:
+            bound = at_most_percent(verdict.upper - 1)
+            text = f"{metric_title(finding.metric)} {verdict.ratio:.3f} × (at most +{bound})"
+            by_case.setdefault(finding.case_id, []).append(text)
+    too_few = f"{Outcome.INCONCLUSIVE.value}, too few sessions"
+    return [f"{too_few}: {case_id}: {', '.join(texts)}" for case_id, texts in by_case.items()]
 
 
 def _costs(result: SuiteResult) -> str:

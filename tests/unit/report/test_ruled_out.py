@@ -105,8 +105,8 @@ def test_what_the_undecided_cases_need_is_what_the_rule_computed(undecided, need
     open_ = [bounded(1.23, Outcome.INCONCLUSIVE, **each) for each in undecided]
 
     assert lines_of(bounded(1.05), *open_, bounded(1.05)) == [
-        "step time: no slow-down beyond 23 % in 4 of 4 cases (99.5 % confidence each);"
-        f" 2 cases need {need} to be decided"
+        "step time: no slow-down beyond 23 % in 4 of 4 cases (99.5 % confidence each)",
+        f"2 cases need {need} to be decided",
     ]
 
 
