@@ -263,8 +263,8 @@ def make_finding(case: Case, outcome: Outcome, **changes: Any) -> Finding:
     """Of the step time; ``ratio``, ``interval`` and so on go to its verdict."""
     verdict = {
         name: changes.pop(name)
-        for name in ("reason", "ratio", "interval", "minimum_detectable", "more_launches")
-        if name in changes
+        for name in Verdict.__struct_fields__
+        if name != "outcome" and name in changes
     }
     fields = {
         "case_id": case.id,

@@ -37,7 +37,9 @@ def make_suite_result(**changes: object) -> SuiteResult:
     cause = Cause(kind="communication", change_s=0.0025, share=1.0, evidence=("exposed",))
     fields: dict[str, object] = {
         "findings": (
-            make_finding(ONE, Outcome.PASS, ratio=1.0, interval=(0.99, 1.01), baseline=0.01),
+            make_finding(
+                ONE, Outcome.PASS, ratio=1.0, interval=(0.99, 1.01), upper=1.01, baseline=0.01
+            ),
             make_finding(TWO, Outcome.REGRESSION, changed=("torch 2.12 → 2.13",), **REGRESSED),
             make_finding(TWO, Outcome.PASS, metric="tail"),
             make_finding(ONE_LARGE, Outcome.INCONCLUSIVE, reason="too few sessions"),

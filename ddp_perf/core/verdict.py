@@ -30,21 +30,26 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict: the outcome, its reason, and the figures behind it.
 
     ``ratio`` is current ÷ baseline of a lower-is-better metric (1.05: 5 % slower), and
-    ``interval`` is its confidence interval. ``minimum_detectable`` is the minimum detectable
+    ``interval`` is its confidence interval. ``upper`` is its one-sided 99.5 % upper bound, over all
+    looks: the session rules out what is slower. ``minimum_detectable`` is the minimum detectable
     effect: the smallest slow-down, as a fraction (0.04: 4 %), that this comparison finds with
     90 % power. Each is None if the data do not give it. ``more_launches`` is about the number of
     further launches of this session that would decide the verdict if the ratio stays the same;
-    None if it is decided, or if no number would decide it. ``chance`` is the probability of a
-    SUSPECT session if nothing changed. ``off_level`` are the indexes of the baseline sessions on
-    the slower side of a move within the reference.
+    None if it is decided, or if no number would decide it. ``more_sessions`` is the same in
+    further baseline sessions, where launches do not decide it; while their spread is assumed, it
+    is the number of sessions that would show it. ``chance`` is the probability of a SUSPECT
+    session if nothing changed. ``off_level`` are the indexes of the baseline sessions on the
+    slower side of a move within the reference.
     """
 
     outcome: Outcome
     reason: str
     ratio: float | None = None
     interval: tuple[float, float] | None = None
+    upper: float | None = None
     minimum_detectable: float | None = None
     more_launches: int | None = None
+    more_sessions: int | None = None
     chance: float | None = None
     off_level: tuple[int, ...] | None = None
 

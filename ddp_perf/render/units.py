@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -46,6 +47,13 @@ def percent(share: float | None, digits: int = 1) -> str:
 def short_percent(share: float) -> str:
     """Write a share with at most three significant digits: ``4 %``, ``0.25 %``."""
     return f"{100 * share:.3g} %"
+
+
+def at_most_percent(share: float) -> str:
+    """Write an upper bound, rounded up: ``4.1 %``, ``23 %``."""
+    digits = 0 if share >= 0.1 else 1
+    units = math.ceil(round(100 * share * 10**digits, 6))
+    return f"{units / 10**digits:.{digits}f} %"
 
 
 def percent_change(ratio: float, digits: int = 1) -> str:

@@ -15,6 +15,7 @@ from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
 from ddp_perf.render.units import counted
+from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import saved_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
@@ -79,6 +80,7 @@ class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     headline: str
     counts: dict[str, int]  # cases by verdict, the most frequent first
+    ruled_out: tuple[str, ...]  # slow-downs of the step, a line for each suite and time
     rows: tuple[CaseRow, ...]
 
     def of(self, status: Status) -> list[CaseRow]:
@@ -111,6 +113,9 @@ def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSu
         status=status,
         headline=headline,
         counts=dict(Counter(row.verdict for row in rows).most_common()),
+        ruled_out=tuple(
+            f"{suite.suite}: {line}" for suite in suites for line in ruled_out_lines(suite)
+        ),
         rows=rows,
     )
 

@@ -159,7 +159,7 @@ def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) ->
     if stored is None or mode == "accept":
         return None
     if mode == "missing":
-        return "it has a baseline already (append and accept change one)"
+        return "a baseline is stored already (--save-baseline=append adds a session to it)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"
     other = other_machine(stored, new.session.environment, world_size=new.case.world_size)

@@ -23,7 +23,7 @@ from ddp_perf.history.trend import find_trend
 CASES, SESSIONS, LAUNCHES = 1000, 1000, 5
 TRENDS = 50
 REASON = (
-    "+0.3 % against 5 sessions (99 % interval -0.8 % to +1.4 %); 4 % slower, twice the tolerance,"
+    "+0.3 % against 5 sessions (99 % interval -0.8 % to +1.4 %); 4 % more, twice the tolerance,"
     " is ruled out; 2.6 % or more is found 9 times in 10"
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,11 +13,13 @@ import sys
 
 import pytest
 
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.plugin.reproduction import WORK
 from ddp_perf.report.directory import PAGE, write_report
 from ddp_perf.report.files.otava import otava_csv, otava_yaml
 from ddp_perf.report.rows import report_summary
-from ddp_perf.session.results_file import write_results
+from ddp_perf.report.ruled_out import ruled_out_lines
+from ddp_perf.session.results_file import read_results, write_results
 from tests.builders import make_hostile_result
 from tests.projects import TINY, make_project
 from tests.reports import make_source, make_suite_result
@@ -62,6 +65,33 @@ def test_a_session_ends_by_naming_its_report_whose_commands_find_their_cases(pro
     compared = run(sys.executable, "-m", "pytest_benchmark", "compare", bench, cwd=project.path)
     assert compared.returncode == 0, compared.stderr
     assert all(case_id in compared.stdout for case_id in suite["measurements"])
+
+
+def test_the_second_session_decides_memory_and_structure_and_states_what_it_rules_out(
+    pytester, monkeypatch
+):
+    """The tolerance of the step time is wide: on a busy machine no case becomes red by chance."""
+    tolerances = "tolerances: {step_time: 0.9, tail: null, efficiency: null, peak_memory: 0.2}"
+    project = make_project(pytester, monkeypatch, addopts="-m perf", tiny=TINY + tolerances)
+    session = ("--save-baseline=missing", "--ddp-report", "out")
+
+    first = project.runpytest(*session).stdout.str()
+    second = project.runpytest(*session).stdout.str()
+
+    assert "step time: " not in first
+    assert "2 cases: stored (missing)" in first
+    results = read_results(project.path / "out" / "results.json")
+    (suite,) = results.suites
+    decided = [found for found in suite.findings if found.metric in ("peak_memory", "structure")]
+    assert [found.verdict.outcome for found in decided] == [Outcome.PASS] * 4
+    lines = ruled_out_lines(suite)
+    what = r"step time: (no slow-down .*in [12] of|nothing is ruled out in) 2 cases"
+    assert re.match(what, lines[0])
+    text, page = (
+        (project.path / "out" / name).read_text(encoding="utf-8") for name in ("summary.md", PAGE)
+    )
+    for shown in (second, text, page):
+        assert all(line in " ".join(shown.split()) for line in lines)
 
 
 def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results(

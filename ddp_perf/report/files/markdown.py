@@ -16,8 +16,13 @@ _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 
 
 def summary_markdown(summary: ReportSummary) -> str:
-    """Return the status, each case that is not green with its reason, and a fold of all cases."""
+    """Return the status, what is ruled out, each case that is not green, and a fold of all cases.
+
+    Each case that is not green has its reason.
+    """
     lines = [f"## {_SIGNS[summary.status]} {summary.status.value}: {summary.headline}", ""]
+    if summary.ruled_out:
+        lines += [*(f"- {markdown_escaped(line)}" for line in summary.ruled_out), ""]
     shown = [*summary.of(Status.RED), *summary.of(Status.UNDECIDED)]
     if shown:
         lines += [*_table(shown), ""]

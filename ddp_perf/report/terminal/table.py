@@ -11,7 +11,8 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
-from ddp_perf.render.units import ABSENT, counted, percent
+from ddp_perf.render.units import ABSENT, at_most_percent, counted, percent
+from ddp_perf.report.ruled_out import is_waiting, ruled_out_lines
 from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
@@ -33,7 +34,10 @@ def headline(result: SuiteResult) -> str:
 
 
 def suite_table(result: SuiteResult, width: int) -> str:
-    """Return the table, and the verdicts that need attention, at most ``width`` columns wide."""
+    """Return the table, what the session rules out, and the verdicts that need attention.
+
+    They are at most ``width`` columns wide.
+    """
     table = plain_table()
     headings = figure_headings(result)
     table.add_column("case", overflow="fold")
@@ -51,7 +55,8 @@ def suite_table(result: SuiteResult, width: int) -> str:
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
     width = max(width, NARROWEST)
     lines = [*rendered(table, width), *link_lines(result, width)]
-    return "\n".join([*lines, *wrapped(_notes(result), width)])
+    notes = [*_passed(result), *ruled_out_lines(result), *_notes(result)]
+    return "\n".join([*lines, *wrapped(notes, width)])
 
 
 def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
@@ -65,6 +70,20 @@ def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
     ]
 
 
+def _passed(result: SuiteResult) -> list[str]:
+    """Return a line on the metrics that passed throughout, if another one did not.
+
+    The table shows the worst verdict of a case, and so hides them.
+    """
+    outcomes: dict[str, set[Outcome]] = {}
+    for finding in result.findings:
+        outcomes.setdefault(finding.metric, set()).add(finding.verdict.outcome)
+    titles = [metric_title(metric) for metric, found in outcomes.items() if found == {Outcome.PASS}]
+    if len(titles) in (0, len(outcomes)):
+        return []
+    return [f"PASS in every judged case: {', '.join(titles)}"]
+
+
 def _notes(result: SuiteResult) -> list[str]:
     notes = [
         line
@@ -73,9 +92,10 @@ def _notes(result: SuiteResult) -> list[str]:
         or finding.drift is not None
         or finding.known
         or finding.off_level
-        if not finding.disturbance
+        if not finding.disturbance and not _is_plain_waiting(finding)
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
+    notes += _waiting(result.findings)
     for explanation in result.explanations.values():
         notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
     notes += _disturbances(result.findings)
@@ -109,6 +129,25 @@ def forming_lines(result: SuiteResult) -> list[str]:
         " neither slower nor faster"
         for missing, cases in sorted(lacking.items())
     ]
+
+
+def _is_plain_waiting(finding: Finding) -> bool:
+    """Return whether the finding waits for its first sessions, and there is nothing else to it."""
+    more = finding.known or finding.drift or finding.off_level or finding.published
+    return is_waiting(finding) and finding.verdict.upper is not None and not more
+
+
+def _waiting(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each case with findings that only wait for their first sessions."""
+    by_case: dict[str, list[str]] = {}
+    for finding in findings:
+        verdict = finding.verdict
+        if _is_plain_waiting(finding) and verdict.ratio and verdict.upper:
+            bound = at_most_percent(verdict.upper - 1)
+            text = f"{metric_title(finding.metric)} {verdict.ratio:.3f} × (at most +{bound})"
+            by_case.setdefault(finding.case_id, []).append(text)
+    too_few = f"{Outcome.INCONCLUSIVE.value}, too few sessions"
+    return [f"{too_few}: {case_id}: {', '.join(texts)}" for case_id, texts in by_case.items()]
 
 
 def _costs(result: SuiteResult) -> str:

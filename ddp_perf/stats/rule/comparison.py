@@ -60,8 +60,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def passes(self, level: float) -> bool:
         """Return whether the ratio is below 1 + 2 tolerance, with an error rate of ``level``."""
+        return self.upper(level) < 1 + 2 * self.tolerance
+
+    def upper(self, level: float) -> float:
+        """Return the one-sided upper confidence bound of the ratio, with that error rate."""
         margin = upper_t(self.degrees_of_freedom, level) * self.standard_error
-        return self.difference + margin < math.log1p(2 * self.tolerance)
+        return math.exp(min(self.difference + margin, 300.0))  # it stays finite
 
     @property
     def margin(self) -> float:

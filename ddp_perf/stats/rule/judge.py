@@ -39,7 +39,7 @@ from ddp_perf.stats.rule.modes import levels_of
 from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
 from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL, level_of_one_session
-from ddp_perf.stats.rule.variance_components import launches_to_decide
+from ddp_perf.stats.rule.variance_components import launches_to_decide, sessions_to_decide
 
 _NO_BASELINE = Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline contains no session")
 _Values = TypeVar("_Values")  # the launches of one session, or their figures
@@ -194,20 +194,34 @@ def _significance_levels(
 def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: float) -> Verdict:
     comparison = judged.comparison
     outcome, by = _outcome(judged, levels)
-    more = chance = None
+    launches = sessions = chance = None
     if outcome in UNDECIDED:
-        more = launches_to_decide(judged.errors, comparison, levels)
+        launches = launches_to_decide(judged.errors, comparison, levels)
+    if outcome is Outcome.INCONCLUSIVE and launches is None:
+        sessions = sessions_to_decide(judged.errors, comparison, levels)
     if outcome is Outcome.SUSPECT:
         by_level = max(comparison.chance, judged.chance_all_slow)
         chance = judged.share.chance if by == "share" else by_level
-    decision = Decision(outcome=outcome, by=by, more_launches=more, chance=chance, alpha=alpha)
+    # The fast launches bound the step of a session only if it is as fast as they are.
+    fast = by != "share" and not judged.mostly_slow
+    decision = Decision(
+        outcome=outcome,
+        by=by,
+        upper=comparison.upper(levels.passing) if fast else None,
+        more_launches=launches,
+        more_sessions=sessions,
+        chance=chance,
+        alpha=alpha,
+    )
     return Verdict(
         outcome=outcome,
         reason=reason_of(decision, judged, levels),
         ratio=math.exp(judged.overall) if by == "share" else comparison.ratio,
         interval=None if by == "share" else comparison.interval,
+        upper=decision.upper,
         minimum_detectable=comparison.minimum_detectable(levels.regression),
-        more_launches=more,
+        more_launches=launches,
+        more_sessions=sessions,
         chance=chance,
         off_level=judged.off_level,
     )

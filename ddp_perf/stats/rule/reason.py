@@ -11,12 +11,13 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.units import at_most_percent
 from ddp_perf.stats.rule.comparison import SignificanceLevels
 from ddp_perf.stats.rule.control import ControlMove
 from ddp_perf.stats.rule.reference import ReferenceMove
 from ddp_perf.stats.rule.statistic import JudgedDifference
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
-from ddp_perf.stats.rule.variance_components import VarianceComponents, sessions_to_decide
+from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 _SLOPE_WORTH_A_WORD = 0.1
 
@@ -30,14 +31,23 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: Outcome
     by: Grounds
+    upper: float | None  # bound of the ratio
     more_launches: int | None  # would decide it
+    more_sessions: int | None  # would decide it, or show their spread
     chance: float | None  # of a suspect session, if nothing changed
     alpha: float  # false-alarm rate of the verdict
 
 
 def reason_of(decision: Decision, judged: JudgedDifference, levels: SignificanceLevels) -> str:
-    """Write the reason: the figures, what follows from them, then slow launches and control."""
-    sentences = [f"{_figures(judged)}; {_meaning(decision, judged, levels)}"]
+    """Write the reason: the figures, what follows from them, then slow launches and control.
+
+    An undecided one begins with what is ruled out.
+    """
+    if decision.outcome is Outcome.INCONCLUSIVE:
+        sentences = [_bound(decision.upper), f"{_ratio(judged)}; {_needs(decision, judged)}"]
+    else:
+        figures = _overall(judged) if decision.by == "share" else _figures(judged)
+        sentences = [f"{figures}; {_meaning(decision, judged, levels)}"]
     if judged.move is not None:
         sentences.append(_reference_move(judged.move))
     if judged.share.any_slow:
@@ -47,22 +57,29 @@ def reason_of(decision: Decision, judged: JudgedDifference, levels: Significance
     return ". ".join(sentences)
 
 
+def _ratio(judged: JudgedDifference) -> str:
+    sessions = _counted(judged.errors.reference_sessions, "session")
+    return f"{_change(judged.comparison.ratio)} against {sessions}"
+
+
 def _figures(judged: JudgedDifference) -> str:
     low, high = judged.comparison.interval
+    return f"{_ratio(judged)} (99 % interval {_change(low)} to {_change(high)})"
+
+
+def _overall(judged: JudgedDifference) -> str:
+    overall, fast = math.exp(judged.overall), judged.comparison.ratio
     sessions = _counted(judged.errors.reference_sessions, "session")
-    return (
-        f"{_change(judged.comparison.ratio)} against {sessions}"
-        f" (99 % interval {_change(low)} to {_change(high)})"
-    )
+    return f"{_change(overall)} against {sessions}, {_change(fast)} without the slow launches"
 
 
 def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceLevels) -> str:
     comparison, level, outcome = judged.comparison, levels.regression, decision.outcome
     tolerance = 100 * comparison.tolerance
-    detectable = 100 * comparison.minimum_detectable(level)
-    found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
     if outcome is Outcome.PASS:
-        return f"{2 * tolerance:.3g} % slower, twice the tolerance, is ruled out; {found}"
+        detectable = 100 * comparison.minimum_detectable(level)
+        found = f"{detectable:.{0 if detectable >= 10 else 1}f} % or more is found 9 times in 10"
+        return f"{2 * tolerance:.3g} % more, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
         return (
             f"significantly faster, by the tolerance of {tolerance:.3g} % at least; accept it, or"
@@ -79,16 +96,24 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
         many = sessions_to_confirm(decision.chance, decision.alpha)
         what = "more slow launches than in any session, " if decision.by == "share" else ""
         return f"{what}suspect, not proven: {many} suspect sessions in a row are a REGRESSION"
-    if outcome is Outcome.INVALID:
-        return (
-            "the machine itself changed by more than its baseline sessions account for; if it has"
-            ' changed for good, --save-baseline=accept --reason "…" begins a new level'
-        )
+    return (
+        "the machine itself changed by more than its baseline sessions account for; if it has"
+        ' changed for good, --save-baseline=accept --reason "…" begins a new level'
+    )
+
+
+def _bound(upper: float | None) -> str:
+    if upper is None:
+        return "undecided: most launches were slow, as in no session before"
+    bound = at_most_percent(upper - 1)
+    return f"undecided: at most {bound} above the baseline (99.5 % confidence)"
+
+
+def _needs(decision: Decision, judged: JudgedDifference) -> str:
     if decision.more_launches:
         launches = _counted(decision.more_launches, "more launch", "more launches")
-        return f"undecided: only {found}; about {launches} would decide it"
-    more_sessions = sessions_to_decide(judged.errors, comparison, levels)
-    return f"undecided: only {found}; {missing_sessions_text(judged.errors, more_sessions)}"
+        return f"about {launches} would decide it"
+    return missing_sessions_text(judged.errors, decision.more_sessions)
 
 
 def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:

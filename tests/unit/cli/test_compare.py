@@ -80,7 +80,7 @@ def test_equal_results_are_undecided_if_one_session_cannot_decide(results):
     done = compare(results("old.json", equal), results("new.json", equal))
 
     assert done.exit_code == 2
-    assert "INCONCLUSIVE: step time of mlp-ddp-fp32-ws2-b64" in done.stdout
+    assert "INCONCLUSIVE, too few sessions: mlp-ddp-fp32-ws2-b64: step time" in done.stdout
     assert done.stdout.endswith("B against A: UNDECIDED\n")
 
 

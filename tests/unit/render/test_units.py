@@ -4,6 +4,7 @@ import pytest
 
 from ddp_perf.errors import ConfigError
 from ddp_perf.render.units import (
+    at_most_percent,
     change_text,
     counted,
     describe_duration,
@@ -53,6 +54,22 @@ def test_percent_writes_a_share_and_a_dash_for_an_absent_one():
 
 def test_short_percent_has_three_significant_digits():
     assert [short_percent(0.04), short_percent(0.0025)] == ["4 %", "0.25 %"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (1.1 - 1, "10 %"),  # 0.10000000000000009
+        (0.1001, "11 %"),
+        (0.2301, "24 %"),
+        (2.5, "250 %"),
+        (0.0411, "4.2 %"),
+        (0.0999, "10.0 %"),
+        (1e-9, "0.1 %"),
+    ],
+)
+def test_a_bound_is_rounded_up(share, text):
+    assert at_most_percent(share) == text
 
 
 def test_percent_change_has_a_sign():

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.files.action_benchmark import action_benchmark_json
 from ddp_perf.report.files.annotations import annotation_lines, append_step_summary, is_github
 from ddp_perf.report.files.bencher import bencher_json
@@ -23,7 +24,14 @@ from ddp_perf.report.files.performance_report import performance_report
 from ddp_perf.report.files.prometheus import prometheus_text
 from ddp_perf.report.files.summary import summary_csv
 from ddp_perf.report.rows import CaseRow, report_summary
-from tests.builders import HOSTILE, make_hostile_result
+from tests.builders import (
+    HOSTILE,
+    make_cases,
+    make_finding,
+    make_hostile_result,
+    make_measurement,
+    make_result,
+)
 from tests.reports import ONE, ONE_LARGE, TWO, TWO_LARGE, make_suite_result
 
 STEPS_MS = {ONE.id: 10.0, TWO.id: 15.0, ONE_LARGE.id: 20.0, TWO_LARGE.id: 30.0}
@@ -168,6 +176,18 @@ def test_markdown_shows_cases_that_are_not_green_first_with_reasons(summary):
     assert f"- **{TWO.id}**: because; why: communication" in first.replace("\\", "")
     assert ONE.id not in first
     assert ONE.id in rest
+
+
+def test_markdown_begins_with_what_is_ruled_out():
+    case = make_cases()[0]
+    finding = make_finding(case, Outcome.PASS, upper=1.04)
+    result = make_result([make_measurement(case, [0.01])], findings=(finding,))
+
+    lines = summary_markdown(report_summary([result], complete=True)).splitlines()
+
+    assert lines[2] == (
+        "- quick: step time: no slow-down beyond 4.0 % in 1 of 1 case (99.5 % confidence each)"
+    )
 
 
 def test_markdown_escapes_hostile_text(hostile):

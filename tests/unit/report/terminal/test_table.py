@@ -159,6 +159,60 @@ def test_minimum_detectable_effect_is_of_the_step_time(result):
     assert row_of(result, "none")[-1] == "3.4%"
 
 
+def test_metrics_that_passed_throughout_are_named_where_a_worse_one_hides_them(result):
+    passed = [
+        make_finding(case, Outcome.PASS, metric=metric)
+        for case in (ONE, TWO)
+        for metric in ("peak_memory", "structure")
+    ]
+    undecided, good = (make_finding(ONE, o) for o in (Outcome.INCONCLUSIVE, Outcome.PASS))
+    line = "PASS in every judged case: peak memory of a rank, structure"
+
+    assert line in suite_table(with_findings(result, undecided, *passed), 80)
+    assert "every judged case" not in suite_table(with_findings(result, good, *passed), 80)
+    one_of_two = with_findings(result, undecided, make_finding(TWO, Outcome.PASS))
+    assert "every judged case" not in suite_table(one_of_two, 80)
+
+
+def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
+    result = with_findings(
+        result,
+        make_finding(ONE, Outcome.PASS, upper=1.04),
+        make_finding(TWO, Outcome.INCONCLUSIVE, ratio=1.05, upper=1.3, sessions=1, more_sessions=2),
+    )
+
+    lines = suite_table(result, 80).splitlines()
+
+    row = next(i for i, line in enumerate(lines) if line.startswith("ddp-ws2"))
+    assert lines[row + 1 : row + 4] == [
+        "step time: no slow-down beyond 30 % in 2 of 2 cases (99.5 % confidence each)",
+        "1 case needs at least 2 more stored sessions to be decided",
+        f"INCONCLUSIVE, too few sessions: {TWO.id}: step time 1.050 × (at most",
+    ]
+
+
+def test_findings_that_wait_for_their_first_sessions_share_a_line_for_each_case(result):
+    waiting = {"sessions": 2, "more_sessions": 1, "ratio": 1.05, "upper": 1.301}
+    findings = [
+        make_finding(case, Outcome.INCONCLUSIVE, metric=metric, **waiting)
+        for case in (ONE, TWO)
+        for metric in ("step_time", "peak_memory")
+    ]
+    later = {**waiting, "sessions": 3, "reason": "noisy"}
+    launches = {**waiting, "more_sessions": None, "more_launches": 9, "reason": "too few launches"}
+    others = [make_finding(ONE, Outcome.INCONCLUSIVE, **each) for each in (later, launches)]
+
+    lines = suite_table(with_findings(result, *findings, *others), 120).splitlines()
+
+    assert [line for line in lines if line.startswith("INCONCLUSIVE, ")] == [
+        f"INCONCLUSIVE, too few sessions: {case.id}: step time 1.050 × (at most +31 %),"
+        " peak memory of a rank 1.050 ×"
+        for case in (ONE, TWO)
+    ]
+    assert lines.count("because") == 0
+    assert {"noisy", "too few launches"} <= set(lines)
+
+
 def test_suite_table_shows_the_reason_of_each_verdict_but_pass(result):
     result = with_findings(
         result,

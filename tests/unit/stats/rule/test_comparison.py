@@ -91,7 +91,26 @@ def test_pass_needs_the_upper_bound_below_twice_the_tolerance():
     assert not comparison(difference=limit + 1e-9).passes(PASS_LEVEL)
 
 
+@pytest.mark.parametrize("tolerance", [0.02, 0.05, 0.1])
+def test_what_passes_is_what_rules_out_twice_the_tolerance(tolerance):
+    for difference in np.linspace(-0.02, 0.2, 60):
+        one = comparison(difference=float(difference), tolerance=tolerance)
+        assert one.passes(PASS_LEVEL) is (one.upper(PASS_LEVEL) < 1 + 2 * tolerance)
+        assert one.upper(PASS_LEVEL) == pytest.approx(one.interval[1])
+
+
+def test_the_upper_bound_is_below_the_true_ratio_as_rarely_as_promised():
+    random, trials, df = np.random.default_rng(11), 20_000, 4
+    errors = 0.01 * np.sqrt(random.chisquare(df, trials) / df)
+    below = sum(
+        comparison(difference=d, error=e, df=df).upper(PASS_LEVEL) < 1.05
+        for d, e in zip(random.normal(math.log(1.05), 0.01, trials), errors, strict=True)
+    )
+    assert stats.binomtest(below, trials, PASS_LEVEL).pvalue > 0.001
+
+
 def test_interval_and_minimum_detectable_stay_finite_without_any_estimate():
     lost = comparison(error=1e6, df=1)
     assert 0 < lost.interval[0] < lost.interval[1] < math.inf
     assert lost.minimum_detectable(0.001) < math.inf
+    assert lost.upper(PASS_LEVEL) < math.inf

@@ -184,6 +184,9 @@ def test_growing_share_of_slow_launches_is_suspect():
     assert verdict.outcome is Outcome.SUSPECT
     assert "slow mode" in verdict.reason
     assert verdict.ratio == pytest.approx(1.5**0.8, rel=0.02)
+    assert verdict.upper is None  # that of the fast launch is not the session's
+    percent = 100 * (verdict.ratio - 1)
+    assert verdict.reason.startswith(f"+{percent:.1f} % against 8 sessions, ")
 
 
 def test_two_slow_launches_prevent_a_pass_and_the_reason_counts_them():
@@ -226,3 +229,35 @@ def test_undecided_verdict_states_what_would_decide_it(sessions, machine, advice
     verdict = judge_launches(current, baseline, **RULE)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert advice in verdict.reason
+    if advice == "more baseline session":
+        assert f"about {verdict.more_sessions} {advice}" in verdict.reason
+    else:
+        assert verdict.more_sessions is None
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 8])
+def test_an_undecided_verdict_begins_with_what_it_rules_out(sessions):
+    *baseline, current = simulated_sessions(sessions + 1, seed=5, session=0.03)
+
+    verdict = judge_launches(current, baseline, **RULE)
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.upper == pytest.approx(verdict.interval[1])
+    percent = math.ceil(100 * (verdict.upper - 1))
+    assert verdict.reason.startswith(
+        f"undecided: at most {percent} % above the baseline (99.5 % confidence). "
+    )
+
+
+def test_fast_launches_rule_nothing_out_where_most_are_slow_as_never_before():
+    """The session is faster even with its slow launches, so that they are not suspect."""
+    *baseline, current = simulated_sessions(9, seed=4)
+    current = [*scaled(current[:2], 0.6), *scaled(current[2:], 0.9)]
+
+    verdict = judge_launches(current, baseline, **RULE)
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.upper is None
+    assert verdict.reason.startswith(
+        "undecided: most launches were slow, as in no session before. "
+    )

@@ -69,6 +69,13 @@ class TestJudgeWithLooks:
         for looks in ((5, 10), (5, 10, 20)):
             assert self.judge(1.0, looks).minimum_detectable > alone.minimum_detectable
 
+    def test_a_bound_holds_over_all_looks(self):
+        alone, first = self.judge(1.0), self.judge(1.0, (5, 10, 20))
+
+        assert first.interval == alone.interval
+        assert alone.upper == pytest.approx(alone.interval[1])
+        assert first.upper > alone.upper
+
     def test_an_undecided_verdict_states_how_many_more_launches_would_decide_it(self):
         verdict = self.judge(1.03, (5, 10, 20), seed=4)
 

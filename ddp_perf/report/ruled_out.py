@@ -1,0 +1,106 @@
+"""The slow-down of the step that a session rules out, and what would decide the rest of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ddp_perf.core.baseline import LEAST_SESSIONS
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import METRICS, MetricSpec, gated_metrics
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.units import at_most_percent, counted
+from ddp_perf.session.result import SuiteResult
+
+# Only the bound of such a verdict describes the code.
+_BOUNDED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.SUSPECT, Outcome.INCONCLUSIVE)
+_WITHOUT_BOUND = {
+    Outcome.REGRESSION: "slower",
+    Outcome.NO_BASELINE: "without a baseline",
+    Outcome.INCOMPARABLE: "not comparable",
+    Outcome.INVALID: "invalid",
+    Outcome.MEETS_PUBLISHED: "compared with published figures only",
+    Outcome.BELOW_PUBLISHED: "compared with published figures only",
+}
+
+
+def ruled_out_lines(result: SuiteResult) -> list[str]:
+    """Return a line for each gated time of a step: the slow-down that no case of the suite has.
+
+    A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID. The
+    last line is on the cases that are undecided.
+    """
+    by_case = {(found.case_id, found.metric): found for found in result.findings}
+    lines = []
+    for metric in METRICS:
+        if metric.unit != "s":  # a ratio, bytes or energy
+            continue
+        findings = [
+            by_case.get((case_id, metric.name))
+            for case_id, measurement in result.measurements.items()
+            if metric.name in gated_metrics(measurement.case)
+        ]
+        if any(found is not None and _matters(found) for found in findings):
+            lines.append(_line(metric, findings))
+    return [*lines, *_needs(result.findings)] if lines else []
+
+
+def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:
+    bounds = [bound for bound in map(_bound, findings) if bound is not None]
+    reasons = Counter(_why_not(found) for found in findings if _bound(found) is None)
+    without = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    cases = counted(len(findings), "case")
+    if not bounds:
+        return f"{metric.title}: nothing is ruled out in {cases}: {without}"
+    beyond = f" beyond {at_most_percent(max(bounds) - 1)}" if max(bounds) > 1 else ""
+    what = f"no slow-down{beyond} in {len(bounds)} of {cases} (99.5 % confidence each)"
+    return f"{metric.title}: {what}{without and '; '}{without}"
+
+
+def _matters(finding: Finding) -> bool:
+    return _bound(finding) is not None or finding.verdict.outcome is Outcome.INVALID
+
+
+def _bound(finding: Finding | None) -> float | None:
+    """Return the bound of the ratio that describes the code, or None without one."""
+    if finding is None or finding.verdict.outcome not in _BOUNDED:
+        return None
+    return finding.verdict.upper
+
+
+def _why_not(finding: Finding | None) -> str:
+    if finding is None:
+        return "not judged"
+    if finding.disturbance:
+        return "disturbed"
+    return _WITHOUT_BOUND.get(finding.verdict.outcome, "without a bound")
+
+
+def _needs(findings: Sequence[Finding]) -> list[str]:
+    """Return what the undecided cases need, as far as the rule computed it."""
+    undecided = [
+        found
+        for found in findings
+        if found.verdict.outcome is Outcome.INCONCLUSIVE
+        if found.verdict.more_launches or found.verdict.more_sessions
+    ]
+    if not undecided:
+        return []
+    launches = max(found.verdict.more_launches or 0 for found in undecided)
+    sessions = max(found.verdict.more_sessions or 0 for found in undecided)
+    needs = []
+    if launches:
+        needs.append(f"about {counted(launches, 'more launch')}")
+    if sessions:
+        about = "at least" if any(map(is_waiting, undecided)) else "about"
+        needs.append(f"{about} {counted(sessions, 'more stored session')}")
+    cases = len({found.case_id for found in undecided})
+    verb = "needs" if cases == 1 else "need"
+    return [f"{counted(cases, 'case')} {verb} {' and '.join(needs)} to be decided"]
+
+
+def is_waiting(finding: Finding) -> bool:
+    """Return whether the finding is undecided because its first sessions are missing."""
+    verdict = finding.verdict
+    undecided = verdict.outcome is Outcome.INCONCLUSIVE and verdict.more_sessions is not None
+    return undecided and finding.sessions < LEAST_SESSIONS

@@ -1,0 +1,130 @@
+"""The line on the slow-down of the step that a session rules out."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.ruled_out import ruled_out_lines
+from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
+
+CASES = make_cases(batch_sizes=[64, 128])
+
+
+def lines_of(*verdicts, **changes):
+    """Return the lines of four cases with these findings of the step time; ``{}``: none."""
+    findings = [
+        make_finding(case, **verdict)
+        for case, verdict in zip(CASES, verdicts, strict=True)
+        if verdict
+    ]
+    measurements = [make_measurement(case, [0.01]) for case in CASES]
+    return ruled_out_lines(make_result(measurements, findings=tuple(findings), **changes))
+
+
+def bounded(upper, outcome=Outcome.PASS, **changes):
+    return {"outcome": outcome, "upper": upper, "sessions": 1, **changes}
+
+
+def test_a_session_that_passes_has_one_short_line_with_the_largest_bound():
+    assert lines_of(*map(bounded, (1.08, 1.1512, 0.97, 1.1))) == [
+        "step time: no slow-down beyond 16 % in 4 of 4 cases (99.5 % confidence each)"
+    ]
+
+
+def test_faster_cases_have_no_slow_down_at_all():
+    assert lines_of(*map(bounded, (0.8, 0.9, 1.0, 0.97))) == [
+        "step time: no slow-down in 4 of 4 cases (99.5 % confidence each)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "changes", "reason"),
+    [
+        (Outcome.REGRESSION, {"upper": 1.9}, "slower"),
+        (Outcome.INVALID, {"upper": 1.9, "disturbance": "5 of 5: heat"}, "disturbed"),
+        (Outcome.INVALID, {"upper": 1.9}, "invalid"),
+        (Outcome.NO_BASELINE, {}, "without a baseline"),
+        (Outcome.INCOMPARABLE, {}, "not comparable"),
+        (Outcome.MEETS_PUBLISHED, {}, "compared with published figures only"),
+        (Outcome.SUSPECT, {}, "without a bound"),  # by its slow launches
+    ],
+)
+def test_a_case_without_a_bound_is_counted_with_the_reason(outcome, changes, reason):
+    without = {"outcome": outcome, **changes}
+
+    assert lines_of(bounded(1.2), without, without, bounded(1.04)) == [
+        f"step time: no slow-down beyond 20 % in 2 of 4 cases (99.5 % confidence each); 2 {reason}"
+    ]
+
+
+def test_a_disturbed_session_rules_nothing_out():
+    disturbed = bounded(1.1, Outcome.INVALID, disturbance="5 of 5: heat")
+
+    assert lines_of(disturbed, disturbed, disturbed, {"outcome": Outcome.REGRESSION}) == [
+        "step time: nothing is ruled out in 4 cases: 3 disturbed, 1 slower"
+    ]
+
+
+def test_a_failed_case_is_counted():
+    measured = [make_measurement(case, [0.01]) for case in CASES[:2]]
+    failed = msgspec.structs.replace(measured[1], failures=(make_failure(CASES[1]),))
+    finding = make_finding(CASES[0], **bounded(1.05))
+
+    (line,) = ruled_out_lines(make_result([measured[0], failed], findings=(finding,)))
+
+    assert line.endswith("in 1 of 2 cases (99.5 % confidence each); 1 not judged")
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.REGRESSION, Outcome.PASS]
+)
+def test_a_session_without_any_bound_has_no_line(outcome):
+    """Nothing was compared, or all is red, or the results file is older than the bound."""
+    assert lines_of(*[{"outcome": outcome}] * 4) == []
+    assert lines_of({}, {}, {}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("undecided", "need"),
+    [
+        ([{"sessions": 1, "more_sessions": 2}] * 2, "at least 2 more stored sessions"),
+        ([{"sessions": 4, "more_sessions": 1}] * 2, "about 1 more stored session"),
+        (
+            [{"sessions": 5, "more_launches": 7}, {"sessions": 5, "more_launches": 12}],
+            "about 12 more launches",
+        ),
+        (
+            [{"sessions": 5, "more_launches": 1}, {"sessions": 5, "more_sessions": 6}],
+            "about 1 more launch and about 6 more stored sessions",
+        ),
+    ],
+)
+def test_what_the_undecided_cases_need_is_what_the_rule_computed(undecided, need):
+    open_ = [bounded(1.23, Outcome.INCONCLUSIVE, **each) for each in undecided]
+
+    assert lines_of(bounded(1.05), *open_, bounded(1.05)) == [
+        "step time: no slow-down beyond 23 % in 4 of 4 cases (99.5 % confidence each)",
+        f"2 cases need {need} to be decided",
+    ]
+
+
+def test_nothing_is_promised_where_nothing_would_decide():
+    open_ = bounded(1.23, Outcome.INCONCLUSIVE, sessions=8)
+
+    (line,) = lines_of(*[open_] * 4)
+
+    assert line.endswith("(99.5 % confidence each)")
+
+
+def test_only_times_of_a_step_have_a_line():
+    """A ratio above its baseline's is no slow-down of the step."""
+    others = [
+        make_finding(case, metric=metric, **bounded(1.1))
+        for case in CASES
+        for metric in ("tail", "efficiency", "peak_memory", "energy")
+    ]
+    result = make_result([make_measurement(case, [0.01]) for case in CASES])
+
+    assert ruled_out_lines(msgspec.structs.replace(result, findings=tuple(others))) == []
