@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, and_, or_, select, tuple_
+from sqlalchemy import Connection, RowMapping, and_, func, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ddp_perf.core.baseline import MEDIANS
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.verdict import Verdict
 from ddp_perf.errors import HistoryError
@@ -121,10 +122,16 @@ class HistoryStore:
     def series(self, case: StoredCase, metric: str) -> TimeSeries:
         """Return the sessions of one metric, oldest first; empty if it was never measured."""
         wanted = and_(FIGURES.c.case_key == case.key, FIGURES.c.metric == metric)
+        keys = select(FIGURES.c.session_key).where(wanted)
+        medians = select(func.count()).where(
+            FIGURES.c.case_key == case.key,
+            FIGURES.c.metric == MEDIANS.get(metric),
+            FIGURES.c.session_key.not_in(keys),
+        )
         with self._database.reading() as connection:
             rows = connection.execute(select(FIGURES).where(wanted)).mappings().all()
+            only_medians = connection.execute(medians).scalar_one()
             if any(row["session_key"] not in self._sessions for row in rows):
-                keys = select(FIGURES.c.session_key).where(wanted)
                 query = select(SESSIONS.c.id, SESSIONS.c.info).where(SESSIONS.c.id.in_(keys))
                 self._sessions |= {
                     key: _INFO.decode(info) for key, info in connection.execute(query)
@@ -134,7 +141,9 @@ class HistoryStore:
             for row in rows
         ]
         sessions.sort(key=lambda session: (session.session.date, session.session.started))
-        return TimeSeries(case=case, metric=metric, sessions=tuple(sessions))
+        return TimeSeries(
+            case=case, metric=metric, sessions=tuple(sessions), only_medians=only_medians
+        )
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -248,7 +257,7 @@ def _figure_row(figure: RecordedFigure, case_key: int, session_key: int) -> dict
         "metric": figure.metric,
         "session_key": session_key,
         "value": figure.value,
-        "launches": _ENCODE(figure.launches).decode(),
+        "by_launch": _ENCODE(figure.launches).decode(),
         "count": len(figure.launches),
         "outcome": verdict and verdict.outcome.value,
         "verdict": verdict and _ENCODE(verdict).decode(),
@@ -261,7 +270,7 @@ def _figure(row: RowMapping) -> RecordedFigure:
     return RecordedFigure(
         metric=row["metric"],
         value=row["value"],
-        launches=_LAUNCHES.decode(row["launches"]),
+        launches=_LAUNCHES.decode(row["by_launch"]),
         verdict=row["verdict"] and _VERDICT.decode(row["verdict"]),
         baseline=row["baseline"],
         disturbance=row["disturbance"],

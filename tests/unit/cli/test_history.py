@@ -117,7 +117,7 @@ def test_a_file_is_imported_once(results):
     ("change", "says"),
     [
         (lambda text: text[: len(text) // 2], "cut short"),
-        (lambda text: text.replace('"schema_version":2', '"schema_version":9'), "is 9, this"),
+        (lambda text: text.replace('"schema_version":3', '"schema_version":9'), "is 9, this"),
         (lambda text: text.replace('"wall_s":1.0', '"wall_s":NaN', 1), "wall_s: Expected `float`"),
         (lambda text: text.replace('"step_time":0.01,', '"step_time":-1.0,'), "no measured figure"),
     ],

@@ -39,7 +39,7 @@ def columns(database):
 def test_older_store_is_upgraded_once_and_keeps_its_sessions(url, database, monkeypatch):
     with contextlib.closing(HistoryStore(url)) as store:
         store.append([make_recorded_session(make_case(), 0, 0.01)])
-    monkeypatch.setattr(migrations, "UPGRADES", (add_a_column,))
+    monkeypatch.setattr(migrations, "UPGRADES", (*migrations.UPGRADES, add_a_column))
 
     for _ in range(2):  # the second time, the column is there already
         with contextlib.closing(HistoryStore(url)) as store:
@@ -52,7 +52,7 @@ def test_older_store_is_upgraded_once_and_keeps_its_sessions(url, database, monk
 def test_failed_upgrade_changes_nothing(url, database, monkeypatch):
     HistoryStore(url).close()
     before = columns(database)
-    monkeypatch.setattr(migrations, "UPGRADES", (fail,))
+    monkeypatch.setattr(migrations, "UPGRADES", (*migrations.UPGRADES, fail))
 
     with pytest.raises(HistoryError, match="no"):
         HistoryStore(url)
@@ -63,11 +63,11 @@ def test_failed_upgrade_changes_nothing(url, database, monkeypatch):
 
 
 def test_tables_of_a_newer_ddp_perf_are_refused(url, monkeypatch):
-    monkeypatch.setattr(migrations, "UPGRADES", (add_a_column,))
+    monkeypatch.setattr(migrations, "UPGRADES", (*migrations.UPGRADES, add_a_column))
     HistoryStore(url).close()
     monkeypatch.undo()
 
-    with pytest.raises(HistoryError, match=r"version 2, and this ddp-perf reads 1; use the newer"):
+    with pytest.raises(HistoryError, match=r"version 3, and this ddp-perf reads 2; use the newer"):
         HistoryStore(url)
 
 
