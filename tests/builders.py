@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import MEDIANS, Acknowledgement, Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
 from ddp_perf.core.disturbance import RankConditions
@@ -238,6 +238,22 @@ def make_session(step_s: list[float], *, day: int = 1, **figures: float) -> Sess
         environment=make_environment(),
         launches=tuple({"step_time": value, **others} for value in step_s),
     )
+
+
+def with_medians(*sessions: Session) -> list[Session]:
+    """Return the sessions as version 2 of a baseline file has them: with medians for levels."""
+
+    def renamed(by_metric: dict[str, Any]) -> dict[str, Any]:
+        return {MEDIANS.get(name, name): value for name, value in by_metric.items()}
+
+    return [
+        msgspec.structs.replace(
+            session,
+            launches=tuple(map(renamed, session.launches)),
+            verdicts=renamed(session.verdicts),
+        )
+        for session in sessions
+    ]
 
 
 def make_case_baseline(case: Case, *sessions: Session, **changes: Any) -> CaseBaseline:
