@@ -6,7 +6,7 @@ A session whose `append` has returned is on disk, and is stored once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -171,17 +171,34 @@ class HistoryStore:
     def _case_keys(
         self, connection: Connection, records: Sequence[SessionRecord]
     ) -> dict[tuple[str, ...], int]:
-        columns = (CASES.c.accelerator, CASES.c.case_id, CASES.c.work)
         wanted = {_case_identity(record, case) for record in records for case in record.cases}
         if wanted <= self._cases.keys():
             return self._cases
-        known = self._find(connection, CASES.c.id, columns, wanted)
+        known = self._known_cases(connection, wanted)
         new = sorted(wanted - known.keys())  # in one order: two writers cannot deadlock
         if new:
-            names = [column.name for column in columns]
+            names = ("accelerator", "case_id", "work")
             rows = [dict(zip(names, identity, strict=True)) for identity in new]
             connection.execute(self._insert(CASES).on_conflict_do_nothing(), rows)
-            known = self._find(connection, CASES.c.id, columns, wanted)
+            known = self._known_cases(connection, wanted)
+        return known
+
+    def _known_cases(
+        self, connection: Connection, wanted: Iterable[tuple[str, ...]]
+    ) -> dict[tuple[str, ...], int]:
+        """Return the keys of the stored cases that have a wanted accelerator and id.
+
+        Numbers of the work may be stored as 25 or 25.0: a session and its results file differ.
+        """
+        known: dict[tuple[str, ...], int] = {}
+        for batch in chunks_of({identity[:2] for identity in wanted}, _BATCH):
+            named = tuple_(CASES.c.accelerator, CASES.c.case_id).in_(batch)
+            for key, accelerator, case_id, work in connection.execute(
+                select(CASES.c.id, CASES.c.accelerator, CASES.c.case_id, CASES.c.work)
+                .where(named)
+                .order_by(CASES.c.id.desc())  # of two alike, the first one counts
+            ):
+                known[accelerator, case_id, _work_text(_WORK.decode(work))] = key
         return known
 
     def _find(
@@ -247,7 +264,16 @@ def _session_row(info: SessionInfo) -> dict[str, Any]:
 
 
 def _case_identity(record: SessionRecord, case: CaseRecord) -> tuple[str, ...]:
-    return record.info.environment.accelerator_key, case.case_id, _ENCODE(case.work).decode()
+    return record.info.environment.accelerator_key, case.case_id, _work_text(case.work)
+
+
+def _work_text(work: Mapping[str, Scalar]) -> str:
+    """Return the work as JSON, which is the same for 25 and 25.0."""
+    whole = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in work.items()
+    }
+    return _ENCODE(whole).decode()
 
 
 def _figure_row(figure: RecordedFigure, case_key: int, session_key: int) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from sqlalchemy import text
 
 from ddp_perf.errors import HistoryError
 from ddp_perf.history import migrations
-from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
 from tests.builders import make_case
 from tests.recorded_sessions import make_recorded_session
@@ -23,12 +22,6 @@ APPEND_OF_VERSION_1 = (
     "INSERT INTO figures (case_key, metric, session_key, value, launches, count)"
     " SELECT case_key, 'tail', session_key, 1.0, '[1.0]', 1 FROM figures"
 )
-
-
-@pytest.fixture
-def database(url):
-    with contextlib.closing(Database(url, patience_s=5)) as database:
-        yield database
 
 
 def add_a_column(connection):
