@@ -48,7 +48,9 @@ def from_version_2(data: dict[str, Any]) -> None:
 
 
 def _summarise_again(suite: dict[str, Any]) -> None:
-    from ddp_perf.stats.summary import summaries_of  # imports numpy, which collection can do without
+    from ddp_perf.stats.summary import (
+        summaries_of,
+    )  # imports numpy, which collection can do without
 
     measurements = msgspec.convert(suite["measurements"], dict[str, Measurement])
     with contextlib.suppress(ArithmeticError):  # of steps without a time: the reader refuses them

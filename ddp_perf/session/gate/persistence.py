@@ -4,8 +4,8 @@ One session decides little about the next. Two rules hold over several sessions:
 
 - Enough suspect sessions in a row are a REGRESSION.
 - After a REGRESSION the case stays red until a session rules out that it is still as slow, or until
-  somebody accepts it. A session that cannot decide does not clear it. Nor does one that no level can
-  judge, because the older sessions have only medians.
+  somebody accepts it. A session that cannot decide does not clear it. Nor does a session without a
+  level to compare with, because the older ones have only medians.
 """
 
 from __future__ import annotations

@@ -118,7 +118,10 @@ def test_a_broken_file_of_version_1_is_refused_with_the_remedy(tmp_path, change,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda case: case.pop("first"), "a field is missing or has another type than in version 2"),
+        (
+            lambda case: case.pop("first"),
+            "a field is missing or has another type than in version 2",
+        ),
         (lambda case: case.update(first=3), "a field is missing or has another type than in versi"),
         (lambda case: case.update(sessions=3), "a field is missing or has another type than in v"),
         (lambda case: case["sessions"][0].update(verdicts=3), "has another type than in version 2"),
@@ -145,9 +148,10 @@ def test_an_upgrade_that_is_interrupted_leaves_the_older_file(store, monkeypatch
     def interrupt(descriptor):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", interrupt)
-        store.update(KEY, lambda current: current)
+        with pytest.raises(KeyboardInterrupt):
+            store.update(KEY, lambda current: current)
 
     assert store.path(KEY).read_bytes() == VERSION_2.read_bytes()
     assert store.load(KEY) == read_baseline(VERSION_2)

@@ -15,7 +15,6 @@ from ddp_perf.history.store import HistoryStore
 from tests.builders import make_case
 from tests.recorded_sessions import make_recorded_session
 
-
 CASE = make_case()
 # What a ddp-perf of version 1 executes to append a figure of a session that is stored.
 APPEND_OF_VERSION_1 = (
@@ -161,9 +160,10 @@ def test_an_interrupted_upgrade_leaves_version_1_and_the_next_one_completes_it(
         upgrade(connection)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(migrations, "UPGRADES", (interrupted,))
-        HistoryStore(version_1)
+        with pytest.raises(KeyboardInterrupt):
+            HistoryStore(version_1)
 
     with database.reading() as connection:
         assert connection.execute(text("SELECT version FROM schema_version")).scalar_one() == 1

@@ -161,9 +161,12 @@ def test_sessions_with_medians_alone_are_left_out_with_the_reason():
 
     for text in (case_text(found, 80), ranges_text(found, 80)):
         assert flat(text).count(LEFT_OUT) == 1
-    assert flat(overview_text([with_older(history(), 4), with_older(history(), 5)], 80)).count(
-        LEFT_OUT
-    ) == 1
+    assert (
+        flat(overview_text([with_older(history(), 4), with_older(history(), 5)], 80)).count(
+            LEFT_OUT
+        )
+        == 1
+    )
     assert "left out because older" not in case_text(history(), 80)
 
 
