@@ -49,11 +49,6 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return the figures of `metric`, one for each launch that has it."""
         return [launch[metric] for launch in self.launches if metric in launch]
 
-    @property
-    def typical_step_s(self) -> list[float]:
-        """Seconds of a typical step, one for each launch; of its level if there is no median."""
-        return self.values(TYPICAL_STEP) or self.values(STEP_TIME.name)
-
     def has_terms(self) -> bool:
         """Return whether any launch has all terms of its step."""
         return any(terms.keys() >= set(TERMS) for terms in self.terms)

@@ -74,7 +74,7 @@ def measured_series(result: SuiteResult) -> list[ScalingCurve]:
         _Member(
             name=case_id,
             work=measurement.case.work(),
-            steps=tuple(row.values[STEP_TIME.name] for row in result.summaries[case_id]),
+            steps=tuple(row.typical_step_s for row in result.summaries[case_id]),
             structure=measurement.launches[0].ranks[0].structure,
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
@@ -98,7 +98,7 @@ def stored_series(baseline: Baseline) -> list[ScalingCurve]:
     members = []
     for case_id, stored in baseline.cases.items():
         reference = stored.reference(STEP_TIME.name) or stored.reference(TYPICAL_STEP)
-        sessions = [session.typical_step_s for session in reference]
+        sessions = [session.values(TYPICAL_STEP) for session in reference]
         steps = sessions[0] if len(sessions) == 1 else [statistics.median(s) for s in sessions]
         if stored.source == "measured" and steps:
             members.append(

@@ -52,7 +52,7 @@ def launch_s(case: Case, baseline: Baseline) -> float | None:
     stored = baseline.cases.get(case.id)
     if stored is None:
         return None
-    steps = [step_s for session in stored.sessions for step_s in session.typical_step_s]
+    steps = [value for session in stored.sessions for value in session.values(TYPICAL_STEP)]
     if not steps:
         return None
     step_s = statistics.median(steps)

@@ -20,8 +20,8 @@ from tests.builders import (
     make_measurement,
     make_result,
     make_session,
-    with_medians,
 )
+from tests.older_sessions import with_medians
 
 CASE = make_case()
 KEY = "cpu-some-2c-host"

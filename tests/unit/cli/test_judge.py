@@ -24,8 +24,8 @@ from tests.builders import (
     make_measurement,
     make_result,
     make_session,
-    with_medians,
 )
+from tests.older_sessions import with_medians
 
 JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
 CASE = make_cases()[0]

@@ -18,8 +18,8 @@ from tests.builders import (
     make_session,
     make_structure,
     with_conditions,
-    with_medians,
 )
+from tests.older_sessions import with_medians
 
 
 def table(*rows, **changes):

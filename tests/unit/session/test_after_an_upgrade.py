@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.baseline import MEDIANS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.judge_results import RecordedSession, judge_results
 from tests.builders import (
@@ -14,12 +13,12 @@ from tests.builders import (
     make_acknowledgement,
     make_cases,
     make_launch,
-    with_medians,
 )
+from tests.older_sessions import of_medians, with_medians
 from tests.suites import make_bench, measure_suite, one_session_a_day
 
 ONE, TWO = CASES = tuple(make_cases(launches=3, tolerances={"step_time": 0.04}))
-OF_THE_LEVEL = {"step_time", "tail", "efficiency"}
+WITHOUT_LEVEL = {"step_time", "tail", "efficiency", "cpu_time"}
 JITTER = (1.0, 1.004, 0.997)
 
 
@@ -56,7 +55,7 @@ class Machine:
                 case_id: msgspec.structs.replace(
                     case,
                     sessions=tuple(with_medians(*case.sessions)),
-                    first={MEDIANS.get(name, name): value for name, value in case.first.items()},
+                    first=of_medians(case.first),
                 )
                 for case_id, case in baseline.cases.items()
             }
@@ -95,10 +94,10 @@ def test_the_first_session_is_stored_and_the_second_one_is_judged_by_it(machine,
 
     assert first.saved.keys() == {ONE.id, TWO.id}
     found = outcomes(first)
-    assert {metric for metric, one in found.items() if one is Outcome.NO_BASELINE} == OF_THE_LEVEL
+    assert {metric for metric, one in found.items() if one is Outcome.NO_BASELINE} == WITHOUT_LEVEL
     assert found["peak_memory"] is Outcome.PASS
     assert first.finding(TWO.id, "peak_memory").sessions == 3
-    assert all(first.is_settled(f) for f in first.findings if f.metric in OF_THE_LEVEL)
+    assert all(first.is_settled(f) for f in first.findings if f.metric in WITHOUT_LEVEL)
     assert Outcome.NO_BASELINE not in outcomes(second).values()
     assert second.finding(TWO.id, "step_time").sessions == 1
     assert bool(second.saved) is (mode == "append")

@@ -17,8 +17,8 @@ from tests.builders import (
     make_case_baseline,
     make_finding,
     make_session,
-    with_medians,
 )
+from tests.older_sessions import with_medians
 
 CASE = make_case()
 START = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.timezone.utc)

@@ -15,8 +15,8 @@ from tests.builders import (
     make_case_baseline,
     make_cases,
     make_session,
-    with_medians,
 )
+from tests.older_sessions import with_medians
 from tests.suites import make_bench
 
 ROOT = Path("checkout")

@@ -17,8 +17,8 @@ from tests.builders import (
     make_environment,
     make_session,
     make_structure,
-    with_medians,
 )
+from tests.older_sessions import with_medians
 
 ONE, TWO, FOUR = make_cases(tier="gpu", world_sizes=[1, 2, 4])
 HALF = make_cases(tier="gpu", world_sizes=[1, 2, 4], batch_sizes=[32])[1]
