@@ -89,7 +89,7 @@ def merge(
             cases[new.case.id] = _first(new)
         elif mode == "accept":
             cases[new.case.id] = _accepted(old, new, reason or "")
-        elif (mode == "append" or not has_level(old)) and is_comparable(old, new.case):
+        elif (mode == "append" or old.has_only_medians) and is_comparable(old, new.case):
             cases[new.case.id] = thin(_appended(old, new))
     accepted = {new.case.id for new in sessions} if mode == "accept" else set()
     return msgspec.structs.replace(
@@ -135,11 +135,6 @@ def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
         metrics.append(STRUCTURE)
     given = [baseline.acknowledgement(case_id, metric) for metric in metrics]
     return [m for m, one in zip(metrics, given, strict=True) if not (one and one.holds(date))]
-
-
-def has_level(stored: CaseBaseline) -> bool:
-    """Return whether a stored session has the step time, and not only its median."""
-    return bool(stored.sessions_with(STEP_TIME.name))
 
 
 def stored_session(stored: CaseBaseline, date: str, environment: Environment) -> Session | None:

@@ -84,6 +84,12 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         median = MEDIANS.get(metric, "")
         return tuple(one for one in self.sessions_with(median) if not one.values(metric))
 
+    @property
+    def has_only_medians(self) -> bool:
+        """True if sessions have the median of the step, and none has its level."""
+        name = STEP_TIME.name
+        return bool(self.medians_instead_of(name)) and not self.sessions_with(name)
+
     def history(self, metric: str) -> MetricHistory:
         """Return the stored sessions of a metric, by what they show of it."""
         sessions, accepted = self.sessions_with(metric), sorted(entry.date for entry in self.log)

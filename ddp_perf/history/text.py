@@ -134,7 +134,7 @@ def _findings(history: CaseHistory) -> Iterator[str]:
 
 def _without_level(histories: Sequence[CaseHistory]) -> Iterator[str]:
     """Yield one line on the sessions that have the median of the metric, if there are any."""
-    count = sum(history.series.only_medians for history in histories)
+    count = max((history.series.only_medians for history in histories), default=0)
     if count:
         metric = histories[0].series.metric
         yield (

@@ -11,7 +11,6 @@ from ddp_perf.baselines.save import (
     Refused,
     Saved,
     SaveMode,
-    has_level,
     is_comparable,
     merge,
     refusal,
@@ -159,7 +158,7 @@ def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
 def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
     if stored is None or mode == "accept":
         return None
-    if mode == "missing" and has_level(stored):
+    if mode == "missing" and not stored.has_only_medians:
         return "a baseline is stored already (--save-baseline=append adds a session to it)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"

@@ -49,18 +49,13 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
             percent_change(level / first) if level and first else ABSENT,
         )
     entries = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
-    without = [case_id for case_id, case in cases.items() if _has_only_medians(case)]
+    without = [case_id for case_id, case in cases.items() if case.has_only_medians]
     if without:
         entries.append(
             f"no level yet, only medians of the step: {', '.join(without)};"
             " --save-baseline=append adds a session with a level"
         )
     return "\n".join([*rendered(table, width), *wrapped(entries, width)])
-
-
-def _has_only_medians(case: CaseBaseline) -> bool:
-    median = case.medians_instead_of(STEP_TIME.name)
-    return bool(median) and not case.sessions_with(STEP_TIME.name)
 
 
 def log_text(baselines: Sequence[Baseline], width: int) -> str:

@@ -208,7 +208,7 @@ def _why_no_level(stored: CaseBaseline, metric: str) -> str:
     if not medians:
         return f"the baseline of this case has no {metric}; --save-baseline=append adds it"
     return (
-        f"the sessions of this case until {medians[-1].date[:10]} have medians of the step, and no"
+        f"the sessions until {medians[-1].date[:10]} have medians of the step, and no"
         f" steps to compute the {metric} from; --save-baseline=append adds a session that has it,"
         " and ddp-perf judge --append the older ones whose results files were kept"
     )

@@ -416,6 +416,6 @@ def test_a_session_is_undecided_with_the_remedy_if_the_stored_ones_have_medians(
 
     assert done.exit_code == 2
     text = " ".join(done.stdout.split())
-    assert f"{CASE.id}: the sessions of this case until 2026-01-08 have medians of" in text
+    assert f"{CASE.id}: the sessions until 2026-01-08 have medians of" in text
     assert "ddp-perf judge --append the older ones whose results files were kept" in text
     assert "without a baseline" not in text

@@ -162,7 +162,7 @@ def test_sessions_with_medians_alone_are_left_out_with_the_reason():
     for text in (case_text(found, 80), ranges_text(found, 80)):
         assert flat(text).count(LEFT_OUT) == 1
     assert (
-        flat(overview_text([with_older(history(), 4), with_older(history(), 5)], 80)).count(
+        flat(overview_text([with_older(history(), 9), with_older(history(), 5)], 80)).count(
             LEFT_OUT
         )
         == 1

@@ -115,7 +115,7 @@ def test_the_reason_states_until_when_there_are_medians_and_what_to_do(machine):
     result = machine.measure(None)
 
     assert result.finding(TWO.id, "step_time").verdict.reason == (
-        "the sessions of this case until 2026-01-03 have medians of the step, and no steps to"
+        "the sessions until 2026-01-03 have medians of the step, and no steps to"
         " compute the step_time from; --save-baseline=append adds a session that has it, and"
         " ddp-perf judge --append the older ones whose results files were kept"
     )
