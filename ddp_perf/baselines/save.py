@@ -78,20 +78,19 @@ def merge(
 ) -> Baseline:
     """Return the baseline with the sessions merged into it by the rules of ``mode``.
 
-    ``append`` drops the sessions that are read no more. ``accept`` begins a new level. It logs the
-    change with its reason, and removes the acknowledgements of the case.
+    ``append`` drops the sessions that are read no more, and so does ``missing``, which appends to a
+    case without a level. ``accept`` begins a new level. It logs the change with its reason, and
+    removes the acknowledgements of the case.
     """
     cases = dict(baseline.cases)
     for new in sessions:
         old = cases.get(new.case.id)
         if old is None:
             cases[new.case.id] = _first(new)
-        elif mode == "append" and is_comparable(old, new.case):
-            sessions_so_far = (*_with_verdicts(old.sessions, new.off_level), new.session)
-            longer = msgspec.structs.replace(old, sessions=sessions_so_far)
-            cases[new.case.id] = thin(longer)
         elif mode == "accept":
             cases[new.case.id] = _accepted(old, new, reason or "")
+        elif (mode == "append" or old.has_only_medians) and is_comparable(old, new.case):
+            cases[new.case.id] = thin(_appended(old, new))
     accepted = {new.case.id for new in sessions} if mode == "accept" else set()
     return msgspec.structs.replace(
         baseline,
@@ -138,11 +137,12 @@ def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
     return [m for m, one in zip(metrics, given, strict=True) if not (one and one.holds(date))]
 
 
-def is_stored(stored: CaseBaseline, date: str, environment: Environment) -> bool:
-    """Return whether the baseline already contains the session of that date and machine."""
-    return any(
-        session.date == date and session.environment == environment for session in stored.sessions
-    )
+def stored_session(stored: CaseBaseline, date: str, environment: Environment) -> Session | None:
+    """Return the stored session of that date and machine, or None if there is none."""
+    for session in stored.sessions:
+        if session.date == date and session.environment == environment:
+            return session
+    return None
 
 
 def is_comparable(stored: CaseBaseline, case: Case) -> bool:
@@ -165,18 +165,35 @@ def _first(new: NewSession) -> CaseBaseline:
     )
 
 
+def _appended(old: CaseBaseline, new: NewSession) -> CaseBaseline:
+    """Add the session, or replace the stored one that has only medians of the same steps."""
+    session = new.session
+    replaced = stored_session(old, session.date, session.environment)
+    if replaced is not None and replaced.values(STEP_TIME.name):
+        replaced = None
+    before = _with_verdicts(old.sessions, new.off_level)
+    sessions = [
+        session if one is replaced else marked
+        for one, marked in zip(old.sessions, before, strict=True)
+    ]
+    if replaced is None:
+        sessions.append(session)
+    first = _first_figures(old, session)
+    return msgspec.structs.replace(old, sessions=tuple(sessions), first=first)
+
+
 def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
     """Begin a new level with the session; the older ones inform the spread if they still can.
 
     The session itself may be stored already, by ``append``.
     """
     older = [session for session in old.sessions if session.date < new.session.date]
-    before = old.level(STEP_TIME.name) or old.first[STEP_TIME.name]
+    before = old.level(STEP_TIME.name) or old.first.get(STEP_TIME.name)
     entry = Rebaseline(
         date=new.session.date,
         commit=new.session.environment.commit,
         reason=reason,
-        ratio=_medians(new.session)[STEP_TIME.name] / before,
+        ratio=_medians(new.session)[STEP_TIME.name] / before if before else None,
     )
     comparable = is_comparable(old, new.case)
     return CaseBaseline(
@@ -184,9 +201,20 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         structure=new.structure,
         flops=new.flops,
         sessions=(*(older if comparable and new.same_machine else ()), new.session),
-        first=old.first if comparable else _medians(new.session),
+        first=_first_figures(old, new.session) if comparable else _medians(new.session),
         log=(*old.log, entry),
     )
+
+
+def _first_figures(old: CaseBaseline, session: Session) -> dict[str, float]:
+    """Return the first figures with those of a session that no session until then has."""
+    until = [one for one in old.sessions if one.date <= session.date]
+    added = {
+        name: median
+        for name, median in _medians(session).items()
+        if not any(one.values(name) for one in until)
+    }
+    return {**old.first, **added}
 
 
 def _medians(session: Session) -> dict[str, float]:

@@ -17,7 +17,7 @@ import msgspec
 
 from ddp_perf.baselines.format import format_json
 from ddp_perf.baselines.layout import Columns, FileBaseline, FileCase, from_file, to_file
-from ddp_perf.baselines.migrations import baseline_from_version_1
+from ddp_perf.baselines.migrations import baseline_from_version_1, baseline_from_version_2
 from ddp_perf.core.baseline import (
     CONTROL,
     SCHEMA_VERSION,
@@ -40,7 +40,7 @@ _BASELINES = VersionedJson(
     kind="a baseline file",
     error=BaselineError,
     remedy=_REMEDY,
-    migrations={1: baseline_from_version_1},
+    migrations={1: baseline_from_version_1, 2: baseline_from_version_2},
 )
 _STRUCTURES = VersionedJson(
     schema=StructureBaseline,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.core.baseline import MEDIANS
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 
 
@@ -23,9 +24,9 @@ def _each_acknowledged(metrics: list[str] | None) -> list[str] | None:
     return metrics
 
 
-def _gated(metric: str) -> str:
-    if metric not in _METRICS:
-        raise typer.BadParameter(f"{metric!r} is not one of {', '.join(_METRICS)}")
+def _recorded(metric: str) -> str:
+    if metric not in _RECORDED:
+        raise typer.BadParameter(f"{metric!r} is not one of {', '.join(_RECORDED)}")
     return metric
 
 
@@ -34,8 +35,9 @@ BaselineDirectory = Annotated[
     Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")
 ]
 _METRICS = [metric.name for metric in METRICS]
+_RECORDED = [*_METRICS, *MEDIANS.values()]
 Metric = Annotated[
-    str, typer.Option(metavar="NAME", callback=_gated, help=f"One of {', '.join(_METRICS)}.")
+    str, typer.Option(metavar="NAME", callback=_recorded, help=f"One of {', '.join(_RECORDED)}.")
 ]
 _ACKNOWLEDGED = [*_METRICS, STRUCTURE]
 Metrics = Annotated[

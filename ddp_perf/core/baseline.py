@@ -15,16 +15,23 @@ from ddp_perf.core.case import Scalar
 from ddp_perf.core.decomposition import TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, TAIL
 from ddp_perf.core.published import PublishedTable
 from ddp_perf.core.verdict import Outcome
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 STRUCTURE_VERSION = 1
 REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level would absorb drift
 LEAST_SESSIONS = 3  # with fewer, the between-session variance is assumed, not estimated
 _HALF_DAY = datetime.timedelta(hours=12)
 CONTROL = "control"  # the control's name among a launch's figures
 TYPICAL_STEP = "median_step_time"  # the name of its median step, which is stored but not gated
+# Figures of the level of a step, and the names of those of its median, which older sessions have.
+MEDIANS = {
+    STEP_TIME.name: TYPICAL_STEP,
+    TAIL.name: "median_tail",
+    EFFICIENCY.name: "median_efficiency",
+}
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +60,7 @@ class Rebaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     date: str
     commit: str | None
     reason: str
-    ratio: float
+    ratio: float | None  # None: no older session had a level, only medians
 
 
 class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +78,17 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def sessions_with(self, metric: str) -> tuple[Session, ...]:
         """Return the stored sessions that have the metric, oldest first."""
         return tuple(session for session in self.sessions if session.values(metric))
+
+    def medians_instead_of(self, metric: str) -> tuple[Session, ...]:
+        """Return the stored sessions that have the median of a metric, and no level."""
+        median = MEDIANS.get(metric, "")
+        return tuple(one for one in self.sessions_with(median) if not one.values(metric))
+
+    @property
+    def has_only_medians(self) -> bool:
+        """True if sessions have the median of the step, and none has its level."""
+        name = STEP_TIME.name
+        return bool(self.medians_instead_of(name)) and not self.sessions_with(name)
 
     def history(self, metric: str) -> MetricHistory:
         """Return the stored sessions of a metric, by what they show of it."""

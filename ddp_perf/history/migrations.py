@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, insert, inspect, select, update
+from sqlalchemy import Connection, insert, inspect, select, text, update
 
+from ddp_perf.core.baseline import MEDIANS
 from ddp_perf.errors import HistoryError
-from ddp_perf.history.tables import METADATA, SCHEMA
+from ddp_perf.history.tables import FIGURES, METADATA, SCHEMA
+
+
+def _name_medians(connection: Connection) -> None:
+    """Give the figures of version 1, which are of the median step, names of their own.
+
+    The column is renamed so that an older ddp-perf that has the store open fails at its next append
+    and keeps its results. Else it would store medians as levels.
+    """
+    connection.execute(text("ALTER TABLE figures RENAME COLUMN launches TO by_launch"))
+    for metric, median in MEDIANS.items():
+        renamed = update(FIGURES).where(FIGURES.c.metric == metric).values(metric=median)
+        connection.execute(renamed)
+
 
 # From version 1 to 2, from 2 to 3, and so on. Each runs once, in the transaction that records it.
-UPGRADES: tuple[Callable[[Connection], None], ...] = ()
+UPGRADES: tuple[Callable[[Connection], None], ...] = (_name_medians,)
 
 
 def is_current(connection: Connection) -> bool:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from ddp_perf.core.baseline import CONTROL, Session
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import METRICS, STRUCTURE
+from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, SessionRecord
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import new_sessions
 
-_KEPT = (*(metric.name for metric in METRICS), CONTROL)
+_KEPT = (*(metric.name for metric in METRICS), TYPICAL_STEP, CONTROL)
 
 
 def record_of(result: SuiteResult) -> SessionRecord:
@@ -42,8 +42,9 @@ def record_of(result: SuiteResult) -> SessionRecord:
 def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[RecordedFigure]:
     for metric in _KEPT:
         values, finding = session.values(metric), result.finding(case_id, metric)
+        like = STEP_TIME.name if metric == TYPICAL_STEP else metric
         if values:
-            yield _figure(metric, values, finding, _disturbance(result, case_id, metric))
+            yield _figure(metric, values, finding, _disturbance(result, case_id, like))
     if (finding := result.finding(case_id, STRUCTURE)) is not None:
         yield _figure(STRUCTURE, [], finding, None)
 

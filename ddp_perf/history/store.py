@@ -6,14 +6,15 @@ A session whose `append` has returned is on disk, and is stored once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, and_, or_, select, tuple_
+from sqlalchemy import Connection, RowMapping, and_, func, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ddp_perf.core.baseline import MEDIANS
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.verdict import Verdict
 from ddp_perf.errors import HistoryError
@@ -121,10 +122,16 @@ class HistoryStore:
     def series(self, case: StoredCase, metric: str) -> TimeSeries:
         """Return the sessions of one metric, oldest first; empty if it was never measured."""
         wanted = and_(FIGURES.c.case_key == case.key, FIGURES.c.metric == metric)
+        keys = select(FIGURES.c.session_key).where(wanted)
+        medians = select(func.count()).where(
+            FIGURES.c.case_key == case.key,
+            FIGURES.c.metric == MEDIANS.get(metric),
+            FIGURES.c.session_key.not_in(keys),
+        )
         with self._database.reading() as connection:
             rows = connection.execute(select(FIGURES).where(wanted)).mappings().all()
+            only_medians = connection.execute(medians).scalar_one()
             if any(row["session_key"] not in self._sessions for row in rows):
-                keys = select(FIGURES.c.session_key).where(wanted)
                 query = select(SESSIONS.c.id, SESSIONS.c.info).where(SESSIONS.c.id.in_(keys))
                 self._sessions |= {
                     key: _INFO.decode(info) for key, info in connection.execute(query)
@@ -134,7 +141,9 @@ class HistoryStore:
             for row in rows
         ]
         sessions.sort(key=lambda session: (session.session.date, session.session.started))
-        return TimeSeries(case=case, metric=metric, sessions=tuple(sessions))
+        return TimeSeries(
+            case=case, metric=metric, sessions=tuple(sessions), only_medians=only_medians
+        )
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -162,17 +171,34 @@ class HistoryStore:
     def _case_keys(
         self, connection: Connection, records: Sequence[SessionRecord]
     ) -> dict[tuple[str, ...], int]:
-        columns = (CASES.c.accelerator, CASES.c.case_id, CASES.c.work)
         wanted = {_case_identity(record, case) for record in records for case in record.cases}
         if wanted <= self._cases.keys():
             return self._cases
-        known = self._find(connection, CASES.c.id, columns, wanted)
+        known = self._known_cases(connection, wanted)
         new = sorted(wanted - known.keys())  # in one order: two writers cannot deadlock
         if new:
-            names = [column.name for column in columns]
+            names = ("accelerator", "case_id", "work")
             rows = [dict(zip(names, identity, strict=True)) for identity in new]
             connection.execute(self._insert(CASES).on_conflict_do_nothing(), rows)
-            known = self._find(connection, CASES.c.id, columns, wanted)
+            known = self._known_cases(connection, wanted)
+        return known
+
+    def _known_cases(
+        self, connection: Connection, wanted: Iterable[tuple[str, ...]]
+    ) -> dict[tuple[str, ...], int]:
+        """Return the keys of the stored cases that have a wanted accelerator and id.
+
+        Numbers of the work may be stored as 25 or 25.0: a session and its results file differ.
+        """
+        known: dict[tuple[str, ...], int] = {}
+        for batch in chunks_of({identity[:2] for identity in wanted}, _BATCH):
+            named = tuple_(CASES.c.accelerator, CASES.c.case_id).in_(batch)
+            for key, accelerator, case_id, work in connection.execute(
+                select(CASES.c.id, CASES.c.accelerator, CASES.c.case_id, CASES.c.work)
+                .where(named)
+                .order_by(CASES.c.id.desc())  # of two alike, the first one counts
+            ):
+                known[accelerator, case_id, _work_text(_WORK.decode(work))] = key
         return known
 
     def _find(
@@ -238,7 +264,16 @@ def _session_row(info: SessionInfo) -> dict[str, Any]:
 
 
 def _case_identity(record: SessionRecord, case: CaseRecord) -> tuple[str, ...]:
-    return record.info.environment.accelerator_key, case.case_id, _ENCODE(case.work).decode()
+    return record.info.environment.accelerator_key, case.case_id, _work_text(case.work)
+
+
+def _work_text(work: Mapping[str, Scalar]) -> str:
+    """Return the work as JSON, which is the same for 25 and 25.0."""
+    whole = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in work.items()
+    }
+    return _ENCODE(whole).decode()
 
 
 def _figure_row(figure: RecordedFigure, case_key: int, session_key: int) -> dict[str, Any]:
@@ -248,7 +283,7 @@ def _figure_row(figure: RecordedFigure, case_key: int, session_key: int) -> dict
         "metric": figure.metric,
         "session_key": session_key,
         "value": figure.value,
-        "launches": _ENCODE(figure.launches).decode(),
+        "by_launch": _ENCODE(figure.launches).decode(),
         "count": len(figure.launches),
         "outcome": verdict and verdict.outcome.value,
         "verdict": verdict and _ENCODE(verdict).decode(),
@@ -261,7 +296,7 @@ def _figure(row: RowMapping) -> RecordedFigure:
     return RecordedFigure(
         metric=row["metric"],
         value=row["value"],
-        launches=_LAUNCHES.decode(row["launches"]),
+        launches=_LAUNCHES.decode(row["by_launch"]),
         verdict=row["verdict"] and _VERDICT.decode(row["verdict"]),
         baseline=row["baseline"],
         disturbance=row["disturbance"],

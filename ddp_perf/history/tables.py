@@ -55,7 +55,7 @@ FIGURES = Table(
     Column("metric", Text, nullable=False),
     Column("session_key", ForeignKey(SESSIONS.c.id), nullable=False),
     Column("value", Float(53)),
-    Column("launches", Text, nullable=False),  # JSON list
+    Column("by_launch", Text, nullable=False),  # JSON list
     Column("count", Integer, nullable=False),  # of the launches
     Column("outcome", Text),
     Column("verdict", Text),  # as JSON

@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from ddp_perf.core.baseline import Baseline
+from ddp_perf.core.baseline import TYPICAL_STEP, Baseline
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.launch import Structure, Unit
@@ -74,7 +74,7 @@ def measured_series(result: SuiteResult) -> list[ScalingCurve]:
         _Member(
             name=case_id,
             work=measurement.case.work(),
-            steps=tuple(row.values[STEP_TIME.name] for row in result.summaries[case_id]),
+            steps=tuple(row.typical_step_s for row in result.summaries[case_id]),
             structure=measurement.launches[0].ranks[0].structure,
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
@@ -97,7 +97,8 @@ def stored_series(baseline: Baseline) -> list[ScalingCurve]:
     """
     members = []
     for case_id, stored in baseline.cases.items():
-        sessions = [s.values(STEP_TIME.name) for s in stored.reference(STEP_TIME.name)]
+        reference = stored.reference(STEP_TIME.name) or stored.reference(TYPICAL_STEP)
+        sessions = [session.values(TYPICAL_STEP) for session in reference]
         steps = sessions[0] if len(sessions) == 1 else [statistics.median(s) for s in sessions]
         if stored.source == "measured" and steps:
             members.append(

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
+from ddp_perf.core.baseline import MEDIANS, Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
@@ -118,10 +118,14 @@ def _fields(case: CaseBaseline) -> dict[str, Scalar]:
 
 
 def _levels(before: CaseBaseline, after: CaseBaseline) -> Iterator[LevelChange]:
+    """Yield the changes; of a metric with a level in one file alone, that of its median."""
     for metric in METRICS:
-        old, new = before.level(metric.name), after.level(metric.name)
+        name = metric.name
+        if before.level(name) is None or after.level(name) is None:
+            name = MEDIANS.get(name, name)
+        old, new = before.level(name), after.level(name)
         if old is not None and new is not None and old != new:
-            yield LevelChange(metric=metric.name, old=old, new=new)
+            yield LevelChange(metric=name, old=old, new=new)
 
 
 def _structure(before: Structure | None, after: Structure | None) -> Iterator[str]:

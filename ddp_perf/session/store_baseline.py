@@ -12,14 +12,14 @@ from ddp_perf.baselines.save import (
     Saved,
     SaveMode,
     is_comparable,
-    is_stored,
     merge,
     refusal,
+    stored_session,
 )
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.metric import EFFICIENCY, STRUCTURE
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
@@ -84,7 +84,7 @@ def _selected(
         )
         if why_not is None:
             fit = msgspec.structs.replace(new, same_machine=_same_machine(new, stored))
-            sessions.append(_with_verdicts(fit, result) if mode == "append" else fit)
+            sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
             saved[new.case.id] = Saved(path=result.baseline_path, mode=mode)
         else:
             not_saved[new.case.id] = Refused(reason=why_not)
@@ -158,7 +158,7 @@ def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
 def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
     if stored is None or mode == "accept":
         return None
-    if mode == "missing":
+    if mode == "missing" and not stored.has_only_medians:
         return "a baseline is stored already (--save-baseline=append adds a session to it)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"
@@ -218,11 +218,15 @@ def refuse_injections(result: SuiteResult) -> None:
 
 
 def _too_late(result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
-    """Return why a session of an earlier day cannot be stored now, or None."""
+    """Return why a session of an earlier day cannot be stored now, or None.
+
+    A session that is stored with medians alone is replaced at any time.
+    """
     if stored is None:
         return None
-    if mode != "accept" and is_stored(stored, result.date, result.environment):
-        return "this session is already stored"
+    found = stored_session(stored, result.date, result.environment)
+    if mode != "accept" and found is not None:
+        return "this session is already stored" if found.values(STEP_TIME.name) else None
     newest = max((session.date for session in stored.sessions), default="")
     if mode != "missing" and result.date < newest:
         return (

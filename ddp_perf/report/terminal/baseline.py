@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
+from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.tables import plain_table, rendered, wrapped
 from ddp_perf.render.units import ABSENT, change_text, milliseconds, percent_change
@@ -33,7 +33,7 @@ def list_text(baselines: Sequence[Baseline], width: int) -> str:
 def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int) -> str:
     """Return a table with one row for each case.
 
-    A row has the case's sessions, its baseline mean, and the change since the first session saved.
+    A row has the case's sessions, its level, and the change since the first session saved.
     """
     table = plain_table()
     table.add_column("case", overflow="fold")
@@ -49,6 +49,12 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
             percent_change(level / first) if level and first else ABSENT,
         )
     entries = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
+    without = [case_id for case_id, case in cases.items() if case.has_only_medians]
+    if without:
+        entries.append(
+            f"no level yet, only medians of the step: {', '.join(without)};"
+            " --save-baseline=append adds a session with a level"
+        )
     return "\n".join([*rendered(table, width), *wrapped(entries, width)])
 
 
@@ -62,7 +68,7 @@ def log_text(baselines: Sequence[Baseline], width: int) -> str:
     ]
     entries.sort(key=lambda found: found[0].date)
     lines = [
-        f"{entry.date[:10]} {case_id} on {accelerator}: {percent_change(entry.ratio)} at commit"
+        f"{entry.date[:10]} {case_id} on {accelerator}: {_size(entry)} at commit"
         f" {entry.commit or 'unknown'}: {entry.reason}"
         for entry, case_id, accelerator in entries
     ]
@@ -106,7 +112,11 @@ def _case(case: CaseDiff) -> Iterator[str]:
     if case.environment:
         yield f"newest session: {', '.join(case.environment)}"
     for entry in case.log:
-        yield f"accepted on {entry.date[:10]}, {percent_change(entry.ratio)}: {entry.reason}"
+        yield f"accepted on {entry.date[:10]}, {_size(entry)}: {entry.reason}"
+
+
+def _size(entry: Rebaseline) -> str:
+    return "unknown change" if entry.ratio is None else percent_change(entry.ratio)
 
 
 def _table(table: TableDiff) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -104,17 +104,33 @@ def _notes(result: SuiteResult) -> list[str]:
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
         notes.append(f"changed since the baseline: {', '.join(changes)}")
-    without = {f.case_id for f in result.findings if f.verdict.outcome is Outcome.NO_BASELINE}
-    if without:
-        cases = counted(len(without), "case")
-        notes.append(f"{cases} without a baseline in {result.baseline_path}")
+    notes += _without_baseline(result)
     if result.costs:
         notes.append(_costs(result))
-    saving = saving_notes(result)
-    for note in dict.fromkeys(saving.values()):
-        ids = [case_id for case_id in saving if saving[case_id] == note]
-        notes.append(f"{ids[0] if len(ids) == 1 else counted(len(ids), 'case')}: {note}")
-    return notes
+    return [*notes, *_by_note(saving_notes(result))]
+
+
+def _without_baseline(result: SuiteResult) -> list[str]:
+    """Return the number of cases that were never stored, and why others lack a level."""
+    compared = {found.case_id for found in result.findings if found.sessions}
+    never: set[str] = set()
+    reasons: dict[str, str] = {}
+    for found in result.findings:
+        if found.verdict.outcome is not Outcome.NO_BASELINE:
+            continue
+        if found.case_id in compared:
+            reasons.setdefault(found.case_id, found.verdict.reason)
+        else:
+            never.add(found.case_id)
+    count = f"{counted(len(never), 'case')} without a baseline in {result.baseline_path}"
+    return [*([count] if never else []), *_by_note(reasons)]
+
+
+def _by_note(notes: Mapping[str, str]) -> Iterator[str]:
+    """Yield each note once, with the case that it is about, or their number."""
+    for note in dict.fromkeys(notes.values()):
+        ids = [case_id for case_id in notes if notes[case_id] == note]
+        yield f"{ids[0] if len(ids) == 1 else counted(len(ids), 'case')}: {note}"
 
 
 def forming_lines(result: SuiteResult) -> list[str]:

@@ -53,7 +53,7 @@ def explain_case(
     case, launches = measurement.case, measurement.launches
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
-    sessions = stored.history(STEP_TIME.name).reference_of_terms
+    sessions = _with_terms(stored)
     structure, before = launches[0].ranks[0].structure, stored.structure
     if structure is None:
         return None
@@ -93,7 +93,13 @@ def explain_case(
 
 def has_terms(stored: CaseBaseline) -> bool:
     """Return whether the stored sessions have terms to compare launches with."""
-    return bool(stored.history(STEP_TIME.name).reference_of_terms)
+    return bool(_with_terms(stored))
+
+
+def _with_terms(stored: CaseBaseline) -> tuple[Session, ...]:
+    """Return the reference sessions that have terms; of a case without a level, by its medians."""
+    of_level = stored.history(STEP_TIME.name).reference_of_terms
+    return of_level or stored.history(TYPICAL_STEP).reference_of_terms
 
 
 def _rows(session: Session) -> list[Row]:

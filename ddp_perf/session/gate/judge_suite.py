@@ -183,7 +183,7 @@ def _judge_metric(
             session_levels=stored.levels,
         )
     else:
-        reason = f"the baseline of this case has no {metric}; --save-baseline=append adds it"
+        reason = _why_no_level(context.baseline.cases[case.id], metric)
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
     first = next(iter(stored.at_level), None)
     return Finding(
@@ -199,6 +199,18 @@ def _judge_metric(
         tolerance=tolerance_of(case, metric),
         off_level=tuple(stored.informing[place].date for place in verdict.off_level or ()),
         drift=_drift(context.baseline.cases[case.id], metric, current),
+    )
+
+
+def _why_no_level(stored: CaseBaseline, metric: str) -> str:
+    """Return why no session sets a level of the metric, and the remedy."""
+    medians = stored.medians_instead_of(metric)
+    if not medians:
+        return f"the baseline of this case has no {metric}; --save-baseline=append adds it"
+    return (
+        f"the sessions until {medians[-1].date[:10]} have medians of the step, and no"
+        f" steps to compute the {metric} from; --save-baseline=append adds a session that has it,"
+        " and ddp-perf judge --append the older ones whose results files were kept"
     )
 
 

@@ -4,7 +4,8 @@ One session decides little about the next. Two rules hold over several sessions:
 
 - Enough suspect sessions in a row are a REGRESSION.
 - After a REGRESSION the case stays red until a session rules out that it is still as slow, or until
-  somebody accepts it. A session that cannot decide does not clear it.
+  somebody accepts it. A session that cannot decide does not clear it. Nor does a session without a
+  level to compare with, because the older ones have only medians.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_perf.core.baseline import (
+    MEDIANS,
     REFERENCE_SESSIONS,
     CaseBaseline,
     MetricHistory,
@@ -52,6 +54,8 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
     verdict = finding.verdict
     history = stored.history(finding.metric)
     red = history.regressed
+    if verdict.outcome is Outcome.NO_BASELINE:
+        return _without_level(finding, stored)
     if red and verdict.outcome is Outcome.REGRESSION:
         reason = f"{verdict.reason}. It has been slower since {red[0].date[:10]}{_doubt(history)}"
         return _red(finding, f"{reason}; {_REMEDIES}")
@@ -66,6 +70,20 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
         if many >= sessions_to_confirm(verdict.chance, alpha):
             return _red(finding, f"suspect for {many} sessions in a row: {verdict.reason}")
     return finding
+
+
+def _without_level(finding: Finding, stored: CaseBaseline) -> Finding:
+    """Return the finding as red if it was red by its medians: no level shows that it was mended."""
+    metric = finding.metric
+    since = stored.history(MEDIANS.get(metric, "")).regressed
+    red = (*since, *stored.history(metric).regressed)
+    if not red or not stored.medians_instead_of(metric):
+        return finding
+    reason = (
+        f"slower since {red[0].date[:10]} by its medians, and no level shows that it was mended"
+        f" ({_REMEDIES}): {finding.verdict.reason}"
+    )
+    return _red(finding, reason)
 
 
 def _red(finding: Finding, reason: str) -> Finding:

@@ -50,9 +50,11 @@ def estimate_s(plan: Sequence[LaunchRequest], baseline: Baseline) -> float | Non
 def launch_s(case: Case, baseline: Baseline) -> float | None:
     """Return the seconds that a launch of the case took in the baseline, or None if it has none."""
     stored = baseline.cases.get(case.id)
-    if stored is None or not stored.sessions:
+    if stored is None:
         return None
     steps = [value for session in stored.sessions for value in session.values(TYPICAL_STEP)]
+    if not steps:
+        return None
     step_s = statistics.median(steps)
     known = [one.overhead_s for one in stored.sessions if one.overhead_s is not None]
     if known:

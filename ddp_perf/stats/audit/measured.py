@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import MEDIANS, Baseline, CaseBaseline, Session
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
 from ddp_perf.core.scaling_key import RANKS, RANKS_AND_STRATEGY, work_without
 from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
@@ -50,7 +50,15 @@ class _Leg(msgspec.Struct, frozen=True, kw_only=True):
     case_id: str
     case: CaseBaseline
     session: Session
-    steps: list[float]  # seconds, of each launch
+
+    @property
+    def steps(self) -> list[float]:
+        """Seconds of a step, of each launch."""
+        return self.session.values(self.stored_name(STEP_TIME.name))
+
+    def stored_name(self, metric: str) -> str:
+        """Return the name of the metric, or that of its median in a session without levels."""
+        return metric if self.session.values(STEP_TIME.name) else MEDIANS[metric]
 
     @property
     def ranks(self) -> int:
@@ -81,9 +89,8 @@ def audit_cases(baseline: Baseline) -> list[CaseContradiction]:
         if case.source != "measured" or "collective.kind" in case.work:  # no batch, no scaling
             continue
         for session in case.sessions:
-            steps = session.values(STEP_TIME.name)
-            if steps:
-                leg = _Leg(case_id=case_id, case=case, session=session, steps=steps)
+            leg = _Leg(case_id=case_id, case=case, session=session)
+            if leg.steps:
                 sessions.setdefault(session.date, []).append(leg)
     for legs in sessions.values():
         for leg in legs:
@@ -108,16 +115,17 @@ def _first(leg: _Leg) -> Iterator[CaseContradiction]:
 
 def _scaling(leg: _Leg, singles: Sequence[_Leg]) -> Iterator[CaseContradiction]:
     """Check the stored ratio step N ÷ step 1 against the two step times, and the efficiency."""
-    launches = [launch for launch in leg.session.launches if EFFICIENCY.name in launch]
+    step, ratio = leg.stored_name(STEP_TIME.name), leg.stored_name(EFFICIENCY.name)
+    launches = [launch for launch in leg.session.launches if ratio in launch]
     for launch in launches:
-        step_s, cost = launch[STEP_TIME.name], launch[EFFICIENCY.name]
+        step_s, cost = launch[step], launch[ratio]
         ranges = [(step_s / max(one.steps), step_s / min(one.steps)) for one in singles]
         if ranges and not any(_within(cost, low, high) for low, high in ranges):
             how = f"step time ÷ any of {singles[0].case_id}"
             nearest = min(ranges[0], key=lambda bound: abs(bound - cost))
             yield leg.contradiction("step N ÷ step 1", cost, nearest, how)
             break
-    least = max((launch[EFFICIENCY.name] for launch in launches), default=math.inf)
+    least = max((launch[ratio] for launch in launches), default=math.inf)
     if least < 1 - ROUNDING:
         yield leg.contradiction("efficiency", 1 / least, 1.0, "the best there can be")
 

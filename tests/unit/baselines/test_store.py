@@ -62,14 +62,14 @@ def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
         pytest.param('"sessions"', '"session', "cut short, or no JSON", id="broken JSON"),
         pytest.param('"first"', '"frist"', "frist", id="unknown field"),
         pytest.param(
-            '"schema_version": 2', '"schema_version": 3', "upgrade ddp-perf, or restore", id="newer"
+            '"schema_version": 3', '"schema_version": 4', "upgrade ddp-perf, or restore", id="newer"
         ),
         pytest.param(
-            '"schema_version": 2', '"version": 2', "schema_version: missing", id="no version"
+            '"schema_version": 3', '"version": 3', "schema_version: missing", id="no version"
         ),
         pytest.param(f'"accelerator": "{KEY}"', '"accelerator": "t4"', "'t4'", id="other machine"),
         pytest.param("[0.012]", "[-0.012]", "-0.012", id="negative"),
-        pytest.param("[0.012]", "[0]", "sessions[1].launches.step_time: 0.0 is no", id="zero"),
+        pytest.param("[0.012]", "[0]", "sessions[1].launches.median_step_time: 0.0", id="zero"),
         pytest.param("[0.012]", "[NaN]", "restore it", id="NaN"),
         pytest.param("[0.012]", '["x"]', "Expected `float | null`, got `str`", id="text"),
         pytest.param("[0.012]", "[0.012, 0.013]", "sessions[1].launches: the lists", id="uneven"),

@@ -21,6 +21,7 @@ from tests.builders import (
     make_result,
     make_session,
 )
+from tests.older_sessions import with_medians
 
 CASE = make_case()
 KEY = "cpu-some-2c-host"
@@ -227,3 +228,23 @@ def test_a_missing_file_is_refused(command):
 
     assert done.exit_code == 4
     assert "No such file" in done.stderr or "no baseline file here" in done.stderr
+
+
+def test_show_names_the_cases_that_have_only_medians(store):
+    older = make_case_baseline(CASE, *with_medians(make_session([0.012])), first={})
+    store.update(KEY, lambda _: make_baseline({CASE.id: older}))
+
+    done = run("show", KEY)
+
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.stdout.split())
+    assert f"no level yet, only medians of the step: {CASE.id}; --save-baseline=append" in text
+
+
+def test_log_prints_a_change_of_unknown_size(store):
+    entry = msgspec.structs.replace(ENTRY, ratio=None)
+    case = make_case_baseline(CASE, make_session([0.012]), log=(entry,))
+    store.update(KEY, lambda _: make_baseline({CASE.id: case}))
+
+    text = " ".join(run("log").stdout.split())
+    assert f"{CASE.id} on {KEY}: unknown change at commit abc" in text

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from ddp_perf.history.database import Database
 from ddp_perf.history.store import HistoryStore
 from tests.databases import KINDS, empty_database
 
@@ -20,3 +21,9 @@ def url(request, tmp_path):
 def store(url):
     with contextlib.closing(HistoryStore(url)) as store:
         yield store
+
+
+@pytest.fixture
+def database(url):
+    with contextlib.closing(Database(url, patience_s=5)) as database:
+        yield database

@@ -139,3 +139,28 @@ def test_markup_and_quotes_in_a_name_are_plain_text(store):
 def test_chunks_contain_every_item_in_order():
     assert list(chunks_of(range(5), 2)) == [[0, 1], [2, 3], [4]]
     assert list(chunks_of([], 2)) == []
+
+
+@pytest.mark.parametrize("first", [25, 25.0])
+def test_a_number_of_the_work_may_be_whole_or_a_float(store, first):
+    """A results file has floats where the session that wrote it may have whole numbers."""
+    for number, value in enumerate((first, 25, 25.0, 26)):
+        record = make_recorded_session(make_case(), number, 0.01)
+        (case,) = record.cases
+        case = msgspec.structs.replace(case, work={**case.work, "ddp.bucket_cap_mb": value})
+        store.append([msgspec.structs.replace(record, cases=(case,))])
+
+    assert [len(store.series(case, "step_time").sessions) for case in store.cases()] == [3, 1]
+
+
+def test_sessions_join_the_case_of_an_older_store_that_has_a_float(store, url, database):
+    record = make_recorded_session(make_case(), 0, 0.01)
+    store.append([record])
+    with database.writing() as connection:
+        older = "UPDATE cases SET work = replace(work, '_mb\":25', '_mb\":25.0')"
+        assert connection.exec_driver_sql(older).rowcount == 1
+
+    with contextlib.closing(HistoryStore(url)) as again:
+        again.append([make_recorded_session(make_case(), 1, 0.01)])
+        (case,) = again.cases()
+        assert len(again.series(case, "step_time").sessions) == 2

@@ -9,7 +9,14 @@ import pytest
 
 from ddp_perf.core.injection import parse_injection
 from ddp_perf.session.measure.rounds import estimate_s, interleave, launch_s
-from tests.builders import make_baseline, make_case, make_case_baseline, make_cases, make_session
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_case_baseline,
+    make_cases,
+    make_session,
+)
+from tests.older_sessions import with_medians
 from tests.suites import make_bench
 
 ROOT = Path("checkout")
@@ -115,3 +122,22 @@ def test_a_case_stored_without_a_session_has_no_estimate():
     published = msgspec.structs.replace(make_case_baseline(case), sessions=())
 
     assert estimate_s(plan_of([case]), make_baseline({"a": published})) is None
+
+
+def test_the_estimate_is_by_the_typical_step_of_older_sessions_too():
+    case = case_with(1, "a")
+    sessions = [make_session([0.01], day=1), make_session([0.03], day=2), make_session([0.02])]
+    of_levels, of_medians = (
+        estimate_s(plan_of([case]), make_baseline({"a": make_case_baseline(case, *some)}))
+        for some in (sessions, with_medians(*sessions))
+    )
+
+    assert of_medians == of_levels == pytest.approx(0.3 + 0.02 * case.schedule.steps)
+
+
+def test_sessions_without_a_step_time_give_no_estimate():
+    case = case_with(1, "a")
+    (session,) = with_medians(make_session([0.01]))
+    bare = msgspec.structs.replace(session, launches=({"peak_memory": 1000.0},))
+
+    assert launch_s(case, make_baseline({"a": make_case_baseline(case, bare)})) is None
