@@ -34,6 +34,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str  # of the baseline file
     mode: SaveMode
+    without: str | None = None  # the metrics that were left out, and why
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +57,16 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 
 def refusal(new: NewSession) -> str | None:
     """Return why the session cannot be a baseline, or None if it can."""
+    if len(new.session.launches) < 2:
+        return "one launch has no spread; measure at least 2 launches (--ddp-launches)"
+    return None
+
+
+def too_noisy(new: NewSession) -> str | None:
+    """Return how far the launches differ in their steps, if too far for a level; else None."""
     steps = new.session.values(STEP_TIME.name)
     if len(steps) < 2:
-        return "one launch has no spread; measure at least 2 launches (--ddp-launches)"
+        return None
     # If the error of the level exceeds the tolerance, the level cannot gate anything. One
     # outlier does no harm: the judge separates such launches from the others.
     spread = robust_sd(steps) / statistics.median(steps)
@@ -79,8 +87,8 @@ def merge(
     """Return the baseline with the sessions merged into it by the rules of ``mode``.
 
     ``append`` drops the sessions that are read no more, and so does ``missing``, which appends to a
-    case without a level. ``accept`` begins a new level. It logs the change with its reason, and
-    removes the acknowledgements of the case.
+    case whose step has no level. ``accept`` begins a new level. It logs the change with its reason,
+    and removes the acknowledgements of the case.
     """
     cases = dict(baseline.cases)
     for new in sessions:
@@ -89,7 +97,7 @@ def merge(
             cases[new.case.id] = _first(new)
         elif mode == "accept":
             cases[new.case.id] = _accepted(old, new, reason or "")
-        elif (mode == "append" or old.has_only_medians) and is_comparable(old, new.case):
+        elif (mode == "append" or not old.has_level) and is_comparable(old, new.case):
             cases[new.case.id] = thin(_appended(old, new))
     accepted = {new.case.id for new in sessions} if mode == "accept" else set()
     return msgspec.structs.replace(

@@ -85,10 +85,9 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return tuple(one for one in self.sessions_with(median) if not one.values(metric))
 
     @property
-    def has_only_medians(self) -> bool:
-        """True if sessions have the median of the step, and none has its level."""
-        name = STEP_TIME.name
-        return bool(self.medians_instead_of(name)) and not self.sessions_with(name)
+    def has_level(self) -> bool:
+        """True if a session has the level of the step, not only its median or other metrics."""
+        return bool(self.sessions_with(STEP_TIME.name))
 
     def history(self, metric: str) -> MetricHistory:
         """Return the stored sessions of a metric, by what they show of it."""

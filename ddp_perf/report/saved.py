@@ -8,7 +8,8 @@ from ddp_perf.session.result import SuiteResult
 
 def saved_text(saved: Saved) -> str:
     """Return where and how a case was stored."""
-    return f"stored ({saved.mode}) in {saved.path}"
+    without = "" if saved.without is None else f", without {saved.without}"
+    return f"stored ({saved.mode}) in {saved.path}{without}"
 
 
 def refused_text(refused: Refused) -> str:

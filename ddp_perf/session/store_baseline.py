@@ -19,13 +19,13 @@ from ddp_perf.baselines.save import (
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, STRUCTURE
+from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
-from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.published import cases_elsewhere
+from ddp_perf.session.left_out import described, reasons_to_leave_out, refused, without
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.summary import as_session
 
@@ -76,16 +76,14 @@ def _selected(
         if new.case.id not in case_ids:
             continue
         stored = baseline.cases.get(new.case.id)
-        why_not = (
-            _disturbed(new, result)
-            or refusal(new)
-            or _not_wanted(new, stored, mode)
-            or _not_fit(new, result, mode)
-        )
+        reasons = reasons_to_leave_out(new, result, mode)
+        why_not = _not_wanted(new, stored, mode) or refusal(new) or refused(new, reasons, mode)
         if why_not is None:
-            fit = msgspec.structs.replace(new, same_machine=_same_machine(new, stored))
+            fit = without(new, reasons)
+            fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
             sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
-            saved[new.case.id] = Saved(path=result.baseline_path, mode=mode)
+            path, left_out = result.baseline_path, described(reasons)
+            saved[new.case.id] = Saved(path=path, mode=mode, without=left_out)
         else:
             not_saved[new.case.id] = Refused(reason=why_not)
     result = msgspec.structs.replace(
@@ -130,12 +128,12 @@ def _is_complete(measurement: Measurement) -> bool:
 
 
 def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
-    """Add the metrics that were judged to be off the level. Structure has no level."""
+    """Add the metrics of the session that were judged to be off the level."""
     verdicts = {
         found.metric: found.verdict.outcome
         for found in result.findings
         if found.case_id == new.case.id
-        and found.metric != STRUCTURE
+        and new.session.values(found.metric)  # structure has none
         and found.verdict.outcome in _OFF_LEVEL
     }
     off_level = {
@@ -147,18 +145,10 @@ def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
     return msgspec.structs.replace(new, session=session, off_level=off_level)
 
 
-def _disturbed(new: NewSession, result: SuiteResult) -> str | None:
-    """Return the disturbance of most launches, or None.
-
-    It refuses a case in every mode, and is the first reason, because it explains the others.
-    """
-    return prevailing_disturbance(new.case.id, result.measurements, EFFICIENCY.name)
-
-
 def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
     if stored is None or mode == "accept":
         return None
-    if mode == "missing" and not stored.has_only_medians:
+    if mode == "missing" and stored.has_level:
         return "a baseline is stored already (--save-baseline=append adds a session to it)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"
@@ -169,21 +159,6 @@ def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) ->
 def _same_machine(new: NewSession, stored: CaseBaseline | None) -> bool:
     environment, world_size = new.session.environment, new.case.world_size
     return stored is None or other_machine(stored, environment, world_size=world_size) is None
-
-
-def _not_fit(new: NewSession, result: SuiteResult, mode: SaveMode) -> str | None:
-    """Return why the session's own verdicts refuse it, or None.
-
-    A machine that changed may be accepted: its figures are measured, and only not comparable.
-    """
-    for finding in result.findings:
-        verdict = finding.verdict
-        outcome = finding.by_itself or verdict.outcome
-        if finding.case_id != new.case.id or outcome is not Outcome.INVALID:
-            continue
-        if mode != "accept" or verdict.ratio is None:
-            return f"the measurement is INVALID: {verdict.reason}"
-    return None
 
 
 def promote(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from ddp_perf.baselines.save import merge, refusal
+from ddp_perf.baselines.save import merge, refusal, too_noisy
 from ddp_perf.core.baseline import LEAST_SESSIONS, Baseline
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.metric import STEP_TIME
@@ -138,7 +138,7 @@ def _baseline(results: Sequence[SuiteResult]) -> Baseline:
     for result, date in zip(results, _dates(), strict=False):
         for new in new_sessions(msgspec.structs.replace(result, date=date)):
             disturbed = prevailing_disturbance(new.case.id, result.measurements)
-            if disturbed is None and refusal(new) is None:
+            if disturbed is None and refusal(new) is None and too_noisy(new) is None:
                 baseline = merge(baseline, [new], mode="append", reason=None)
     return baseline
 

@@ -49,10 +49,10 @@ def show_text(baseline: Baseline, cases: Mapping[str, CaseBaseline], width: int)
             percent_change(level / first) if level and first else ABSENT,
         )
     entries = [describe_acknowledgement(a) for a in baseline.acknowledged if a.case in cases]
-    without = [case_id for case_id, case in cases.items() if case.has_only_medians]
+    without = [case_id for case_id, case in cases.items() if case.sessions and not case.has_level]
     if without:
         entries.append(
-            f"no level yet, only medians of the step: {', '.join(without)};"
+            f"no level of the step yet, only older medians or other metrics: {', '.join(without)};"
             " --save-baseline=append adds a session with a level"
         )
     return "\n".join([*rendered(table, width), *wrapped(entries, width)])
