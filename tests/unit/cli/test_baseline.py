@@ -167,15 +167,15 @@ def test_ack_is_written_replaced_and_shown(stored, store):
 
 def test_ack_of_several_metrics_names_those_that_still_fail(stored, store):
     one = run("ack", CASE.id, "--reason", "r", *UNTIL)
-    arguments = ("--metric", "structure", "--metric", "tail", "--metric", "cpu_time")
-    arguments += ("--metric", "peak_memory")
+    others = ("structure", "tail", "cpu_time", "peak_memory")
+    arguments = [text for metric in others for text in ("--metric", metric)]
     rest = run("ack", CASE.id, "--reason", "r", *UNTIL, *arguments)
 
     assert one.stdout.splitlines()[-1].endswith("are gated: tail, cpu_time, peak_memory, structure")
     assert rest.exit_code == 0, rest.output
     assert "not acknowledged" not in rest.stdout
     said = {known.metric for known in store.load(KEY).acknowledged}
-    assert said == {"step_time", "structure", "tail", "cpu_time", "peak_memory"}
+    assert said == {"step_time", *others}
 
 
 def test_ack_names_metrics_whose_acknowledgement_has_ended(stored):
