@@ -192,7 +192,8 @@ def test_ack_names_metrics_whose_acknowledgement_has_ended(stored):
         (["ack", CASE.id[:-1]], f"did you mean '{CASE.id}'?"),
         (
             ["ack", CASE.id, "--metric", "speed"],
-            "'speed' is not one of step_time, tail, efficiency, cpu_time, peak_memory, energy, structure",
+            "'speed' is not one of step_time, tail, efficiency, cpu_time, peak_memory, energy,"
+            " structure",
         ),
         (
             ["ack", CASE.id, "--accelerator", "t4"],
