@@ -8,7 +8,7 @@ import random
 from collections.abc import Collection, Iterator
 
 from ddp_perf.baselines.save import NewSession, merge
-from ddp_perf.core.baseline import CONTROL, Baseline, Session
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Baseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
 from ddp_perf.core.environment import Environment
@@ -18,7 +18,7 @@ from tests.builders import make_baseline, make_case, make_environment, make_stru
 
 CASES, DAYS, LAUNCHES = 20, 365, 5
 DAYS_OF_A_VERSION = 60  # then torch is upgraded
-_FIGURES = (*(metric.name for metric in METRICS), CONTROL)
+_FIGURES = (*(metric.name for metric in METRICS), CONTROL, TYPICAL_STEP)
 _TERMS = (*TERMS, COMMUNICATION, LAG, *COUNTS)
 
 

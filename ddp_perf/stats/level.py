@@ -22,8 +22,9 @@ def launch_level(step_s: Sequence[float], disturbed: Sequence[bool] | None = Non
 
     Raises ValueError if there is no step, or if the lengths differ.
     """
-    if not step_s or (disturbed and len(disturbed) != len(step_s)):
-        raise ValueError(f"{len(step_s)} steps, {len(disturbed or ())} witnesses")
+    witnesses = 0 if disturbed is None else len(disturbed)
+    if len(step_s) == 0 or witnesses not in (0, len(step_s)):
+        raise ValueError(f"{len(step_s)} steps, {witnesses} witnesses")
     ordered = sorted(clean_steps(step_s, disturbed))
     drawn = min(FASTEST_OF, len(ordered))
     # The chance that no drawn step is among the fastest ones so far, updated from step to step.
@@ -41,7 +42,7 @@ def clean_steps(
     step_s: Sequence[float], disturbed: Sequence[bool] | None = None
 ) -> Sequence[float]:
     """Return the steps that were not disturbed; all of them if under `FASTEST_OF` were not."""
-    if not disturbed:
+    if disturbed is None or len(disturbed) == 0:
         return step_s
     clean = [seconds for seconds, was in zip(step_s, disturbed, strict=True) if not was]
     return clean if len(clean) >= FASTEST_OF else step_s

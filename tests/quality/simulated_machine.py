@@ -12,7 +12,7 @@ from ddp_perf.baselines.save import acknowledge, merge
 from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary, Measurement
-from ddp_perf.core.metric import STRUCTURE, gated_metrics, is_controlled
+from ddp_perf.core.metric import METRICS, STRUCTURE, gated_metrics, is_controlled
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.result import SuiteResult
@@ -138,6 +138,7 @@ class Simulation:
             round=number,
             values=figures,
             control_s=CONTROL_S * float(np.exp(control)),
+            typical_step_s=0.06,
             mean_step_s=0.06,
             p95_step_s=0.07,
             throughput=1000.0,
@@ -178,9 +179,8 @@ class Simulation:
 
 def _cases(machine: Machine) -> list[Case]:
     case, gated = make_case(), list(LEVELS)[: machine.metrics]
-    tolerances = msgspec.structs.replace(
-        case.tolerances, **{name: machine.tolerance if name in gated else None for name in LEVELS}
-    )
+    given = {metric.name: machine.tolerance if metric.name in gated else None for metric in METRICS}
+    tolerances = msgspec.structs.replace(case.tolerances, **given)
     return [
         msgspec.structs.replace(case, id=f"case-{i}", tolerances=tolerances, single="one rank")
         for i in range(machine.cases)

@@ -38,7 +38,10 @@ def test_a_launch_measures_every_rank(launcher, request_of):
     assert [rank.placement.rank for rank in outcome.ranks] == [0, 1]
     for rank in outcome.ranks:
         assert len(rank.warmup_s) == 2
-        assert len(rank.step_s) == len(rank.cpu_s) == 10
+        # A busy machine adds as many steps again, up to four times.
+        assert len(rank.step_s) == len(rank.cpu_s) == len(outcome.step_s)
+        assert len(rank.step_s) in (10, 20, 30, 40, 50)
+        assert len(rank.waited_s) in (0, len(rank.step_s))  # not every kernel counts waits
         assert min(rank.step_s) > 0
         assert min(rank.control_s) > 0
         assert rank.peak_memory > 50 << 20

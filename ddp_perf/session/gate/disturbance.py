@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -84,12 +85,13 @@ def find_disturbance(
     with one rank, what disturbed the one-rank launch of the same round counts as well.
     """
     measurement, causes = measurements[case_id], _causes_of(metric)
+    case, compared = measurement.case, list(_compared(measurement, measurements, metric))
     found: dict[str, list[float]] = {}
     disturbed = harmless = 0
-    for compared in _compared(measurement, measurements, metric):
-        large = _large(causes, compared, measurement.case)
+    for launches in compared:
+        large = _large(causes, launches, case)
         disturbed += bool(large)
-        harmless += bool(large) and not _large(causes, compared, measurement.case, decisive=True)
+        harmless += bool(large) and not _large(causes, launches, case, decisive=True)
         for cause, share in large.items():
             found.setdefault(cause, []).append(share)
     if not disturbed:
@@ -100,25 +102,24 @@ def find_disturbance(
         disturbed=disturbed,
         harmless=harmless,
         causes=tuple(
-            _in_words(_CAUSES[cause], found[cause]) + _enough(cause, measurement) for cause in order
+            _in_words(_CAUSES[cause], found[cause]) + _enough(cause, [*chain(*compared)], case)
+            for cause in order
         ),
     )
 
 
-def _enough(cause: str, measurement: Measurement) -> str:
+def _enough(cause: str, launches: Sequence[LaunchResult], case: Case) -> str:
     """Return what the launches lacked, and what would be enough, where steps have a witness."""
-    clean = [launch.disturbed.count(False) for launch in measurement.launches if launch.disturbed]
-    if not clean:
+    if cause == "stolen" and any(launch.disturbed for launch in launches):
+        most = max(case.tolerances.step_time, _MOST_STOLEN)
+        return f"; up to {100 * most:.0f} % does no harm"
+    enough = case.schedule.enough_clean
+    counts = [(launch.disturbed.count(False), len(launch.disturbed)) for launch in launches]
+    lacking = [(clean, steps) for clean, steps in counts if clean < enough and steps]
+    if cause != "foreign" or not lacking:
         return ""
-    if cause == "stolen":
-        return f"; up to {_MOST_STOLEN:.0%} does no harm".replace("%", " %")
-    if cause != "foreign":
-        return ""
-    steps = statistics.median_low([len(launch.disturbed) for launch in measurement.launches])
-    return (
-        f"; {statistics.median_low(clean)} of {steps} steps were clean,"
-        f" and {measurement.case.schedule.enough_clean} are enough"
-    )
+    clean, steps = statistics.median_low(lacking)
+    return f"; {clean} of {steps} steps were clean, and {enough} are enough"
 
 
 def _causes_of(metric: str) -> Collection[str]:
@@ -131,8 +132,11 @@ def find_own_costs(
 ) -> str | None:
     """Describe the limits that slowed half of a case's launches or more by their own use, or None.
 
-    The limits of a launch whose GPUs never waited for their host are left out.
+    The limits of a launch whose GPUs never waited for their host are left out. CPU time and memory
+    do not contain waits.
     """
+    if metric_spec(metric).disturbed_by != "waits":
+        return None
     measurement = measurements[case_id]
     found: dict[str, list[float]] = {}
     for compared in _compared(measurement, measurements, metric):

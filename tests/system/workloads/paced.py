@@ -1,6 +1,7 @@
 """A workload that replaces its rank's clocks: step n takes n ms, and half of it is CPU time.
 
-Each reading takes a microsecond, so everything else that is timed takes little.
+Each reading takes a microsecond, so everything else that is timed takes little. What the kernel
+counts of the rank's waits for a core is replaced as well.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import replace
+from pathlib import Path
 
+from ddp_perf.worker.timing import witness
 from ddp_perf.workloads import mlp
 
 READING_NS, STEP_NS = 1_000, 1_000_000
@@ -28,15 +31,25 @@ class Clock:
         self.now += int(self._share * number * STEP_NS)
 
 
-def build(context):
+def build(context, *, waits, waiting_rank=0, first=1, last=0):
+    """Return the workload. One rank waits for a core, a fifth of each step from first to last.
+
+    The file ``waits``.RANK is what the kernel counts.
+    """
     workload = mlp.build(context, input_dim=16, hidden_dim=16, output_dim=4, num_layers=2)
-    time.perf_counter_ns, time.thread_time_ns = wall, processor = Clock(1.0), Clock(0.5)
-    numbers = itertools.count(1)
+    time.perf_counter_ns, time.process_time_ns = wall, processor = Clock(1.0), Clock(0.5)
+    waited, numbers = Clock(0.2), itertools.count(1)
+    kernel = Path(f"{waits}.{context.rank}")
+    kernel.write_text("1 0 1\n", encoding="utf-8")
+    witness._WAITS = kernel
 
     def loss(module, batch):
         number = next(numbers)
         wall.step(number)
         processor.step(number)
+        if context.rank == waiting_rank and first <= number <= last:
+            waited.step(number)
+            kernel.write_text(f"1 {waited.now} 1\n", encoding="utf-8")
         return workload.loss(module, batch)
 
     return replace(workload, loss=loss)

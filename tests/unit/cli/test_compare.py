@@ -24,7 +24,7 @@ from tests.builders import (
 JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
 # With one session on either side only changes beyond what sessions may do can be told: a tolerance
 # of 30 % lets equal results pass, one of 5 % does not.
-WIDE = dict.fromkeys(("step_time", "tail", "efficiency", "peak_memory"), 0.3)
+WIDE = dict.fromkeys(("step_time", "tail", "efficiency", "cpu_time", "peak_memory"), 0.3)
 ONE, TWO = make_cases(tolerances=WIDE)
 
 
@@ -237,7 +237,7 @@ def test_the_false_alarm_rate_is_shared_by_all_verdicts(results, old):
 
     report = json.loads(done.stdout)
     assert report["false_alarm_rate"] == 0.07
-    assert report["alpha"] == pytest.approx(0.07 / 7)  # 3 metrics of one rank, 4 of two
+    assert report["alpha"] == pytest.approx(0.07 / 9)  # 4 metrics of one rank, 5 of two
 
 
 def test_json_has_the_findings_with_their_reasons(results, old):

@@ -96,7 +96,7 @@ def test_a_machine_that_can_gate_exits_with_0_and_writes_three_files(selftest):
     assert done.stdout.endswith(f"written: {written}\n")
     assert "this gate finds a slow-down of" in unwrapped(done)
     assert selftest.report()["conclusion"] == "CAN_GATE"
-    assert selftest.report()["curve"]["alpha"] == pytest.approx(0.01 / 14)  # 2 × 3 and 2 × 4
+    assert selftest.report()["curve"]["alpha"] == pytest.approx(0.01 / 18)  # 2 × 4 and 2 × 5
     assert len(selftest.asked) == 450
 
 
@@ -225,7 +225,7 @@ def test_selftest_accepts_a_suite_and_an_output_directory(selftest):
 
     curve = selftest.report("here")["curve"]
     assert (curve["suite"], curve["false_alarm_rate"]) == ("other", 0.05)
-    assert curve["alpha"] == pytest.approx(0.05 / 14)
+    assert curve["alpha"] == pytest.approx(0.05 / 18)
 
 
 def test_selftest_leases_the_machine(selftest):

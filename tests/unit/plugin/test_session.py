@@ -11,8 +11,8 @@ from tests.projects import TINY
 
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
 SECOND = TINY.replace("suite: tiny", "suite: second").replace("[16]", "[32]")
-# Step, tail and memory of each case, and the efficiency of two ranks.
-GATED_OF_ONE, GATED_OF_TWO = 3, 4
+# Step, tail, CPU time and memory of each case, and the efficiency of two ranks.
+GATED_OF_ONE, GATED_OF_TWO = 4, 5
 
 
 def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
@@ -191,7 +191,7 @@ def test_ranks_that_cannot_start_are_tried_once_and_fail_every_item(project):
     project.answer = answer
     result = project.run("-k", "structure or memory")
 
-    result.assert_outcomes(errors=4, deselected=6)
+    result.assert_outcomes(errors=4, deselected=8)
     assert str(result.stdout).count("the forkserver did not start") >= 4
     assert len(asked) == 1
 
@@ -205,7 +205,7 @@ def test_a_failed_launch_fails_only_the_tests_of_its_case(project):
     project.answer = answer
     result = project.run("-k", "structure", "--save-baseline")
 
-    result.assert_outcomes(errors=1, skipped=1, deselected=8)
+    result.assert_outcomes(errors=1, skipped=1, deselected=10)
     result.stdout.fnmatch_lines(["*exited with code 3*"])
 
 

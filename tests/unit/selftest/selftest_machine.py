@@ -12,7 +12,7 @@ from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.selftest.launches import SelftestRequest, percent_of
 from ddp_perf.selftest.log import TimedLaunch
-from tests.builders import make_case, make_launch
+from tests.builders import CPU_S, make_case, make_launch
 
 STEP_S = 0.02
 CASE = make_case(tolerances=Tolerances(step_time=0.05))
@@ -59,11 +59,12 @@ class Machine:
 
 
 def make_timed_launch(percent: int, step_s: float = STEP_S, number: int = 0) -> TimedLaunch:
-    values = {"step_time": step_s, "tail": 1.0, "peak_memory": 1000.0}
+    values = {"step_time": step_s, "tail": 1.0, "cpu_time": CPU_S, "peak_memory": 1000.0}
     summary = LaunchSummary(
         round=number,
         values=values,
         control_s=0.002,
+        typical_step_s=step_s,
         mean_step_s=step_s,
         p95_step_s=step_s,
         throughput=128 / step_s,

@@ -81,9 +81,9 @@ def test_an_alarm_of_any_gated_metric_is_a_false_alarm():
 
 
 def test_the_promised_rate_counts_only_judged_metrics():
-    """Two ranks have four gated metrics; the efficiency needs a one-rank case."""
-    assert curve_of(Machine().launches(15)).false_alarms.promised == pytest.approx(3 * 0.001)
-    ungated = Tolerances(step_time=0.05, tail=None, peak_memory=None)
+    """Two ranks have five gated metrics; the efficiency needs a one-rank case."""
+    assert curve_of(Machine().launches(15)).false_alarms.promised == pytest.approx(4 * 0.001)
+    ungated = Tolerances(step_time=0.05, tail=None, cpu_time=None, peak_memory=None)
     alone = msgspec.structs.replace(CASE, tolerances=ungated)
     assert curve_of([], case=alone).false_alarms.promised == pytest.approx(0.001)
 

@@ -6,7 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.launch import WarmUp
+from ddp_perf.stats import launch_level
 from ddp_perf.stats.summary import summarise, summarise_all
 from tests.builders import make_case, make_cases, make_launch, make_rank_result
 
@@ -32,15 +34,122 @@ def test_ranks_with_different_numbers_of_steps_are_an_error():
         _ = launch.step_s
 
 
-def test_a_stall_shows_in_mean_tail_and_throughput_but_not_in_the_typical_step():
+def test_a_stall_shows_in_mean_tail_and_throughput_but_not_in_level_and_typical_step():
     steps = (0.01,) * 9 + (0.11,)
 
     row = summarise(launch_of({"step_s": steps}), samples_per_step=100, single=None)
 
     assert row.values["step_time"] == pytest.approx(0.01)
+    assert row.typical_step_s == pytest.approx(0.01)
     assert row.mean_step_s == pytest.approx(0.02)
     assert row.values["tail"] == pytest.approx(2.0)
     assert row.throughput == pytest.approx(100 * 10 / 0.2)
+
+
+def figures_of(*ranks, single=None):
+    return summarise(launch_of(*ranks), samples_per_step=100, single=single).values
+
+
+def repeated(*factors, times=6):
+    """Return steps of 10 ms times these factors, again and again."""
+    return tuple(0.010 * factor for factor in factors) * times
+
+
+@pytest.mark.parametrize(
+    ("steps", "tail"),
+    [
+        (repeated(1, 1, 1.3, times=20), 1.1),  # 1 + 0.3 ÷ 3
+        (repeated(*[1] * 9, 5), 1.4),  # 1 + 4 ÷ 10
+        (repeated(1, 1.5, times=30), 1.25),
+    ],
+    ids=["every third step 30 % slower", "each tenth step stalled", "two modes"],
+)
+def test_steps_that_are_slow_now_and_then_leave_the_level_and_raise_the_tail(steps, tail):
+    even = figures_of({"step_s": repeated(1, times=60)})
+
+    found = figures_of({"step_s": steps})
+
+    assert even["tail"] == pytest.approx(1.0)
+    assert found["step_time"] == pytest.approx(even["step_time"], rel=0.001)
+    assert found["tail"] == pytest.approx(tail, rel=0.001)
+
+
+WAITING = {  # of 60 steps each third one waits for a core, and takes twice as long
+    "step_s": repeated(1, 1, 2, times=20),
+    "waited_s": (0.0, 0.0, 0.010) * 20,
+}
+
+
+@pytest.mark.parametrize(
+    ("foreign", "tail"),
+    [(None, 4 / 3), (0.0, 4 / 3), (0.03, 4 / 3), (0.031, 1.0), (0.4, 1.0)],
+)
+def test_the_tail_contains_waits_unless_other_processes_took_much(foreign, tail):
+    """Alone on the machine, a rank waits for its own threads: that is a cost of its code."""
+    busy = {**WAITING, "conditions": RankConditions(foreign=foreign)}
+
+    values = figures_of({"step_s": repeated(1, times=60), "waited_s": (0.0,) * 60}, busy)
+
+    assert values["step_time"] == pytest.approx(0.010)
+    assert values["tail"] == pytest.approx(tail)
+
+
+def test_a_stall_without_a_wait_stays_in_the_tail_of_a_busy_machine():
+    stalling = {
+        "step_s": repeated(*[1] * 9, 5),
+        "waited_s": (0.0,) * 60,
+        "conditions": RankConditions(foreign=0.4),
+    }
+
+    assert figures_of(stalling)["tail"] == pytest.approx(1.4, rel=0.001)
+
+
+def test_the_level_leaves_out_steps_in_which_any_rank_waited():
+    """It is that of the slowest rank by step: here a rank alone would be faster."""
+    uneven = {"step_s": repeated(1, 1.2, 1.1, times=20), "waited_s": (0.0,) * 60}
+
+    values = figures_of(uneven, {"step_s": repeated(1.1, 1, 0.1, times=20), **waits((1, 0, 0))})
+
+    # Without each third step: 1.2 and 1.1.
+    assert values["step_time"] == pytest.approx(launch_level([0.012, 0.011] * 20))
+
+
+def waits(each_third):
+    """Return the waits of 60 steps: of their full length where ``each_third`` is 1."""
+    return {"waited_s": tuple(0.010 * waited for waited in each_third) * 20}
+
+
+def test_efficiency_compares_levels():
+    single = make_launch(ONE, step_s=repeated(1, 1, 3, times=20))
+
+    values = figures_of({"step_s": repeated(1.5, 1.5, 2, times=20)}, single=single)
+
+    assert values["efficiency"] == pytest.approx(1.5, rel=0.001)
+
+
+def test_the_cpu_time_is_the_level_of_the_busiest_rank():
+    light, heavy = repeated(1, 5, times=6), repeated(2, 3, times=6)
+
+    values = figures_of({"cpu_s": light}, {"cpu_s": heavy})
+
+    assert values["cpu_time"] == pytest.approx(launch_level(heavy))
+    assert launch_level(light) < launch_level(heavy)
+
+
+def test_the_cpu_time_of_disturbed_steps_counts():
+    """A wait is no part of it."""
+    cpu_s = repeated(1, 1, 0.5, times=20)
+
+    assert figures_of({**WAITING, "cpu_s": cpu_s})["cpu_time"] == pytest.approx(launch_level(cpu_s))
+
+
+@pytest.mark.parametrize(
+    "cpu_s",
+    [((), ()), ((0.01,) * 10, ()), ((0.0,) * 10, (0.0,) * 10)],
+    ids=["no rank has it", "one rank lacks it", "the clock did not move"],
+)
+def test_the_cpu_time_is_absent_if_it_was_not_measured(cpu_s):
+    assert "cpu_time" not in figures_of(*({"cpu_s": of_rank} for of_rank in cpu_s))
 
 
 def test_throughput_is_samples_per_wall_time_of_the_slowest_rank():

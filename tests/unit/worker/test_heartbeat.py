@@ -9,9 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddp_perf.worker import measure
 from ddp_perf.worker.heartbeat import Heartbeats, Phase
-from ddp_perf.worker.timing import warm_up
+from ddp_perf.worker.timing import timed_steps, warm_up
 
 
 def beats(heartbeats):
@@ -98,12 +97,12 @@ def hung_at(monkeypatch):
         monkeypatch.setattr(dist, "barrier", lambda: None)
         monkeypatch.setattr(warm_up, "slowest", lambda step_s, device: (0.01, 0.1))
         monkeypatch.setattr(warm_up, "step_clock", lambda device, steps: GpuClock())
-        monkeypatch.setattr(measure, "step_clock", lambda device, steps: GpuClock(gpu_in))
+        monkeypatch.setattr(timed_steps, "step_clock", lambda device, steps: GpuClock(gpu_in))
         heartbeats, cpu = Heartbeats(1), torch.device("cpu")
         steps = Steps(heartbeats, host_in and warm_ups + host_in)
         with contextlib.suppress(HungError):
             warm_up.warm_up(steps, cpu)
-            measure.timed_steps(steps, 12, cpu)
+            timed_steps.timed_steps(steps, 12, cpu)
         (progress,) = heartbeats.read()
         return progress.phase, progress.step
 

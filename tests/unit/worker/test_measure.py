@@ -9,6 +9,7 @@ from ddp_perf.core.launch import LaunchRequest, Numerics, Unit, WarmUp
 from ddp_perf.system.watch.rank_watch import Watched
 from ddp_perf.worker import measure
 from ddp_perf.worker.steps.protocol import StepFacts
+from ddp_perf.worker.timing.timed_steps import Timed
 from tests.builders import make_case
 from tests.unit.worker.contexts import make_context
 
@@ -52,12 +53,12 @@ def order(monkeypatch):
         cudnn_benchmark=False,
         allocator="native",
     )
-    timed = measure.Timed([0.1] * 12, [0.1] * 12, 0.2)
+    timed = Timed((0.1,) * 10, (0.1,) * 10, (), 0.2, (0.1,) * 2)
     for name, stand_in in (
         ("_build_steps", lambda *arguments: (Steps(), examine)),
         ("RankWatch", Watch),
         ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2))),
-        ("timed_steps", noted("time", timed)),
+        ("timed_schedule", noted("time", timed)),
         ("profile_steps", noted("profile", None)),
         ("control_times_s", noted("control", [0.1])),
         ("numerics", lambda: numerics),

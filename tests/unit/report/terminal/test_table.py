@@ -243,9 +243,9 @@ def test_a_disturbance_is_shown_once_for_each_case_without_figures(result):
     assert notes == [
         f"scaling cost (step N ÷ step 1) of {ONE.id}",
         "no such value",
-        f"INVALID: step time, tail (mean ÷ median step) of {ONE.id}",
+        f"INVALID: step time, tail (mean step ÷ its level) of {ONE.id}",
         "3 of 3 launches were disturbed: heat",
-        f"INVALID: step time, tail (mean ÷ median step) of {TWO.id}",
+        f"INVALID: step time, tail (mean step ÷ its level) of {TWO.id}",
         "3 of 3 launches were disturbed: heat",
     ]
 

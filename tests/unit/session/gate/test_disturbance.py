@@ -7,6 +7,7 @@ import pytest
 
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.disturbance import find_disturbance, find_own_costs, with_disturbance
 from tests.builders import (
@@ -27,11 +28,11 @@ def measured(case, *conditions):
     return with_conditions(make_measurement(case, [0.01] * len(conditions)), *conditions)
 
 
-def disturbance(*conditions, with_single=False, single=None):
+def disturbance(*conditions, metric=STEP_TIME.name, single=None):
     measurements = {TWO.id: measured(TWO, *conditions)}
     if single is not None:
         measurements[ONE.id] = measured(ONE, *single)
-    return find_disturbance(TWO.id, measurements, with_single=with_single)
+    return find_disturbance(TWO.id, measurements, metric)
 
 
 def test_a_launch_that_lost_less_than_the_tolerance_is_not_disturbed():
@@ -160,17 +161,19 @@ def test_a_disturbance_prevails_from_half_of_the_launches_on(disturbed, launches
 
 
 def test_scaling_is_disturbed_by_either_case_of_a_round():
-    legs = {"with_single": True, "single": [QUIET, BUSY, QUIET]}
+    single = [QUIET, BUSY, QUIET]
+    scaling = {"metric": EFFICIENCY.name, "single": single}
 
-    assert disturbance(BUSY, QUIET, QUIET, **legs).disturbed == 2
-    assert disturbance(QUIET, BUSY, QUIET, **legs).disturbed == 1  # the same round
-    assert disturbance(QUIET, QUIET, QUIET, **{**legs, "with_single": False}) is None
+    assert disturbance(BUSY, QUIET, QUIET, **scaling).disturbed == 2
+    assert disturbance(QUIET, BUSY, QUIET, **scaling).disturbed == 1  # the same round
+    assert disturbance(QUIET, QUIET, QUIET, single=single) is None
 
 
 def test_a_case_without_a_single_rank_case_is_disturbed_only_by_itself():
-    assert disturbance(BUSY, QUIET, with_single=True).disturbed == 1
-    assert find_disturbance("x", {"x": measured(make_case(id="x", single=None), BUSY)},
-                            EFFICIENCY.name).disturbed == 1  # fmt: skip
+    without = measured(make_case(id="x", single=None), BUSY)
+
+    assert disturbance(BUSY, QUIET, metric=EFFICIENCY.name).disturbed == 1
+    assert find_disturbance("x", {"x": without}, EFFICIENCY.name).disturbed == 1
 
 
 FIGURES = {"ratio": 1.3, "interval": (1.2, 1.4), "minimum_detectable": 0.1, "reason": "+30 %"}

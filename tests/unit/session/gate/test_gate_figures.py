@@ -83,6 +83,7 @@ def test_a_finding_counts_the_launches_and_the_stored_sessions_that_it_compared(
     assert {metric: (f.launches, f.sessions) for (_, metric), f in found.items()} == {
         "step_time": (5, 6),
         "tail": (5, 6),
+        "cpu_time": (5, 6),
         "peak_memory": (5, 6),
         "structure": (5, 0),
     }

@@ -33,6 +33,7 @@ from tests.builders import (
 ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
 JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
 SESSIONS = (1.0, 1.003, 0.997, 1.002, 0.998, 1.001)
+OF_ONE_RANK = {"step_time", "tail", "cpu_time", "peak_memory", "structure"}  # its metrics
 
 
 def launches(step_s):
@@ -79,7 +80,7 @@ def test_an_unchanged_case_passes_in_every_metric(baseline):
     found = findings(measured, baseline)
 
     assert {finding.verdict.outcome for finding in found.values()} == {Outcome.PASS}
-    assert outcomes(found, ONE.id).keys() == {"step_time", "tail", "peak_memory", "structure"}
+    assert outcomes(found, ONE.id).keys() == OF_ONE_RANK
     assert outcomes(found, TWO.id).keys() == outcomes(found, ONE.id).keys() | {"efficiency"}
 
 
@@ -124,7 +125,7 @@ def test_a_case_without_a_baseline_names_the_file_and_the_command(baseline):
     found = findings([make_measurement(other, launches(0.01))], baseline)
 
     assert set(outcomes(found, "other").values()) == {Outcome.NO_BASELINE}
-    assert found.keys() == {("other", m) for m in ("step_time", "tail", "peak_memory", "structure")}
+    assert found.keys() == {("other", metric) for metric in OF_ONE_RANK}
     for finding in found.values():
         assert "baselines/x.json" in finding.verdict.reason
         assert "--save-baseline" in finding.verdict.reason
@@ -212,6 +213,7 @@ def test_stored_figures_are_rounded_to_significant_digits():
         round=0,
         values={"step_time": 0.012345678901},
         control_s=0.0098765432109,
+        typical_step_s=0.023456789012,
         mean_step_s=0.01,
         p95_step_s=0.01,
         throughput=100.0,
@@ -219,7 +221,9 @@ def test_stored_figures_are_rounded_to_significant_digits():
 
     stored = as_session([summary], make_environment(), "2026-11-21T03:00:00+00:00")
 
-    assert stored.launches == ({"step_time": 0.01234568, "control": 0.009876543},)
+    assert stored.launches == (
+        {"step_time": 0.01234568, "control": 0.009876543, "median_step_time": 0.02345679},
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,7 +324,7 @@ def test_a_structure_of_other_work_is_not_compared():
 
 @pytest.mark.parametrize("step_s", [0.010, 0.016], ids=["as fast", "slower"])
 def test_times_are_invalid_on_a_busy_machine(baseline, step_s):
-    """Memory and structure are still judged."""
+    """CPU time, memory and structure are still judged."""
     busy = with_conditions(
         make_measurement(ONE, launches(step_s)), *[RankConditions(foreign=0.4)] * 5
     )
@@ -330,6 +334,7 @@ def test_times_are_invalid_on_a_busy_machine(baseline, step_s):
     assert found == {
         "step_time": Outcome.INVALID,
         "tail": Outcome.INVALID,
+        "cpu_time": Outcome.PASS,
         "peak_memory": Outcome.PASS,
         "structure": Outcome.PASS,
     }

@@ -139,6 +139,7 @@ def test_disturbed_launches_are_not_judged_by_a_published_figure(step_s):
     assert {finding.metric: finding.verdict.outcome for finding in found} == {
         "step_time": Outcome.INVALID,
         "tail": Outcome.NO_BASELINE,
+        "cpu_time": Outcome.NO_BASELINE,
         "peak_memory": Outcome.NO_BASELINE,
         "structure": Outcome.NO_BASELINE,
     }
@@ -183,6 +184,7 @@ def test_each_published_metric_gates_and_an_unpublished_one_is_not_a_pass():
         "step_time": Outcome.MEETS_PUBLISHED,
         "efficiency": Outcome.MEETS_PUBLISHED,
         "tail": Outcome.NO_BASELINE,
+        "cpu_time": Outcome.NO_BASELINE,
         "peak_memory": Outcome.NO_BASELINE,
         "structure": Outcome.NO_BASELINE,
     }

@@ -7,37 +7,27 @@ import time
 import pytest
 import torch
 
-from ddp_perf.worker.timing.clock import HostClock, ThreadTimer, step_clock
+from ddp_perf.worker.timing.clock import HostClock, step_clock
 
 
 @pytest.fixture
 def readings(monkeypatch):
-    """``readings("perf_counter_ns", …)`` makes that clock of ``time`` return these values."""
+    """``readings(…)`` makes the host's clock return these values."""
 
-    def set_to(name, *values):
+    def set_to(*values):
         left = iter(values)
-        monkeypatch.setattr(time, name, lambda: next(left))
+        monkeypatch.setattr(time, "perf_counter_ns", lambda: next(left))
 
     return set_to
 
 
 def test_intervals_lie_between_the_marks(readings):
-    readings("perf_counter_ns", 10**9, 3 * 10**9, 3_500_000_000)
+    readings(10**9, 3 * 10**9, 3_500_000_000)
     clock = HostClock()
     for _ in range(3):
         clock.mark()
 
     assert clock.intervals_s(lambda: None) == [2.0, 0.5]
-
-
-def test_cpu_time_is_read_from_the_threads_own_clock(readings):
-    readings("perf_counter_ns")  # reading it would raise StopIteration
-    readings("thread_time_ns", 0, 20_000_000)
-    timer = ThreadTimer()
-    timer.mark()
-    timer.mark()
-
-    assert timer.intervals_s() == [0.02]
 
 
 @pytest.mark.parametrize("marks", [0, 1])

@@ -1,0 +1,190 @@
+"""The timed steps of a launch go on until enough of them are clean on all ranks."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddp_perf.worker.timing import timed_steps
+from ddp_perf.worker.timing.timed_steps import timed_schedule
+from tests.builders import make_case
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+LONG_S = 0.5  # each step takes longer than the one before, and all of them less than this
+
+
+def never(number):
+    return False
+
+
+def always(number):
+    return True
+
+
+def until(last):
+    """Return the plan of a rank that waits in each step up to this one."""
+    return lambda number: number <= last
+
+
+class Steps:
+    """Steps that do nothing, and count."""
+
+    def __init__(self):
+        self.done = 0
+
+    def step(self):
+        self.done += 1
+
+    def beat(self):
+        pass
+
+    def enter(self, phase):
+        pass
+
+
+class Clock:
+    """A clock on which step n takes n ms."""
+
+    def __init__(self, steps):
+        self._steps, self._marks = steps, []
+
+    def mark(self):
+        self._marks.append(self._steps.done)
+
+    def intervals_s(self, on_step):
+        return [number / 1e3 for number in self._marks[1:]]
+
+
+class Witness:
+    """A witness of steps that wait as planned, None: unknown."""
+
+    def __init__(self, steps, plan):
+        self._steps, self._plan, self._marks = steps, plan, []
+        self.closed = False
+
+    def mark(self):
+        self._marks.append(self._steps.done)
+
+    def close(self):
+        self.closed = True
+
+    def cpu_s(self):
+        return [number / 2e3 for number in self._marks[1:]]
+
+    def waited_s(self):
+        if self._plan is None:
+            return []
+        return [LONG_S * self._plan(number) for number in self._marks[1:]]
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """``timed(plan, …)``: the timed steps of a rank, and the number of steps that it took.
+
+    ``plan(number)`` and ``others(number)`` are whether this rank and another one wait long in the
+    step of this number, from 1 on with the warm-ups.
+    """
+
+    def run(plan, *, others=None, measured=10, warmup=2, device=CPU):
+        steps, witnesses = Steps(), []
+
+        def witness():
+            witnesses.append(Witness(steps, plan))
+            return witnesses[-1]
+
+        def all_reduce(disturbed, operation):
+            assert operation is dist.ReduceOp.MAX
+            if others is not None:
+                theirs = [others(warmup + 1 + i) for i in range(len(disturbed))]
+                disturbed.logical_or_(torch.tensor(theirs))
+
+        monkeypatch.setattr(dist, "barrier", lambda: None)
+        monkeypatch.setattr(dist, "all_reduce", all_reduce)
+        monkeypatch.setattr(timed_steps, "step_clock", lambda device, count: Clock(steps))
+        monkeypatch.setattr(timed_steps, "StepWitness", witness)
+        schedule = msgspec.structs.replace(
+            make_case().schedule, steps=warmup + measured, warmup=warmup
+        )
+        found = timed_schedule(steps, schedule, device)
+        assert all(one.closed for one in witnesses)
+        return found, steps.done
+
+    return run
+
+
+@pytest.mark.parametrize("plan", [never, until(2), None], ids=["clean", "warm-ups", "no witness"])
+def test_steps_that_are_clean_or_unwitnessed_are_those_of_the_schedule(timed, plan):
+    found, done = timed(plan)
+
+    assert done == 12
+    assert found.warmup_s == (0.001, 0.002)
+    assert found.step_s == tuple(number / 1e3 for number in range(3, 13))
+    assert found.cpu_s == tuple(number / 2e3 for number in range(3, 13))
+    assert found.waited_s == (() if plan is None else (0.0,) * 10)
+
+
+def test_disturbed_steps_are_followed_by_as_many_steps_until_enough_are_clean(timed):
+    """Of the first ten steps five are disturbed, so ten more follow: 15 clean ones."""
+    found, done = timed(until(7))
+
+    assert done == 22
+    assert found.warmup_s == (0.001, 0.002)
+    assert found.step_s == tuple(number / 1e3 for number in range(3, 23))
+    assert found.cpu_s == tuple(number / 2e3 for number in range(3, 23))
+    assert found.waited_s == (LONG_S,) * 5 + (0.0,) * 15
+
+
+def test_a_machine_that_stays_busy_ends_the_steps_at_five_times_the_schedule(timed):
+    found, done = timed(always)
+
+    assert done == 2 + 5 * 10
+    assert len(found.step_s) == len(found.cpu_s) == len(found.waited_s) == 50
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "steps"),
+    [(20, 40), (21, 80)],
+    ids=["twenty clean ones", "nineteen clean ones"],
+)
+def test_twenty_clean_steps_are_enough_for_any_schedule(timed, disturbed, steps):
+    found, _ = timed(until(2 + disturbed), measured=40)
+
+    assert len(found.step_s) == steps
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "steps"),
+    [
+        (never, until(7), 20),
+        (until(7), never, 20),
+        (until(7), until(7), 20),  # the same steps: as many clean ones
+        (lambda number: number % 2 == 0, lambda number: number % 2, 50),  # no step is clean
+    ],
+    ids=["the other rank", "this rank", "both", "in turn"],
+)
+def test_a_step_is_clean_only_if_no_rank_waited_long(timed, mine, theirs, steps):
+    found, _ = timed(mine, others=theirs)
+
+    assert len(found.step_s) == steps
+
+
+def test_a_rank_without_a_witness_goes_on_with_one_that_is_disturbed(timed):
+    found, _ = timed(None, others=until(7))
+
+    assert len(found.step_s) == 20
+    assert found.waited_s == ()
+
+
+def test_steps_on_a_gpu_are_those_of_the_schedule_and_have_no_witness(timed, monkeypatch):
+    def collective(*arguments):
+        raise AssertionError("nothing is decided")
+
+    monkeypatch.setattr(timed_steps, "_clean_steps", collective)
+
+    found, done = timed(always, device=GPU)
+
+    assert done == 12
+    assert len(found.step_s) == len(found.cpu_s) == 10
+    assert found.waited_s == ()
