@@ -24,6 +24,7 @@ from ddp_perf.stats.rule.alpha_spending import alpha_per_metric
 
 _REMEDIES = Remedies(
     no_such_case="measure it in both sessions",
+    no_such_figure="measure both sessions with the same ddp-perf",
     other_work="measure the same work in both sessions",
     other_machine="measure both sessions on one machine, set up alike",
 )

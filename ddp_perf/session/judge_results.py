@@ -19,7 +19,10 @@ from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import append, refuse_injections
 
-_REMEDIES = Remedies(no_such_case="only an older session can judge it (--append stores this one)")
+_REMEDIES = Remedies(
+    no_such_case="only an older session can judge it (--append stores this one)",
+    no_such_figure="only an older session that has it can judge it (--append stores this one)",
+)
 
 
 class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ class Remedies(msgspec.Struct, frozen=True, kw_only=True):
     """The remedies for a case that cannot be compared with the baseline."""
 
     no_such_case: str = "--save-baseline records it"
+    no_such_figure: str = "--save-baseline=append adds it"
     other_work: str = '--save-baseline=accept --reason "…" replaces it'
     other_machine: str = (
         '--save-baseline=accept --reason "…" replaces it, -o ddp_baselines=DIR keeps both'
@@ -183,7 +184,7 @@ def _judge_metric(
             session_levels=stored.levels,
         )
     else:
-        reason = _why_no_level(context.baseline.cases[case.id], metric)
+        reason = _why_no_level(context.baseline.cases[case.id], metric, context.remedies)
         verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
     first = next(iter(stored.at_level), None)
     return Finding(
@@ -202,11 +203,11 @@ def _judge_metric(
     )
 
 
-def _why_no_level(stored: CaseBaseline, metric: str) -> str:
+def _why_no_level(stored: CaseBaseline, metric: str, remedies: Remedies) -> str:
     """Return why no session sets a level of the metric, and the remedy."""
     medians = stored.medians_instead_of(metric)
     if not medians:
-        return f"the baseline of this case has no {metric}; --save-baseline=append adds it"
+        return f"the baseline of this case has no {metric}; {remedies.no_such_figure}"
     return (
         f"the sessions until {medians[-1].date[:10]} have medians of the step, and no"
         f" steps to compute the {metric} from; --save-baseline=append adds a session that has it,"

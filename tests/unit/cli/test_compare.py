@@ -358,3 +358,22 @@ def test_an_injection_is_reported_before_any_figure(results, old):
     mark = text.index("slowed on purpose: compute:20%")
     assert mark < text.index("samples")
     assert figures["injected"] == {"old.json": [], "slowed.json": ["compute:20%"]}
+
+
+def test_levels_of_older_results_are_compared_and_a_newer_metric_has_its_remedy(results, tmp_path):
+    results("new.json", usual())
+    data = json.loads((tmp_path / results("old.json", usual())).read_bytes())
+    for suite in data["suites"]:
+        for rows in suite["summaries"].values():
+            for row in rows:
+                row["values"]["step_time"] = 99.0  # a median; it is not compared
+    (tmp_path / "old.json").write_text(json.dumps({**data, "schema_version": 2}))
+
+    done = compare("old.json", "new.json", "--json")
+
+    assert done.exit_code == 2, done.output
+    by_metric = {f["metric"]: f["verdict"] for f in json.loads(done.stdout)["findings"]}
+    assert by_metric["step_time"]["ratio"] == pytest.approx(1.0, abs=0.01)
+    assert by_metric["cpu_time"]["reason"].endswith(
+        "has no cpu_time; measure both sessions with the same ddp-perf"
+    )
