@@ -10,7 +10,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ddp_perf.core.baseline import REFERENCE_SESSIONS, CaseBaseline, MetricHistory, Session
+from ddp_perf.core.baseline import (
+    REFERENCE_SESSIONS,
+    TYPICAL_STEP,
+    CaseBaseline,
+    MetricHistory,
+    Session,
+)
 from ddp_perf.core.metric import METRICS, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 
@@ -28,10 +34,20 @@ def thin(case: CaseBaseline) -> CaseBaseline:
     sessions = list(_with_witnesses(case, kept))
     if len(of_terms) == len(_not_faster(step_time)) == REFERENCE_SESSIONS:
         sessions = [
-            one if _launches([one]) <= with_terms else msgspec.structs.replace(one, terms=())
-            for one in sessions
+            one if _launches([one]) <= with_terms else _without_terms(one) for one in sessions
         ]
     return msgspec.structs.replace(case, sessions=tuple(sessions))
+
+
+def _without_terms(session: Session) -> Session:
+    """Drop the terms, and the typical step, which is compared with them."""
+    launches = tuple(
+        {name: value for name, value in launch.items() if name != TYPICAL_STEP}
+        if STEP_TIME.name in launch
+        else launch
+        for launch in session.launches
+    )
+    return msgspec.structs.replace(session, launches=launches, terms=())
 
 
 def _launches(sessions: Iterable[Session]) -> set[int]:

@@ -128,10 +128,17 @@ def test_promote_stores_a_session_once(results, store):
 
 
 def test_promote_reports_why_a_case_is_not_stored(results):
-    done = run("promote", results(step_s=(0.01, 0.03)), "--json")
+    done = run("promote", results(step_s=(0.01,)), "--json")
 
     assert done.exit_code == 1
-    assert json.loads(done.stdout)[CASE.id].startswith("not stored: too noisy")
+    assert json.loads(done.stdout)[CASE.id].startswith("not stored: one launch has no spread")
+
+
+def test_promote_reports_what_is_left_out(results):
+    done = run("promote", results(step_s=(0.01, 0.03)), "--json")
+
+    assert done.exit_code == 0
+    assert ", without step time, tail" in json.loads(done.stdout)[CASE.id]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +247,7 @@ def test_show_names_the_cases_that_have_only_medians(store):
 
     assert done.exit_code == 0, done.output
     text = " ".join(done.stdout.split())
-    assert f"no level yet, only medians of the step: {CASE.id}; --save-baseline=append" in text
+    assert f"only older medians or other metrics: {CASE.id};" in text
 
 
 def test_log_prints_a_change_of_unknown_size(store):

@@ -41,7 +41,8 @@ def test_figure_is_the_median_of_its_launches_with_its_verdict():
 def test_metric_that_is_not_gated_is_recorded_without_a_verdict():
     figures = figures_of(make_result([make_measurement(make_case(), [0.01])]))
 
-    assert figures.keys() == {"step_time", "tail", "cpu_time", "peak_memory", "control"}
+    metrics = {"step_time", "tail", "cpu_time", "peak_memory"}
+    assert figures.keys() == metrics | {"control", "median_step_time"}
     assert {figure.verdict for figure in figures.values()} == {None}
 
 

@@ -82,7 +82,8 @@ def test_a_first_session_that_is_not_stored_is_skipped_with_the_reason(project):
 
     result.assert_outcomes(skipped=1, deselected=OTHERS)
     assert "NO_BASELINE" in str(result.stdout)
-    assert "not stored: 3 of 3 launches were disturbed" in str(result.stdout)
+    assert "without step time, tail" in str(result.stdout)
+    assert ": 3 of 3 launches were disturbed" in str(result.stdout)
 
 
 def test_an_accepted_regression_is_skipped_and_an_appended_one_fails(project):

@@ -110,21 +110,21 @@ def test_another_session_is_appended(store):
     assert len(stored(store)[CASE.id].sessions) == 2
 
 
-@pytest.mark.parametrize(
-    ("session", "why"),
-    [
-        (make_result_of_session(0.01), "one launch has no spread"),
-        (make_result_of_session(0.01, 0.03), "too noisy"),
-    ],
-)
-def test_promote_refuses_what_save_baseline_refuses(store, session, why):
-    promoted = promote(session, store, mode="missing", reason=None)
+def test_promote_refuses_what_save_baseline_refuses(store):
+    promoted = promote(make_result_of_session(0.01), store, mode="missing", reason=None)
 
-    assert why in promoted.not_saved[CASE.id].reason
+    assert "one launch has no spread" in promoted.not_saved[CASE.id].reason
     assert stored(store) == {}
 
 
-def test_a_session_that_is_invalid_by_todays_baseline_is_refused(store):
+def test_promote_leaves_out_what_save_baseline_leaves_out(store):
+    promoted = promote(make_result_of_session(0.01, 0.03), store, mode="missing", reason=None)
+
+    assert "too noisy" in promoted.saved[CASE.id].without
+    assert stored(store)[CASE.id].level("step_time") is None
+
+
+def test_a_missing_reading_does_not_prevent_storing_the_others(store):
     case = make_case(tolerances=Tolerances(energy=0.05))
     first, second = (
         make_result([make_measurement(case, (0.01, 0.0101))], date=f"2026-01-0{day}")
@@ -133,8 +133,9 @@ def test_a_session_that_is_invalid_by_todays_baseline_is_refused(store):
     promote(first, store, mode="missing", reason=None)
     promoted = promote(second, store, mode="append", reason=None)
 
-    reason = promoted.not_saved[case.id].reason
-    assert reason.startswith("the measurement is INVALID: no launch has a reading: it needs GPUs")
+    assert promoted.finding(case.id, "energy").verdict.outcome is Outcome.INVALID
+    assert promoted.saved[case.id].without is None
+    assert len(stored(store)[case.id].sessions) == 2
 
 
 def test_a_session_is_judged_by_todays_baseline(store):

@@ -8,6 +8,7 @@ import pytest
 from ddp_perf.baselines.save import Refused
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.store_baseline import save
 from tests.builders import (
@@ -76,15 +77,27 @@ def test_cases_that_were_not_requested_are_neither_stored_nor_refused(store):
     assert result.not_saved == {}
 
 
-def test_an_invalid_case_does_not_prevent_storing_others(store):
+def all_invalid(case):
+    return [make_finding(case, Outcome.INVALID, metric=name) for name in gated_metrics(case)]
+
+
+def test_an_invalid_metric_does_not_prevent_storing_others(store):
     result, stored = saved(store, measured(make_finding(ONE, Outcome.INVALID)))
+
+    assert result.saved[ONE.id].without == "step time: the measurement is INVALID: because"
+    assert stored[ONE.id].level("step_time") is None
+    assert stored[ONE.id].level("peak_memory") is not None
+
+
+def test_an_invalid_case_does_not_prevent_storing_others(store):
+    result, stored = saved(store, measured(*all_invalid(ONE)))
 
     assert stored.keys() == {TWO.id}
     assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID: because")}
 
 
 def test_no_file_is_written_if_every_case_is_refused(store):
-    invalid = [make_finding(case, Outcome.INVALID) for case in (ONE, TWO)]
+    invalid = [*all_invalid(ONE), *all_invalid(TWO)]
 
     result, _ = saved(store, measured(*invalid))
 
@@ -155,13 +168,14 @@ def test_an_accepted_session_of_another_machine_replaces_what_is_stored(store):
     assert [session.environment for session in stored.sessions] == [environment]
 
 
-def test_a_red_session_that_was_invalid_by_itself_is_not_appended(store):
+def test_a_red_metric_that_was_invalid_by_itself_is_not_appended(store):
     red = make_finding(ONE, Outcome.REGRESSION, ratio=1.1, by_itself=Outcome.INVALID)
 
-    result, stored = saved(store, measured(red), stored=5)
+    _, stored = saved(store, measured(red), stored=5)
 
-    assert result.not_saved == {ONE.id: Refused(reason="the measurement is INVALID: because")}
-    assert [len(stored[case.id].sessions) for case in (ONE, TWO)] == [5, 6]
+    for metric, sessions in (("step_time", 5), ("peak_memory", 6)):
+        assert len(stored[ONE.id].sessions_with(metric)) == sessions
+    assert stored[ONE.id].sessions[-1].verdicts == {}
 
 
 def test_a_red_session_that_was_undecided_by_itself_is_appended_as_red(store):

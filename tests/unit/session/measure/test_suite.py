@@ -177,14 +177,33 @@ def busy(case):
 DISTURBED = "2 of 3 launches were disturbed: other processes took 50 %"
 
 
-@pytest.mark.parametrize("mode", ["missing", "append", "accept"])
-@pytest.mark.parametrize("stored", [False, True], ids=["first session", "later session"])
-def test_a_disturbed_case_is_never_stored(session, mode, stored):
-    if stored:
-        session(steps_of(0.010, 0.012), save_mode="missing")
+@pytest.mark.parametrize("mode", ["missing", "append"])
+def test_disturbed_steps_are_not_stored_and_what_nothing_disturbed_is(session, mode):
+    result = session(busy(TWO), save_mode=mode)
+
+    without = result.saved[TWO.id].without
+    assert without.startswith("step time, tail (mean step ÷ its level), scaling cost")
+    assert f": {DISTURBED}" in without
+    (stored,) = session.stored(TWO).sessions
+    assert set(stored.launches[0]) == {"cpu_time", "peak_memory", "control"}
+    assert stored.terms == ()
+
+
+def test_a_session_is_added_to_a_case_without_a_level_and_sets_it(session):
+    session(busy(TWO), save_mode="missing")
+
+    result = session(steps_of(0.010, 0.012), save_mode="missing")
+
+    assert result.saved.keys() == {TWO.id}
+    assert len(session.stored(TWO).sessions) == 2
+    assert session.stored(TWO).level("step_time") == 0.012
+
+
+def test_no_level_begins_with_disturbed_steps(session):
+    session(steps_of(0.010, 0.012), save_mode="missing")
     before = session.stored(TWO)
 
-    result = session(busy(TWO), save_mode=mode, reason="r")
+    result = session(busy(TWO), save_mode="accept", reason="r")
 
     assert result.not_saved[TWO.id].reason.startswith(DISTURBED)
     assert session.stored(TWO) == before
@@ -193,10 +212,10 @@ def test_a_disturbed_case_is_never_stored(session, mode, stored):
 def test_scaling_with_a_disturbed_single_rank_case_is_not_stored(session):
     result = session(busy(ONE), save_mode="missing")
 
-    assert {refused.reason.partition(" (")[0] for refused in result.not_saved.values()} == {
-        f"{DISTURBED} of the ranks' cores"
-    }
-    assert result.not_saved.keys() == {ONE.id, TWO.id}
+    assert result.saved[TWO.id].without.startswith("scaling cost (step N ÷ step 1): 2 of 3")
+    (stored,) = session.stored(TWO).sessions
+    assert "efficiency" not in stored.launches[0]
+    assert "step_time" in stored.launches[0]
 
 
 def test_a_disturbed_session_is_invalid_and_undecided(session):
@@ -208,16 +227,17 @@ def test_a_disturbed_session_is_invalid_and_undecided(session):
     assert TWO.id in result.undecided()
 
 
-def test_a_noisy_case_is_refused_and_a_quiet_one_is_stored(session):
+def test_noisy_steps_are_left_out_and_quiet_ones_are_stored(session):
     def answer(request):
         noisy = (1.0, 1.5, 0.7)[request.round] if request.case.id == TWO.id else 1.0
         return make_launch(request.case, request.round, step_s=0.01 * noisy)
 
     result = session(answer, save_mode="missing")
 
-    assert result.not_saved[TWO.id].reason.startswith("too noisy")
-    assert session.stored(ONE) is not None
-    assert session.stored(TWO) is None
+    assert "too noisy" in result.saved[TWO.id].without
+    assert session.stored(ONE).level("step_time") == 0.01
+    assert session.stored(TWO).level("step_time") is None
+    assert session.stored(TWO).level("peak_memory") is not None
 
 
 @pytest.mark.parametrize("round_", [0, 2], ids=["first launch", "last launch"])
