@@ -25,8 +25,11 @@ _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
 
 
 def headline(result: SuiteResult) -> str:
-    """Return suite and accelerator. An injected slow-down is named before any figure."""
-    title = f"{result.suite} on {result.environment.accelerator}"
+    """Return suite, accelerator, and the host of a pool; an injection before any figure."""
+    where = result.environment
+    title = f"{result.suite} on {where.accelerator}"
+    if where.pool is not None:
+        title += f", host {where.host} of pool {where.pool}"
     if result.injections:
         title += f", slowed on purpose: {', '.join(result.injections)}"
     return title
@@ -78,6 +81,8 @@ def _notes(result: SuiteResult) -> list[str]:
     ]
     for explanation in result.explanations.values():
         notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
+    if result.misfit is not None:
+        notes.append(str(result.misfit))
     notes += _disturbances(result.findings)
     notes += link_notes(result)
     notes += pace_notes(result)
