@@ -84,7 +84,7 @@ class PoolSimulation(Simulation):
             self._baseline, _ = append(self._judged(self._measured(day)), self._baseline)
         measured = self._measured(self._pool.stored)
         for code, host in CHANGES:
-            yield self._judged(_slower(measured, code * host, host ** self._kind.control))
+            yield self._judged(_slower(measured, code * host, host**self._kind.control))
 
     def _judged(self, measured: SuiteResult) -> SuiteResult:
         return judge_again(measured, self._baseline, baseline_path=measured.baseline_path)
@@ -92,9 +92,7 @@ class PoolSimulation(Simulation):
     def _measured(self, day: int) -> SuiteResult:
         host = f"runner-{self._pool.host(day)}"
         environment = make_environment(host=host, pool="ci" if self._kind.by_hosts else None)
-        return msgspec.structs.replace(
-            super()._measured(day), environment=environment, alpha=ALPHA
-        )
+        return msgspec.structs.replace(super()._measured(day), environment=environment, alpha=ALPHA)
 
     def _logs(self, day: int) -> tuple[Floats, Floats]:
         logs, control = super()._logs(day)
@@ -175,7 +173,9 @@ def main() -> int:
     print(f"Per cent of {options.trials} trials (95 % interval); tolerance 10 %, alpha 0.1 %,")
     print("sessions and launches of 1 %. Pool · sd of the hosts · does the control show it · rule;")
     print("false REGRESSION; +20 % found; PASS at no change and at +20 %; reported not to fit, of")
-    print("hosts that fit and of one 40 % slower; REGRESSION on that one at no change and at +20 %.")
+    print(
+        "hosts that fit and of one 40 % slower; REGRESSION on that one at no change and at +20 %."
+    )
     broken: list[str] = []
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as executor:
         for kind in _kinds(options.only):

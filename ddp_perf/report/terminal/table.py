@@ -108,9 +108,10 @@ def forming_lines(result: SuiteResult) -> list[str]:
     for found in result.findings:
         if 0 < found.sessions < REFERENCE_SESSIONS:
             lacking.setdefault(REFERENCE_SESSIONS - found.sessions, set()).add(found.case_id)
+    when = "at least 12 hours later" + (" or on another host" if result.environment.pool else "")
     return [
         f"the reference of {counted(len(cases), 'case')} lacks {counted(missing, 'session')} of"
-        f" {REFERENCE_SESSIONS}: --save-baseline=append adds one at least 12 hours later, if it is"
+        f" {REFERENCE_SESSIONS}: --save-baseline=append adds one {when}, if it is"
         " neither slower nor faster"
         for missing, cases in sorted(lacking.items())
     ]

@@ -13,8 +13,8 @@ from ddp_perf.session.gate.acknowledgement import with_acknowledgements
 from ddp_perf.session.gate.judge_suite import JudgingContext, Remedies, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
-from ddp_perf.session.gate.pool import find_misfit
 from ddp_perf.session.gate.persistence import with_persistence
+from ddp_perf.session.gate.pool import find_misfit
 from ddp_perf.session.result import SuiteResult
 
 _USUAL = Remedies()

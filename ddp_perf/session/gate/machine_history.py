@@ -53,9 +53,7 @@ class MachineHistory:
         history = self.of(case.id, metric)
         key = (metric, case.trains, history.of_hosts)
         if key not in self._spreads:
-            self._spreads[key] = self._spread(
-                metric, trains=case.trains, of_hosts=history.of_hosts
-            )
+            self._spreads[key] = self._spread(metric, trains=case.trains, of_hosts=history.of_hosts)
         places, spread = self._spreads[key]
         prior = spread.prior(places.get(case.id))
         few = len(history.informing) < LEAST_SESSIONS
@@ -85,7 +83,6 @@ class MachineHistory:
                 )
             )
         return places, MachineSpread(cases)
-
 
     def _in_units(self, stored: MetricHistory, *, of_hosts: bool) -> MetricHistory:
         """Return another case's sessions in the units of the judged one: of hosts, or of one."""

@@ -1,7 +1,8 @@
 """The hosts of a pool: how a verdict compares them, and a host that does not fit the others.
 
-A host does not fit if its control is unlike that of the others. The control is a frozen matrix product that is timed in every launch. The code cannot slow it down,
-so a slow control shows the host, and a slow-down of the code cannot pass for it.
+A host does not fit if its control is unlike that of the others. The control is a frozen matrix
+product that is timed in every launch. The code cannot slow it down, so a slow control shows the
+host, and a slow-down of the code cannot pass for it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import is_timed
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.units import counted
 from ddp_perf.session.gate.comparability import same_software
 from ddp_perf.stats.rule.comparison import upper_t
 
@@ -88,7 +90,8 @@ def compared_with_hosts(finding: Finding, misfit: Misfit | None) -> Finding:
     It is INVALID if the host does not fit, and its times with it.
     """
     verdict = finding.verdict
-    reason = f"{verdict.reason}. Compared are the first sessions of {finding.sessions} hosts"
+    hosts = counted(finding.sessions, "host")
+    reason = f"{verdict.reason}. It is compared with the first session of {hosts} of the pool"
     verdict = msgspec.structs.replace(verdict, reason=reason)
     if misfit is not None and is_timed(finding.metric):
         verdict = msgspec.structs.replace(
