@@ -322,6 +322,9 @@ def grown_by(sessions):
         pytest.param([f"runner-{day % 4}" for day in range(150)], id="four in turn"),
         pytest.param([f"runner-{day // 20}" for day in range(150)], id="replaced at times"),
         pytest.param([f"runner-{day}" for day in range(150)], id="a new one each day"),
+        pytest.param(
+            [f"runner-{max(0, day - 10)}" for day in range(100)], id="one, then a new one each day"
+        ),
     ],
 )
 def test_what_is_read_of_a_pool_stays_the_same(hosts):

@@ -145,6 +145,15 @@ def test_suspect_sessions_of_one_new_host_confirm_nothing(hosts, outcome):
     assert found.verdict.outcome is outcome
 
 
+def test_hosts_that_are_suspect_in_a_row_are_a_regression():
+    gate = Pool()
+    gate.days("aaaa")
+
+    found = [verdict(gate(host, 0.0145)).outcome for host in "bcbd"]
+
+    assert found == [Outcome.SUSPECT] * 3 + [Outcome.REGRESSION]
+
+
 def test_the_prior_of_a_case_is_in_the_units_in_which_the_case_is_judged():
     gate = Pool(cases=(CASE, OTHER))
     for host, step_s in zip("abcdabcd", (0.010, 0.012, 0.009, 0.011) * 2, strict=True):
@@ -214,6 +223,14 @@ def test_a_host_fits_as_long_as_nothing_shows_the_contrary(hosts, control_s):
         gate(f"runner-{number}", 0.010, CONTROLS[number])
 
     assert gate("runner-7", 0.010, control_s).misfit is None
+
+
+def test_a_host_is_none_of_those_that_it_is_compared_with():
+    gate = Pool()
+    gate.days("abc")
+
+    assert gate("c", 0.010, 0.0025).misfit is None
+    assert gate("d", 0.010, 0.0025).misfit is not None
 
 
 def test_a_host_with_a_level_of_its_own_is_judged_by_it_though_it_does_not_fit():
