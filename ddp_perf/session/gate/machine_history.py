@@ -34,11 +34,8 @@ class MachineHistory:
 
     def of(self, case_id: str, metric: str) -> MetricHistory:
         """Return the stored sessions of a case's metric, in a pool as seen from this host."""
-        host, key = self._environment.pooled_host, (case_id, metric)
-        if key not in self._histories:
-            stored = self._baseline.cases[case_id].history(metric)
-            self._histories[key] = stored if host is None else stored.seen_from(host)
-        return self._histories[key]
+        host, stored = self._environment.pooled_host, self._stored(case_id, metric)
+        return stored if host is None else stored.seen_from(host)
 
     def compares_hosts(self, finding: Finding) -> bool:
         """Return whether a finding compares this host with the other hosts of its pool."""
@@ -71,7 +68,7 @@ class MachineHistory:
         for case_id, stored in self._baseline.cases.items():
             if stored.source != "measured" or ("workload" in stored.work) is not trains:
                 continue
-            history = self._in_units(stored.history(metric), of_hosts=of_hosts)
+            history = self._in_units(self._stored(case_id, metric), of_hosts=of_hosts)
             places[case_id] = len(cases)
             cases.append(
                 CaseSessions(
@@ -83,6 +80,12 @@ class MachineHistory:
                 )
             )
         return places, MachineSpread(cases)
+
+    def _stored(self, case_id: str, metric: str) -> MetricHistory:
+        key = (case_id, metric)
+        if key not in self._histories:
+            self._histories[key] = self._baseline.cases[case_id].history(metric)
+        return self._histories[key]
 
     def _in_units(self, stored: MetricHistory, *, of_hosts: bool) -> MetricHistory:
         """Return another case's sessions in the units of the judged one: of hosts, or of one."""
