@@ -110,13 +110,22 @@ def merge(
 def _with_verdicts(
     sessions: Sequence[Session], off_level: Mapping[str, Sequence[str]]
 ) -> Iterator[Session]:
-    """Yield the sessions, as REGRESSION those of the half-days that begin on these dates."""
+    """Yield the sessions, as REGRESSION those of the half-days that begin on these dates.
+
+    A half-day of a pool's host begins with a session of that host.
+    """
+    hosts = {session.date: session.environment.pooled_host for session in sessions}
     for session in sessions:
         slower = {
             metric: Outcome.REGRESSION
             for metric, dates in off_level.items()
             if metric not in session.verdicts
-            and any(date <= session.date and not are_apart(date, session.date) for date in dates)
+            and any(
+                date <= session.date
+                and not are_apart(date, session.date)
+                and hosts.get(date) == session.environment.pooled_host
+                for date in dates
+            )
         }
         verdicts = {**slower, **session.verdicts}
         yield msgspec.structs.replace(session, verdicts=verdicts) if slower else session

@@ -95,13 +95,14 @@ class BaselineStore:
     def relatives(self, accelerator: str) -> list[Baseline]:
         """Return the baselines of the other accelerators of a family, as ``v100-…``.
 
-        The nearest name comes first. A processor has no relatives: each host has its own key.
+        The nearest name comes first. The other processors of a pool are a family; a processor of
+        no pool has no relatives, because each host has its own key.
         """
-        family = accelerator.partition("-")[0]
-        keys = [path.stem for path in self.directory.glob(f"{family}*.json")]
-        others = [key for key in keys if key != accelerator and key.partition("-")[0] == family]
+        family = _family(accelerator)
+        others = [key for key in self.accelerators() if _family(key) == family != "cpu"]
+        others = [key for key in others if key != accelerator]
         near = sorted(others, key=lambda key: (-_shared(key, accelerator), key))
-        return [] if family == "cpu" else [self.load(key) for key in near]
+        return [self.load(key) for key in near]
 
     def update(self, accelerator: str, change: Callable[[Baseline], Baseline]) -> Path:
         """Read, change and replace the file under a lock, and return its path.
@@ -133,6 +134,12 @@ def read_baseline(path: Path) -> Baseline:
     stored = _BASELINES.read(path)
     _check(path, stored, stored.accelerator)
     return from_file(stored)
+
+
+def _family(accelerator: str) -> str:
+    name, _, pool = accelerator.partition("@")
+    family = name.partition("-")[0]
+    return f"{family}@{pool}" if pool else family
 
 
 def _shared(one: str, other: str) -> int:

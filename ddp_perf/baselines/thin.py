@@ -85,6 +85,7 @@ def _read(case: CaseBaseline, history: MetricHistory) -> Iterator[Session]:
     yield from history.reference
     yield from _not_faster(history)
     yield from history.informing[-INFORMING:]
+    yield from _read_of_pool(history)
     yield from sessions[-NEWEST:]
     # Of the newest sessions in a row that are slower: the first three REGRESSION, those that are
     # suspect, and the session before them, without which they would seem to begin earlier.
@@ -94,3 +95,16 @@ def _read(case: CaseBaseline, history: MetricHistory) -> Iterator[Session]:
         yield from [session for outcome, session in by_outcome if outcome is Outcome.REGRESSION][:3]
         yield from [session for outcome, session in by_outcome if outcome is Outcome.SUSPECT]
         yield from sessions[: len(sessions) - len(run)][-1:]
+
+
+def _read_of_pool(history: MetricHistory) -> Iterator[Session]:
+    """Yield what sets the level of each host that still measures, and the first of each host."""
+    newest = (session.environment.pooled_host for session in history.informing[-INFORMING:])
+    measuring = [host for host in dict.fromkeys(newest) if host is not None]
+    if not measuring:
+        return
+    for host in measuring:
+        yield from history.on_host(host).reference
+    hosts = history.across_hosts()
+    yield from hosts.reference
+    yield from hosts.informing[-INFORMING:]

@@ -130,6 +130,53 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[int, ...]  # of each informing session, the number of its level
     in_force: int  # the number of the level that is in force, and of no later one
     newest_run: tuple[Session, ...]  # the newest ones, if judged REGRESSION or SUSPECT in a row
+    of_hosts: bool = False  # of each host of a pool the first session, and no further one
+
+    def seen_from(self, host: str) -> MetricHistory:
+        """Return the history by which a session on this host of a pool is judged.
+
+        The host has a level of its own if it has sessions, and if the pool shows how sessions of
+        one host differ at least as well as how hosts do. Else hosts are compared.
+        """
+        own, hosts = self.on_host(host), self.across_hosts()
+        repeated = own.degrees_of_freedom >= hosts.degrees_of_freedom
+        return own if own.at_level and repeated else hosts
+
+    def on_host(self, host: str) -> MetricHistory:
+        """Return the sessions with a level for each host, of which that of ``host`` is in force.
+
+        The sessions of the other hosts inform the spread, each around the level of its host.
+        """
+        levels = list(zip(self.levels, map(_host, self.informing), strict=True))
+        in_force = (self.in_force, host)
+        others = sorted(set(levels) - {in_force})
+        slower = sum(number < 0 for number, _ in others)
+        numbers = {level: i - slower for i, level in enumerate([*others, in_force])}
+        return msgspec.structs.replace(
+            self,
+            levels=tuple(numbers[level] for level in levels),
+            in_force=numbers[in_force],
+        )
+
+    def across_hosts(self) -> MetricHistory:
+        """Return the first session of each host at each level.
+
+        A session on a host that is new to the pool is one of these, so they show how it may differ.
+        """
+        first: dict[tuple[int, str], Session] = {}
+        for number, session in zip(self.levels, self.informing, strict=True):
+            first.setdefault((number, _host(session)), session)
+        return msgspec.structs.replace(
+            self,
+            informing=tuple(first.values()),
+            levels=tuple(number for number, _ in first),
+            of_hosts=True,
+        )
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """The number of informing sessions beyond the first one of each level."""
+        return len(self.informing) - len(set(self.levels))
 
     @property
     def at_level(self) -> tuple[Session, ...]:
@@ -157,8 +204,7 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def level(self) -> float | None:
         """The median over the reference sessions of each session's median; None without any."""
-        medians = [statistics.median(session.values(self.metric)) for session in self.reference]
-        return statistics.median(medians) if medians else None
+        return self._level_of(self.reference)
 
     @property
     def regressed(self) -> tuple[Session, ...]:
@@ -182,8 +228,26 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
         return self._to_level(self.regressed[:3])
 
     def _to_level(self, sessions: Sequence[Session]) -> float | None:
+        """Return the ratio of sessions to the level: of their host in a pool, if it has one."""
+        ratios = [
+            statistics.median(session.values(self.metric)) / level
+            for session in sessions
+            if (level := self._level_on(_host(session)))
+        ]
+        return statistics.median(ratios) if ratios else None
+
+    def _level_on(self, host: str) -> float | None:
+        of_host = [session for session in self.at_level if _host(session) == host]
+        return self._level_of(of_host[:REFERENCE_SESSIONS] or self.reference)
+
+    def _level_of(self, sessions: Sequence[Session]) -> float | None:
         medians = [statistics.median(session.values(self.metric)) for session in sessions]
-        return statistics.median(medians) / self.level if medians and self.level else None
+        return statistics.median(medians) if medians else None
+
+
+def _host(session: Session) -> str:
+    """Return the session's host of a pool, or the same empty name for all that are of no pool."""
+    return session.environment.pooled_host or ""
 
 
 def _by_level(
@@ -245,14 +309,17 @@ def are_apart(earlier: str, later: str) -> bool:
 
 
 def _by_half_day(sessions: Sequence[Session]) -> list[Session]:
-    """Merge the launches of sessions that are not apart."""
+    """Merge the launches of sessions that are not apart, of each host of a pool by itself."""
     merged: list[Session] = []
+    newest: dict[str, int] = {}  # by host
     for session in sessions:
-        if not merged or are_apart(merged[-1].date, session.date):
+        place = newest.get(_host(session))
+        if place is None or are_apart(merged[place].date, session.date):
+            newest[_host(session)] = len(merged)
             merged.append(session)
         else:
-            last = merged[-1]
-            merged[-1] = msgspec.structs.replace(
+            last = merged[place]
+            merged[place] = msgspec.structs.replace(
                 last,
                 launches=(*last.launches, *session.launches),
                 terms=(*_terms_by_launch(last), *_terms_by_launch(session)),

@@ -24,6 +24,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     cuda_visible_devices: str | None = None
     variables: dict[str, str] = {}  # environment variables that change how ranks train
     host: str
+    pool: str | None = None  # of like hosts that share a baseline
     os: str
     python: str
     torch: str
@@ -39,6 +40,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         fields = msgspec.structs.asdict(self)
         del fields["variables"]
         return {**fields, **self.variables}
+
+    @property
+    def pooled_host(self) -> str | None:
+        """The host, if it is one of a pool; None where the sessions are those of one machine."""
+        return self.host if self.pool is not None else None
 
     def link_of(self, world_size: int) -> str | None:
         """Return the slowest link among the first `world_size` GPUs, or None if it is unknown."""

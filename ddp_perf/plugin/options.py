@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -25,6 +26,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     configs: tuple[Path, ...]  # suite files to run; empty: all of config_directory
     config_directory: Path
     baseline_directory: Path
+    machine: str | None  # the pool of like hosts that this host is one of; None: a machine alone
     overrides: Overrides
     import_paths: tuple[str, ...]  # where ranks first search for a user's workload
     json_path: Path | None
@@ -47,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini(
         "ddp_baselines", "directory of baseline files (default: baselines)", default="baselines"
     )
+    parser.addini("ddp_machine", "pool of like hosts (see --ddp-machine)", default="")
 
 
 def _add_selection(group: pytest.OptionGroup) -> None:
@@ -117,6 +120,13 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " new level, after an intended change; needs --reason)",
     )
     group.addoption("--reason", metavar="TEXT", help="why --save-baseline=accept is right")
+    group.addoption(
+        "--ddp-machine",
+        type=parse_machine,
+        metavar="NAME",
+        help="name of a pool of like hosts that share the CPU tier's baseline, where the host"
+        " changes from job to job (default: ddp_machine of pytest.ini, or each host by itself)",
+    )
     group.addoption("--ddp-json", type=Path, metavar="FILE", help="write all measurements to FILE")
     group.addoption(
         "--ddp-history",
@@ -201,6 +211,7 @@ def read_options(config: pytest.Config) -> Options:
         configs=tuple(value("ddp_config")),
         config_directory=config.rootpath / config.getini("ddp_configs"),
         baseline_directory=config.rootpath / config.getini("ddp_baselines"),
+        machine=value("ddp_machine") or _machine_of_ini(config.getini("ddp_machine")),
         overrides=Overrides(
             world_sizes=value("ddp_world_sizes"),
             batch_sizes=value("ddp_batch_sizes"),
@@ -240,6 +251,13 @@ def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: b
         raise pytest.UsageError(
             "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"
         )
+
+
+def _machine_of_ini(name: str) -> str | None:
+    try:
+        return parse_machine(name) if name else None
+    except argparse.ArgumentTypeError as error:
+        raise pytest.UsageError(f"ddp_machine: {error}") from None
 
 
 def _make_directory(path: Path) -> None:
@@ -334,6 +352,14 @@ def parse_database(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a URL of a history, as in sqlite:///artifacts/history.sqlite or"
             " postgresql://user@host/database"
+        )
+    return text
+
+
+def parse_machine(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a name of up to 64 letters, digits, '-', '_' and '.'"
         )
     return text
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
@@ -35,7 +36,8 @@ class DdpSession:
         self.options = options
         self.cases = cases
         self.names = _names(cases)
-        self.capacity: Capacity = find_capacity()
+        capacity = msgspec.structs.replace(find_capacity(), pool=options.machine)
+        self.capacity: Capacity = capacity
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
         self.report = ReportWriter(

@@ -14,6 +14,7 @@ from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.gate.pool import Misfit
 from ddp_perf.stats.cost import Cost
 from ddp_perf.stats.link.model import Link
 from ddp_perf.stats.link.values import LinkFit, LinkShift, Part
@@ -63,6 +64,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     costs: dict[str, Cost] = {}  # by case id, if the suite states a price
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
+    misfit: Misfit | None = None  # None: the host fits its pool, or is of none
     explanations: dict[str, Explanation] = {}  # by case id, of the cases that got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # further launches, never judged
     profiles: dict[str, CaseProfile] = {}  # by case id

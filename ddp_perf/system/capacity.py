@@ -22,6 +22,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
     machine: GpuMachine
     cores: int
+    pool: str | None = None  # of like hosts, which --ddp-machine names
 
     def obstacle(self, case: Case) -> str | None:
         """Return why the case cannot run here, or None if it can."""
@@ -54,8 +55,11 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def accelerator_key(self, tier: str) -> str:
-        """Return the name of the baseline file of a tier on this machine, without its suffix."""
-        return accelerator_slug(self.machine) if tier == "gpu" else cpu_slug()
+        """Return the name of the baseline file of a tier on this machine, without its suffix.
+
+        A GPU's is its type, which all hosts share: a pool does not change it.
+        """
+        return accelerator_slug(self.machine) if tier == "gpu" else cpu_slug(self.pool)
 
     def accelerator_name(self, tier: str) -> str:
         return self.machine.name if tier == "gpu" else cpu_name()

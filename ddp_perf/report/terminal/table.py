@@ -26,8 +26,11 @@ _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
 
 
 def headline(result: SuiteResult) -> str:
-    """Return suite and accelerator. An injected slow-down is named before any figure."""
-    title = f"{result.suite} on {result.environment.accelerator}"
+    """Return suite, accelerator, and the host of a pool; an injection before any figure."""
+    where = result.environment
+    title = f"{result.suite} on {where.accelerator}"
+    if where.pool is not None:
+        title += f", host {where.host} of pool {where.pool}"
     if result.injections:
         title += f", slowed on purpose: {', '.join(result.injections)}"
     return title
@@ -98,6 +101,8 @@ def _notes(result: SuiteResult) -> list[str]:
     notes += _waiting(result.findings)
     for explanation in result.explanations.values():
         notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
+    if result.misfit is not None:
+        notes.append(str(result.misfit))
     notes += _disturbances(result.findings)
     notes += link_notes(result)
     notes += pace_notes(result)
@@ -139,9 +144,10 @@ def forming_lines(result: SuiteResult) -> list[str]:
     for found in result.findings:
         if 0 < found.sessions < REFERENCE_SESSIONS:
             lacking.setdefault(REFERENCE_SESSIONS - found.sessions, set()).add(found.case_id)
+    when = "at least 12 hours later" + (" or on another host" if result.environment.pool else "")
     return [
         f"the reference of {counted(len(cases), 'case')} lacks {counted(missing, 'session')} of"
-        f" {REFERENCE_SESSIONS}: --save-baseline=append adds one at least 12 hours later, if it is"
+        f" {REFERENCE_SESSIONS}: --save-baseline=append adds one {when}, if it is"
         " neither slower nor faster"
         for missing, cases in sorted(lacking.items())
     ]

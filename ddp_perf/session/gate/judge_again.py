@@ -14,6 +14,7 @@ from ddp_perf.session.gate.judge_suite import JudgingContext, Remedies, judge_su
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
 from ddp_perf.session.gate.persistence import with_persistence
+from ddp_perf.session.gate.pool import find_misfit
 from ddp_perf.session.result import SuiteResult
 
 _USUAL = Remedies()
@@ -54,6 +55,7 @@ def judge_again(
         baseline_path=baseline_path,
         findings=conclude_findings(findings, context, result.date),
         links=find_links(result.measurements, result.summaries, baseline, result.environment),
+        misfit=find_misfit(result.measurements, result.summaries, baseline, result.environment),
         explanations={},
         save_mode=None,
         saved={},
@@ -65,7 +67,13 @@ def conclude_findings(
     findings: Iterable[Finding], context: JudgingContext, date: str
 ) -> tuple[Finding, ...]:
     """Judge in the light of the sessions before, and add the acknowledgements of that day."""
-    persisting = with_persistence(findings, context.baseline.cases, date=date, alpha=context.alpha)
+    persisting = with_persistence(
+        findings,
+        context.baseline.cases,
+        date=date,
+        alpha=context.alpha,
+        host=context.environment.pooled_host,
+    )
     return with_acknowledgements(persisting, context.baseline, date)
 
 

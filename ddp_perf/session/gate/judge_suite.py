@@ -29,6 +29,7 @@ from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.machine_history import MachineHistory, controls
+from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure
 from ddp_perf.session.gate.utilisation import utilisation_of
@@ -68,6 +69,7 @@ def judge_suite(
     """Judge all cases that were measured without a failed launch."""
     findings: list[Finding] = []
     history = MachineHistory(context.baseline, context.environment)
+    misfit = find_misfit(measurements, summaries, context.baseline, context.environment)
     for case_id, measurement in measurements.items():
         if measurement.failures or not measurement.launches:
             continue
@@ -89,7 +91,12 @@ def judge_suite(
             reason = f"{context.baseline_path}: {other}; {context.remedies.other_machine}"
             findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
         else:
-            judged = _judge_case(measurement, summaries[case_id], stored, context, history)
+            judged = [
+                compared_with_hosts(finding, misfit) if history.compares_hosts(finding) else finding
+                for finding in _judge_case(
+                    measurement, summaries[case_id], stored, context, history
+                )
+            ]
             findings += [with_disturbance(finding, measurements) for finding in judged]
     return findings
 

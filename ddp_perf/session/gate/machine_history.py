@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline, MetricHistory, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import is_controlled, metric_spec
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.session.gate.comparability import same_software, software
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread
 from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT
 
+# Hosts of a pool are assumed to differ by so many times as much as sessions of one machine
+# (tests/quality/pool.py).
+_HOSTS_DIFFER = 2.0
 # Launches or sessions of another case that differ by more are a slow mode, or a move of its level,
 # and no spread. The cases' own tolerances are not stored, and may differ.
 _SMALLEST_STEP = 0.05
@@ -26,14 +30,16 @@ class MachineHistory:
         self._baseline = baseline
         self._environment = environment
         self._histories: dict[tuple[str, str], MetricHistory] = {}
-        self._spreads: dict[tuple[str, bool], tuple[dict[str, int], MachineSpread]] = {}
+        self._spreads: dict[tuple[str, bool, bool], tuple[dict[str, int], MachineSpread]] = {}
 
     def of(self, case_id: str, metric: str) -> MetricHistory:
-        """Return the stored sessions of a case's metric."""
-        key = (case_id, metric)
-        if key not in self._histories:
-            self._histories[key] = self._baseline.cases[case_id].history(metric)
-        return self._histories[key]
+        """Return the stored sessions of a case's metric, in a pool as seen from this host."""
+        host, stored = self._environment.pooled_host, self._stored(case_id, metric)
+        return stored if host is None else stored.seen_from(host)
+
+    def compares_hosts(self, finding: Finding) -> bool:
+        """Return whether a finding compares this host with the other hosts of its pool."""
+        return finding.baseline is not None and self.of(finding.case_id, finding.metric).of_hosts
 
     def prior(self, case: Case, metric: str) -> SessionPrior:
         """Return the spread of the other cases of the same kind.
@@ -41,30 +47,33 @@ class MachineHistory:
         Training steps and single collectives vary differently, so neither informs the other. While
         the case has one or two sessions, and the others are no better known, it is an assumed one.
         """
-        key = (metric, case.trains)
+        history = self.of(case.id, metric)
+        key = (metric, case.trains, history.of_hosts)
         if key not in self._spreads:
-            self._spreads[key] = self._spread(metric, trains=case.trains)
+            self._spreads[key] = self._spread(metric, trains=case.trains, of_hosts=history.of_hosts)
         places, spread = self._spreads[key]
         prior = spread.prior(places.get(case.id))
-        few = len(self.of(case.id, metric).informing) < LEAST_SESSIONS
+        few = len(history.informing) < LEAST_SESSIONS
         freedom = WIDE_DEFAULT.degrees_of_freedom
         if prior is None or (few and prior.degrees_of_freedom < freedom):
-            sd = metric_spec(metric).assumed_sd
+            sd = metric_spec(metric).assumed_sd * (_HOSTS_DIFFER if history.of_hosts else 1.0)
             return SessionPrior(sd=sd, degrees_of_freedom=freedom, assumed=True)
         return prior
 
-    def _spread(self, metric: str, *, trains: bool) -> tuple[dict[str, int], MachineSpread]:
+    def _spread(
+        self, metric: str, *, trains: bool, of_hosts: bool
+    ) -> tuple[dict[str, int], MachineSpread]:
         cases: list[CaseSessions] = []
         places: dict[str, int] = {}
         for case_id, stored in self._baseline.cases.items():
             if stored.source != "measured" or ("workload" in stored.work) is not trains:
                 continue
-            history = self.of(case_id, metric)
+            history = self._in_units(self._stored(case_id, metric), of_hosts=of_hosts)
             places[case_id] = len(cases)
             cases.append(
                 CaseSessions(
                     sessions=[session.values(metric) for session in history.informing],
-                    days=[_half_day(session.date) for session in history.informing],
+                    days=[_half_day(session) for session in history.informing],
                     control=controls(history.informing, metric, self._environment),
                     session_levels=history.levels,
                     tolerance=_SMALLEST_STEP,
@@ -72,10 +81,24 @@ class MachineHistory:
             )
         return places, MachineSpread(cases)
 
+    def _stored(self, case_id: str, metric: str) -> MetricHistory:
+        key = (case_id, metric)
+        if key not in self._histories:
+            self._histories[key] = self._baseline.cases[case_id].history(metric)
+        return self._histories[key]
 
-def _half_day(date: str) -> str:
-    """Return a name that sessions of the same half of a day share, in UTC."""
-    return f"{date[:10]} {'am' if date[11:13] < '12' else 'pm'}"
+    def _in_units(self, stored: MetricHistory, *, of_hosts: bool) -> MetricHistory:
+        """Return another case's sessions in the units of the judged one: of hosts, or of one."""
+        host = self._environment.pooled_host
+        if host is None:
+            return stored
+        return stored.across_hosts() if of_hosts else stored.on_host(host)
+
+
+def _half_day(session: Session) -> str:
+    """Return a name that sessions of one host and half of a day share, in UTC."""
+    half = "am" if session.date[11:13] < "12" else "pm"
+    return f"{session.date[:10]} {half} {session.environment.pooled_host or ''}"
 
 
 def controls(

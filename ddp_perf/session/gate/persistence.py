@@ -10,7 +10,7 @@ One session decides little about the next. Two rules hold over several sessions:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -19,7 +19,6 @@ from ddp_perf.core.baseline import (
     REFERENCE_SESSIONS,
     CaseBaseline,
     MetricHistory,
-    Session,
     are_apart,
 )
 from ddp_perf.core.measurement import Finding
@@ -36,21 +35,29 @@ _MAY_MEND = (Outcome.PASS, Outcome.INCONCLUSIVE)
 
 
 def with_persistence(
-    findings: Iterable[Finding], stored: Mapping[str, CaseBaseline], *, date: str, alpha: float
+    findings: Iterable[Finding],
+    stored: Mapping[str, CaseBaseline],
+    *,
+    date: str,
+    alpha: float,
+    host: str | None = None,
 ) -> list[Finding]:
     """Return the findings of the session of ``date`` in the light of the sessions before it.
 
-    ``stored`` are the baselines by case id, and ``alpha`` is the false-alarm rate of a verdict.
+    ``stored`` are the baselines by case id, ``alpha`` is the false-alarm rate of a verdict, and
+    ``host`` is that of the session if it is of a pool.
     """
     return [
-        _persisting(finding, stored[finding.case_id], date, alpha)
+        _persisting(finding, stored[finding.case_id], date, alpha, host)
         if finding.case_id in stored
         else finding
         for finding in findings
     ]
 
 
-def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float) -> Finding:
+def _persisting(
+    finding: Finding, stored: CaseBaseline, date: str, alpha: float, host: str | None
+) -> Finding:
     verdict = finding.verdict
     history = stored.history(finding.metric)
     red = history.regressed
@@ -66,7 +73,7 @@ def _persisting(finding: Finding, stored: CaseBaseline, date: str, alpha: float)
         )
         return _red(finding, reason)
     if not red and verdict.chance is not None:
-        many = 1 + _apart(history.newest_run, date)
+        many = 1 + _apart(history, date, host)
         if many >= sessions_to_confirm(verdict.chance, alpha):
             return _red(finding, f"suspect for {many} sessions in a row: {verdict.reason}")
     return finding
@@ -122,10 +129,17 @@ def _doubt(history: MetricHistory) -> str:
     return f" (only {sessions} the level; if the later ones are right, accept them)"
 
 
-def _apart(run: Sequence[Session], date: str) -> int:
-    """Count the sessions of the run that are half a day apart, from each other and from `date`."""
-    count, later = 0, date
-    for session in reversed(run):
-        if are_apart(session.date, later):
+def _apart(history: MetricHistory, date: str, host: str | None) -> int:
+    """Count the suspect sessions that are half a day apart, from each other and from `date`.
+
+    Of a pool's host that has no session at the level, only one counts: they share the host, which
+    may be the slow one.
+    """
+    known = {None, *(session.environment.pooled_host for session in history.at_level)}
+    count, later, seen = 0, date, {host}
+    for session in reversed(history.newest_run):
+        where = session.environment.pooled_host
+        if are_apart(session.date, later) and (where in known or where not in seen):
             count, later = count + 1, session.date
+            seen.add(where)
     return count

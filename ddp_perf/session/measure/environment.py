@@ -30,6 +30,7 @@ def describe_environment(
         accelerator_key=capacity.accelerator_key(tier),
         accelerator_count=capacity.accelerator_count(tier),
         host=host_name(),
+        pool=None if on_gpu else capacity.pool,
         os=platform.platform(),
         python=runtime.python,
         torch=runtime.torch,

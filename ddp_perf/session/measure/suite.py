@@ -19,6 +19,7 @@ from ddp_perf.session.gate.judge_again import conclude_findings
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
+from ddp_perf.session.gate.pool import find_misfit
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
@@ -145,8 +146,8 @@ def _measured_and_judged(
         if plan:
             bench.progress.extend(len(plan), describe_more(more, context.looks))
     result = _extended(before, measured, conclude_findings(findings, context, before.date))
-    links = find_links(result.measurements, result.summaries, context.baseline, context.environment)
-    return msgspec.structs.replace(result, links=links)
+    seen = result.measurements, result.summaries, context.baseline, context.environment
+    return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
 
 
 def _saved(

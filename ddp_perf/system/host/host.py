@@ -29,16 +29,18 @@ def cpu_name() -> str:
     return match[1].strip() if match else platform.machine()
 
 
-def cpu_slug() -> str:
-    """Return the name of the baseline file: model, number of cores, CPU quota, and host.
+def cpu_slug(pool: str | None = None) -> str:
+    """Return the name of the baseline file: model, number of cores, CPU quota, and host or pool.
 
-    A model name alone does not identify a machine. A lower quota slows the same code down.
+    A model name alone does not identify a machine. A lower quota slows the same code down. The
+    hosts of a pool share a file, and no host has a name with ``@``.
     """
     name = re.sub(r"\(r\)|\(tm\)|\b(intel|amd|cpu|processor)\b", " ", cpu_name().lower())
     quota, cores = cpu_quota(), len(allowed_cores())
     limit = "" if quota is None or quota >= cores else f"quota-{quota:g}"
-    words = f"{name} {cores}c {limit} {host_name()}"
-    return "cpu-" + re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
+    words = f"{name} {cores}c {limit} {host_name() if pool is None else ''}"
+    slug = "cpu-" + re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
+    return slug if pool is None else f"{slug}@{pool}"
 
 
 def host_name() -> str:

@@ -263,6 +263,26 @@ def test_append_stores_that_sessions_of_the_reference_were_slower(baseline):
     ]
 
 
+def test_sessions_that_turned_out_to_be_slower_are_those_of_one_host_of_a_pool():
+    case_id = make_case().id
+    sessions = [
+        msgspec.structs.replace(
+            make_session([0.01] * 2),
+            date=f"2026-01-01T{hour:02}:00:00+00:00",
+            environment=make_environment(host=host, pool="ci"),
+        )
+        for hour, host in enumerate("abab")
+    ]
+    stored = make_case_baseline(make_case(), *sessions)
+    slower = {"step_time": (sessions[1].date,)}
+    new = msgspec.structs.replace(new_session([0.01] * 2), off_level=slower)
+
+    merged = merge(make_baseline({case_id: stored}), [new], mode="append", reason=None)
+
+    marked = [bool(session.verdicts) for session in merged.cases[case_id].sessions]
+    assert marked == [False, True, False, True, False]
+
+
 def test_unacknowledged_metrics_are_those_stored_in_any_session():
     case = make_case()
     sessions = make_session([0.01]), make_session([0.01], energy=1.0)

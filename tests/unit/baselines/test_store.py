@@ -280,3 +280,10 @@ def test_a_processor_has_no_relatives(store):
         store.update(key, lambda _, key=key: make_baseline(accelerator=key))
 
     assert store.relatives("cpu-a-2c-host") == []
+
+
+def test_the_relatives_of_a_processor_in_a_pool_are_the_pools_other_processors(store):
+    for key in ("cpu-a-2c@ci", "cpu-b-2c@ci", "cpu-a-2c@other", "cpu-a-2c-host"):
+        store.update(key, lambda _, key=key: make_baseline(accelerator=key))
+
+    assert [b.accelerator for b in store.relatives("cpu-a-2c@ci")] == ["cpu-b-2c@ci"]

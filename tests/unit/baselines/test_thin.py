@@ -296,3 +296,45 @@ def test_appending_one_by_one_keeps_the_same_sessions_as_thinning_at_the_end(ses
     grown = functools.reduce(append, sessions[1:], thin(case_of(sessions[:1])))
 
     assert grown == thin(case_of(sessions))
+
+
+def on_hosts(hosts):
+    """Return daily sessions of a pool, one on each of these hosts."""
+    return [
+        msgspec.structs.replace(
+            session_at(24 * day), environment=make_environment(host=host, pool="ci")
+        )
+        for day, host in enumerate(hosts)
+    ]
+
+
+def grown_by(sessions):
+    grown = case_of(sessions[:1])
+    for session in sessions[1:]:
+        longer = msgspec.structs.replace(grown, sessions=(*grown.sessions, session))
+        grown = thin(longer)
+    return grown
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        pytest.param([f"runner-{day % 4}" for day in range(150)], id="four in turn"),
+        pytest.param([f"runner-{day // 20}" for day in range(150)], id="replaced at times"),
+        pytest.param([f"runner-{day}" for day in range(150)], id="a new one each day"),
+        pytest.param(
+            [f"runner-{max(0, day - 10)}" for day in range(100)], id="one, then a new one each day"
+        ),
+    ],
+)
+def test_what_is_read_of_a_pool_stays_the_same(hosts):
+    sessions = on_hosts(hosts)
+    every, thinned = (case.history("step_time") for case in (case_of(sessions), grown_by(sessions)))
+
+    assert len(thinned.informing) < 80
+    for host in {*hosts[-INFORMING:], "runner-new"}:
+        before, after = every.seen_from(host), thinned.seen_from(host)
+        assert after.of_hosts is before.of_hosts
+        assert dates_of(after.reference) == dates_of(before.reference)
+        newest = dates_of(before.informing[-INFORMING:])
+        assert dates_of(after.informing[-INFORMING:]) == newest

@@ -12,6 +12,7 @@ from ddp_perf.plugin.options import (
     parse_count,
     parse_counts,
     parse_database,
+    parse_machine,
     parse_megabytes,
     parse_rate,
     parse_save_mode,
@@ -36,6 +37,7 @@ from ddp_perf.plugin.options import (
         (parse_assignment, "A=b=c", ("A", "b=c")),
         (parse_assignment, "A=", ("A", "")),
         (parse_save_mode, "append", "append"),
+        (parse_machine, "ci-2core_v1.0", "ci-2core_v1.0"),
         (parse_database, "sqlite:///a/b.sqlite", "sqlite:///a/b.sqlite"),
         (parse_database, "postgresql://me@host/db", "postgresql://me@host/db"),
         (parse_slow_down, "no-overlap", Injection(text="no-overlap", kind="no-overlap")),
@@ -71,6 +73,12 @@ def test_valid_option_values_are_parsed(parse, text, value):
         (parse_assignment, "=1"),
         (parse_assignment, "A B=1"),
         (parse_save_mode, "apend"),
+        (parse_machine, ""),
+        (parse_machine, "two cores"),
+        (parse_machine, "../ci"),
+        (parse_machine, "ci@2"),
+        (parse_machine, "größe"),
+        (parse_machine, "a" * 65),
         (parse_save_mode, "tests/perf"),
         (parse_slow_down, "compute:5"),
     ],
@@ -171,3 +179,15 @@ def test_contradictory_options_are_refused(options, arguments, said):
         options(*arguments)
 
     assert said in str(caught.value)
+
+
+def test_the_pool_is_that_of_the_option_before_that_of_the_ini_file(options):
+    assert options().machine is None
+    assert options("--ddp-machine=ci").machine == "ci"
+    assert options("-o", "ddp_machine=ini").machine == "ini"
+    assert options("-o", "ddp_machine=ini", "--ddp-machine=ci").machine == "ci"
+
+
+def test_a_bad_name_of_a_pool_in_the_ini_file_is_refused(options):
+    with pytest.raises(pytest.UsageError, match="ddp_machine: 'two cores' is not a name"):
+        options("-o", "ddp_machine=two cores")

@@ -11,10 +11,12 @@ from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
 from ddp_perf.session.figures import costs_of
+from ddp_perf.session.gate.pool import Misfit
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_acknowledgement,
     make_cases,
+    make_environment,
     make_failure,
     make_finding,
     make_measurement,
@@ -37,6 +39,16 @@ def test_headline_names_the_accelerator_and_injections(result):
     assert headline(slowed) == (
         "quick on Some Processor, slowed on purpose: compute:5%, no-overlap"
     )
+
+
+def test_headline_names_the_host_of_a_pool_and_a_note_one_that_does_not_fit(result):
+    environment = make_environment(host="runner-7", pool="ci")
+    misfit = Misfit(host="runner-7", pool="ci", ratio=1.23, hosts=5, limit=1.1)
+    pooled = msgspec.structs.replace(result, environment=environment, misfit=misfit)
+
+    assert headline(pooled) == "quick on Some Processor, host runner-7 of pool ci"
+    assert str(misfit) in " ".join(suite_table(pooled, 120).split())
+    assert "does not fit" not in suite_table(result, 120)
 
 
 def row_of(result, name, width=120):

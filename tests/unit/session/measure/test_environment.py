@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import msgspec
+
 from ddp_perf.session.measure.environment import describe_environment
 from tests.builders import RUNTIME, make_capacity, make_gpu_machine
 
@@ -28,6 +30,18 @@ def test_the_environment_of_a_cpu_session_has_no_gpu_fields(tmp_path):
     assert environment.blas == "mkl"
     gpu_only = ("interconnect", "driver", "cuda", "cudnn", "nccl")
     assert {getattr(environment, name) for name in gpu_only} == {None}
+
+
+def test_a_session_of_a_pool_has_its_host_and_on_gpus_no_pool(tmp_path, monkeypatch):
+    monkeypatch.setattr("ddp_perf.session.measure.environment.host_name", lambda: "runner-7")
+    capacity = msgspec.structs.replace(make_capacity(MACHINE, 8), pool="ci")
+
+    cpu, gpu = (describe_environment(capacity, tier, RUNTIME, tmp_path) for tier in ("cpu", "gpu"))
+
+    assert (cpu.host, cpu.pool, cpu.pooled_host) == ("runner-7", "ci", "runner-7")
+    assert cpu.accelerator_key.endswith("@ci")
+    assert (gpu.host, gpu.pool, gpu.pooled_host) == ("runner-7", None, None)
+    assert gpu.accelerator_key == "a100-sxm4-40gb"
 
 
 def test_variables_that_change_how_ranks_train_are_conditions(tmp_path, monkeypatch):

@@ -44,6 +44,16 @@ def test_a_cpu_baseline_is_named_by_model_cores_quota_and_host(monkeypatch, name
     assert cpu_slug() == slug
 
 
+def test_the_hosts_of_a_pool_share_a_baseline_of_each_processor(monkeypatch):
+    monkeypatch.setattr(host, "cpu_quota", lambda: None)
+    monkeypatch.setattr(host, "cpu_name", lambda: XEON)
+    monkeypatch.setattr(host, "allowed_cores", lambda: (0, 1))
+
+    for name in ("runner-1", "runner-2"):
+        monkeypatch.setattr(host, "host_name", lambda name=name: name)
+        assert cpu_slug("CI_small.1") == "cpu-xeon-e5-2690-v4-2.60ghz-2c@CI_small.1"
+
+
 def test_the_name_of_this_processor_gives_a_file_name():
     assert cpu_name()
     assert re.fullmatch(r"cpu-[a-z0-9.\-]+", cpu_slug())
