@@ -16,7 +16,7 @@ import msgspec
 from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import is_timed
+from ddp_perf.core.metric import metric_spec
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.comparability import same_software
@@ -93,7 +93,7 @@ def compared_with_hosts(finding: Finding, misfit: Misfit | None) -> Finding:
     hosts = counted(finding.sessions, "host")
     reason = f"{verdict.reason}. It is compared with the first session of {hosts} of the pool"
     verdict = msgspec.structs.replace(verdict, reason=reason)
-    if misfit is not None and is_timed(finding.metric):
+    if misfit is not None and metric_spec(finding.metric).disturbed_by is not None:
         verdict = msgspec.structs.replace(
             verdict,
             outcome=Outcome.INVALID,
