@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from ddp_perf.baselines.save import NewSession, SaveMode, too_noisy
-from ddp_perf.core.baseline import TYPICAL_STEP
+from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP
 from ddp_perf.core.metric import EFFICIENCY, METRICS, STEP_TIME, TAIL, gated_metrics, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
@@ -53,11 +53,17 @@ def refused(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str 
 
 
 def without(new: NewSession, metrics: Collection[str]) -> NewSession:
-    """Return the session without the figures of some metrics; without terms if the step is one."""
+    """Return the session without the figures of some metrics, and what is compared with them.
+
+    Without a step time there are no terms. The control stays if a metric that follows it does.
+    """
     dropped, session = set(metrics), new.session
     if STEP_TIME.name in dropped:
         dropped.add(TYPICAL_STEP)
         session = msgspec.structs.replace(session, terms=())
+    follow = [metric.name for metric in METRICS if metric.follows_machine]
+    if not any(session.values(name) for name in follow if name not in dropped):
+        dropped.add(CONTROL)
     launches = tuple(
         {name: value for name, value in launch.items() if name not in dropped}
         for launch in session.launches

@@ -69,7 +69,7 @@ def test_sessions_of_one_host_do_not_show_how_another_may_differ(pool, outcome):
 
     assert found.outcome is outcome
     if pool is not None:
-        assert "against 1 session " in found.reason
+        assert "against 1 session;" in found.reason
         assert "(6 % is assumed)" in found.reason
         assert found.reason.endswith("compared with the first session of 1 host of the pool")
 
@@ -180,7 +180,7 @@ def pool_of_five():
     return gate
 
 
-def test_a_host_with_a_slow_control_does_not_fit_and_is_neither_judged_nor_stored():
+def test_a_host_with_a_slow_control_does_not_fit_and_its_times_are_neither_judged_nor_stored():
     gate = pool_of_five()
 
     result = gate("runner-7", 0.0125, 0.0025)
@@ -194,7 +194,11 @@ def test_a_host_with_a_slow_control_does_not_fit_and_is_neither_judged_nor_store
     assert found.reason.startswith(f"{result.misfit}; by the figures alone: ")
     assert verdict(result, "tail").outcome is Outcome.INVALID
     assert verdict(result, "peak_memory").outcome is Outcome.PASS
-    assert "does not fit pool ci" in result.not_saved[CASE.id].reason
+    assert "does not fit pool ci" in result.saved[CASE.id].without
+    (stored,) = (
+        s for s in gate.baseline.cases[CASE.id].sessions if s.environment.host == "runner-7"
+    )
+    assert set(stored.launches[0]) == {"peak_memory"}  # its control is no host's of the pool
 
 
 def test_slower_code_does_not_look_like_a_host_that_does_not_fit():
