@@ -23,8 +23,10 @@ def test_each_launch_is_one_line():
     lines = [line for line in text_of(make_session([0.01, 0.02])).splitlines() if "step_t" in line]
 
     assert [line.strip() for line in lines[1:3]] == [
-        '{"control": 0.002, "peak_memory": 1000.0, "step_time": 0.01, "tail": 1.0},',
-        '{"control": 0.002, "peak_memory": 1000.0, "step_time": 0.02, "tail": 1.0}',
+        '{"control": 0.002, "cpu_time": 0.009, "median_step_time": 0.01, "peak_memory": 1000.0,'
+        ' "step_time": 0.01, "tail": 1.0},',
+        '{"control": 0.002, "cpu_time": 0.009, "median_step_time": 0.02, "peak_memory": 1000.0,'
+        ' "step_time": 0.02, "tail": 1.0}',
     ]
 
 
