@@ -11,14 +11,7 @@ import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.baseline import (
-    CONTROL,
-    TYPICAL_STEP,
-    Acknowledgement,
-    Baseline,
-    CaseBaseline,
-    Session,
-)
+from ddp_perf.core.baseline import TYPICAL_STEP, Acknowledgement, Baseline, CaseBaseline, Session
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
 from ddp_perf.core.disturbance import RankConditions
@@ -43,6 +36,7 @@ from ddp_perf.stats.summary import summaries_of
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS
 
+CPU_S = 0.009  # CPU time of a step
 SUITE = {
     "suite": "quick",
     "tier": "cpu",
@@ -122,15 +116,12 @@ def make_placement(rank: int = 0, **changes: Any) -> Placement:
     return Placement(**{**fields, **changes})
 
 
-CPU_S = 0.009  # CPU time of a step
-
-
 def make_rank_result(rank: int = 0, **changes: Any) -> RankResult:
     fields = {
         "placement": make_placement(rank),
         "warmup_s": (0.5, 0.1),
         "step_s": (0.01,) * 10,
-        "cpu_s": (CPU_S,) * 10,
+        "cpu_s": (CPU_S,) * len(changes.get("step_s", range(10))),
         "control_s": (0.002,) * 8,
         "peak_memory": 1000,
         "digest": 42,
@@ -181,7 +172,6 @@ def make_launch(
 ) -> LaunchResult:
     """A launch whose ranks all took ``step_s`` a step. ``rank``: changes of every rank's result."""
     steps = step_s if isinstance(step_s, tuple) else (step_s,) * case.schedule.measured
-    rank = {"cpu_s": (CPU_S,) * len(steps), **rank}
     if case.collective is not None:
         unit = Unit(name="bytes", per_sample=case.collective.payload)
         rank = {"digest": None, "structure": None, "unit": unit, **rank}
@@ -243,7 +233,7 @@ def make_environment(**changes: Any) -> Environment:
 
 def make_session(step_s: list[float], *, day: int = 1, **figures: float) -> Session:
     """One launch for each of ``step_s``; ``figures`` replace the other metrics of each."""
-    others = {"tail": 1.0, "cpu_time": CPU_S, "peak_memory": 1000.0, CONTROL: 0.002, **figures}
+    others = {"tail": 1.0, "cpu_time": CPU_S, "peak_memory": 1000.0, "control": 0.002, **figures}
     return Session(
         date=f"2026-01-{day:02}T03:04:05+00:00",
         environment=make_environment(),
@@ -265,7 +255,7 @@ def make_baseline(cases: dict[str, CaseBaseline] | None = None, **changes: Any) 
     fields = {
         "accelerator": "cpu-some-2c-host",
         "units": {metric.name: metric.unit for metric in METRICS}
-        | {CONTROL: "s", TYPICAL_STEP: "s"},
+        | {"control": "s", TYPICAL_STEP: "s"},
         "cases": cases or {},
     }
     return Baseline(**{**fields, **changes})

@@ -121,7 +121,7 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     @property
     def disturbed(self) -> list[bool]:
-        """Of each measured step: a rank waited long for a core. Empty: there is no witness."""
+        """True for each measured step in which a rank waited long for a core. Empty: no witness."""
         each = [waited_long(rank.step_s, rank.waited_s) for rank in self.ranks]
         return [any(step) for step in zip(*each, strict=True)] if all(each) else []
 

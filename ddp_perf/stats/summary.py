@@ -67,8 +67,8 @@ def _steps_of_tail(launch: LaunchResult) -> Sequence[float]:
 
 
 def _cpu_level(launch: LaunchResult) -> float | None:
-    """Return the level of the CPU time of a step on its busiest rank; None: not measured."""
-    if not all(rank.cpu_s for rank in launch.ranks):
+    """Return the level of the CPU time of a step on its busiest rank; None: not on CPUs."""
+    if not all(rank.cpu_s and rank.placement.device == "cpu" for rank in launch.ranks):
         return None
     return max(launch_level(rank.cpu_s) for rank in launch.ranks) or None
 

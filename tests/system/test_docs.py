@@ -33,7 +33,9 @@ SMALL = {
     "steps": 8,
     "warmup": 2,
     "launches": 2,
-    "tolerances": dict.fromkeys(("step_time", "tail", "efficiency", "peak_memory"), 0.9),
+    "tolerances": dict.fromkeys(
+        ("step_time", "tail", "efficiency", "cpu_time", "peak_memory"), 0.9
+    ),
 }
 INI = """\
 [pytest]

@@ -73,9 +73,9 @@ def test_a_case_is_measured_with_its_single_rank_case_and_reported(project):
     result = project.runpytest("--save-baseline", "--ddp-json", results, "-rs")
 
     result.assert_outcomes(skipped=1)  # by assert_verdict: recorded just now
-    # Any case of the suites may be asked for, so all share the budget: step, tail and memory
-    # of each, efficiency of those with two ranks.
-    gated = 2 * 3 + 2 * 4
+    # Any case of the suites may be asked for, so all share the budget: step, tail, CPU time and
+    # memory of each, efficiency of those with two ranks.
+    gated = 2 * 4 + 2 * 5
     result.stdout.fnmatch_lines(
         ["*ours on *", "none-ws1 *", "ddp-ws2 *", f"*each verdict {0.01 / gated:.2%}*"]
     )
@@ -119,7 +119,7 @@ def test_no_case_is_measured_twice_in_a_session(project):
     (suite,) = json.loads((project.path / "results.json").read_text())["suites"]
     assert [len(case["launches"]) for case in suite["measurements"].values()] == [2] * 4
     metrics = [(finding["case_id"], finding["metric"]) for finding in suite["findings"]]
-    assert len(metrics) == len(set(metrics)) == 4 * 4 + 2  # efficiency: of two ranks only
+    assert len(metrics) == len(set(metrics)) == 4 * 5 + 2  # efficiency: of two ranks only
 
 
 def test_an_unknown_case_is_an_error_with_the_nearest_name(project):

@@ -94,14 +94,13 @@ def summary_block(
     """Return the block that rank 0 of a benchmark script prints, over all launches of the case."""
     case, schedule = measurement.case, measurement.case.schedule
     config = ", ".join(f"{name}={value}" for name, value in case.work().items())
-    launches = counted(len(summaries), "launch")
     lines = [
         f"=== {'DDP Scaling' if case.trains else 'Collective'} Benchmark ===",
         f"World size       : {case.world_size}",
         f"Device           : {measurement.launches[0].ranks[0].placement.device}",
         f"Config           : {config}",
         f"Warmup steps     : {schedule.warmup}{_extra_warmups(measurement)}",
-        f"Measured steps   : {schedule.measured} / {schedule.steps} in each of {launches}",
+        f"Measured steps   : {_measured_steps(measurement)}",
     ]
     if figures.call is not None:
         lines += _of_call(figures.call)
@@ -116,6 +115,16 @@ def summary_block(
     if figures.energy_j is not None:
         lines.append(f"Energy           : {figures.energy_j:.3g} J per sample, all GPUs")
     return "\n".join(lines)
+
+
+def _measured_steps(measurement: Measurement) -> str:
+    """Return the number of timed steps of the launches, which a busy machine raises."""
+    schedule = measurement.case.schedule
+    counts = [len(launch.step_s) for launch in measurement.launches]
+    launches = counted(len(counts), "launch")
+    if max(counts) <= schedule.measured:
+        return f"{schedule.measured} / {schedule.steps} in each of {launches}"
+    return f"{min(counts)} to {max(counts)} in each of {launches}, until enough were undisturbed"
 
 
 def _of_training(

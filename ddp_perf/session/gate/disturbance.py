@@ -15,7 +15,7 @@ import msgspec
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import STEP_TIME, metric_spec
+from ddp_perf.core.metric import STEP_TIME, TAIL, metric_spec
 from ddp_perf.core.verdict import Outcome
 
 _NOT_COMPARED = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
@@ -89,9 +89,9 @@ def find_disturbance(
     found: dict[str, list[float]] = {}
     disturbed = harmless = 0
     for launches in compared:
-        large = _large(causes, launches, case)
+        large = _large(causes, launches, case, metric)
         disturbed += bool(large)
-        harmless += bool(large) and not _large(causes, launches, case, decisive=True)
+        harmless += bool(large) and not _large(causes, launches, case, metric, decisive=True)
         for cause, share in large.items():
             found.setdefault(cause, []).append(share)
     if not disturbed:
@@ -102,17 +102,17 @@ def find_disturbance(
         disturbed=disturbed,
         harmless=harmless,
         causes=tuple(
-            _in_words(_CAUSES[cause], found[cause]) + _enough(cause, [*chain(*compared)], case)
+            _in_words(_CAUSES[cause], found[cause])
+            + _enough(cause, [*chain(*compared)], case, metric)
             for cause in order
         ),
     )
 
 
-def _enough(cause: str, launches: Sequence[LaunchResult], case: Case) -> str:
+def _enough(cause: str, launches: Sequence[LaunchResult], case: Case, metric: str) -> str:
     """Return what the launches lacked, and what would be enough, where steps have a witness."""
     if cause == "stolen" and any(launch.disturbed for launch in launches):
-        most = max(case.tolerances.step_time, _MOST_STOLEN)
-        return f"; up to {100 * most:.0f} % does no harm"
+        return f"; up to {100 * _most_stolen(case, metric):.0f} % does no harm"
     enough = case.schedule.enough_clean
     counts = [(launch.disturbed.count(False), len(launch.disturbed)) for launch in launches]
     lacking = [(clean, steps) for clean, steps in counts if clean < enough and steps]
@@ -140,7 +140,7 @@ def find_own_costs(
     measurement = measurements[case_id]
     found: dict[str, list[float]] = {}
     for compared in _compared(measurement, measurements, metric):
-        costs = _large(_OWN_COSTS, compared, measurement.case, decisive=True)
+        costs = _large(_OWN_COSTS, compared, measurement.case, metric, decisive=True)
         for cause, share in costs.items():
             found.setdefault(cause, []).append(share)
     typical = [
@@ -179,6 +179,7 @@ def _large(
     causes: Collection[str],
     launches: Sequence[LaunchResult],
     case: Case,
+    metric: str,
     *,
     decisive: bool = False,
 ) -> dict[str, float]:
@@ -194,19 +195,24 @@ def _large(
                 harmless = decisive and ahead and cause in _OF_THE_HOST
                 if cause not in causes or share is None or harmless:
                     continue
-                if share > _harmless_share(cause, launch, case):
+                if share > _harmless_share(cause, launch, case, metric):
                     worst[cause] = max(worst.get(cause, 0.0), float(share))
     return worst
 
 
-def _harmless_share(cause: str, launch: LaunchResult, case: Case) -> float:
-    """Return the share that a cause may take without harm to the level of the launch."""
-    tolerance = case.tolerances.step_time
+def _harmless_share(cause: str, launch: LaunchResult, case: Case, metric: str) -> float:
+    """Return the share that a cause may take without harm to the metric of the launch."""
     if cause == "foreign" and launch.disturbed.count(False) >= case.schedule.enough_clean:
         return 1.0
     if cause == "stolen" and launch.disturbed:
-        return max(tolerance, _MOST_STOLEN)
-    return tolerance
+        return _most_stolen(case, metric)
+    return case.tolerances.step_time
+
+
+def _most_stolen(case: Case, metric: str) -> float:
+    """Return the share that the hypervisor may take; the mean in the tail contains all of it."""
+    tolerance = case.tolerances.step_time
+    return tolerance if metric == TAIL.name else max(tolerance, _MOST_STOLEN)
 
 
 def _in_words(text: str, shares: Sequence[float]) -> str:

@@ -69,7 +69,12 @@ def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
         ),
         pytest.param(f'"accelerator": "{KEY}"', '"accelerator": "t4"', "'t4'", id="other machine"),
         pytest.param("[0.012]", "[-0.012]", "-0.012", id="negative"),
-        pytest.param("[0.012]", "[0]", "sessions[1].launches.median_step_time: 0.0", id="zero"),
+        pytest.param(
+            '"step_time": [0.012]',
+            '"step_time": [0]',
+            "sessions[1].launches.step_time: 0.0 is no",
+            id="zero",
+        ),
         pytest.param("[0.012]", "[NaN]", "restore it", id="NaN"),
         pytest.param("[0.012]", '["x"]', "Expected `float | null`, got `str`", id="text"),
         pytest.param("[0.012]", "[0.012, 0.013]", "sessions[1].launches: the lists", id="uneven"),

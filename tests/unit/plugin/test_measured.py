@@ -8,6 +8,7 @@ import pytest
 
 from ddp_perf.core.disturbance import RankConditions
 from tests.builders import (
+    CPU_S,
     make_acknowledgement,
     make_capacity,
     make_gpu_machine,
@@ -53,6 +54,17 @@ def test_a_test_asserts_the_verdict_on_its_own_metric(project):
 
     project.run("-k", "memory and ws1").assert_outcomes(failed=1, deselected=OTHERS)
     project.run("-k", STEP).assert_outcomes(passed=1, deselected=OTHERS)
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1, "passed"), (2, "failed")])
+def test_the_test_of_cpu_time_asserts_it_also_on_a_busy_machine(project, factor, outcome):
+    """The wall clock of the same launches decides nothing."""
+    busy = {"conditions": RankConditions(foreign=0.5), "cpu_s": (factor * CPU_S,) * 6}
+    project.store()
+    project.answer = lambda request: make_launch(request.case, request.round, **busy)
+
+    project.run("-k", "cpu_time and ws1").assert_outcomes(**{outcome: 1}, deselected=OTHERS)
+    project.run("-k", STEP).assert_outcomes(skipped=1, deselected=OTHERS)
 
 
 def test_disturbed_launches_skip_the_test_with_the_cause(project):

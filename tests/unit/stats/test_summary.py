@@ -107,16 +107,12 @@ def test_a_stall_without_a_wait_stays_in_the_tail_of_a_busy_machine():
 def test_the_level_leaves_out_steps_in_which_any_rank_waited():
     """It is that of the slowest rank by step: here a rank alone would be faster."""
     uneven = {"step_s": repeated(1, 1.2, 1.1, times=20), "waited_s": (0.0,) * 60}
+    first = (0.010, 0.0, 0.0) * 20
 
-    values = figures_of(uneven, {"step_s": repeated(1.1, 1, 0.1, times=20), **waits((1, 0, 0))})
+    values = figures_of(uneven, {"step_s": repeated(1.1, 1, 0.1, times=20), "waited_s": first})
 
     # Without each third step: 1.2 and 1.1.
     assert values["step_time"] == pytest.approx(launch_level([0.012, 0.011] * 20))
-
-
-def waits(each_third):
-    """Return the waits of 60 steps: of their full length where ``each_third`` is 1."""
-    return {"waited_s": tuple(0.010 * waited for waited in each_third) * 20}
 
 
 def test_efficiency_compares_levels():

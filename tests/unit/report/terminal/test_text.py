@@ -119,6 +119,20 @@ def test_summary_block_has_consistent_throughput_and_samples():
     assert "ddp.bucket_cap_mb=25" in config
 
 
+def test_summary_block_counts_the_steps_that_a_busy_machine_added():
+    case = make_case()
+    measurement = make_measurement(case, [(0.010,) * steps for steps in (10, 30, 20)])
+    rows = summarise_all(measurement.launches, samples_per_step=128, singles=())
+
+    block = summary_block(measurement, rows, figures_of(measurement)).splitlines()
+
+    assert (
+        "Measured steps   : 10 to 30 in each of 3 launches, until enough were undisturbed" in block
+    )
+    assert "Measured samples : 7,680" in block  # 2 × 64 × 60
+    assert "Throughput       : 12,800 samples/s" in block
+
+
 @pytest.mark.parametrize(
     ("evidence", "expected"),
     [

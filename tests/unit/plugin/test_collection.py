@@ -1,0 +1,45 @@
+"""An item is collected for each case and metric that is gated."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.projects import TINY
+
+ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
+ENERGY = "tolerances: {energy: 0.1}\n"
+
+
+def collected(project, test, *, tier="cpu", more=""):
+    """Return the cases of the suite for which this test has an item."""
+    project.suite("tiny", TINY.replace("tier: cpu", f"tier: {tier}") + more)
+    lines = str(project.run("-m", tier, "--collect-only", "-q").stdout).splitlines()
+    items = [line.rpartition("::")[2] for line in lines if "::" in line]
+    return [item[len(test) + 1 : -1] for item in items if item.startswith(f"{test}[")]
+
+
+@pytest.mark.parametrize(
+    ("test", "cases"),
+    [
+        ("test_throughput", [ONE, TWO]),
+        ("test_step_latency", [ONE, TWO]),
+        ("test_cpu_time", [ONE, TWO]),
+        ("test_peak_memory", [ONE, TWO]),
+        ("test_structure", [ONE, TWO]),
+        ("test_scaling_efficiency", [TWO]),
+        ("test_communication_overhead", [TWO]),
+        ("test_energy", []),
+    ],
+)
+def test_a_cpu_case_has_an_item_for_each_of_its_metrics(project, test, cases):
+    assert collected(project, test) == cases
+
+
+def test_cpu_time_has_no_item_on_the_gpu_tier(project):
+    assert collected(project, "test_cpu_time", tier="gpu", more=ENERGY) == []
+    assert collected(project, "test_throughput", tier="gpu", more=ENERGY) == [ONE, TWO]
+    assert collected(project, "test_energy", tier="gpu", more=ENERGY) == [ONE, TWO]
+
+
+def test_cpu_time_without_a_tolerance_has_no_item(project):
+    assert collected(project, "test_cpu_time", more="tolerances: {cpu_time: null}\n") == []
