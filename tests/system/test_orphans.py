@@ -24,7 +24,8 @@ from ddp_perf.core.launch import LaunchRequest
 
 suite = Suite(suite="orphans", tier="cpu", workload="lingering:build",
               model={"state": sys.argv[1], "pids": sys.argv[2]},
-              world_sizes=[2], batch_sizes=[4], steps=10**6, warmup=1, step_deadline_s=5)
+              world_sizes=[2], batch_sizes=[4], steps=10**6, warmup=1,
+              step_deadline_s=float(sys.argv[4]))
 sizes = {"input_dim": 16, "hidden_dim": 16, "output_dim": 4, "num_layers": 2}
 short = msgspec.structs.replace(suite, workload="mlp", model=sizes, steps=4)
 launcher = ForkserverLauncher()
@@ -45,15 +46,15 @@ except KeyboardInterrupt:
 def start(tmp_path):
     """``start(state)`` starts a driver and waits until its ranks run.
 
-    It returns the driver, its forkserver's pid, and a pidfd of the forkserver and of each rank.
+    A busy machine takes seconds to start loaders, so the deadline of a step is a minute. It returns the driver, its forkserver's pid, and a pidfd of the forkserver and of each rank.
     """
     drivers, descriptors = [], []
 
-    def start(state):
+    def start(state, step_deadline_s=60):
         pipe = tmp_path / "pids"
         os.mkfifo(pipe)
         driver = subprocess.Popen(
-            [sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS],
+            [sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS, str(step_deadline_s)],
             env={**os.environ, "TMPDIR": str(tmp_path)},
             stdout=subprocess.PIPE,
             # A shell that runs the tests in the background has them ignore it.
@@ -145,7 +146,7 @@ def test_an_interrupt_ends_server_and_ranks(start, tmp_path):
 
 @pytest.mark.parametrize("state", ["training", "in-a-collective"])
 def test_a_stopped_forkserver_is_noticed_by_the_deadline_of_a_step_and_replaced(start, state):
-    driver, server, descriptors = start(state)
+    driver, server, descriptors = start(state, step_deadline_s=5)
 
     os.kill(server, signal.SIGSTOP)
 
