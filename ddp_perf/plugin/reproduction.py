@@ -27,6 +27,7 @@ WORK = (
     "--ddp-warmup",
     "--ddp-env",
     "--ddp-inject",
+    "--ddp-machine",  # the baseline that it is compared with
 )
 
 

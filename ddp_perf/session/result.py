@@ -13,8 +13,8 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.misfit import Misfit
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.pool import Misfit
 from ddp_perf.stats.cost import Cost
 from ddp_perf.stats.link.model import Link
 from ddp_perf.stats.link.values import LinkFit, LinkShift, Part

@@ -46,7 +46,8 @@ except KeyboardInterrupt:
 def start(tmp_path):
     """``start(state)`` starts a driver and waits until its ranks run.
 
-    A busy machine takes seconds to start loaders, so the deadline of a step is a minute. It returns the driver, its forkserver's pid, and a pidfd of the forkserver and of each rank.
+    A busy machine takes seconds to start loaders, so the deadline of a step is a minute. It
+    returns the driver, its forkserver's pid, and a pidfd of the forkserver and of each rank.
     """
     drivers, descriptors = [], []
 

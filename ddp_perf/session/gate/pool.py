@@ -17,6 +17,7 @@ from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import metric_spec
+from ddp_perf.core.misfit import Misfit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.comparability import same_software
@@ -25,25 +26,6 @@ from ddp_perf.stats.rule.comparison import upper_t
 _LEVEL = 0.01  # share of the sessions on hosts that fit which would be reported, slow or fast ones
 
 _Controls = dict[str, float]  # by case id: the log of the control
-
-
-class Misfit(msgspec.Struct, frozen=True, kw_only=True):
-    """A host whose control differs from that of its pool by more than hosts do."""
-
-    host: str
-    pool: str
-    ratio: float  # of its control to that of the other hosts
-    hosts: int  # other hosts, of which the first session counts
-    limit: float  # the largest ratio of a host that fits, to or from the pool's
-
-    def __str__(self) -> str:
-        slower, ratio = self.ratio > 1, max(self.ratio, 1 / self.ratio)
-        by = f"{100 * (ratio - 1):.0f} % {'slower' if slower else 'faster'}"
-        return (
-            f"host {self.host} does not fit pool {self.pool}: its control is {by} than that of its"
-            f" {self.hosts} other hosts, where up to {100 * (self.limit - 1):.0f} % is usual; take"
-            " it out, or give it a pool of its own"
-        )
 
 
 def find_misfit(

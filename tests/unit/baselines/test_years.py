@@ -58,7 +58,7 @@ def test_the_diff_of_a_day_has_the_lines_of_the_new_session_and_of_the_dropped_o
     diff = list(difflib.unified_diff(old, lines, n=0))[2:]
     added = sum(line.startswith("+") for line in diff)
     removed = sum(line.startswith("-") for line in diff)
-    of_a_session = 16
+    of_a_session = 14
     assert (added, removed) == (CASES * of_a_session, CASES * of_a_session)
     dates = [line for line in diff if '"date"' in line]
     assert len(dates) == 2 * CASES

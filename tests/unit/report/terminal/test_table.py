@@ -8,10 +8,10 @@ import pytest
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Known
+from ddp_perf.core.misfit import Misfit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
 from ddp_perf.session.figures import costs_of
-from ddp_perf.session.gate.pool import Misfit
 from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_acknowledgement,
