@@ -34,7 +34,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str  # of the baseline file
     mode: SaveMode
-    without: str | None = None  # the metrics that were left out, and why
+    without: dict[str, str] = {}  # by metric that was left out: why
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +186,8 @@ def _appended(old: CaseBaseline, new: NewSession) -> CaseBaseline:
     """Add the session, or replace the stored one that has only medians of the same steps."""
     session = new.session
     replaced = stored_session(old, session.date, session.environment)
+    if replaced is not None and not session.values(STEP_TIME.name):
+        return old  # its medians say more
     if replaced is not None and replaced.values(STEP_TIME.name):
         replaced = None
     before = _with_verdicts(old.sessions, new.off_level)
@@ -231,7 +233,7 @@ def _first_figures(old: CaseBaseline, session: Session) -> dict[str, float]:
         for name, median in _medians(session).items()
         if not any(one.values(name) for one in until)
     }
-    return {**old.first, **added}
+    return {**added, **old.first}
 
 
 def _medians(session: Session) -> dict[str, float]:

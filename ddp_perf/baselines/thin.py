@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ddp_perf.core.baseline import (
+    MEDIANS,
     REFERENCE_SESSIONS,
     TYPICAL_STEP,
     CaseBaseline,
@@ -26,8 +27,11 @@ NEWEST = 10  # newest sessions of any verdict
 
 def thin(case: CaseBaseline) -> CaseBaseline:
     """Return the case with the sessions, and the terms of them, that are still read."""
-    histories = {metric.name: case.history(metric.name) for metric in METRICS}
-    step_time = histories[STEP_TIME.name]
+    names = [metric.name for metric in METRICS]
+    step_time = case.history(STEP_TIME.name)
+    if len(step_time.reference) < REFERENCE_SESSIONS:
+        names += MEDIANS.values()  # they may still be replaced by levels
+    histories = {name: case.history(name) for name in names}
     of_terms = step_time.reference_of_terms
     read = (session for history in histories.values() for session in _read(case, history))
     kept, with_terms = _launches((*read, *of_terms)), _launches(of_terms)

@@ -49,6 +49,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return the figures of `metric`, one for each launch that has it."""
         return [launch[metric] for launch in self.launches if metric in launch]
 
+    def has_only_medians(self) -> bool:
+        """Return whether it has the median of the step, and not its level."""
+        return bool(self.values(TYPICAL_STEP)) and not self.values(STEP_TIME.name)
+
     def has_terms(self) -> bool:
         """Return whether any launch has all terms of its step."""
         return any(terms.keys() >= set(TERMS) for terms in self.terms)

@@ -121,7 +121,13 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     @property
     def disturbed(self) -> list[bool]:
-        """True for each measured step in which a rank waited long for a core. Empty: no witness."""
+        """True for each measured step in which a rank waited long for a core. Empty: no witness.
+
+        A CPU quota that the ranks use up themselves is a part of the step's cost, and makes them
+        wait: then the waits are no witness.
+        """
+        if any((rank.conditions.own_quota or 0.0) > _LONG for rank in self.ranks):
+            return []
         each = [waited_long(rank.step_s, rank.waited_s) for rank in self.ranks]
         return [any(step) for step in zip(*each, strict=True)] if all(each) else []
 

@@ -14,7 +14,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
-from ddp_perf.report.saved import refused_text, saved_text
+from ddp_perf.report.saved import saved_text, saving_notes
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
     describe_finding,
@@ -81,7 +81,7 @@ class MeasuredCase:
         if self.result.is_settled(finding):
             pytest.skip(f"{text}\n{saved_text(self.result.saved[self.case.id])}")
         if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):
-            text = f"{text}\n{refused_text(self.result.not_saved[self.case.id])}"
+            text = f"{text}\n{saving_notes(self.result)[self.case.id]}"
             self._fail_if_strict(text)
             pytest.skip(text)
         if finding.is_expected:

@@ -99,5 +99,6 @@ def _result(request: LaunchRequest, outcome: LaunchOutcome) -> str:
         return f"FAILED: {outcome.detail}"
     text = f"{milliseconds(outcome.typical_step_s)} ms a step"
     steps = len(outcome.step_s)
-    busy = f" ({steps} steps: the machine is busy)" * (steps > request.case.schedule.measured)
-    return f"{text}{busy}"
+    schedule = request.case.schedule
+    more = f" ({steps} steps, until {schedule.enough_clean} were clean)"
+    return f"{text}{more * (steps > schedule.measured)}"

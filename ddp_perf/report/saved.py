@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.core.metric import metric_title
 from ddp_perf.session.result import SuiteResult
 
 
 def saved_text(saved: Saved) -> str:
     """Return where and how a case was stored."""
-    without = "" if saved.without is None else f", without {saved.without}"
-    return f"stored ({saved.mode}) in {saved.path}{without}"
+    titles: dict[str, list[str]] = {}  # by reason
+    for metric, why in saved.without.items():
+        titles.setdefault(why, []).append(metric_title(metric))
+    without = [f", without {', '.join(found)}: {why}" for why, found in titles.items()]
+    return f"stored ({saved.mode}) in {saved.path}{''.join(without)}"
 
 
 def refused_text(refused: Refused) -> str:

@@ -152,6 +152,7 @@ def _judged(suite: SuiteResult, old: ComparedSession, alpha: float) -> SuiteResu
             suite.measurements, suite.summaries, context.baseline, context.environment
         ),
         saved={},
+        misfit=None,
     )
     explanations = explain_slower_cases(judged, context.baseline)
     return msgspec.structs.replace(judged, explanations=explanations)

@@ -8,7 +8,7 @@ import msgspec
 
 from ddp_perf.baselines.save import NewSession, SaveMode, too_noisy
 from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP
-from ddp_perf.core.metric import EFFICIENCY, METRICS, STEP_TIME, TAIL, gated_metrics, metric_title
+from ddp_perf.core.metric import EFFICIENCY, METRICS, STEP_TIME, TAIL, gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
@@ -69,11 +69,3 @@ def without(new: NewSession, metrics: Collection[str]) -> NewSession:
         for launch in session.launches
     )
     return msgspec.structs.replace(new, session=msgspec.structs.replace(session, launches=launches))
-
-
-def described(reasons: Mapping[str, str]) -> str | None:
-    """Return the left-out metrics with their reasons in words, or None if there is none."""
-    by_reason: dict[str, list[str]] = {}
-    for metric, why in reasons.items():
-        by_reason.setdefault(why, []).append(metric_title(metric))
-    return "; ".join(f"{', '.join(titles)}: {why}" for why, titles in by_reason.items()) or None

@@ -101,11 +101,16 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_refused(self, finding: Finding) -> bool:
-        """Return whether this session was to be stored, and was refused."""
-        return finding.case_id in self.not_saved
+        """Return whether this session of the metric was to be stored, and was refused."""
+        return finding.case_id in self.not_saved or self._is_left_out(finding)
 
     def is_settled(self, finding: Finding) -> bool:
         """Return whether --save-baseline resolved the finding by storing the session."""
         outcome = finding.verdict.outcome
         accepted = self.save_mode == "accept" and outcome in FAILING
-        return finding.case_id in self.saved and (accepted or outcome in _FIRST_TIME)
+        stored = finding.case_id in self.saved and not self._is_left_out(finding)
+        return stored and (accepted or outcome in _FIRST_TIME)
+
+    def _is_left_out(self, finding: Finding) -> bool:
+        saved = self.saved.get(finding.case_id)
+        return saved is not None and finding.metric in saved.without

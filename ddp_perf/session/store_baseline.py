@@ -19,13 +19,12 @@ from ddp_perf.baselines.save import (
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.published import cases_elsewhere
-from ddp_perf.session.left_out import described, reasons_to_leave_out, refused, without
+from ddp_perf.session.left_out import reasons_to_leave_out, refused, without
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.summary import as_session
 
@@ -82,8 +81,8 @@ def _selected(
             fit = without(new, reasons)
             fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
             sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
-            path, left_out = result.baseline_path, described(reasons)
-            saved[new.case.id] = Saved(path=path, mode=mode, without=left_out)
+            path = result.baseline_path
+            saved[new.case.id] = Saved(path=path, mode=mode, without=reasons)
         else:
             not_saved[new.case.id] = Refused(reason=why_not)
     result = msgspec.structs.replace(
@@ -201,7 +200,7 @@ def _too_late(result: SuiteResult, stored: CaseBaseline | None, mode: SaveMode) 
         return None
     found = stored_session(stored, result.date, result.environment)
     if mode != "accept" and found is not None:
-        return "this session is already stored" if found.values(STEP_TIME.name) else None
+        return None if found.has_only_medians() else "this session is already stored"
     newest = max((session.date for session in stored.sessions), default="")
     if mode != "missing" and result.date < newest:
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 FASTEST_OF = 10  # steps: the level is the expected fastest of so many
+_FEWEST = 5  # clean steps that count alone
 
 
 def launch_level(step_s: Sequence[float], disturbed: Sequence[bool] | None = None) -> float:
@@ -12,7 +13,7 @@ def launch_level(step_s: Sequence[float], disturbed: Sequence[bool] | None = Non
 
     ``step_s`` has the seconds of the timed steps of one rank, or of the slowest rank by step.
     ``disturbed`` has one bool for each step, where a witness was read; such steps are left out,
-    unless fewer than `FASTEST_OF` others remain.
+    unless fewer than five others remain.
 
     What neighbours do to a step only makes it longer, so fast steps are the more repeatable ones. A
     minimum would fall with the number of steps. The expected minimum of a fixed number does not: it
@@ -41,8 +42,8 @@ def launch_level(step_s: Sequence[float], disturbed: Sequence[bool] | None = Non
 def clean_steps(
     step_s: Sequence[float], disturbed: Sequence[bool] | None = None
 ) -> Sequence[float]:
-    """Return the steps that were not disturbed; all of them if under `FASTEST_OF` were not."""
+    """Return the steps that were not disturbed; all of them if under five were not."""
     if disturbed is None or len(disturbed) == 0:
         return step_s
     clean = [seconds for seconds, was in zip(step_s, disturbed, strict=True) if not was]
-    return clean if len(clean) >= FASTEST_OF else step_s
+    return clean if len(clean) >= _FEWEST else step_s

@@ -10,10 +10,8 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
-from ddp_perf.stats.level import clean_steps, launch_level
+from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.step.decomposition import decompose
-
-_MUCH = 0.03  # of the ranks' cores, for other processes
 
 
 def summarise(
@@ -28,7 +26,7 @@ def summarise(
     steps, level = launch.step_s, step_level(launch)
     values = {
         STEP_TIME.name: level,
-        TAIL.name: statistics.fmean(_steps_of_tail(launch)) / level,
+        TAIL.name: statistics.fmean(steps) / level,
         PEAK_MEMORY.name: float(max(rank.peak_memory for rank in launch.ranks)),
     }
     if single is not None:
@@ -54,16 +52,6 @@ def summarise(
 def step_level(launch: LaunchResult) -> float:
     """Return the level of the step of the slowest rank, in seconds."""
     return launch_level(launch.step_s, launch.disturbed)
-
-
-def _steps_of_tail(launch: LaunchResult) -> Sequence[float]:
-    """Return the steps whose mean the tail contains.
-
-    They are all steps, so that no stall hides: a thread of the rank itself may be what its main
-    thread waits for. Where other processes took much of the cores, they are the clean ones.
-    """
-    foreign = max(rank.conditions.foreign or 0.0 for rank in launch.ranks)
-    return clean_steps(launch.step_s, launch.disturbed if foreign > _MUCH else None)
 
 
 def _cpu_level(launch: LaunchResult) -> float | None:

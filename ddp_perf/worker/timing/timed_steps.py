@@ -14,7 +14,7 @@ from ddp_perf.core.launch import waited_long
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.steps.protocol import Steps
 from ddp_perf.worker.timing.clock import step_clock
-from ddp_perf.worker.timing.witness import StepWitness
+from ddp_perf.worker.timing.witness import NoWitness, StepWitness
 
 _MOST_TIMES = 5  # a launch on a busy CPU has at most so many times the steps of its suite
 
@@ -57,10 +57,11 @@ def timed_schedule(steps: Steps, schedule: Schedule, device: torch.device) -> Ti
     would run idle between the loops, and no wait for a core disturbs it while its host is ahead.
     """
     timed = timed_steps(steps, schedule.steps, device).without(schedule.warmup)
-    if device.type == "cuda":
-        return timed._replace(waited_s=())
-    most = _MOST_TIMES * schedule.measured
-    while len(timed.step_s) < most and _clean_steps(timed) < schedule.enough_clean:
+    most = schedule.measured if device.type == "cuda" else _MOST_TIMES * schedule.measured
+    while len(timed.step_s) < most:
+        steps.enter(Phase.AFTER)  # a rank that hangs here is in no step
+        if _clean_steps(timed) >= schedule.enough_clean:
+            break
         timed = timed.followed_by(timed_steps(steps, schedule.measured, device))
     return timed
 
@@ -71,7 +72,10 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
     Nothing in the loop waits for the device: a wait would hide the overlap of computation and
     communication, which is what DDP is for.
     """
-    clock, witness = step_clock(device, count), StepWitness()
+    clock = step_clock(device, count)
+    # Of several threads that compute, one that is not read may be what a step waits for.
+    is_alone = torch.get_num_threads() == 1
+    witness = StepWitness(waits=is_alone) if device.type == "cpu" else NoWitness()
     gc.disable()
     dist.barrier()
     steps.enter(Phase.TIMED)

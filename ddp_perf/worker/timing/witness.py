@@ -18,10 +18,10 @@ class StepWitness:
     A mark takes two system calls, about 2 µs: the file stays open, and is parsed at the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits: bool = True) -> None:
         self._cpu_ns: list[int] = []
         self._waits: list[bytes] = []
-        self._file = os.open(_WAITS, os.O_RDONLY) if _WAITS.exists() else None
+        self._file = os.open(_WAITS, os.O_RDONLY) if waits and _WAITS.exists() else None
 
     def mark(self) -> None:
         """Mark a step boundary."""
@@ -42,10 +42,28 @@ class StepWitness:
     def waited_s(self) -> list[float]:
         """Return for each step how long the thread was ready to run, but had no core, in seconds.
 
-        The list is empty if the kernel does not count this time.
+        The list is empty if the kernel does not count this time, or if it was not to be read.
         """
         waits = [parse_wait_s(text.decode()) for text in self._waits]
         known = [wait_s for wait_s in waits if wait_s is not None]
         if len(known) < len(waits):
             return []
         return [end - start for start, end in itertools.pairwise(known)]
+
+
+class NoWitness:
+    """What a rank on a GPU has instead: its loop, which may set the pace, reads nothing more."""
+
+    def mark(self) -> None:
+        """Do nothing at a step boundary."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def cpu_s(self) -> list[float]:
+        """Return no CPU time."""
+        return []
+
+    def waited_s(self) -> list[float]:
+        """Return no wait."""
+        return []
