@@ -226,14 +226,13 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
 
 
 def _first_figures(old: CaseBaseline, session: Session) -> dict[str, float]:
-    """Return the first figures with those of a session that no session until then has."""
-    until = [one for one in old.sessions if one.date <= session.date]
-    added = {
-        name: median
-        for name, median in _medians(session).items()
-        if not any(one.values(name) for one in until)
-    }
-    return {**added, **old.first}
+    """Return the first figures with those that only this session has, or has earlier than all."""
+    first = dict(old.first)
+    for name, median in _medians(session).items():
+        dates = [one.date for one in old.sessions if one.values(name)]
+        if name not in first or (dates and session.date < min(dates)):
+            first[name] = median
+    return first
 
 
 def _medians(session: Session) -> dict[str, float]:

@@ -120,7 +120,7 @@ def test_promote_refuses_what_save_baseline_refuses(store):
 def test_promote_leaves_out_what_save_baseline_leaves_out(store):
     promoted = promote(make_result_of_session(0.01, 0.03), store, mode="missing", reason=None)
 
-    assert "too noisy" in promoted.saved[CASE.id].without
+    assert "too noisy" in promoted.saved[CASE.id].without["step_time"]
     assert stored(store)[CASE.id].level("step_time") is None
 
 
@@ -134,7 +134,7 @@ def test_a_missing_reading_does_not_prevent_storing_the_others(store):
     promoted = promote(second, store, mode="append", reason=None)
 
     assert promoted.finding(case.id, "energy").verdict.outcome is Outcome.INVALID
-    assert promoted.saved[case.id].without is None
+    assert promoted.saved[case.id].without == {}
     assert len(stored(store)[case.id].sessions) == 2
 
 

@@ -84,7 +84,7 @@ def all_invalid(case):
 def test_an_invalid_metric_does_not_prevent_storing_others(store):
     result, stored = saved(store, measured(make_finding(ONE, Outcome.INVALID)))
 
-    assert result.saved[ONE.id].without == "step time: the measurement is INVALID: because"
+    assert result.saved[ONE.id].without == {"step_time": "the measurement is INVALID: because"}
     assert stored[ONE.id].level("step_time") is None
     assert stored[ONE.id].level("peak_memory") is not None
 
