@@ -1,4 +1,4 @@
-"""Throughput: the typical step must not become slower."""
+"""Throughput: the level of the step must not rise."""
 
 from __future__ import annotations
 
