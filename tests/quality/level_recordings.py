@@ -30,6 +30,7 @@ class RecordedLaunch(msgspec.Struct, frozen=True, kw_only=True):
     disturbed: tuple[bool, ...] = ()  # of each step; empty: no witness
     cpu: tuple[tuple[float, ...], ...] = ()  # of each rank and step
     control: float
+    foreign: float = 0.0  # share of the cores that other processes took, of the worst rank
 
 
 Sessions = list[list[RecordedLaunch]]
@@ -82,6 +83,7 @@ def _with_ranks(launch: dict[str, Any]) -> RecordedLaunch:
         disturbed=tuple(map(any, zip(*each, strict=True))),
         cpu=tuple(tuple(rank["cpu_ms"]) for rank in ranks),
         control=max(statistics.median(rank["control_ms"]) for rank in ranks),
+        foreign=max(rank["foreign"] for rank in ranks),
     )
 
 

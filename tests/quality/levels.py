@@ -143,6 +143,23 @@ def smallest_found(
     return math.expm1(np.quantile(needed, FOUND))
 
 
+def print_beside_quiet() -> None:
+    """Print verdicts on unchanged sessions beside neighbours, against sessions without them."""
+    print("\nBeside neighbours, judged by all sessions without: red of those that are not INVALID")
+    for size in (1, 2):
+        quiet, near = (of_size(neighbours(near=by), size) for by in (False, True))
+        for title, figure, most in (("step time", chosen, 0.15), ("tail", tail, TOLERANCE)):
+            valid = [
+                session
+                for session in near
+                if 2 * sum(launch.foreign > most for launch in session) < len(session)
+            ]
+            red = sum(_is_red([*quiet, session], figure) for session in valid)
+            print(
+                f"  {size} ranks, {title}: {red} of {len(valid)}; {len(near) - len(valid)} INVALID"
+            )
+
+
 def print_stolen() -> None:
     """Print what pairs of launches show on the day with stolen time."""
     print(
@@ -270,6 +287,7 @@ def main() -> None:
     for alpha in ALPHAS:
         print_candidates("Both", [calm_day(), neighbours(near=False)], alpha)
     print_candidates("Beside neighbours", [neighbours(near=True)])
+    print_beside_quiet()
     print_stolen()
     print_bias()
     print_tail()
