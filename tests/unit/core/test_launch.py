@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.launch import waited_long
 from tests.builders import make_case, make_launch, make_rank_result
 
@@ -49,3 +50,26 @@ def test_short_waits_of_several_ranks_disturb_no_step():
 )
 def test_without_a_witness_on_every_rank_no_step_is_known_to_be_disturbed(waits):
     assert launch_of(*waits).disturbed == []
+
+
+@pytest.mark.parametrize(
+    ("own_quota", "disturbed"),
+    [(None, [False, True]), (0.0, [False, True]), (0.02, [False, True]), (0.021, [])],
+)
+@pytest.mark.parametrize("of_rank", [0, 1])
+def test_waits_are_no_witness_if_a_rank_used_up_its_own_quota(own_quota, disturbed, of_rank):
+    """The quota makes it wait, and is a part of the step's cost."""
+    launch = launch_of((0, 50), (0, 0))
+    ranks = list(launch.ranks)
+    conditions = RankConditions(own_quota=own_quota)
+    ranks[of_rank] = msgspec.structs.replace(ranks[of_rank], conditions=conditions)
+
+    assert msgspec.structs.replace(launch, ranks=tuple(ranks)).disturbed == disturbed
+
+
+def test_a_quota_that_others_used_up_leaves_the_witness():
+    launch = launch_of((0, 50), (0, 0))
+    conditions = RankConditions(quota=0.5)
+    ranks = [msgspec.structs.replace(rank, conditions=conditions) for rank in launch.ranks]
+
+    assert msgspec.structs.replace(launch, ranks=tuple(ranks)).disturbed == [False, True]

@@ -59,7 +59,7 @@ def test_a_test_asserts_the_verdict_on_its_own_metric(project):
 @pytest.mark.parametrize(("factor", "outcome"), [(1, "passed"), (2, "failed")])
 def test_the_test_of_cpu_time_asserts_it_also_on_a_busy_machine(project, factor, outcome):
     """The wall clock of the same launches decides nothing."""
-    busy = {"conditions": RankConditions(foreign=0.5), "cpu_s": (factor * CPU_S,) * 6}
+    busy = {"conditions": RankConditions(foreign=0.3), "cpu_s": (factor * CPU_S,) * 6}
     project.store()
     project.answer = lambda request: make_launch(request.case, request.round, **busy)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.timing import timed_steps
 from ddp_perf.worker.timing.timed_steps import timed_schedule
 from tests.builders import make_case
@@ -29,10 +30,10 @@ def until(last):
 
 
 class Steps:
-    """Steps that do nothing, and count."""
+    """Steps that do nothing, count, and keep the phases."""
 
     def __init__(self):
-        self.done = 0
+        self.done, self.phases = 0, []
 
     def step(self):
         self.done += 1
@@ -41,7 +42,7 @@ class Steps:
         pass
 
     def enter(self, phase):
-        pass
+        self.phases.append(phase)
 
 
 class Clock:
@@ -58,10 +59,10 @@ class Clock:
 
 
 class Witness:
-    """A witness of steps that wait as planned, None: unknown."""
+    """A witness of steps that wait as planned. It does not know the waits if the plan is None."""
 
-    def __init__(self, steps, plan):
-        self._steps, self._plan, self._marks = steps, plan, []
+    def __init__(self, steps, plan, waits):
+        self._steps, self._plan, self._marks = steps, plan if waits else None, []
         self.closed = False
 
     def mark(self):
@@ -84,24 +85,26 @@ def timed(monkeypatch):
     """``timed(plan, …)``: the timed steps of a rank, and the number of steps that it took.
 
     ``plan(number)`` and ``others(number)`` are whether this rank and another one wait long in the
-    step of this number, from 1 on with the warm-ups.
+    step of this number, from 1 on with the warm-ups. Each of them computes with ``threads``.
     """
 
-    def run(plan, *, others=None, measured=10, warmup=2, device=CPU):
+    def run(plan, *, others=None, measured=10, warmup=2, device=CPU, threads=1):
         steps, witnesses = Steps(), []
 
-        def witness():
-            witnesses.append(Witness(steps, plan))
+        def witness(*, waits):
+            witnesses.append(Witness(steps, plan, waits))
             return witnesses[-1]
 
         def all_reduce(disturbed, operation):
             assert operation is dist.ReduceOp.MAX
+            assert steps.phases[-1] is Phase.AFTER, "a rank that hangs here is in no step"
             if others is not None:
                 theirs = [others(warmup + 1 + i) for i in range(len(disturbed))]
                 disturbed.logical_or_(torch.tensor(theirs))
 
         monkeypatch.setattr(dist, "barrier", lambda: None)
         monkeypatch.setattr(dist, "all_reduce", all_reduce)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         monkeypatch.setattr(timed_steps, "step_clock", lambda device, count: Clock(steps))
         monkeypatch.setattr(timed_steps, "StepWitness", witness)
         schedule = msgspec.structs.replace(
@@ -177,6 +180,15 @@ def test_a_rank_without_a_witness_goes_on_with_one_that_is_disturbed(timed):
     assert found.waited_s == ()
 
 
+def test_the_waits_of_one_thread_of_several_are_no_witness(timed):
+    """A step may wait for another one."""
+    found, done = timed(always, threads=2)
+
+    assert done == 12
+    assert found.waited_s == ()
+    assert len(found.cpu_s) == 10
+
+
 def test_steps_on_a_gpu_are_those_of_the_schedule_and_have_no_witness(timed, monkeypatch):
     def collective(*arguments):
         raise AssertionError("nothing is decided")
@@ -186,5 +198,5 @@ def test_steps_on_a_gpu_are_those_of_the_schedule_and_have_no_witness(timed, mon
     found, done = timed(always, device=GPU)
 
     assert done == 12
-    assert len(found.step_s) == len(found.cpu_s) == 10
-    assert found.waited_s == ()
+    assert len(found.step_s) == 10
+    assert found.cpu_s == found.waited_s == ()

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ddp_perf.worker.timing import witness
-from ddp_perf.worker.timing.witness import StepWitness
+from ddp_perf.worker.timing.witness import NoWitness, StepWitness
 
 BURNT_S = 0.02
 
@@ -66,6 +66,29 @@ def test_a_system_without_the_file_has_cpu_time_and_no_waits(kernel):
 
     assert steps.waited_s() == []
     assert len(steps.cpu_s()) == 1
+
+
+def test_waits_that_are_not_to_be_read_are_unknown(kernel):
+    kernel(0)
+    before = set(os.listdir("/proc/self/fd"))
+    steps = StepWitness(waits=False)
+    assert set(os.listdir("/proc/self/fd")) == before  # the file is not even opened
+    for waits in (0, 10**9):
+        kernel(waits)
+        steps.mark()
+    steps.close()
+
+    assert steps.waited_s() == []
+    assert len(steps.cpu_s()) == 1
+
+
+def test_no_witness_marks_steps_without_cpu_time_and_waits():
+    steps = NoWitness()
+    for _ in range(3):
+        steps.mark()
+    steps.close()
+
+    assert (steps.cpu_s(), steps.waited_s()) == ([], [])
 
 
 def test_the_cpu_time_of_a_step_is_that_of_the_process(monkeypatch, kernel):
