@@ -84,7 +84,7 @@ def find_disturbance(
 
     A launch is disturbed if one cause took more than the tolerance of the step time: alone, it
     is as large as the slow-down that the gate must find. Where each step has a witness, other
-    processes disturb a launch only if too few of its steps are clean. For a metric that compares
+    processes may take more, as long as enough of its steps are clean. For a metric that compares
     with one rank, what disturbed the one-rank launch of the same round counts as well.
     """
     measurement, causes = measurements[case_id], _causes_of(metric)
@@ -113,16 +113,29 @@ def find_disturbance(
 
 
 def _enough(cause: str, launches: Sequence[LaunchResult], case: Case, metric: str) -> str:
-    """Return what the launches lacked, and what would be enough, where steps have a witness."""
-    if cause != "foreign" or metric == TAIL.name:
+    """Return what would be enough: clean steps, or fewer of the cores for others."""
+    witnessed = [launch for launch in launches if launch.disturbed]
+    if cause != "foreign" or metric_spec(metric).disturbed_by == "clock" or not witnessed:
         return ""
-    enough = case.schedule.enough_clean
-    counts = [(launch.disturbed.count(False), len(launch.disturbed)) for launch in launches]
-    lacking = [(clean, steps) for clean, steps in counts if clean < enough and steps]
+    most, enough = _most_foreign(case, metric), case.schedule.enough_clean
+    if all(_foreign(launch) > most for launch in witnessed):
+        return f"; up to {100 * most:.0f} % does no harm"
+    counts = [(launch.disturbed.count(False), len(launch.disturbed)) for launch in witnessed]
+    lacking = [(clean, steps) for clean, steps in counts if clean < enough]
     if not lacking:
         return ""
     clean, steps = statistics.median_low(lacking)
     return f"; {clean} of {steps} steps were clean, and {enough} are enough"
+
+
+def _foreign(launch: LaunchResult) -> float:
+    return max(rank.conditions.foreign or 0.0 for rank in launch.ranks)
+
+
+def _most_foreign(case: Case, metric: str) -> float:
+    """Return the share that other processes may take; the mean in the tail contains all of it."""
+    tolerance = case.tolerances.step_time
+    return tolerance if metric == TAIL.name else max(tolerance, _MOST_FOREIGN)
 
 
 def _causes_of(metric: str) -> Collection[str]:
@@ -217,17 +230,12 @@ def _is_without_witness(launch: LaunchResult) -> bool:
 
 
 def _harmless_share(cause: str, launch: LaunchResult, case: Case, metric: str) -> float:
-    """Return the share that a cause may take without harm to the metric of the launch.
-
-    The mean in the tail contains all that other processes took.
-    """
+    """Return the share that a cause may take without harm to the metric of the launch."""
     tolerance = case.tolerances.step_time
     if metric_spec(metric).disturbed_by == "clock" and cause not in _CLOCKS:
         return _MOST_OF_CPU_TIME
     enough = launch.disturbed.count(False) >= case.schedule.enough_clean
-    if cause == "foreign" and enough and metric != TAIL.name:
-        return max(tolerance, _MOST_FOREIGN)
-    return tolerance
+    return _most_foreign(case, metric) if cause == "foreign" and enough else tolerance
 
 
 def _in_words(text: str, shares: Sequence[float]) -> str:

@@ -237,3 +237,9 @@ def test_one_rank_of_an_older_version_leaves_efficiency_to_be_judged():
     measurements = {TWO.id: measured(TWO, 60), ONE.id: unwitnessed(ONE)}
 
     assert find_disturbance(TWO.id, measurements, EFFICIENCY.name) is None
+
+
+def test_the_sentence_states_what_does_no_harm_where_clean_steps_would_not_be_enough():
+    assert str(found(7, foreign=0.31)).endswith("(find them with top); up to 15 % does no harm")
+    tail = find_disturbance(TWO.id, {TWO.id: measured(TWO, 60, foreign=0.31)}, "tail")
+    assert str(tail).endswith("; up to 5 % does no harm")
