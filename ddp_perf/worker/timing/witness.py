@@ -52,13 +52,13 @@ class StepWitness:
 
 
 class NoWitness:
-    """What a rank on a GPU has instead: its loop, which may set the pace, reads nothing more."""
+    """The stand-in of a rank on a GPU, whose host may set the pace: it reads nothing."""
 
     def mark(self) -> None:
-        """Do nothing at a step boundary."""
+        """Read nothing at a step boundary."""
 
     def close(self) -> None:
-        """Do nothing."""
+        """Close nothing."""
 
     def cpu_s(self) -> list[float]:
         """Return no CPU time."""
