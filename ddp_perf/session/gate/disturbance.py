@@ -234,8 +234,9 @@ def _harmless_share(cause: str, launch: LaunchResult, case: Case, metric: str) -
     tolerance = case.tolerances.step_time
     if metric_spec(metric).disturbed_by == "clock" and cause not in _CLOCKS:
         return _MOST_OF_CPU_TIME
-    enough = launch.disturbed.count(False) >= case.schedule.enough_clean
-    return _most_foreign(case, metric) if cause == "foreign" and enough else tolerance
+    if cause == "foreign" and launch.disturbed.count(False) >= case.schedule.enough_clean:
+        return _most_foreign(case, metric)
+    return tolerance
 
 
 def _in_words(text: str, shares: Sequence[float]) -> str:
