@@ -186,8 +186,6 @@ def _appended(old: CaseBaseline, new: NewSession) -> CaseBaseline:
     """Add the session, or replace the stored one that has only medians of the same steps."""
     session = new.session
     replaced = stored_session(old, session.date, session.environment)
-    if replaced is not None and not session.values(STEP_TIME.name):
-        return old  # its medians say more
     if replaced is not None and replaced.values(STEP_TIME.name):
         replaced = None
     before = _with_verdicts(old.sessions, new.off_level)

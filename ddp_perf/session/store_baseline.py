@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ddp_perf.baselines.save import (
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.core.metric import gated_metrics
+from ddp_perf.core.metric import STEP_TIME, gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
@@ -77,7 +77,12 @@ def _selected(
             continue
         stored = baseline.cases.get(new.case.id)
         reasons = reasons_to_leave_out(new, result, mode)
-        why_not = _not_wanted(new, stored, mode) or refusal(new) or refused(new, reasons, mode)
+        why_not = (
+            _not_wanted(new, stored, mode)
+            or refusal(new)
+            or refused(new, reasons, mode)
+            or _keeps_medians(new, stored, reasons)
+        )
         if why_not is None:
             fit = without(new, reasons)
             fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
@@ -155,6 +160,20 @@ def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) ->
         return "the stored figures are of other work (accept replaces them)"
     other = other_machine(stored, new.session.environment, world_size=new.case.world_size)
     return None if other is None else f"{other} (accept replaces what is stored)"
+
+
+def _keeps_medians(
+    new: NewSession, stored: CaseBaseline | None, reasons: Mapping[str, str]
+) -> str | None:
+    """Return why the medians of this very session stay stored, or None.
+
+    A level replaces them. Without one, the stored session says more.
+    """
+    if stored is None or STEP_TIME.name not in reasons:
+        return None
+    if stored_session(stored, new.session.date, new.session.environment) is None:
+        return None
+    return f"it is stored with medians, and gives no level: {reasons[STEP_TIME.name]}"
 
 
 def _same_machine(new: NewSession, stored: CaseBaseline | None) -> bool:

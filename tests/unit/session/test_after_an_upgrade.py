@@ -231,3 +231,34 @@ def test_results_are_brought_over_once(machine):
     for session in again.sessions:
         reason = session.result.not_saved[TWO.id].reason
         assert reason == "this session is already stored"
+
+
+def of_an_older_version(result):
+    """Return the result as reading one of version 2 does: without the CPU time of the ranks."""
+
+    def older(launch):
+        ranks = tuple(msgspec.structs.replace(rank, cpu_s=()) for rank in launch.ranks)
+        return msgspec.structs.replace(launch, ranks=ranks)
+
+    measurements = {
+        case_id: msgspec.structs.replace(one, launches=tuple(map(older, one.launches)))
+        for case_id, one in result.measurements.items()
+    }
+    return msgspec.structs.replace(result, measurements=measurements)
+
+
+def test_medians_of_several_ranks_stay_where_the_older_results_give_no_level(machine):
+    for _ in range(4):
+        machine.measure("append")
+    machine.upgrade()
+    before = machine.stored()
+    machine.results = [of_an_older_version(result) for result in machine.results]
+
+    again = replayed(machine)
+
+    assert machine.stored() == before
+    for session in again.sessions:
+        reason = session.result.not_saved[TWO.id].reason
+        assert reason.startswith("it is stored with medians, and gives no level: 3 of 3 launches")
+        assert TWO.id not in session.result.saved
+    assert len(machine.stored(ONE).sessions_with("step_time")) == 4  # one rank needs no witness
