@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -27,6 +27,7 @@ from ddp_perf.render.units import field_changes
 from ddp_perf.stats.robust import robust_sd
 
 SaveMode = Literal["missing", "append", "accept"]
+SAVE_MODES: tuple[SaveMode, ...] = get_args(SaveMode)
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # of the baseline file
     mode: SaveMode
     without: dict[str, str] = {}  # by metric that was left out: why
+    beside: str | None = None  # date of the stored session with which it counts as one
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,6 +93,19 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """True if a session has the level of the step, not only its median or other metrics."""
         return bool(self.sessions_with(STEP_TIME.name))
 
+    def session_beside(self, date: str, environment: Environment) -> str | None:
+        """Return the date of the stored session with which one of ``date`` counts as one, or None.
+
+        That is so if it began less than half a day before, on the same host of a pool.
+        """
+        begun: str | None = None
+        for session in self.sessions:
+            if session.environment.pooled_host != environment.pooled_host:
+                continue
+            if begun is None or are_apart(begun, session.date):
+                begun = session.date
+        return None if begun is None or are_apart(begun, date) else begun
+
     def history(self, metric: str) -> MetricHistory:
         """Return the stored sessions of a metric, by what they show of it."""
         sessions, accepted = self.sessions_with(metric), sorted(entry.date for entry in self.log)

@@ -15,7 +15,11 @@ from ddp_perf.plugin.fixtures import (
     worker_clock,
 )
 from ddp_perf.plugin.options import pytest_addoption
-from ddp_perf.plugin.terminal import pytest_sessionfinish, pytest_terminal_summary
+from ddp_perf.plugin.terminal import (
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_unconfigure,
+)
 
 __all__ = [
     "assert_verdict",
@@ -30,5 +34,6 @@ __all__ = [
     "pytest_generate_tests",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
+    "pytest_unconfigure",
     "worker_clock",
 ]

@@ -13,7 +13,7 @@ from ddp_perf.core.metric import STRUCTURE, metric_spec
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
 from ddp_perf.plugin.options import read_options
-from ddp_perf.plugin.reproduction import commands
+from ddp_perf.plugin.reproduction import commands, session_command
 from ddp_perf.plugin.session import SESSION, DdpSession
 
 # One parameter for each case, shared by all tests: to make them for each test would add a third
@@ -88,6 +88,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             [case for item in session.items for case in _needed(item, by_id)],
             and_any=any("ddp_measure" in _fixtures(item) for item in session.items),
         )
+        ddp.command = session_command(session.config)
         ddp.commands = commands(session.config, session.items)
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None

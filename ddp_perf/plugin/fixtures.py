@@ -30,7 +30,7 @@ def ddp_measured(
     skips and what fails.
     """
     node, suite = request.node, ddp_case.suite
-    return measured_case(node, ddp_session, ddp_case, lambda: ddp_session.result(suite), "setup")
+    return measured_case(node, ddp_session, ddp_case, lambda: ddp_session.result(suite))
 
 
 @pytest.fixture
@@ -55,9 +55,7 @@ def ddp_measure(
         if case is None:
             hint = did_you_mean(case_id, ddp_session.names)
             pytest.fail(f"ddp_measure: no suite has a case {case_id!r}{hint}", pytrace=False)
-        return measured_case(
-            request.node, ddp_session, case, lambda: ddp_session.measure(case), "call"
-        )
+        return measured_case(request.node, ddp_session, case, lambda: ddp_session.measure(case))
 
     return measure
 

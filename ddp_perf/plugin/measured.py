@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import pytest
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import is_explained, needs_single_rank
+from ddp_perf.core.metric import STEP_TIME, is_explained, needs_single_rank
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
+from ddp_perf.report.next_step import step_after
 from ddp_perf.report.saved import saved_text, saving_notes
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
@@ -39,14 +39,19 @@ class MeasuredCase:
         case: Case,
         result: SuiteResult,
         figures: CaseFigures,
+        *,
+        about: str,
         ddp: DdpSession,
         node: pytest.Item,
     ) -> None:
         self.case = case
         self.result = result  # of the whole suite, with this case among others
         self.figures = figures
+        self._about = about  # placement, figures and advice, for people
         self._ddp = ddp
         self._node = node
+        self._is_described = False
+        self._describe(failed=False)
 
     @property
     def measurement(self) -> Measurement:
@@ -80,17 +85,27 @@ class MeasuredCase:
             text = "\n".join([text, *explanation_lines(why)])
         if self.result.is_settled(finding):
             pytest.skip(f"{text}\n{saved_text(self.result.saved[self.case.id])}")
-        if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):
-            text = f"{text}\n{saving_notes(self.result)[self.case.id]}"
-            self._fail_if_strict(text)
-            pytest.skip(text)
         if finding.is_expected:
             pytest.xfail(text)
+        if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):
+            text = f"{text}\n{saving_notes(self.result)[self.case.id]}"
+        if (step := step_after(self.result, finding)) is not None:
+            text = f"{text}\n{step}"
         if outcome in FAILING:
+            self._describe(failed=True)
             pytest.fail(text, pytrace=False)
         if outcome in _SKIPPING:
             self._fail_if_strict(text)
             pytest.skip(text)
+
+    def _describe(self, *, failed: bool) -> None:
+        """Add the case's figures to the report of its first test, and of the first that fails."""
+        if (self.case.key, failed) in self._ddp.described:
+            return
+        self._ddp.described.add((self.case.key, failed))
+        if not self._is_described:
+            self._node.add_report_section("call", "ddp", self._about)
+            self._is_described = True
 
     def _record_finding(self, finding: Finding) -> None:
         verdict = finding.verdict
@@ -118,13 +133,9 @@ class MeasuredCase:
 
 
 def measured_case(
-    node: pytest.Item,
-    ddp: DdpSession,
-    case: Case,
-    measure: Callable[[], SuiteResult],
-    phase: Literal["setup", "call"],
+    node: pytest.Item, ddp: DdpSession, case: Case, measure: Callable[[], SuiteResult]
 ) -> MeasuredCase:
-    """Return the case out of the result of ``measure``, and add a report section for ``phase``.
+    """Return the case out of the result of ``measure``.
 
     Skips the test if the machine is too small, with the missing number. Fails it if a rank
     failed, if the number of devices is not that of ``--ddp-expect-devices``, or under xdist.
@@ -157,9 +168,11 @@ def measured_case(
     if figures.energy_j is not None:
         node.user_properties.append(("energy_j_per_sample", figures.energy_j))
     block = summary_block(measurement, result.summaries[case.id], figures, utilisation)
-    advice = advice_lines(result, case.id)
-    node.add_report_section(phase, "ddp", "\n".join([*placements, "", block, *advice]))
-    return MeasuredCase(case, result, figures, ddp, node)
+    step = result.finding(case.id, STEP_TIME.name)
+    judged = step is not None and step.verdict.outcome is not Outcome.NO_BASELINE
+    advice = advice_lines(result, case.id) if judged else []
+    about = "\n".join([*placements, "", block, *advice])
+    return MeasuredCase(case, result, figures, about=about, ddp=ddp, node=node)
 
 
 def _refuse_xdist(config: pytest.Config) -> None:

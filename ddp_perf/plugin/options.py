@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.baselines.save import SaveMode
+from ddp_perf.baselines.save import SAVE_MODES, SaveMode
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import KINDS, Injection, parse_injection
@@ -278,9 +278,6 @@ def _import_paths(config: pytest.Config) -> tuple[str, ...]:
     return tuple(dict.fromkeys([str(config.rootpath), *added]))
 
 
-_SAVE_MODES: tuple[SaveMode, ...] = ("missing", "append", "accept")
-
-
 def parse_whole(text: str) -> int:
     try:
         number = int(text)
@@ -365,8 +362,8 @@ def parse_machine(text: str) -> str:
 
 
 def parse_save_mode(text: str) -> str:
-    if text not in _SAVE_MODES:
-        modes = ", ".join(_SAVE_MODES)
+    if text not in SAVE_MODES:
+        modes = ", ".join(SAVE_MODES)
         raise argparse.ArgumentTypeError(
             f"unknown mode {text!r} (one of {modes}); before a path write --save-baseline=missing"
         )

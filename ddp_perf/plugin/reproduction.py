@@ -1,14 +1,15 @@
-"""The command that measures a case again: its test, with the options that made the case."""
+"""The commands that measure again: a case, by its test and its options; and the whole session."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from ddp_perf.baselines.save import SAVE_MODES
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
@@ -30,6 +31,32 @@ WORK = (
     "--ddp-machine",  # the baseline that it is compared with
 )
 
+# The options of one session alone, which do not belong to its repetition.
+_ONCE = ("--save-baseline", "--reason", "--ddp-inject")
+# A script that runs pytest, as ci/bench does, gives its own command line in this variable.
+SCRIPT = "DDP_PERF_COMMAND"
+
+
+def session_command(config: pytest.Config) -> str:
+    """Return the command that measures the session again: as it was given, without `_ONCE`.
+
+    It is meant for a shell in the directory where the session was started.
+    """
+    script = shlex.split(os.environ.get(SCRIPT, ""))
+    given = script or ["pytest", *map(str, config.invocation_params.args)]
+    return shlex.join(_repeated(given))
+
+
+def _repeated(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments without those of `_ONCE` and their values."""
+    left = iter(zip(arguments, [*arguments[1:], ""], strict=True))
+    for argument, following in left:
+        name, equals, _ = argument.partition("=")
+        if name not in _ONCE:
+            yield argument
+        elif not equals and (name != "--save-baseline" or following in SAVE_MODES):
+            next(left, None)  # its value
+
 
 def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[str, str], str]:
     """Return the command that measures each case again, by suite and case id.
@@ -47,8 +74,10 @@ def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[
     arguments = _work_arguments(config)
     data = {DATA_FOLDER: os.environ[DATA_FOLDER]} if os.environ.get(DATA_FOLDER) else {}
     before = "".join(f"{name}={shlex.quote(value)} " for name, value in data.items())
+    # The script chose the environment; a shell in which it was started need not have it on PATH.
+    program = ".venv/bin/pytest" if SCRIPT in os.environ else "pytest"
     return {
-        key: before + shlex.join(["pytest", "-m", "perf", node, *arguments])
+        key: before + shlex.join([program, "-m", "perf", node, *arguments])
         for key, node in chosen.items()
     }
 

@@ -43,6 +43,8 @@ class DdpSession:
         self.report = ReportWriter(
             options.report, options.json_path, options.history, config.rootpath
         )
+        self.described: set[tuple[tuple[str, str], bool]] = set()  # case, and if the test failed
+        self.command = ""  # the shell command that measures the session again
         self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
         self.history = HistoryLog(options.history, config.rootpath)
         self._root: Path = config.rootpath
@@ -164,6 +166,7 @@ class DdpSession:
                 earlier=self.results.get(suite),
                 alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
                 policy=self.options.policy,
+                command=self.command,
                 commands={
                     case_id: command
                     for (of, case_id), command in self.commands.items()

@@ -6,6 +6,7 @@ import pytest
 
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import SESSION
+from ddp_perf.report.next_step import next_step
 
 _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
 
@@ -59,6 +60,17 @@ def pytest_terminal_summary(
         terminalreporter.write_line(problem, red=True)
     for line in ddp.report.lines:
         terminalreporter.write_line(line)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Write the next command as the last line: below pytest's own summary, where a reader looks."""
+    ddp = config.stash.get(SESSION, None)
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    if ddp is None or terminal is None:
+        return
+    if step := next_step(list(ddp.results.values())):
+        for line in str(step).splitlines():
+            terminal.write_line(line)
 
 
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:

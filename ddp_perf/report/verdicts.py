@@ -10,7 +10,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.result import FAILING, SuiteResult
 
 # Among verdicts with the same status, the first in this order represents the case.
-_SEVERITY = [
+SEVERITY = [
     Outcome.REGRESSION,
     Outcome.INCOMPARABLE,
     Outcome.BELOW_PUBLISHED,
@@ -43,7 +43,7 @@ def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
         findings,
         key=lambda found: (
             statuses.index(status_of(result, found)),
-            _SEVERITY.index(found.verdict.outcome),
+            SEVERITY.index(found.verdict.outcome),
         ),
     )
 
@@ -52,6 +52,5 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
     """Return the status that the test of this finding ends with."""
     outcome = finding.verdict.outcome
     if outcome in FAILING and not result.is_settled(finding):
-        refused = outcome is Outcome.NO_BASELINE and result.is_refused(finding)
-        return Status.UNDECIDED if refused or finding.is_expected else Status.RED
+        return Status.UNDECIDED if finding.is_expected else Status.RED
     return Status.GREEN if outcome in _PASSING else Status.UNDECIDED

@@ -68,6 +68,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     explanations: dict[str, Explanation] = {}  # by case id, of the cases that got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # further launches, never judged
     profiles: dict[str, CaseProfile] = {}  # by case id
+    command: str = ""  # the shell command that measured the session; "": an older file
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
     save_mode: SaveMode | None = None  # of --save-baseline; None: nothing was to be stored
     saved: dict[str, Saved] = {}  # by case id
@@ -96,9 +97,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         outcome = finding.verdict.outcome
         if outcome is Outcome.INCONCLUSIVE:
             return finding.sessions >= LEAST_SESSIONS
-        return outcome is Outcome.INVALID or (
-            outcome is Outcome.NO_BASELINE and self.is_refused(finding)
-        )
+        return outcome is Outcome.INVALID
 
     def is_refused(self, finding: Finding) -> bool:
         """Return whether this session of the metric was to be stored, and was refused."""

@@ -78,7 +78,7 @@ def _selected(
         stored = baseline.cases.get(new.case.id)
         reasons = reasons_to_leave_out(new, result, mode)
         why_not = (
-            _not_wanted(new, stored, mode)
+            not_wanted(new, stored, mode)
             or refusal(new)
             or refused(new, reasons, mode)
             or _keeps_medians(new, stored, reasons)
@@ -88,8 +88,12 @@ def _selected(
             fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
             sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
             gated = {name: why for name, why in reasons.items() if name in gated_metrics(new.case)}
-            path = result.baseline_path
-            saved[new.case.id] = Saved(path=path, mode=mode, without=gated)
+            saved[new.case.id] = Saved(
+                path=result.baseline_path,
+                mode=mode,
+                without=gated,
+                beside=_beside(new, stored) if mode == "append" else None,
+            )
         else:
             not_saved[new.case.id] = Refused(reason=why_not)
     result = msgspec.structs.replace(
@@ -151,7 +155,8 @@ def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
     return msgspec.structs.replace(new, session=session, off_level=off_level)
 
 
-def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
+def not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> str | None:
+    """Return why ``mode`` does not store the case, or None if it does."""
     if stored is None or mode == "accept":
         return None
     if mode == "missing" and stored.has_level:
@@ -160,6 +165,11 @@ def _not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) ->
         return "the stored figures are of other work (accept replaces them)"
     other = other_machine(stored, new.session.environment, world_size=new.case.world_size)
     return None if other is None else f"{other} (accept replaces what is stored)"
+
+
+def _beside(new: NewSession, stored: CaseBaseline | None) -> str | None:
+    session = new.session
+    return stored.session_beside(session.date, session.environment) if stored else None
 
 
 def _keeps_medians(

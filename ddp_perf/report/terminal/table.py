@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import msgspec
-
 from ddp_perf.core.baseline import REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME, metric_title
@@ -18,7 +16,7 @@ from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.pace import pace_notes
-from ddp_perf.report.terminal.text import describe_finding
+from ddp_perf.report.terminal.text import finding_note
 from ddp_perf.report.verdicts import worst
 from ddp_perf.session.result import SuiteResult
 
@@ -88,34 +86,34 @@ def _passed(result: SuiteResult) -> list[str]:
 
 
 def _notes(result: SuiteResult) -> list[str]:
+    names = short_names(result.measurements)
     notes = [
-        line
+        finding_note(finding, names[finding.case_id])
         for finding in result.findings
         if finding.verdict.outcome not in _QUIET
         or finding.drift is not None
         or finding.known
         or finding.off_level
         if not finding.disturbance and not _is_plain_waiting(finding)
-        for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
-    notes += _waiting(result.findings)
+    notes += _waiting(result.findings, names)
     for explanation in result.explanations.values():
-        notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
+        notes += [f"{names[explanation.case_id]}:", *explanation_lines(explanation)]
     if result.misfit is not None:
         notes.append(str(result.misfit))
-    notes += _disturbances(result.findings)
+    notes += _disturbances(result.findings, names)
     notes += link_notes(result)
     notes += pace_notes(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
         notes.append(f"changed since the baseline: {', '.join(changes)}")
-    notes += _without_baseline(result)
+    notes += _without_baseline(result, names)
     if result.costs:
         notes.append(_costs(result))
-    return [*notes, *_by_note(saving_notes(result))]
+    return [*notes, *_by_note(saving_notes(result), names)]
 
 
-def _without_baseline(result: SuiteResult) -> list[str]:
+def _without_baseline(result: SuiteResult, names: Mapping[str, str]) -> list[str]:
     """Return the number of cases that were never stored, and why others lack a level."""
     compared = {found.case_id for found in result.findings if found.sessions}
     never: set[str] = set()
@@ -128,14 +126,14 @@ def _without_baseline(result: SuiteResult) -> list[str]:
         else:
             never.add(found.case_id)
     count = f"{counted(len(never), 'case')} without a baseline in {result.baseline_path}"
-    return [*([count] if never else []), *_by_note(reasons)]
+    return [*([count] if never else []), *_by_note(reasons, names)]
 
 
-def _by_note(notes: Mapping[str, str]) -> Iterator[str]:
+def _by_note(notes: Mapping[str, str], names: Mapping[str, str]) -> Iterator[str]:
     """Yield each note once, with the case that it is about, or their number."""
     for note in dict.fromkeys(notes.values()):
         ids = [case_id for case_id in notes if notes[case_id] == note]
-        yield f"{ids[0] if len(ids) == 1 else counted(len(ids), 'case')}: {note}"
+        yield f"{names[ids[0]] if len(ids) == 1 else counted(len(ids), 'case')}: {note}"
 
 
 def forming_lines(result: SuiteResult) -> list[str]:
@@ -159,7 +157,7 @@ def _is_plain_waiting(finding: Finding) -> bool:
     return is_waiting(finding) and finding.verdict.upper is not None and not more
 
 
-def _waiting(findings: Sequence[Finding]) -> list[str]:
+def _waiting(findings: Sequence[Finding], names: Mapping[str, str]) -> list[str]:
     """Return a line for each case with findings that only wait for their first sessions."""
     by_case: dict[str, list[str]] = {}
     for finding in findings:
@@ -169,7 +167,9 @@ def _waiting(findings: Sequence[Finding]) -> list[str]:
             text = f"{metric_title(finding.metric)} {verdict.ratio:.3f} × (at most +{bound})"
             by_case.setdefault(finding.case_id, []).append(text)
     too_few = f"{Outcome.INCONCLUSIVE.value}, too few sessions"
-    return [f"{too_few}: {case_id}: {', '.join(texts)}" for case_id, texts in by_case.items()]
+    return [
+        f"{too_few}: {names[case_id]}: {', '.join(texts)}" for case_id, texts in by_case.items()
+    ]
 
 
 def _costs(result: SuiteResult) -> str:
@@ -183,17 +183,17 @@ def _costs(result: SuiteResult) -> str:
     return f"cost per million {unit} at {price:g} per GPU-hour: {', '.join(shown)}"
 
 
-def _disturbances(findings: Sequence[Finding]) -> list[str]:
-    """Return two lines for each disturbed case, without its figures, which mean nothing."""
-    disturbed: dict[str, list[Finding]] = {}
+def _disturbances(findings: Sequence[Finding], names: Mapping[str, str]) -> list[str]:
+    """Return a line for each disturbance of a case, without its figures, which mean nothing."""
+    disturbed: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         if finding.disturbance:
-            disturbed.setdefault(finding.case_id, []).append(finding)
-    notes = []
-    for case_id, of_case in disturbed.items():
-        metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
-        notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
-    return notes
+            titles = disturbed.setdefault((finding.case_id, finding.disturbance), [])
+            titles.append(metric_title(finding.metric))
+    return [
+        f"{Outcome.INVALID.value}: {', '.join(titles)} of {names[case_id]}: {what}"
+        for (case_id, what), titles in disturbed.items()
+    ]
 
 
 def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:

@@ -25,6 +25,19 @@ def describe_finding(finding: Finding) -> str:
     lines += [_describe_look(look) for look in finding.earlier]
     if finding.changed:
         lines.append(f"changed since the baseline: {', '.join(finding.changed)}")
+    return "\n".join([*lines, *_beside(finding)])
+
+
+def finding_note(finding: Finding, name: str) -> str:
+    """Return the verdict on a case of that name in one line, for a table of its figures."""
+    verdict = finding.verdict
+    what = f"{verdict.outcome.value}: {metric_title(finding.metric)} of {name}"
+    return "; ".join([f"{what}: {verdict.reason}", *_beside(finding)])
+
+
+def _beside(finding: Finding) -> list[str]:
+    """Return what else is known: a published figure, an acknowledgement, a drift."""
+    lines = []
     if finding.published is not None:
         lines.append(finding.published)
     if finding.known is not None:
@@ -33,7 +46,7 @@ def describe_finding(finding: Finding) -> str:
         lines.append(
             f"drift since the first baseline, over all accepted changes: {finding.drift:.3f} ×"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def describe_known(known: Known) -> str:

@@ -13,6 +13,7 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import needs_single_rank
+from ddp_perf.render.units import counted
 from ddp_perf.session.measure.rounds import launch_s
 from ddp_perf.stats.rule.looks import next_look, plan_looks
 
@@ -60,7 +61,8 @@ def _too_long(measurement: Measurement, look: int, budget_s: float) -> bool:
     return spent_s / len(measurement.launches) * look > budget_s
 
 
-def describe_more(more: Mapping[str, int], looks: Mapping[str, Sequence[int]]) -> str:
+def describe_more(more: Mapping[str, int], looks: Mapping[str, Sequence[int]], why: str) -> str:
     """Return one line on why the session continues with further launches."""
-    cases = f"{len(more)} of {len(looks)} cases"
-    return f"{cases} are undecided: {sum(more.values())} more launches"
+    verb = "is" if len(more) == 1 else "are"
+    launches = counted(sum(more.values()), "more launch")
+    return f"{len(more)} of {counted(len(looks), 'case')} {verb} {why}: {launches}"

@@ -31,6 +31,7 @@ from ddp_perf.session.measure.looks import (
 )
 from ddp_perf.session.measure.profiling import profile_cases
 from ddp_perf.session.measure.rounds import estimate_s, interleave, run_plan
+from ddp_perf.session.measure.storable import launches_before_storing
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
 from ddp_perf.stats.summary import summaries_of
@@ -45,7 +46,8 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
     earlier: SuiteResult | None = None  # an earlier result of the suite in this session
     alpha: float  # chance of a false REGRESSION of each verdict
     policy: Policy
-    commands: dict[str, str] = {}  # by case id: the command that measures it again
+    command: str = ""  # measures the session again
+    commands: dict[str, str] = {}  # by case id: measures it again
 
 
 def run_suite(
@@ -85,6 +87,7 @@ def run_suite(
             alpha=request.alpha,
             injections=tuple(injection.text for injection in bench.injections),
             measurements={},
+            command=request.command,
             commands=request.commands,
         )
         looks = looks_of(request.cases, baseline, request.policy.budget_s)
@@ -125,7 +128,7 @@ def _measured_and_judged(
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
 ) -> SuiteResult:
-    """Measure and judge, until every case is decided or its budget is spent."""
+    """Measure and judge, until every case is decided and can be stored, or its budget is spent."""
     before, own = result, {case.id: case for case in request.cases}
     findings: list[Finding] = []
     measured = {case.id: Measurement(case=case, launches=(), failures=()) for case in request.cases}
@@ -141,13 +144,34 @@ def _measured_and_judged(
         findings = merge_findings(findings, [new for new in judged if new.case_id in own])
         result = _extended(before, measured, findings)
         on_partial(result)
-        more = launches_before_next_look(measured, findings, context.looks, request.policy.budget_s)
+        more, why = _more_launches(result, measured, findings, request, context)
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
-            bench.progress.extend(len(plan), describe_more(more, context.looks))
+            bench.progress.extend(len(plan), describe_more(more, context.looks, why))
     result = _extended(before, measured, conclude_findings(findings, context, before.date))
     seen = result.measurements, result.summaries, context.baseline, context.environment
     return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
+
+
+def _more_launches(
+    result: SuiteResult,
+    measured: Mapping[str, Measurement],
+    findings: Sequence[Finding],
+    request: SuiteRequest,
+    context: JudgingContext,
+) -> tuple[dict[str, int], str]:
+    """Return how many more launches each case gets, by case id, and why; empty: none.
+
+    An undecided verdict comes first. A case that cannot be stored gets them after that.
+    """
+    policy = request.policy
+    more = launches_before_next_look(measured, findings, context.looks, policy.budget_s)
+    if more:
+        return more, "undecided"
+    more = launches_before_storing(
+        result, measured, context.baseline, mode=policy.save_mode, budget_s=policy.budget_s
+    )
+    return more, "not good enough for a baseline"
 
 
 def _saved(

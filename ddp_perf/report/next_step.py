@@ -1,0 +1,135 @@
+"""The next command: after a verdict that is not green, and at the end of a session."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.units import counted
+from ddp_perf.report.ruled_out import is_waiting
+from ddp_perf.report.verdicts import SEVERITY, Status, status_of
+from ddp_perf.session.result import SuiteResult
+
+_APPEND = "--save-baseline=append"
+_APART = "12 hours after the one before (closer ones count as one)"
+_ACCEPT = '--save-baseline=accept --reason "…"'
+
+
+class NextStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A shell command for pytest's root directory, and what it is for."""
+
+    why: str  # a sentence without a full stop
+    command: str
+
+    def __str__(self) -> str:
+        return f"next: {self.why}:\n  {self.command}"
+
+
+def next_step(suites: Sequence[SuiteResult]) -> NextStep | None:
+    """Return the one command that helps most after a session, or None if nothing is left to do."""
+    for result in suites:
+        if result.injections and result.summaries:
+            why = "the ranks were slowed on purpose; measure them as they are"
+            return NextStep(why=why, command=_again(result))
+    steps = [step for result in suites for step in _failed(result)]
+    steps += [step for _, step in sorted(_ranked(suites), key=lambda ranked: ranked[0])]
+    steps += [step for result in suites for step in (*_stored(result), *_forming(result))]
+    return steps[0] if steps else None
+
+
+def step_after(result: SuiteResult, finding: Finding) -> NextStep | None:
+    """Return the command that helps after this verdict, or None after a green one."""
+    if status_of(result, finding) is Status.GREEN or result.is_settled(finding):
+        return None
+    why, command = _after(result, finding)
+    return NextStep(why=why, command=command)
+
+
+def _again(result: SuiteResult, *options: str) -> str:
+    """Return the command that measures the whole session again, with further options."""
+    marks = "gpu" if result.tier == "gpu" else "perf and cpu"
+    command = result.command or shlex.join(["pytest", "-m", marks])
+    return " ".join([command, *options])
+
+
+def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
+    outcome, verdict = finding.verdict.outcome, finding.verdict
+    case = result.commands.get(finding.case_id) or _again(result)
+    if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
+        cases = counted(len(result.measurements), "case")
+        why = (
+            f"{len(_not_stored(result))} of {cases} NOT stored; run again when the machine is quiet"
+        )
+        return why, _again(result, f"--save-baseline={result.save_mode}")
+    if outcome is Outcome.NO_BASELINE:
+        saving = _APPEND if _is_stored(result, finding.case_id) else "--save-baseline"
+        return "store what has no baseline yet", _again(result, saving)
+    if outcome is Outcome.INCOMPARABLE:
+        return "if the change is intended, begin a new level", _again(result, _ACCEPT)
+    if outcome is Outcome.REGRESSION and finding.metric == STRUCTURE:
+        return "if the change is intended, begin a new level", _again(result, _ACCEPT)
+    if outcome is Outcome.REGRESSION:
+        return "see where the time of its steps goes", f"{case} --ddp-profile"
+    if outcome is Outcome.BELOW_PUBLISHED:
+        return "check that the machine is fit", "ddp-perf doctor"
+    if outcome is Outcome.INVALID:
+        return "measure it again when the machine is quieter", case
+    if outcome is Outcome.INCONCLUSIVE and verdict.more_launches and not is_waiting(finding):
+        many = finding.launches + verdict.more_launches
+        return "measure more launches", f"{case} --ddp-launches {many} --ddp-budget 0"
+    if outcome is Outcome.SUSPECT:
+        return "see whether the next session agrees", _again(result, _APPEND)
+    return f"add a session, {_APART}", _again(result, _APPEND)
+
+
+def _not_stored(result: SuiteResult) -> set[str]:
+    """Return the cases with a metric that was to be stored and still has no baseline."""
+    return {
+        found.case_id
+        for found in result.findings
+        if found.verdict.outcome is Outcome.NO_BASELINE and result.is_refused(found)
+    }
+
+
+def _is_stored(result: SuiteResult, case_id: str) -> bool:
+    return any(found.sessions for found in result.findings if found.case_id == case_id)
+
+
+def _failed(result: SuiteResult) -> Iterator[NextStep]:
+    for case_id, measurement in result.measurements.items():
+        if measurement.failures:
+            command = result.commands.get(case_id) or _again(result)
+            yield NextStep(why="mend what failed, and measure that case alone", command=command)
+
+
+def _ranked(suites: Sequence[SuiteResult]) -> Iterator[tuple[tuple[int, int], NextStep]]:
+    """Yield each step that a finding needs, with its rank: the most urgent one has the lowest."""
+    statuses = list(Status)
+    for result in suites:
+        for finding in result.findings:
+            step = step_after(result, finding)
+            if step is not None:
+                status = statuses.index(status_of(result, finding))
+                yield (status, SEVERITY.index(finding.verdict.outcome)), step
+
+
+def _stored(result: SuiteResult) -> Iterator[NextStep]:
+    if result.saved and result.save_mode == "missing":
+        cases = counted(len(result.saved), "case")
+        verb = "is" if len(result.saved) == 1 else "are"
+        why = f"{cases} {verb} stored; judge the next session against the baseline"
+        yield NextStep(why=why, command=_again(result))
+
+
+def _forming(result: SuiteResult) -> Iterator[NextStep]:
+    few = [found.sessions for found in result.findings if 0 < found.sessions < REFERENCE_SESSIONS]
+    if few and not result.saved:
+        why = f"the baseline has {counted(min(few), 'session')} of {REFERENCE_SESSIONS}"
+        command = _again(result, _APPEND)
+        yield NextStep(why=f"{why}; add one, {_APART}", command=command)
