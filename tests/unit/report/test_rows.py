@@ -73,6 +73,9 @@ def test_epoch_time_is_computed_if_its_samples_are_known(changes, samples):
     assert row.epoch_s == pytest.approx(samples / (128 / 0.01))
 
 
+ACCEPTED = "stored as the new level in cpu.json"
+
+
 @pytest.mark.parametrize(
     ("outcome", "saved", "mode", "status"),
     [
@@ -100,18 +103,20 @@ def test_status_of_a_case_is_that_of_its_test(outcome, saved, mode, status):
 
     assert row.status is status
     assert row.reason == (
-        f"because; stored ({mode}) in cpu.json" if saved and mode != "append" else "because"
+        {"missing": "because; stored in cpu.json", "accept": f"because; {ACCEPTED}"}[mode]
+        if saved and mode != "append"
+        else "because"
     )
 
 
-def test_a_case_that_was_not_stored_is_undecided():
+def test_a_new_case_that_was_not_stored_fails():
     result = make_result(
         [make_measurement(TWO, [0.01])],
         findings=(make_finding(TWO, Outcome.NO_BASELINE),),
         not_saved={TWO.id: Refused(reason="too noisy")},
     )
 
-    assert report_summary([result], complete=True).status is Status.UNDECIDED
+    assert report_summary([result], complete=True).status is Status.RED
 
 
 def known(state):
