@@ -369,3 +369,16 @@ def test_energy_has_a_column_if_any_launch_has_a_reading(result):
     assert "J a" in suite_table(read, 80)
     assert row_of(read, "none")[-3:] == [*"–––"]
     assert row_of(read, "ddp")[-3:] == ["0.013", "–", "–"]
+
+
+def test_a_case_that_was_stored_is_marked_and_no_longer_without_a_baseline(result):
+    findings = [make_finding(case, Outcome.NO_BASELINE) for case in (ONE, TWO)]
+    stored = {TWO.id: Saved(path="cpu.json", mode="missing")}
+    result = msgspec.structs.replace(
+        with_findings(result, *findings), saved=stored, save_mode="missing"
+    )
+
+    table = suite_table(result, 120)
+
+    assert table.count("(stored)") == 1
+    assert "1 case without a baseline in baselines/some.json" in table
