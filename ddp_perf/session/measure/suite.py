@@ -167,11 +167,11 @@ def _more_launches(
     policy = request.policy
     more = launches_before_next_look(measured, findings, context.looks, policy.budget_s)
     if more:
-        return more, "undecided"
+        return more, f"{'is' if len(more) == 1 else 'are'} undecided"
     more = launches_before_storing(
         result, measured, context.baseline, mode=policy.save_mode, budget_s=policy.budget_s
     )
-    return more, "not good enough for a baseline"
+    return more, "cannot be stored yet"
 
 
 def _saved(

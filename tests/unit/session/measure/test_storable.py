@@ -45,7 +45,7 @@ def test_a_disturbed_case_is_launched_again_until_it_can_be_stored(session):
     assert session.stored(TWO).level("step_time") == pytest.approx(0.012, rel=0.01)
     assert session.progress.extended[0] == (
         2 * FIRST,
-        "2 of 2 cases are not good enough for a baseline: 6 more launches",
+        "2 of 2 cases cannot be stored yet: 6 more launches",
     )
 
 
