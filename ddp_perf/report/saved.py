@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.baselines.save import Refused, Saved, SaveMode
 from ddp_perf.core.metric import metric_title
 from ddp_perf.session.result import SuiteResult
+
+_HOW: dict[SaveMode, str] = {
+    "missing": "stored in",
+    "append": "appended to",
+    "accept": "accepted as the new level in",
+}
 
 
 def saved_text(saved: Saved) -> str:
@@ -13,7 +19,7 @@ def saved_text(saved: Saved) -> str:
     for metric, why in saved.without.items():
         titles.setdefault(why, []).append(metric_title(metric))
     without = [f", without {', '.join(found)}: {why}" for why, found in titles.items()]
-    return f"stored ({saved.mode}) in {saved.path}{''.join(without)}"
+    return f"{_HOW[saved.mode]} {saved.path}{''.join(without)}"
 
 
 def refused_text(refused: Refused) -> str:

@@ -184,15 +184,15 @@ def _costs(result: SuiteResult) -> str:
 
 
 def _disturbances(findings: Sequence[Finding]) -> list[str]:
-    """Return two lines for each disturbed case, without its figures, which mean nothing."""
-    disturbed: dict[str, list[Finding]] = {}
+    """Return two lines for each disturbance of a case, without figures, which mean nothing."""
+    disturbed: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         if finding.disturbance:
-            disturbed.setdefault(finding.case_id, []).append(finding)
+            titles = disturbed.setdefault((finding.case_id, finding.disturbance), [])
+            titles.append(metric_title(finding.metric))
     notes = []
-    for case_id, of_case in disturbed.items():
-        metrics = ", ".join(metric_title(finding.metric) for finding in of_case)
-        notes += [f"{Outcome.INVALID.value}: {metrics} of {case_id}", str(of_case[0].disturbance)]
+    for (case_id, disturbance), titles in disturbed.items():
+        notes += [f"{Outcome.INVALID.value}: {', '.join(titles)} of {case_id}", disturbance]
     return notes
 
 

@@ -99,9 +99,8 @@ def test_status_of_a_case_is_that_of_its_test(outcome, saved, mode, status):
     (row,) = report_summary([result], complete=True).rows
 
     assert row.status is status
-    assert row.reason == (
-        f"because; stored ({mode}) in cpu.json" if saved and mode != "append" else "because"
-    )
+    how = {"missing": "; stored in cpu.json", "accept": "; accepted as the new level in cpu.json"}
+    assert row.reason == f"because{how.get(mode, '')}"
 
 
 def test_a_case_that_was_not_stored_is_undecided():
