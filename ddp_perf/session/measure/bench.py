@@ -22,7 +22,7 @@ class Progress(Protocol):
     def begin(
         self, suite: str, plan: Sequence[LaunchRequest], expected_s: Mapping[str, float]
     ) -> None:
-        """``expected_s``: the seconds of a launch, by id of each case that was timed before."""
+        """Note a plan. ``expected_s``: of a launch, by id of each case that was timed before."""
 
     def extend(self, plan: Sequence[LaunchRequest], why: str) -> None: ...
 
