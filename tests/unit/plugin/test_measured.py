@@ -84,7 +84,7 @@ def test_a_test_without_a_baseline_fails_and_is_skipped_if_it_is_stored(project)
     result = project.run("-k", STEP, "--save-baseline", "-rs")
 
     result.assert_outcomes(skipped=1, deselected=OTHERS)
-    assert "stored in " in str(result.stdout)
+    assert "stored in" in str(result.stdout)
 
 
 def test_a_first_session_that_is_not_stored_fails_with_the_reason_and_the_next_command(project):
@@ -130,7 +130,7 @@ def test_an_accepted_regression_is_skipped_and_an_appended_one_fails(project):
 
     appended.assert_outcomes(failed=1, deselected=OTHERS)
     accepted.assert_outcomes(skipped=1, deselected=OTHERS)
-    assert "stored as the new level in " in str(accepted.stdout)
+    assert "accepted as the new level in" in str(accepted.stdout)
 
 
 @pytest.mark.parametrize(

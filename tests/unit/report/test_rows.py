@@ -73,9 +73,6 @@ def test_epoch_time_is_computed_if_its_samples_are_known(changes, samples):
     assert row.epoch_s == pytest.approx(samples / (128 / 0.01))
 
 
-ACCEPTED = "stored as the new level in cpu.json"
-
-
 @pytest.mark.parametrize(
     ("outcome", "saved", "mode", "status"),
     [
@@ -102,11 +99,8 @@ def test_status_of_a_case_is_that_of_its_test(outcome, saved, mode, status):
     (row,) = report_summary([result], complete=True).rows
 
     assert row.status is status
-    assert row.reason == (
-        {"missing": "because; stored in cpu.json", "accept": f"because; {ACCEPTED}"}[mode]
-        if saved and mode != "append"
-        else "because"
-    )
+    how = {"missing": "; stored in cpu.json", "accept": "; accepted as the new level in cpu.json"}
+    assert row.reason == f"because{how.get(mode, '')}"
 
 
 def test_a_new_case_that_was_not_stored_fails():

@@ -265,6 +265,21 @@ def test_a_disturbance_is_shown_once_for_each_case_without_figures(result):
     ]
 
 
+def test_each_disturbance_of_a_case_is_shown_with_its_metrics(result):
+    of = {"step_time": "others", "tail": "others", "cpu_time": "too few clean steps"}
+    found = (
+        make_finding(ONE, Outcome.INVALID, metric=metric, disturbance=disturbance)
+        for metric, disturbance in of.items()
+    )
+
+    notes = suite_table(with_findings(result, *found), 120).partition("INVALID: ")[2]
+
+    assert notes.splitlines() == [
+        "step time, tail (mean step ÷ its level) of none-ws1: others",
+        "INVALID: CPU time of a step of none-ws1: too few clean steps",
+    ]
+
+
 def test_cases_without_a_baseline_share_one_line(result):
     result = with_findings(
         result, *(make_finding(case, Outcome.NO_BASELINE) for case in (ONE, TWO))
@@ -312,7 +327,7 @@ def test_equal_notes_on_storing_share_one_line(result):
     lines = suite_table(result, 80).splitlines()
 
     assert lines[-2:] == [
-        "2 cases: added to cpu.json",
+        "2 cases: appended to cpu.json",
         "none-ws1: not stored: too noisy",
     ]
 

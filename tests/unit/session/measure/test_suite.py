@@ -284,8 +284,9 @@ def test_the_second_session_has_an_estimate(session):
     session(steps_of(0.010, 0.012))
 
     (suite, launches, before), (_, _, after) = session.progress.begun
-    assert (suite, launches, before) == ("quick", 6, None)
-    assert after > 3 * 12 * (0.010 + 0.012)  # its steps alone
+    assert (suite, launches, before) == ("quick", 6, {})
+    assert after[ONE.id] > 12 * 0.010  # its steps alone
+    assert after[TWO.id] > 12 * 0.012
 
 
 def test_a_broken_baseline_is_refused_before_anything_is_launched(session):
