@@ -19,7 +19,8 @@ from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.text import describe_finding
-from ddp_perf.report.verdicts import worst
+from ddp_perf.report.untested import untested_lines
+from ddp_perf.report.verdicts import NO_TEST, mark_of, worst
 from ddp_perf.session.result import SuiteResult
 
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
@@ -52,7 +53,8 @@ def suite_table(result: SuiteResult, width: int) -> str:
     for case_id, measurement in result.measurements.items():
         name = names[case_id]
         if measurement.failures or not measurement.launches:
-            table.add_row(name, *[ABSENT] * len(headings), "FAILED", ABSENT)
+            failed = "FAILED" if result.is_requested(case_id) else f"FAILED\n{NO_TEST}"
+            table.add_row(name, *[ABSENT] * len(headings), failed, ABSENT)
         else:
             cells = figure_cells(result, measurement.case)
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
@@ -79,7 +81,7 @@ def _passed(result: SuiteResult) -> list[str]:
     The table shows the worst verdict of a case, and so hides them.
     """
     outcomes: dict[str, set[Outcome]] = {}
-    for finding in result.findings:
+    for finding in result.asserted_findings():
         outcomes.setdefault(finding.metric, set()).add(finding.verdict.outcome)
     titles = [metric_title(metric) for metric, found in outcomes.items() if found == {Outcome.PASS}]
     if len(titles) in (0, len(outcomes)):
@@ -88,9 +90,10 @@ def _passed(result: SuiteResult) -> list[str]:
 
 
 def _notes(result: SuiteResult) -> list[str]:
+    findings = result.asserted_findings()
     notes = [
         line
-        for finding in result.findings
+        for finding in findings
         if finding.verdict.outcome not in _QUIET
         or finding.drift is not None
         or finding.known
@@ -98,12 +101,13 @@ def _notes(result: SuiteResult) -> list[str]:
         if not finding.disturbance and not _is_plain_waiting(finding)
         for line in describe_finding(msgspec.structs.replace(finding, changed=())).splitlines()
     ]
-    notes += _waiting(result.findings)
+    notes += _waiting(findings)
     for explanation in result.explanations.values():
         notes += [f"{explanation.case_id}:", *explanation_lines(explanation)]
     if result.misfit is not None:
         notes.append(str(result.misfit))
-    notes += _disturbances(result.findings)
+    notes += _disturbances(findings)
+    notes += untested_lines(result)
     notes += link_notes(result)
     notes += pace_notes(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
@@ -197,9 +201,10 @@ def _disturbances(findings: Sequence[Finding]) -> list[str]:
 
 
 def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
-    """Return the worst verdict, and mark one that was acknowledged."""
+    """Return the worst verdict, with its mark."""
     if not findings:
         return ABSENT
     finding = worst(result, findings)
+    mark = mark_of(result, finding)
     outcome = finding.verdict.outcome.value
-    return f"{outcome}\n(known)" if finding.is_expected else outcome
+    return outcome if mark is None else f"{outcome}\n{mark}"
