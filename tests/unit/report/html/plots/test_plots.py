@@ -17,9 +17,10 @@ from ddp_perf.report.html.plots.scaling import (
     throughput_plot,
 )
 from ddp_perf.report.html.plots.steps import Box, launch_boxes, rank_boxes, step_plot
-from ddp_perf.report.html.plots.terms import REST, Stack, term_plot
+from ddp_perf.report.html.plots.terms import Stack, term_plot
 from ddp_perf.report.html.sections import series_of
 from ddp_perf.report.rows import report_summary
+from ddp_perf.report.terms import REST
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
     make_decomposition,
