@@ -170,12 +170,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
     else:
         finding = worst(result, findings)
         verdict, status = finding.verdict.outcome.value, status_of(result, finding)
-        mark = mark_of(result, finding)
-        reason = finding.disturbance or finding.verdict.reason
-        if result.is_settled(finding):
-            reason = f"{reason}; {saved_text(result.saved[case_id])}"
-        if finding.known is not None:
-            reason = f"{reason}; {describe_known(finding.known)}"
+        mark, reason = mark_of(result, finding), _reason(result, finding)
     if finding is None and not result.is_requested(case_id):
         status, mark = Status.UNTESTED, NO_TEST
     found = finding.verdict if finding else None
@@ -191,6 +186,16 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         "minimum_detectable": found and found.minimum_detectable,
         "cause": _cause(result.explanations.get(case_id)),
     }
+
+
+def _reason(result: SuiteResult, finding: Finding) -> str:
+    """Return the reason of a verdict, and what was stored or acknowledged."""
+    reason = finding.disturbance or finding.verdict.reason
+    if result.is_settled(finding):
+        reason = f"{reason}; {saved_text(result.saved[finding.case_id])}"
+    if finding.known is not None:
+        reason = f"{reason}; {describe_known(finding.known)}"
+    return reason
 
 
 def _cause(why: Explanation | None) -> str | None:
