@@ -124,7 +124,7 @@ def _without_baseline(result: SuiteResult) -> list[str]:
     compared = {found.case_id for found in result.findings if found.sessions}
     never: set[str] = set()
     reasons: dict[str, str] = {}
-    for found in result.findings:
+    for found in result.asserted_findings():
         if found.verdict.outcome is not Outcome.NO_BASELINE:
             continue
         if found.case_id in compared:
