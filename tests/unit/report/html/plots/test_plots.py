@@ -78,6 +78,20 @@ def test_throughput_plot_shows_every_point_its_baseline_and_the_ideal():
     assert {"samples a second", "ranks", "1", "2"} <= set(texts(root))
 
 
+def test_figures_of_neighbouring_ranks_do_not_cover_each_other():
+    result = make_suite_result()
+    series = series_of(result, rows_of(result))[0]
+    one, two = series.rows
+    far = msgspec.structs.replace(two, ranks=16, throughput=99_000.0)
+    root = drawn(throughput_plot(msgspec.structs.replace(series, rows=(one, two, far))))
+
+    assert len(bars(root)) == 3  # each with its figure in a tip
+    assert [text.text for text in root.iter("text") if text.get("class") == "value"] == [
+        "8,533",
+        "99k",
+    ]
+
+
 def test_bars_are_as_long_as_their_figures():
     rows = [row for row in rows_of(make_suite_result()) if row.efficiency is not None]
     wide = [msgspec.structs.replace(rows[0], efficiency=e, speedup=2 * e) for e in (0.4, 0.8)]
