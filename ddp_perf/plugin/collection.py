@@ -82,6 +82,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly or in_xdist_worker(session.config):
         return  # nothing will be measured: see `_refuse_xdist`
     ddp = session.config.stash[SESSION]
+    for item in session.items:
+        if (case := case_of(item)) is not None:
+            asserts = "assert_verdict" in _fixtures(item)
+            ddp.note_test(case, asserted_metric(item) if asserts else None)
     try:
         by_id = {case.key: case for case in ddp.cases}
         ddp.plan(

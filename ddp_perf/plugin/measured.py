@@ -74,6 +74,7 @@ class MeasuredCase:
         """Fail, skip or pass the test, by the verdict on that metric."""
         if needs_single_rank(metric) and self.case.single is None:
             pytest.skip("there is no one-rank case to compare with; add 1 to world_sizes")
+        self._ddp.note_test(self.case, metric)
         finding = self.finding(metric)
         if finding is None:
             pytest.fail(f"{self.case.id} has no finding for {metric}", pytrace=False)
@@ -144,6 +145,7 @@ def measured_case(
 
     _refuse_xdist(node.config)
     _check_machine(ddp, case)
+    ddp.note_test(case)
     result, problem = None, ""
     try:
         result = measure()

@@ -51,6 +51,8 @@ class DdpSession:
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
         self._judged: set[tuple[str, str]] = set()  # suite and id of each measured case
+        # By suite and id of each case that a test requests: the metrics that tests assert.
+        self._asserted: dict[tuple[str, str], set[str]] = {}
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
         self._progress = TerminalProgress(config)
@@ -111,6 +113,12 @@ class DdpSession:
         planned += [case for case in wanted if case not in planned]
         return self._result(case.suite, wanted)
 
+    def note_test(self, case: Case, metric: str | None = None) -> None:
+        """Note that a test requests the case, and asserts its verdict on ``metric``, if any."""
+        metrics = self._asserted.setdefault(case.key, set())
+        if metric is not None:
+            metrics.add(metric)
+
     def owes(self, suite: str) -> bool:
         """Return whether a strict session must fail because it measures nothing of the suite.
 
@@ -136,11 +144,20 @@ class DdpSession:
         self._resources.close()
         self._bench = None
         if self.results or (self.report.is_wanted and began):
+            self.results = {name: self._with_asserted(row) for name, row in self.results.items()}
             planned = {case.key for row in self._planned.values() for case in row}
             complete = self._judged == planned
             self._write(complete=complete)
             self.report.write(list(self.results.values()), complete=complete)
         self.history.close()
+
+    def _with_asserted(self, result: SuiteResult) -> SuiteResult:
+        asserted = {
+            case_id: tuple(sorted(self._asserted[result.suite, case_id]))
+            for case_id in result.measurements
+            if (result.suite, case_id) in self._asserted
+        }
+        return msgspec.structs.replace(result, asserted=asserted)
 
     def _result(self, suite: str, wanted: Sequence[Case]) -> SuiteResult:
         if suite in self._errors:

@@ -143,3 +143,20 @@ def test_the_schema_describes_the_file_as_written(tmp_path, result):
 
     assert schema["ResultsFile"]["properties"].keys() == written.keys()
     assert schema["SuiteResult"]["properties"].keys() == written["suites"][0].keys()
+
+
+def test_a_file_without_asserted_metrics_is_read_as_one_in_which_all_verdicts_count(
+    tmp_path, result
+):
+    path = tmp_path / "results.json"
+    (case_id,) = result.measurements
+    write_results(
+        path, [msgspec.structs.replace(result, asserted={case_id: ("tail",)})], complete=True
+    )
+    text = path.read_text(encoding="utf-8")
+    written = f',"asserted":{{"{case_id}":["tail"]}}'
+    assert written in text
+
+    path.write_text(text.replace(written, ""), encoding="utf-8")
+
+    assert read_results(path).suites == (result,)
