@@ -29,7 +29,7 @@ from ddp_perf.core.baseline import (
 )
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
-from ddp_perf.errors import BaselineError
+from ddp_perf.errors import BaselineError, nearest_or_all
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.versioned_json import VersionedJson
 
@@ -41,6 +41,10 @@ _BASELINES = VersionedJson(
     error=BaselineError,
     remedy=_REMEDY,
     migrations={1: baseline_from_version_1, 2: baseline_from_version_2},
+    others={
+        "suites": "the results of a session, not a baseline file; ddp-perf explain and ddp-perf"
+        " report show it, ddp-perf baseline promote stores it"
+    },
 )
 _STRUCTURES = VersionedJson(
     schema=StructureBaseline,
@@ -64,6 +68,16 @@ class BaselineStore:
     def accelerators(self) -> list[str]:
         """Return the keys of the accelerators that have a file, sorted."""
         return sorted(path.stem for path in self.directory.glob("*.json"))
+
+    def existing_path(self, accelerator: str) -> Path:
+        """Return the path of a file that is there. Raises BaselineError, with the names."""
+        path = self.path(accelerator)
+        if not path.is_file():
+            raise BaselineError(
+                f"{path}: there is no such baseline"
+                f"{nearest_or_all(accelerator, self.accelerators())}"
+            )
+        return path
 
     def structure_path(self, suite: str) -> Path:
         return self.directory / "structure" / f"{suite}.json"

@@ -56,7 +56,8 @@ def list_(directory: BaselineDirectory = _BASELINES, as_json: AsJson = False) ->
 @app.command()
 def show(
     accelerator: Annotated[
-        str, typer.Argument(metavar="KEY", help="Name of a baseline file without .json.")
+        str,
+        typer.Argument(metavar="KEY", help="Name of a baseline file without .json, or its path."),
     ],
     case: Annotated[
         str | None, typer.Argument(metavar="[CASE]", help="Show only this case.")
@@ -65,7 +66,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the cases of one file: the reference, and the drift of the sessions since then."""
-    found = read_baseline(BaselineStore(directory).path(accelerator))
+    file = Path(accelerator)
+    path = file if file.is_file() else BaselineStore(directory).existing_path(accelerator)
+    found = read_baseline(path)
     cases = found.cases
     if case is not None:
         _check_case(case, [found])
@@ -181,7 +184,7 @@ def ack(
 def _owner(store: BaselineStore, case: str, accelerator: str | None) -> str:
     """Return the key of the only file that has the case. Raises BaselineError if several do."""
     keys = [accelerator] if accelerator else store.accelerators()
-    baselines = [read_baseline(store.path(key)) for key in keys]
+    baselines = [read_baseline(store.existing_path(key)) for key in keys]
     _check_case(case, baselines)
     owners = [found.accelerator for found in baselines if case in found.cases]
     if len(owners) > 1:

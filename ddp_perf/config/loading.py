@@ -19,7 +19,7 @@ from ddp_perf.config.user_workload import check_target
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
 from ddp_perf.core.models import MODELS
-from ddp_perf.errors import ConfigError, did_you_mean
+from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
 
 _MERGE_KEY = "tag:yaml.org,2002:merge"  # `<<`, which may occur several times
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -165,7 +165,8 @@ def _validated_model(suite: Suite) -> dict[str, Any]:
 def _nearest_file(path: Path) -> str:
     if not path.parent.is_dir():
         return f": there is no directory {path.parent}"
-    return did_you_mean(path.name, [other.name for other in find_suites(path.parent)])
+    others = [other.name for other in find_suites(path.parent)]
+    return nearest_or_all(path.name, others) or f": {path.parent} has none"
 
 
 def _duplicate(case_id: str, first: Path, second: Path) -> str:
