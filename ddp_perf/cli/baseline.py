@@ -14,7 +14,7 @@ import typer
 from ddp_perf.baselines.save import SaveMode, acknowledge, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson, BaselineDirectory, Metrics
+from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import BaselineError, did_you_mean
@@ -109,9 +109,7 @@ def log(directory: BaselineDirectory = _BASELINES, as_json: AsJson = False) -> N
 
 @app.command()
 def promote(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Written by pytest --ddp-json.")
-    ],
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)],
     mode: Annotated[
         str, typer.Option(metavar="MODE", help="As for --save-baseline: missing, append or accept.")
     ] = "missing",
@@ -131,7 +129,10 @@ def promote(
     """
     file = read_results(results)
     if not file.complete:
-        raise BaselineError(f"{results}: it was written while its session was still running")
+        raise BaselineError(
+            f"{results}: it was written while its session was still running, and only a whole"
+            " session is stored; measure it again with pytest --save-baseline"
+        )
     if (reason is not None) != (mode == "accept"):
         raise typer.BadParameter("--reason: --mode accept needs it, and no other mode takes it")
     store = BaselineStore(directory)

@@ -54,11 +54,13 @@ def pytest_terminal_summary(
         )
     if not ddp.results and (reason := _why_nothing(terminalreporter)):
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
+    if ddp.interruption:
+        terminalreporter.write_line(f"ddp: {ddp.interruption}", red=True)
     if summary := ddp.history.summary():
         terminalreporter.write_line(summary)
     for problem in ddp.errors:
         terminalreporter.write_line(problem, red=True)
-    for line in ddp.report.lines:
+    for line in ddp.lines:
         terminalreporter.write_line(line)
 
 

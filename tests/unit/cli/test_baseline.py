@@ -144,7 +144,7 @@ def test_promote_reports_what_is_left_out(results):
 @pytest.mark.parametrize(
     ("changes", "arguments", "says"),
     [
-        ({"complete": False}, [], "was written while its session was still running"),
+        ({"complete": False}, [], "a whole session is stored; measure it again with pytest --save"),
         ({"injections": ("compute:5%",)}, [], "ranks that --ddp-inject slowed give no baseline"),
         ({}, ["--mode", "accept"], "--reason: --mode accept needs it"),
         ({}, ["--reason", "x"], "--reason: --mode accept needs it"),

@@ -256,3 +256,49 @@ def test_a_report_is_written_if_the_session_measured_nothing(project):
 
     assert (project.path / "report" / "index.html").read_bytes() != before
     assert read_results(project.path / "report" / "results.json").suites == ()
+
+
+@pytest.mark.parametrize("option", ["--save-baseline", "--ddp-strict"])
+def test_an_interrupted_session_states_how_far_it_came_and_what_is_not_stored(project, option):
+    def interrupted(request):
+        if len(project.requests()) > 3:
+            raise KeyboardInterrupt
+        return make_launch(request.case, request.round)
+
+    project.answer = interrupted
+
+    done = project.run("--ddp-json=results.json", option, no_reraise_ctrlc=True)
+
+    assert done.ret == pytest.ExitCode.INTERRUPTED
+    text = "ddp: interrupted after 3 of 6 launches of tiny: tiny is not judged"
+    if option == "--save-baseline":
+        text += "; nothing of tiny was stored (--save-baseline=missing): run it again"
+    done.stdout.fnmatch_lines([text, "results: results.json"])
+    assert not project.stored()
+
+
+def test_a_session_that_is_interrupted_while_it_explains_was_stored(project):
+    project.answer = lambda request: make_launch(request.case, request.round, probe=make_probe())
+    project.run("--save-baseline")
+    project.repeat_stored(6)
+
+    def interrupted(request):
+        if len(project.requests()) > 3:
+            raise KeyboardInterrupt
+        return make_launch(request.case, request.round, step_s=0.02, probe=make_probe())
+
+    project.answer = interrupted
+
+    done = project.run("--save-baseline=append", "-k", "ws1", no_reraise_ctrlc=True)
+
+    (line,) = [line for line in done.outlines if line.startswith("ddp: interrupted")]
+    assert "not judged" not in line
+    assert "nothing" not in line
+    assert len(project.stored()[ONE].sessions) == 7
+
+
+def test_the_session_names_its_results_file_at_its_end(project):
+    project.run("--ddp-report=report").stdout.fnmatch_lines(
+        ["report: report/index.html", "results: report/results.json"]
+    )
+    assert "results: " not in str(project.run().stdout)
