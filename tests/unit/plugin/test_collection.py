@@ -43,3 +43,10 @@ def test_cpu_time_has_no_item_on_the_gpu_tier(project):
 
 def test_cpu_time_without_a_tolerance_has_no_item(project):
     assert collected(project, "test_cpu_time", more="tolerances: {cpu_time: null}\n") == []
+
+
+def test_the_number_of_collected_items_is_that_of_the_outcomes(project):
+    result = project.run()  # test_energy has no case
+
+    result.stdout.fnmatch_lines(["collected 12 items"])
+    assert sum(result.parseoutcomes().values()) == 12
