@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ddp_perf.plugin.items import in_xdist_worker
-from ddp_perf.plugin.session import SESSION
+from ddp_perf.plugin.session import SESSION, DdpSession
 from ddp_perf.report.next_step import next_step
 
 _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
@@ -24,7 +26,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    terminalreporter: pytest.TerminalReporter,
+    exitstatus: int | pytest.ExitCode,
+    config: pytest.Config,
 ) -> None:
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.render.tables import wrapped
@@ -54,6 +58,11 @@ def pytest_terminal_summary(
         )
     if not ddp.results and (reason := _why_nothing(terminalreporter)):
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and _lacks_suites(config, ddp):
+        terminalreporter.write_line(
+            f"ddp: there is no suite file in {ddp.options.config_directory}; `ddp-perf init` writes"
+            " an example with its tests"
+        )
     if ddp.interruption:
         terminalreporter.write_line(f"ddp: {ddp.interruption}", red=True)
     if summary := ddp.history.summary():
@@ -73,6 +82,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if step := next_step(list(ddp.results.values())):
         for line in str(step).splitlines():
             terminal.write_line(line)
+
+
+def _lacks_suites(config: pytest.Config, ddp: DdpSession) -> bool:
+    """Return whether -m asks for performance tests in a project without any suite."""
+    return not ddp.cases and bool(re.search(r"(?<!not )\bperf\b", config.option.markexpr))
 
 
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:
