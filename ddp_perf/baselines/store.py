@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 from collections.abc import Callable, Container, Iterator
@@ -127,6 +128,7 @@ class BaselineStore:
         path = self.path(accelerator)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            _leave_lock_out_of_git(self.directory)
             with filelock.FileLock(self.directory / ".lock", timeout=_LOCK_PATIENCE_S):
                 changed = to_file(change(self.load(accelerator)))
                 _check(path, changed, accelerator)
@@ -141,6 +143,16 @@ class BaselineStore:
                 f"{path}: cannot be written ({error.strerror}); the old file is untouched"
             ) from None
         return path
+
+
+def _leave_lock_out_of_git(directory: Path) -> None:
+    """Write a .gitignore with the lock and itself, unless there is one.
+
+    The lock is beside the baselines, which may be on a disk that several machines share.
+    """
+    with contextlib.suppress(FileExistsError):
+        with (directory / ".gitignore").open("x", encoding="utf-8") as file:
+            file.write("/.lock\n/.gitignore\n")
 
 
 def read_baseline(path: Path) -> Baseline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader if ya
                 raise ConfigError(f"{key}: it is given {count} times; keep one")
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping
+
+
+# YAML 1.1 reads 1e-3 as text, and only 1.0e-3 as a number. YAML 1.2 reads both as numbers.
+_UniqueKeyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
 
 
 def load_cases(
