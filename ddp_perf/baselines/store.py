@@ -150,9 +150,9 @@ def _leave_lock_out_of_git(directory: Path) -> None:
 
     The lock is beside the baselines, which may be on a disk that several machines share.
     """
-    with contextlib.suppress(FileExistsError):
-        with (directory / ".gitignore").open("x", encoding="utf-8") as file:
-            file.write("/.lock\n/.gitignore\n")
+    path = directory / ".gitignore"
+    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+        file.write("/.lock\n/.gitignore\n")
 
 
 def read_baseline(path: Path) -> Baseline:

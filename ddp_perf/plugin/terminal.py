@@ -34,6 +34,7 @@ def pytest_terminal_summary(
     from ddp_perf.render.tables import wrapped
     from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
+    from ddp_perf.report.terminal.strict import strict_lines
     from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
 
     ddp = config.stash.get(SESSION, None)
@@ -50,6 +51,7 @@ def pytest_terminal_summary(
         if result.profiles:
             texts.append(profiles_text(result, width))
         texts += wrapped(forming_lines(result), width)
+        texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
         terminalreporter.write_line(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +26,11 @@ class HostState(msgspec.Struct, frozen=True, kw_only=True):
     shared_memory: int | None = None  # bytes free in /dev/shm, where ranks exchange data
 
 
-def read_host_state(
-    root: Path = Path("/"), wait: Callable[[], None] = functools.partial(time.sleep, 1.0)
-) -> HostState:
+def _wait() -> None:
+    time.sleep(1.0)
+
+
+def read_host_state(root: Path = Path("/"), wait: Callable[[], None] = _wait) -> HostState:
     """Read the state; ``wait`` returns when the use of the cores was observed for long enough.
 
     The load average is of no use: after a session it is high for minutes.

@@ -302,3 +302,18 @@ def test_the_session_names_its_results_file_at_its_end(project):
         ["report: report/index.html", "results: report/results.json"]
     )
     assert "results: " not in str(project.run().stdout)
+
+
+def test_a_strict_session_states_what_it_gates_while_its_baseline_forms(project):
+    def strict_lines(*arguments):
+        lines = project.run("--save-baseline=append", *arguments).outlines
+        return " ".join(line.strip() for line in lines).partition("--ddp-strict: ")[2]
+
+    first, second = strict_lines("--ddp-strict"), strict_lines("--ddp-strict")
+
+    times = "in step time, tail (mean step ÷ its level), CPU time of a step,"
+    assert first.startswith(f"this session gates nothing; {times} peak memory")
+    assert ", there was no baseline to compare with" in first
+    assert second.startswith(f"this session gates peak memory of a rank, structure; {times} ")
+    assert ", only a large slow-down fails until 3 sessions are stored" in second
+    assert strict_lines() == ""
