@@ -36,6 +36,7 @@ def pytest_terminal_summary(
     from ddp_perf.report.terminal.step_terms import decomposition_table
     from ddp_perf.report.terminal.strict import strict_lines
     from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
+    from ddp_perf.report.terminal.text import false_alarm_line
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
@@ -54,10 +55,7 @@ def pytest_terminal_summary(
         texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
-        terminalreporter.write_line(
-            f"chance of any false REGRESSION in this session:"
-            f" {ddp.options.false_alarm_rate:.1%} (each verdict {result.alpha:.2%})"
-        )
+        terminalreporter.write_line(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))
     if not ddp.results and (reason := _why_nothing(terminalreporter)):
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and _lacks_suites(config, ddp):

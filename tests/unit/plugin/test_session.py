@@ -19,7 +19,10 @@ def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
     each = 0.01 / (GATED_OF_ONE + GATED_OF_TWO)
 
     project.run().stdout.fnmatch_lines(
-        [f"chance of any false REGRESSION in this session: 1.0% (each verdict {each:.2%})"]
+        [
+            "false alarms: 1.0% of the sessions in which nothing became slower have a REGRESSION"
+            f" (each verdict {each:.2%})"
+        ]
     )
     assert project.results()["tiny"].alpha == pytest.approx(each)
 
