@@ -96,7 +96,7 @@ class DdpSession:
 
     @property
     def lines(self) -> list[str]:
-        """What the terminal shows last: the files that were written, and where."""
+        """A line for each file that was written, for the end of the terminal's summary."""
         is_written = self.options.json_path is not None and self.results and not self.write_error
         results = [f"results: {self.options.json_path}"] if is_written else []
         return [*self.report.lines, *results]
@@ -167,13 +167,14 @@ class DdpSession:
 
     def _interruption(self, suite: str, cases: Sequence[Case]) -> str:
         """Describe how far these cases of the suite were measured, and what is not stored."""
-        text = f"interrupted {self._progress.how_far()}"
+        lacking = []
         if not self._judged.issuperset(case.key for case in cases):
-            text += f": {suite} is not judged"
+            lacking.append("not judged")
         mode, result = self.options.policy.save_mode, self.results.get(suite)
         if mode is not None and (result is None or not result.saved):
-            text += f"; nothing of {suite} was stored (--save-baseline={mode}): run it again"
-        return text
+            lacking.append(f"not stored (--save-baseline={mode})")
+        what = f": {suite} is {' and '.join(lacking)}; run it again" if lacking else ""
+        return f"interrupted {self._progress.how_far()}{what}"
 
     def _measure(self, suite: str, cases: Sequence[Case]) -> SuiteResult:
         # Imported here: judging needs scipy, a third of a second that collection can do without.

@@ -1,4 +1,4 @@
-"""What a strict session gates as long as its cases wait for their first sessions."""
+"""The line on what a strict session gates, as long as its cases wait for their first sessions."""
 
 from __future__ import annotations
 
