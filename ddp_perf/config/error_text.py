@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from ddp_perf.errors import did_you_mean
+from ddp_perf.errors import did_you_mean, nearest_or_all
 
 _REMEDIES = {
     "workload": "write one of the suite's own, or module:function",
@@ -28,7 +28,7 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
     missing = re.fullmatch(r"Object missing required field `(.*)`", message)
     if unknown:
-        message = f"unknown field{did_you_mean(unknown[1], _field_names(schema, field))}"
+        message = f"unknown field{nearest_or_all(unknown[1], _field_names(schema, field))}"
         field = f"{field}.{unknown[1]}" if field else unknown[1]
     elif missing:
         message = "required, but missing"

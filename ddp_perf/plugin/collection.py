@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -59,17 +59,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before -k and -m count what they deselect
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Remove the tests without any case. pytest would show each as a skipped item."""
-    if config.stash[PARAMETERS]:
-        items[:] = [item for item in items if not _has_no_case(item)]
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Remove the tests without any case before pytest counts them.
+
+    It would collect each as an item, and skip it.
+    """
+    report = yield
+    if collector.config.stash.get(PARAMETERS, None):
+        report.result = [node for node in report.result or () if not _has_no_case(node)]
+    return report
 
 
-def _has_no_case(item: pytest.Item) -> bool:
-    callspec = getattr(item, "callspec", None)
+def _has_no_case(node: pytest.Item | pytest.Collector) -> bool:
+    callspec = getattr(node, "callspec", None)
     parameters = callspec.params if callspec else {}
     return "ddp_case" in parameters and not isinstance(parameters["ddp_case"], Case)
 

@@ -151,7 +151,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-strict",
         action="store_true",
-        help="fail a suite if it measured nothing, or if over a fifth of its cases are undecided",
+        help="fail a suite if it measured nothing, or if over a fifth of its cases are undecided; a"
+        " case that waits for its first three sessions does not count",
     )
     group.addoption(
         "--ddp-expect-devices",

@@ -40,6 +40,7 @@ class DdpSession:
         self.capacity: Capacity = capacity
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
+        self.interruption: str | None = None  # where Ctrl-C or SIGTERM ended the measurement
         self.report = ReportWriter(
             options.report, options.json_path, options.history, config.rootpath
         )
@@ -94,6 +95,13 @@ class DdpSession:
         """The outputs that could not be written. Each of them fails the session."""
         problems = [self.write_error, self.history.error, *self.report.errors]
         return [problem for problem in problems if problem]
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each file that was written, for the end of the terminal's summary."""
+        is_written = self.options.json_path is not None and self.results and not self.write_error
+        results = [f"results: {self.options.json_path}"] if is_written else []
+        return [*self.report.lines, *results]
 
     def result(self, suite: str) -> SuiteResult:
         """Return the suite's result with all its planned cases; measure them at the first call.
@@ -169,7 +177,21 @@ class DdpSession:
             except DdpPerfError as error:
                 self._errors[suite] = str(error)
                 raise
+            except (KeyboardInterrupt, pytest.exit.Exception):
+                self.interruption = self._interruption(suite, missing)
+                raise
         return self.results[suite]
+
+    def _interruption(self, suite: str, cases: Sequence[Case]) -> str:
+        """Describe how far these cases of the suite were measured, and what is not stored."""
+        lacking = []
+        if not self._judged.issuperset(case.key for case in cases):
+            lacking.append("not judged")
+        mode, result = self.options.policy.save_mode, self.results.get(suite)
+        if mode is not None and (result is None or not result.saved):
+            lacking.append(f"not stored (--save-baseline={mode})")
+        what = f": {suite} is {' and '.join(lacking)}; run it again" if lacking else ""
+        return f"interrupted {self._progress.how_far()}{what}"
 
     def _measure(self, suite: str, cases: Sequence[Case]) -> SuiteResult:
         # Imported here: judging needs scipy, a third of a second that collection can do without.

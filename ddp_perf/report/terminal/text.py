@@ -189,6 +189,14 @@ def _of_clocks(measurement: Measurement) -> list[str]:
     return [f"SM clock         : {low if low == high else f'{low} to {high}'} MHz after the steps"]
 
 
+def false_alarm_line(false_alarm_rate: float, alpha: float) -> str:
+    """Return the chance of a false alarm, of a whole session and of each of its verdicts."""
+    return (
+        f"false alarms: {false_alarm_rate:.1%} of the sessions in which nothing became slower have"
+        f" a REGRESSION (each verdict {alpha:.2%})"
+    )
+
+
 def _describe_numerics(numerics: Numerics) -> str:
     products = "off" if numerics.matmul_precision == "highest" else numerics.matmul_precision
     return (

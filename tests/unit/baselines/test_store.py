@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import filelock
@@ -265,6 +266,32 @@ def test_a_missing_directory_is_created(tmp_path, baseline):
     store.update(KEY, lambda _: baseline)
 
     assert store.accelerators() == [KEY]
+
+
+def test_the_lock_leaves_nothing_untracked_in_the_users_repository(tmp_path, baseline):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    store = BaselineStore(tmp_path / "baselines")
+    path = store.update(baseline.accelerator, lambda _: baseline)
+
+    done = subprocess.run(
+        ["git", "-C", tmp_path, "status", "--porcelain", "--untracked-files=all"],
+        check=True,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+
+    assert done.stdout.split() == ["??", f"baselines/{path.name}"]
+
+
+def test_a_gitignore_of_the_user_is_kept(store, baseline):
+    store.directory.mkdir(exist_ok=True)
+    path = store.directory / ".gitignore"
+    path.write_text("*.tmp\n")
+
+    store.update(baseline.accelerator, lambda _: baseline)
+
+    assert path.read_text() == "*.tmp\n"
 
 
 def test_relatives_are_of_the_same_family_the_nearest_name_first(store):

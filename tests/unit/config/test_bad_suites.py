@@ -37,8 +37,11 @@ def test_a_misspelt_field_is_refused_with_the_nearest_name(suite_file, change, f
     assert message == f"{field}: unknown field; did you mean {nearest!r}?"
 
 
-def test_an_unknown_field_like_no_other_gets_no_suggestion(suite_file):
-    assert refusal(suite_file(zzz=1)) == "zzz: unknown field"
+def test_an_unknown_field_like_no_other_is_refused_with_the_list_of_fields(suite_file):
+    message = refusal(suite_file(ddp={"zzz": 1}))
+
+    assert message.startswith("ddp.zzz: unknown field; there are: ")
+    assert "bucket_cap_mb, " in message
 
 
 @pytest.mark.parametrize("field", ["suite", "tier", "workload", "world_sizes", "batch_sizes"])
@@ -179,6 +182,19 @@ def test_a_missing_file_is_refused_with_the_nearest_name(suite_file, tmp_path):
     message = refusal(tmp_path / "cpu_quik.yaml")
 
     assert message == "no such suite file; did you mean 'cpu_quick.yaml'?"
+
+
+def test_a_missing_file_like_no_other_is_refused_with_the_files_that_are_there(
+    suite_file, tmp_path
+):
+    message = refusal(tmp_path / "zzz.yaml")
+    assert message == f"no such suite file: {tmp_path} has none"
+
+    suite_file("cpu_quick.yaml")
+    suite_file("gpu_deep.yaml")
+
+    message = refusal(tmp_path / "zzz.yaml")
+    assert message == "no such suite file; there are: cpu_quick.yaml, gpu_deep.yaml"
 
 
 def test_a_missing_directory_is_named(tmp_path):

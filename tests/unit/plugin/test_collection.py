@@ -43,3 +43,30 @@ def test_cpu_time_has_no_item_on_the_gpu_tier(project):
 
 def test_cpu_time_without_a_tolerance_has_no_item(project):
     assert collected(project, "test_cpu_time", more="tolerances: {cpu_time: null}\n") == []
+
+
+def test_the_number_of_collected_items_is_that_of_the_outcomes(project):
+    result = project.run()  # test_energy has no case
+
+    result.stdout.fnmatch_lines(["collected 12 items"])
+    assert sum(result.parseoutcomes().values()) == 12
+
+
+@pytest.mark.parametrize(
+    ("expression", "hinted"),
+    [
+        ("perf", True),
+        ("cpu and perf", True),
+        ("not perf", False),
+        ("slow", False),
+        ("", False),
+    ],
+)
+def test_performance_tests_without_any_suite_get_the_command_that_writes_one(
+    pytester, expression, hinted
+):
+    done = pytester.runpytest("-p", "ddp_perf.plugin", "-m", expression)
+
+    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    hint = f"ddp: there is no suite file in {pytester.path / 'bench_configs'}; `ddp-perf init`"
+    assert (hint in str(done.stdout)) is hinted
