@@ -11,6 +11,7 @@ from _pytest.mark import _parse_expression  # pytest has no public one
 pytest_plugins = ["ddp_perf.plugin", "pytester"]
 
 TESTS = Path(__file__).parent / "tests"
+collect_ignore = ["ddp_perf"]  # the example project in it is for users
 SELECTING = {"perf", "cpu", "gpu"}
 # Which of the selecting markers the tests of a directory have together. Those of others: none.
 MARKERS = {"perf": [{"perf", "cpu"}, {"perf", "gpu"}], "correctness": [set(), {"gpu"}]}

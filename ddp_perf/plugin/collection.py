@@ -19,6 +19,8 @@ from ddp_perf.plugin.session import SESSION, DdpSession
 # One parameter for each case, shared by all tests: to make them for each test would add a third
 # to the cost of collection.
 PARAMETERS = pytest.StashKey[list[Any]]()
+# The parameter of a test that no suite gives a case. It is selected with either tier, and refused.
+_NO_SUITE = pytest.param(None, id="no-suite", marks=[pytest.mark.cpu, pytest.mark.gpu])
 _MARKERS = (
     "perf: measures training; deselected unless -m asks for it",
     "gpu: needs CUDA devices",
@@ -53,10 +55,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "ddp_case" not in metafunc.fixturenames:
         return
     metric = asserted_metric(metafunc.definition)
-    parameters = metafunc.config.stash[PARAMETERS]
-    metafunc.parametrize(
-        "ddp_case", [p for p in parameters if _asserts_something(p.values[0], metric)]
-    )
+    every = metafunc.config.stash[PARAMETERS]
+    gated = [p for p in every if _asserts_something(p.values[0], metric)]
+    metafunc.parametrize("ddp_case", gated if every else [_NO_SUITE])
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k and -m count what they deselect
@@ -77,11 +78,17 @@ def _has_no_case(item: pytest.Item) -> bool:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Plan what the selected items need.
 
-    Raises UsageError for a broken baseline file, or an injection that fits no item.
+    Raises UsageError for a broken baseline file, an injection that fits no item, and a project
+    without any suite file.
     """
     if session.config.option.collectonly or in_xdist_worker(session.config):
         return  # nothing will be measured: see `_refuse_xdist`
     ddp = session.config.stash[SESSION]
+    if not ddp.cases and any(_has_no_case(item) for item in session.items):
+        raise pytest.UsageError(
+            f"there is no suite file in {ddp.options.config_directory}: name one with --ddp-config,"
+            " or run ddp-perf init, which writes an example"
+        )
     try:
         by_id = {case.key: case for case in ddp.cases}
         ddp.plan(
