@@ -11,7 +11,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import is_explained, needs_single_rank
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.errors import DdpPerfError
+from ddp_perf.errors import DdpPerfError, did_you_mean
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.saved import saved_text, saving_notes
@@ -71,7 +71,12 @@ class MeasuredCase:
             pytest.skip("there is no one-rank case to compare with; add 1 to world_sizes")
         finding = self.finding(metric)
         if finding is None:
-            pytest.fail(f"{self.case.id} has no finding for {metric}", pytrace=False)
+            gated = [one.metric for one in self.result.findings if one.case_id == self.case.id]
+            pytest.fail(
+                f"{self.case.id} has no finding for {metric}{did_you_mean(metric, gated)};"
+                f" its suite gates {', '.join(gated)}",
+                pytrace=False,
+            )
         self._record_finding(finding)
         text = describe_finding(finding)
         outcome = finding.verdict.outcome

@@ -62,7 +62,9 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             # that needs a number refuses it.
             data = json.loads(raw, parse_constant=str, parse_float=_finite)
         except ValueError as error:
-            raise self.error(f"{where}: cut short, or no JSON ({error}); {self.remedy}") from None
+            raise self.error(
+                f"{where}: is cut short, or is no JSON ({error}); {self.remedy}"
+            ) from None
         self._migrate(data, where)
         try:
             return msgspec.convert(data, self.schema)

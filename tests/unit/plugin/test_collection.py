@@ -43,3 +43,39 @@ def test_cpu_time_has_no_item_on_the_gpu_tier(project):
 
 def test_cpu_time_without_a_tolerance_has_no_item(project):
     assert collected(project, "test_cpu_time", more="tolerances: {cpu_time: null}\n") == []
+
+
+def test_a_project_without_a_suite_file_is_refused_with_the_command_that_writes_one(project):
+    (project.path / "bench_configs" / "tiny.yaml").unlink()
+
+    result = project.run()
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"*there is no suite file in {project.path / 'bench_configs'}: *run ddp-perf init, *"]
+    )
+
+
+def test_without_a_suite_file_the_other_tests_of_a_project_run(project):
+    (project.path / "bench_configs" / "tiny.yaml").unlink()
+    (project.path / "test_own.py").write_text(
+        "import pytest\n\n\n@pytest.mark.cpu\ndef test_own(): ...\n"
+    )
+
+    project.run("test_own.py").assert_outcomes(passed=1)
+
+
+def test_an_unknown_metric_of_a_marker_is_refused_with_the_nearest_one(project):
+    (project.path / "test_own.py").write_text(
+        "import pytest\n\n\n"
+        "@pytest.mark.ddp_metric('step_tme')\n"
+        "def test_own(ddp_measured, assert_verdict): assert_verdict()\n"
+    )
+
+    result = project.run("test_own.py")
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        ["*ddp_metric: 'step_tme' is not one of structure, step_time, *; did you mean 'step_time'*"]
+    )
+    assert "Traceback" not in str(result.stdout)
