@@ -63,7 +63,7 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             data = json.loads(raw, parse_constant=str, parse_float=_finite)
         except ValueError as error:
             raise self.error(
-                f"{where}: is cut short, or is no JSON ({error}); {self.remedy}"
+                f"{where}: is cut short, or is not JSON ({error}); {self.remedy}"
             ) from None
         self._migrate(data, where)
         try:
