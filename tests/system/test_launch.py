@@ -203,6 +203,7 @@ def test_a_dead_forkserver_is_reported_and_replaced(request_of):
         outcome = launcher.launch(request_of("faulty:build", {"fault": "kill-server"}))
         assert outcome.kind == "server"
         assert "signal 9" in outcome.detail
+        assert outcome.detail.endswith("; out of memory? see the kernel's log")
         after = launcher.launch(request_of("faulty:build", {"fault": "nothing"}))
         assert isinstance(after, LaunchResult)
     finally:
