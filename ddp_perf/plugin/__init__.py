@@ -6,6 +6,7 @@ from ddp_perf.plugin.collection import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_generate_tests,
+    pytest_report_collectionfinish,
 )
 from ddp_perf.plugin.fixtures import (
     assert_verdict,
@@ -28,6 +29,7 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_generate_tests",
+    "pytest_report_collectionfinish",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "worker_clock",

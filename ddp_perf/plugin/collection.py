@@ -15,10 +15,12 @@ from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
 from ddp_perf.plugin.options import read_options
 from ddp_perf.plugin.reproduction import commands
 from ddp_perf.plugin.session import SESSION, DdpSession
+from ddp_perf.render.units import counted
 
 # One parameter for each case, shared by all tests: to make them for each test would add a third
 # to the cost of collection.
 PARAMETERS = pytest.StashKey[list[Any]]()
+_MEASURING = pytest.StashKey[list[pytest.Item]]()  # the performance tests, selected or not
 # The parameter of a test that no suite gives a case. It is selected with either tier, and refused.
 _NO_SUITE = pytest.param(None, id="no-suite", marks=[pytest.mark.cpu, pytest.mark.gpu])
 _MARKERS = (
@@ -67,6 +69,20 @@ def pytest_collection_modifyitems(
     """Remove the tests without any case. pytest would show each as a skipped item."""
     if config.stash[PARAMETERS]:
         items[:] = [item for item in items if not _has_no_case(item)]
+    config.stash[_MEASURING] = [item for item in items if item.get_closest_marker("perf")]
+
+
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> str | None:
+    """Return the -m that selects the performance tests, if another -m left no test at all."""
+    measuring = config.stash.get(_MEASURING, [])
+    if items or not measuring or config.option.keyword:
+        return None
+    tiers = [t for t in ("cpu", "gpu") if all(item.get_closest_marker(t) for item in measuring)]
+    expression = f'"perf and {tiers[0]}"' if len(tiers) == 1 else "perf"
+    them = counted(len(measuring), "performance test")
+    return f"ddp: {them} deselected; to measure: -m {expression}"
 
 
 def _has_no_case(item: pytest.Item) -> bool:

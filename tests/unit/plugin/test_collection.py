@@ -79,3 +79,37 @@ def test_an_unknown_metric_of_a_marker_is_refused_with_the_nearest_one(project):
         ["*ddp_metric: 'step_tme' is not one of structure, step_time, *; did you mean 'step_time'*"]
     )
     assert "Traceback" not in str(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["tests", "-m", "not perf"],
+            'ddp: 12 performance tests deselected; to measure: -m "perf and cpu"',
+        ),
+        (
+            ["tests", "-m", "perf and gpu"],
+            'ddp: 12 performance tests deselected; to measure: -m "perf and cpu"',
+        ),
+        (
+            ["test_own.py", "-m", "perf and cpu"],
+            "ddp: 1 performance test deselected; to measure: -m perf",
+        ),
+    ],
+)
+def test_a_selection_that_leaves_no_test_names_the_one_that_measures(project, arguments, line):
+    (project.path / "test_own.py").write_text(
+        "import pytest\n\n\n@pytest.mark.perf\ndef test_own(ddp_measure): ...\n"
+    )
+
+    result = project.run(*arguments)
+
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines([line])
+
+
+def test_a_selection_that_leaves_a_test_says_nothing_about_the_others(project):
+    (project.path / "test_own.py").write_text("def test_own(): ...\n")
+
+    assert "deselected:" not in str(project.run("-m", "not perf").stdout)
