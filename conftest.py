@@ -19,6 +19,7 @@ MISSING = [
 pytest_plugins = ["pytester"] if MISSING else ["ddp_perf.plugin", "pytester"]
 
 TESTS = Path(__file__).parent / "tests"
+collect_ignore = ["ddp_perf"]  # the example project in it is for users
 SELECTING = {"perf", "cpu", "gpu"}
 # Which of the selecting markers the tests of a directory have together. Those of others: none.
 MARKERS = {"perf": [{"perf", "cpu"}, {"perf", "gpu"}], "correctness": [set(), {"gpu"}]}

@@ -89,7 +89,10 @@ def _check(suite: AnySuite) -> None:
 def _check_environment(path: Path, case: Case) -> None:
     threads = case.env.get("OMP_NUM_THREADS", "1")
     if not threads.isdecimal() or int(threads) == 0:
-        raise ConfigError(f"{path}: env.OMP_NUM_THREADS: {threads!r} is not a number of threads")
+        raise ConfigError(
+            f"{path}: env.OMP_NUM_THREADS: {threads!r} is not a number of"
+            " threads; write a whole number above 0, in quotes"
+        )
     if DATA_FOLDER in case.env:
         raise ConfigError(f"{path}: env.{DATA_FOLDER}: set it in the environment of pytest itself")
 
@@ -142,7 +145,9 @@ def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
         values = getattr(suite, field, ())
         twice = [value for value in values if values.count(value) > 1]
         if twice:
-            raise ConfigError(f"{field}: {twice[0]} is listed twice, so two cases have one id")
+            raise ConfigError(
+                f"{field}: {twice[0]} is listed twice, so two cases have one id; remove one"
+            )
     _check(suite)
     return suite if isinstance(suite, CollectivesSuite) else _with_workload(suite, import_paths)
 

@@ -3,9 +3,11 @@
 from ddp_perf.plugin.collection import (
     pytest_collection,
     pytest_collection_finish,
+    pytest_collection_modifyitems,
     pytest_configure,
     pytest_generate_tests,
     pytest_make_collect_report,
+    pytest_report_collectionfinish,
 )
 from ddp_perf.plugin.fixtures import (
     assert_verdict,
@@ -29,9 +31,11 @@ __all__ = [
     "pytest_addoption",
     "pytest_collection",
     "pytest_collection_finish",
+    "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_generate_tests",
     "pytest_make_collect_report",
+    "pytest_report_collectionfinish",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_unconfigure",

@@ -165,7 +165,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         verdict, status, reason = (
             NOT_JUDGED,
             Status.UNDECIDED,
-            "the session ended before this case was judged",
+            "the session ended before it judged this case; run it again",
         )
     else:
         finding = worst(result, findings)

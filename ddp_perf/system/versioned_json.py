@@ -65,7 +65,9 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             # that needs a number refuses it.
             data = json.loads(raw, parse_constant=str, parse_float=_finite)
         except ValueError as error:
-            raise self.error(f"{where}: cut short, or no JSON ({error}); {self.remedy}") from None
+            raise self.error(
+                f"{where}: is cut short, or is not JSON ({error}); {self.remedy}"
+            ) from None
         for field, kind in self.others.items():
             if isinstance(data, dict) and field in data:
                 raise self.error(f"{where}: this is {kind}")

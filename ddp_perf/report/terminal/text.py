@@ -12,6 +12,8 @@ from ddp_perf.render.units import counted, percent_change
 from ddp_perf.session.figures import CallFigures, CaseFigures
 from ddp_perf.session.gate.utilisation import Utilisation
 
+WHOLE_TRACEBACK = "(These are the frames of your code; --ddp-json FILE writes the whole traceback.)"
+
 
 def describe_finding(finding: Finding) -> str:
     """Return the verdict with its figures, its reason, and all that is known about it."""
@@ -73,9 +75,14 @@ def _describe_look(look: Look) -> str:
 
 
 def describe_launch_failure(failure: LaunchFailure) -> str:
-    """Return the failed rank, the reason, its traceback or stacks, and its last output."""
+    """Return the failed rank, the reason, its traceback or stacks, and its last output.
+
+    Of a traceback with frames of the user's code only these are shown.
+    """
     parts = [str(failure)]
-    if failure.traceback:
+    if failure.user_frames:
+        parts += [failure.user_frames.rstrip(), WHOLE_TRACEBACK]
+    elif failure.traceback:
         parts.append(failure.traceback.rstrip())
     parts += [f"{who}:\n{stack.rstrip()}" for who, stack in failure.stacks.items()]
     parts += [f"last collectives of {who}:\n{lines}" for who, lines in failure.collectives.items()]

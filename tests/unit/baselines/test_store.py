@@ -60,7 +60,7 @@ def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param('"sessions"', '"session', "cut short, or no JSON", id="broken JSON"),
+        pytest.param('"sessions"', '"session', "is cut short, or is not JSON", id="broken JSON"),
         pytest.param('"first"', '"frist"', "frist", id="unknown field"),
         pytest.param(
             '"schema_version": 3', '"schema_version": 4', "upgrade ddp-perf, or restore", id="newer"
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_a_baseline_is_refused(store, stored, baseline, conte
     path.write_bytes(content)
 
     with pytest.raises(
-        BaselineError, match=r"(no JSON|not a baseline file).*; restore it from version"
+        BaselineError, match=r"(not JSON|not a baseline file).*; restore it from version"
     ):
         store.update(KEY, lambda current: current)
 
@@ -222,7 +222,7 @@ def test_structures_of_a_suite_are_read_by_case(store):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("{", "cut short, or no JSON", id="cut short"),
+        pytest.param("{", "is cut short, or is not JSON", id="cut short"),
         pytest.param('{"schema_version": 9}', "is 9, this ddp-perf reads", id="foreign"),
         pytest.param('{"schema_version": 1}', "missing required field `suite`", id="no suite"),
     ],

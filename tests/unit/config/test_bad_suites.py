@@ -52,14 +52,18 @@ def test_a_missing_field_is_named(suite_file, field):
 @pytest.mark.parametrize(
     ("change", "field", "wanted"),
     [
-        pytest.param({"steps": "many"}, "steps", "`int`", id="text for a number"),
-        pytest.param({"steps": 60.5}, "steps", "`int`", id="fraction for a count"),
-        pytest.param({"steps": True}, "steps", "`int`", id="truth for a number"),
-        pytest.param({"world_sizes": 2}, "world_sizes", "`array`", id="number for a list"),
-        pytest.param({"ddp": {"static_graph": 1}}, "ddp.static_graph", "`bool`", id="1 for true"),
-        pytest.param({"model": {"hidden_dim": "x"}}, "model.hidden_dim", "`int`", id="model"),
-        pytest.param({"model": 3}, "model", "`object`", id="number for a mapping"),
-        pytest.param({"steps": None}, "steps", "`int`", id="null"),
+        pytest.param({"steps": "many"}, "steps", "a whole number", id="text for a number"),
+        pytest.param({"steps": 60.5}, "steps", "a whole number", id="fraction for a count"),
+        pytest.param({"steps": True}, "steps", "a whole number", id="truth for a number"),
+        pytest.param({"world_sizes": 2}, "world_sizes", "a list", id="number for a list"),
+        pytest.param(
+            {"ddp": {"static_graph": 1}}, "ddp.static_graph", "true or false", id="1 for true"
+        ),
+        pytest.param(
+            {"model": {"hidden_dim": "x"}}, "model.hidden_dim", "a whole number", id="model"
+        ),
+        pytest.param({"model": 3}, "model", "a table of fields", id="number for a mapping"),
+        pytest.param({"steps": None}, "steps", "a whole number", id="null"),
     ],
 )
 def test_a_wrong_type_is_refused_with_the_expected_type(suite_file, change, field, wanted):
@@ -120,14 +124,18 @@ def test_an_invalid_choice_is_refused_with_the_choices(suite_file, field):
     ("workload", "model", "said"),
     [
         ("gpt", {"d_model": 100}, "model: d_model 100 is no multiple of n_heads 12"),
-        ("distilbert", {"max_seq_len": 513}, "model.max_seq_len: expected `int` <= 512"),
+        ("distilbert", {"max_seq_len": 513}, "model.max_seq_len: expected a whole number <= 512"),
         (
             "distilbert",
             {"dataset": "ag-news"},
             "model.dataset: 'ag-news' is not one of ag_news, imdb",
         ),
-        ("text_transformer", {"dropout": 1}, "model.dropout: expected `float` < 1.0"),
-        ("resnet50", {"channels_last": 1}, "model.channels_last: expected `bool`, got `int`"),
+        ("text_transformer", {"dropout": 1}, "model.dropout: expected a number < 1.0"),
+        (
+            "resnet50",
+            {"channels_last": 1},
+            "model.channels_last: expected true or false, got a whole number",
+        ),
     ],
 )
 def test_impossible_model_sizes_are_refused(suite_file, workload, model, said):
@@ -163,8 +171,8 @@ def test_a_duplicate_key_is_refused(tmp_path, text, key):
     [
         pytest.param(b"suite: [", "not valid YAML", id="unclosed"),
         pytest.param(b"suite: a\n\ttier: cpu", "not valid YAML", id="tab"),
-        pytest.param(b"", "the file: expected `object`, got `null`", id="empty"),
-        pytest.param(b"- 1", "the file: expected `object`, got `array`", id="list"),
+        pytest.param(b"", "the file: expected a table of fields, got nothing", id="empty"),
+        pytest.param(b"- 1", "the file: expected a table of fields, got a list", id="list"),
         pytest.param(b"suite: \xff\xfe", "cannot be read", id="not text"),
         pytest.param(b"suite: !!python/name:os.system", "not valid YAML", id="code"),
     ],

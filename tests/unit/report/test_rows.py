@@ -57,6 +57,7 @@ def test_a_case_without_its_single_rank_run_has_no_speedup_and_no_efficiency():
 
     assert (row.speedup, row.efficiency, row.scaling_overhead_s) == (None, None, None)
     assert (row.verdict, row.status) == (NOT_JUDGED, Status.UNDECIDED)
+    assert row.reason == "the session ended before it judged this case; run it again"
 
 
 @pytest.mark.parametrize(
