@@ -1,0 +1,138 @@
+"""The difference of two sides of a comparison, each of one session or several.
+
+With n older sessions and m newer ones::
+
+    D      = mean y_new − mean y_old
+    Var(D) = σ²_session (1/n + 1/m) + σ²_launch (mean(1/k_old)/n + mean(1/k_new)/m)
+
+σ²_session is that of the sessions around the mean of their side, on n + m − 2 degrees of freedom.
+Below four of them an assumed spread is squeezed in, as if it had been measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from ddp_perf.core.verdict import SessionPrior
+from ddp_perf.stats.rule.comparison import Comparison, upper_f
+from ddp_perf.stats.rule.inputs import Figures
+from ddp_perf.stats.rule.modes import Levels, Mask, SlowShare, levels_of
+from ddp_perf.stats.rule.reference import centred
+from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT, moderate, session_spread
+from ddp_perf.stats.rule.statistic import chance_of_slow_mode
+from ddp_perf.stats.rule.variance_components import satterthwaite
+
+_DIFFER_LEVEL = 0.05  # of the F test whether sessions of a side differ more than launches explain
+
+
+class SidesDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """The difference of two sides, by the spread of sessions and by these sessions' launches."""
+
+    comparison: Comparison  # of the code: it counts how sessions differ
+    by_launches: Comparison | None  # of these sessions alone; None: it cannot decide
+    session_sd: float
+    assumed_sd: float | None  # what `session_sd` is assumed to be, for want of sessions
+    new_sessions: int
+    old_sessions: int
+    share: SlowShare
+    overall: float  # log ratio of the means over all launches, slow ones included
+    chance_all_slow: float  # that all launches of the newer side are in the slow mode
+
+    @property
+    def share_grown(self) -> bool:
+        """True if more launches are slow than in any older session, at the tolerance's cost."""
+        enough = self.overall >= math.log1p(self.comparison.tolerance)
+        return self.share.current > 0 and enough and self.share.is_largest
+
+
+def difference_of_sides(
+    new: Sequence[Figures],
+    old: Sequence[Figures],
+    *,
+    tolerance: float,
+    prior: SessionPrior,
+    same_machine: bool = True,
+) -> SidesDifference:
+    """Compare sessions × launches of the newer side with those of the older one."""
+    levels = levels_of([*old, *new], tolerance, judged=len(new))
+    is_new = np.repeat([False, True], [len(old), len(new)])
+    residual = centred(levels.fast, is_new.astype(np.int64))
+    freedom = len(is_new) - 2
+    noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches))
+    assumed = prior.assumed and freedom < WIDE_DEFAULT.degrees_of_freedom
+    counted = msgspec.structs.replace(prior, assumed=prior.assumed and not assumed)
+    spread = moderate(session_spread(residual, freedom), counted, launch_noise=noise)
+    session_variance = max(0.0, spread.variance - noise)
+    sides = [_per_launch(levels, is_new == side) for side in (False, True)]
+    variance = session_variance * (1 / len(old) + 1 / len(new)) + levels.launch_variance * sum(
+        sides
+    )
+    difference = float(levels.fast[is_new].mean() - levels.fast[~is_new].mean())
+    comparison = Comparison(
+        difference=difference,
+        standard_error=math.sqrt(variance),
+        degrees_of_freedom=spread.degrees_of_freedom,
+        tolerance=tolerance,
+    )
+    share = _slow_share(levels, len(old))
+    used = assumed and spread.degrees_of_freedom > freedom  # not contradicted by the sessions
+    alike = (
+        used
+        and same_machine
+        and not _sessions_differ(levels, float(residual @ residual), freedom, noise)
+    )
+    return SidesDifference(
+        comparison=comparison,
+        by_launches=_by_launches(levels, comparison, sides) if alike else None,
+        session_sd=math.sqrt(session_variance),
+        assumed_sd=prior.sd if used else None,
+        new_sessions=len(new),
+        old_sessions=len(old),
+        share=share,
+        overall=float(levels.overall[is_new].mean() - levels.overall[~is_new].mean()),
+        chance_all_slow=chance_of_slow_mode(levels, share, comparison),
+    )
+
+
+def _per_launch(levels: Levels, side: Mask) -> float:
+    """Return the variance of a side's mean from its launches, in variances of one launch."""
+    return float(np.mean(1 / levels.fast_launches[side])) / int(side.sum())
+
+
+def _by_launches(
+    levels: Levels, comparison: Comparison, sides: Sequence[float]
+) -> Comparison | None:
+    """Return the comparison of these sessions alone (Welch's t); None if one launch is a side."""
+    if not (levels.stored_df and levels.own_df):
+        return None
+    parts = (
+        (levels.stored_variance * sides[0], float(levels.stored_df)),
+        (levels.own_variance * sides[1], float(levels.own_df)),
+    )
+    return msgspec.structs.replace(
+        comparison,
+        standard_error=math.sqrt(sum(variance for variance, _ in parts)),
+        degrees_of_freedom=satterthwaite(*parts),
+    )
+
+
+def _sessions_differ(levels: Levels, squares: float, freedom: int, noise: float) -> bool:
+    """Return whether the sessions of a side differ by more than their launches explain."""
+    if freedom == 0 or levels.launch_df == 0 or squares == 0.0:
+        return False
+    limit = upper_f(freedom, levels.launch_df, _DIFFER_LEVEL)
+    return squares / freedom > limit * noise
+
+
+def _slow_share(levels: Levels, old: int) -> SlowShare:
+    slow, every = levels.slow_launches, levels.fast_launches + levels.slow_launches
+    return SlowShare(
+        current=int(slow[old:].sum()),
+        current_launches=int(every[old:].sum()),
+        baseline=tuple(slow[:old].tolist()),
+        baseline_launches=tuple(every[:old].tolist()),
+    )
