@@ -23,8 +23,8 @@ from ddp_perf.session.conclusion import Conclusion
 
 SCHEMA_VERSION = 2
 _FEW = 6  # with fewer sessions the spread of sessions is assumed, unless the cases show it
-# Sessions of a side that are worth measuring. Three find no more than two, because the spread is
-# no longer assumed then (docs/judging.md).
+# Sessions of a side that are worth measuring. Where sessions differ by 3 %, three find no more than
+# two, because their spread is measured from then on (docs/judging.md).
 _SECOND, _ENOUGH = 2, 5
 
 

@@ -120,7 +120,7 @@ def _needs(decision: Decision, judged: JudgedDifference) -> str:
         return "more launches of this session may decide it"
     launches = counted(decision.likely_launches, "more launch")
     verb = "decides" if decision.likely_launches == 1 else "decide"
-    return f"{launches} of this session {verb} it, 9 times in 10"
+    return f"{launches} of this session {verb} it, 9 times in 10, if the code did not change"
 
 
 def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:

@@ -58,8 +58,8 @@ def _ruled_out(difference: SidesDifference, levels: SignificanceLevels) -> str:
     if difference.by_launches is None:
         return f"{twice}, is ruled out"
     return (
-        f"the launches of these sessions rule out {twice}; if sessions differ by the assumed"
-        f" {short_percent(difference.assumed_sd or 0.0)}, the code is"
+        f"the launches of these sessions rule out {twice}; if sessions differ by"
+        f" {_session_sd(difference)}, the code is"
         f" {_at_most(difference.comparison.upper(levels.passing))}"
     )
 
@@ -70,13 +70,18 @@ def _undecided(difference: SidesDifference, levels: SignificanceLevels) -> str:
         return "undecided: most launches were slow, as in no older session"
     if difference.by_launches is None:
         bound = _at_most(difference.comparison.upper(levels.passing))
-        assumed = "" if difference.assumed_sd is None else ", which is partly assumed"
         return (
             f"undecided: {bound}, and {twice} is to be ruled out; sessions differ by"
-            f" {100 * difference.session_sd:.1f} %{assumed}"
+            f" {_session_sd(difference)}"
         )
     bound = _at_most(difference.by_launches.upper(levels.passing))
     return f"undecided: {bound} by the launches of these sessions, and {twice} is to be ruled out"
+
+
+def _session_sd(difference: SidesDifference) -> str:
+    if difference.is_assumed:
+        return f"{short_percent(difference.session_sd)}, as is assumed"
+    return f"{100 * difference.session_sd:.1f} %"
 
 
 def _at_most(upper: float) -> str:

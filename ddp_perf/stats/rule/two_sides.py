@@ -6,7 +6,7 @@ With n older sessions and m newer ones::
     Var(D) = σ²_session (1/n + 1/m) + σ²_launch (mean(1/k_old)/n + mean(1/k_new)/m)
 
 σ²_session is that of the sessions around the mean of their side, on n + m − 2 degrees of freedom.
-Below four of them an assumed spread is squeezed in, as if it had been measured.
+Below four of them the larger one of the measured and the assumed spread counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ddp_perf.stats.rule.comparison import Comparison, upper_f
 from ddp_perf.stats.rule.inputs import Figures
 from ddp_perf.stats.rule.modes import Levels, Mask, SlowShare, levels_of
 from ddp_perf.stats.rule.reference import centred
-from ddp_perf.stats.rule.session_variance import WIDE_DEFAULT, moderate, session_spread
+from ddp_perf.stats.rule.session_variance import SessionSpread, moderate, session_spread
 from ddp_perf.stats.rule.statistic import chance_of_slow_mode
 from ddp_perf.stats.rule.variance_components import satterthwaite
 
@@ -35,7 +35,7 @@ class SidesDifference(msgspec.Struct, frozen=True, kw_only=True):
     comparison: Comparison  # of the code: it counts how sessions differ
     by_launches: Comparison | None  # of these sessions alone; None: it cannot decide
     session_sd: float
-    assumed_sd: float | None  # what `session_sd` is assumed to be, for want of sessions
+    is_assumed: bool  # the sd of sessions, for want of them
     new_sessions: int
     old_sessions: int
     share: SlowShare
@@ -60,41 +60,44 @@ def difference_of_sides(
     """Compare sessions × launches of the newer side with those of the older one."""
     levels = levels_of([*old, *new], tolerance, judged=len(new))
     is_new = np.repeat([False, True], [len(old), len(new)])
-    residual = centred(levels.fast, is_new.astype(np.int64))
-    freedom = len(is_new) - 2
+    residual, freedom = centred(levels.fast, is_new.astype(np.int64)), len(is_new) - 2
     noise = levels.launch_variance * float(np.mean(1 / levels.fast_launches))
-    assumed = prior.assumed and freedom < WIDE_DEFAULT.degrees_of_freedom
-    counted = msgspec.structs.replace(prior, assumed=prior.assumed and not assumed)
-    spread = moderate(session_spread(residual, freedom), counted, launch_noise=noise)
+    few = prior.assumed and freedom < prior.degrees_of_freedom
+    own = session_spread(residual, freedom)
+    spread = _at_least(own, prior, noise) if few else moderate(own, prior, launch_noise=noise)
     session_variance = max(0.0, spread.variance - noise)
     sides = [_per_launch(levels, is_new == side) for side in (False, True)]
-    variance = session_variance * (1 / len(old) + 1 / len(new)) + levels.launch_variance * sum(
-        sides
-    )
-    difference = float(levels.fast[is_new].mean() - levels.fast[~is_new].mean())
+    of_sessions = session_variance * (1 / len(old) + 1 / len(new))
     comparison = Comparison(
-        difference=difference,
-        standard_error=math.sqrt(variance),
+        difference=float(levels.fast[is_new].mean() - levels.fast[~is_new].mean()),
+        standard_error=math.sqrt(of_sessions + levels.launch_variance * sum(sides)),
         degrees_of_freedom=spread.degrees_of_freedom,
         tolerance=tolerance,
     )
     share = _slow_share(levels, len(old))
-    used = assumed and spread.degrees_of_freedom > freedom  # not contradicted by the sessions
-    alike = (
-        used
-        and same_machine
-        and not _sessions_differ(levels, float(residual @ residual), freedom, noise)
-    )
+    squares = float(residual @ residual)
+    alike = few and same_machine and not _sessions_differ(levels, squares, freedom, noise)
     return SidesDifference(
         comparison=comparison,
         by_launches=_by_launches(levels, comparison, sides) if alike else None,
         session_sd=math.sqrt(session_variance),
-        assumed_sd=prior.sd if used else None,
+        is_assumed=spread.assumed_sd is not None,
         new_sessions=len(new),
         old_sessions=len(old),
         share=share,
         overall=float(levels.overall[is_new].mean() - levels.overall[~is_new].mean()),
         chance_all_slow=chance_of_slow_mode(levels, share, comparison),
+    )
+
+
+def _at_least(own: SessionSpread, prior: SessionPrior, noise: float) -> SessionSpread:
+    """Return the assumed spread, or that of the few sessions if it is larger."""
+    assumed = prior.sd**2 + noise
+    return msgspec.structs.replace(
+        own,
+        variance=max(own.variance, assumed),
+        degrees_of_freedom=prior.degrees_of_freedom + own.degrees_of_freedom,
+        assumed_sd=prior.sd if assumed >= own.variance else None,
     )
 
 

@@ -40,8 +40,8 @@ def results(tmp_path, monkeypatch):
     """``results(name, measurements)`` writes a file and returns its name."""
     monkeypatch.chdir(tmp_path)
 
-    def write(name, measurements, *, complete=True, day=1, **changes):
-        date = f"2026-01-{day:02}T03:04:05+00:00"
+    def write(name, measurements, *, complete=True, day=1, minute=4, **changes):
+        date = f"2026-01-{day:02}T03:{minute:02}:05+00:00"
         suites = [make_result(measurements, date=date, **changes)] if measurements else []
         write_results(tmp_path / name, suites, complete=complete)
         return name
@@ -138,6 +138,15 @@ def test_more_sessions_of_each_side_find_a_slow_down_that_one_does_not(results):
     assert (one.exit_code, four.exit_code) == (2, 1), four.output
     assert "in 4 sessions against 4" in unwrapped(four)
     assert "assumed" not in four.stdout
+
+
+def test_sessions_of_one_hour_count_each(results):
+    for minute, name in enumerate(["a.json", "c.json", "b.json", "d.json"]):
+        results(name, at(1.3, 1.3) if name in "c.json d.json" else at(1.0, 1.0), minute=minute)
+
+    done = compare("a.json", "b.json", "vs", "c.json", "d.json")
+
+    assert "in 2 sessions against 2" in unwrapped(done)
 
 
 def test_sessions_that_differ_within_a_side_decide_nothing(results):
