@@ -61,6 +61,15 @@ class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
         return conclude(self.findings, failed=bool(self.failed), missing=bool(self.gaps))
 
     @property
+    def same_session(self) -> bool:
+        """True if a session is on both sides."""
+        return any(
+            one.suites and one.suites == other.suites
+            for one in self.old.sessions
+            for other in self.new.sessions
+        )
+
+    @property
     def in_turn(self) -> bool:
         """True if neither side was measured as a whole before the other one."""
         old, new = ([one.began for one in side.sessions] for side in (self.old, self.new))

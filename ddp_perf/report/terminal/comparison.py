@@ -97,7 +97,7 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
 def _remarks(comparison: SessionComparison) -> Iterator[str]:
     """Yield what the verdicts are about."""
     old, new = comparison.old.sessions, comparison.new.sessions
-    if any(one.suites and one.suites == other.suites for one in old for other in new):
+    if comparison.same_session:
         yield "A and B contain the same session: this shows what its launches can decide"
     if len(old) + len(new) < _FEW:
         yield (
@@ -118,8 +118,10 @@ def _next(comparison: SessionComparison) -> list[str]:
     outcomes = {finding.verdict.outcome for finding in figures}
     if comparison.conclusion is not Conclusion.UNDECIDED or comparison.gaps:
         return []
-    if Outcome.INCONCLUSIVE not in outcomes and Outcome.SUSPECT not in outcomes:
+    if comparison.same_session:
         return []
+    if Outcome.INCONCLUSIVE not in outcomes and Outcome.SUSPECT not in outcomes:
+        return ["next: remove what disturbed the sessions, as stated above, and measure them again"]
     fewest = min(len(side.sessions) for side in (comparison.old, comparison.new))
     if fewest >= _ENOUGH:
         return ["next: sessions differ too much: use a quieter machine, or raise the tolerance"]

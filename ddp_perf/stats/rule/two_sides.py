@@ -26,7 +26,7 @@ from ddp_perf.stats.rule.session_variance import SessionSpread, moderate, sessio
 from ddp_perf.stats.rule.statistic import chance_of_slow_mode
 from ddp_perf.stats.rule.variance_components import satterthwaite
 
-_DIFFER_LEVEL = 0.05  # of the F test whether sessions of a side differ more than launches explain
+_DIFFER_LEVEL = 0.05  # of the F tests: do sessions, or one side's launches, differ more?
 
 
 class SidesDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,13 +109,22 @@ def _per_launch(levels: Levels, side: Mask) -> float:
 def _by_launches(
     levels: Levels, comparison: Comparison, sides: Sequence[float]
 ) -> Comparison | None:
-    """Return the comparison of these sessions alone (Welch's t); None if one launch is a side."""
-    if not (levels.stored_df and levels.own_df):
+    """Return the comparison of these sessions alone; None if a side has one launch a session.
+
+    It is Student's t, or Welch's where the launches of one side differ more than the other's.
+    """
+    variances = (levels.stored_variance, levels.own_variance)
+    freedoms = (levels.stored_df, levels.own_df)
+    if not all(freedoms):
         return None
-    parts = (
-        (levels.stored_variance * sides[0], float(levels.stored_df)),
-        (levels.own_variance * sides[1], float(levels.own_df)),
-    )
+    less, more = sorted(zip(variances, freedoms, strict=True))
+    if more[0] > less[0] * upper_f(more[1], less[1], _DIFFER_LEVEL):
+        parts = [
+            (variance * side, float(freedom))
+            for variance, side, freedom in zip(variances, sides, freedoms, strict=True)
+        ]
+    else:
+        parts = [(levels.launch_variance * sum(sides), float(levels.launch_df))]
     return msgspec.structs.replace(
         comparison,
         standard_error=math.sqrt(sum(variance for variance, _ in parts)),

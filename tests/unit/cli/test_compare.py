@@ -81,13 +81,21 @@ def test_a_file_against_itself_passes_and_states_what_its_launches_show(results)
     assert done.exit_code == 0, done.output
     assert "A and B contain the same session" in done.stdout
     assert "a PASS is about these sessions, by their launches" in unwrapped(done)
-    assert "next:" not in done.stdout
     assert done.stdout.endswith("B against A: PASS\n")
     assert done.stderr == ""
     ratios = {
         f["verdict"]["ratio"] for f in json.loads(compare(same, same, "--json").stdout)["findings"]
     }
     assert ratios == {1.0, None}  # None: the structure
+
+
+def test_a_file_against_itself_has_no_next_session(results):
+    same = results("main.json", at(1.0, 1.0, jitter=NOISY))
+
+    done = compare(same, same)
+
+    assert done.exit_code == 2
+    assert done.stdout.endswith("B against A: UNDECIDED\n")
 
 
 def test_an_undecided_comparison_ends_with_the_command_that_narrows_it(results):
@@ -147,6 +155,17 @@ def test_sessions_of_one_hour_count_each(results):
     done = compare("a.json", "b.json", "vs", "c.json", "d.json")
 
     assert "in 2 sessions against 2" in unwrapped(done)
+
+
+@pytest.mark.parametrize(("host", "code"), [("x", 0), ("y", 2)])
+def test_launches_on_two_hosts_of_a_pool_are_no_pass(results, host, code):
+    old = results("old.json", at(1.0, 1.0), environment=make_environment(host="x", pool="ci"))
+    there = make_environment(host=host, pool="ci")
+
+    done = compare(old, results("new.json", at(1.0, 1.0), day=2, environment=there))
+
+    assert done.exit_code == code, done.output
+    assert ("sessions differ by 6 %, as is assumed" in unwrapped(done)) is (host == "y")
 
 
 def test_sessions_that_differ_within_a_side_decide_nothing(results):
@@ -302,6 +321,7 @@ def test_a_case_that_was_disturbed_in_either_session_is_undecided(results, distu
     done = compare(*(results(name, measured) for name, measured in sessions.items()))
 
     assert done.exit_code == 2, done.output
+    assert done.stdout.splitlines()[-1].startswith("next: remove what disturbed the sessions")
     where = "in old.json " if disturbed == "old.json" else ""
     assert f"of {TWO.id} {where}5 of 5 launches were disturbed: other processes took 40 %" in (
         unwrapped(done)

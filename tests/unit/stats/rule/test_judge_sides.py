@@ -37,12 +37,15 @@ def test_a_session_against_itself_passes_by_its_launches():
     assert "if sessions differ by 3 %, as is assumed, the code is at most 2" in verdict.reason
 
 
-def test_the_pass_of_one_session_a_side_is_the_bound_of_welch_at_twice_the_tolerance():
-    """The largest ratio that passes is the one at which Welch's 99.5 % bound is 1.1."""
-    new, old = session(jitter=(1.0, 1.03, 0.97)), session()
+@pytest.mark.parametrize(
+    ("jitter", "pooled"), [((1.0, 1.03, 0.97), False), ((1.0, 1.008, 0.992), True)]
+)
+def test_one_session_a_side_passes_where_the_t_test_rules_out_twice_the_tolerance(jitter, pooled):
+    """It is Welch's test where the launches of one side differ more."""
+    new, old = session(jitter=jitter), session()
 
     def bound(by):
-        test = stats.ttest_ind(np.log(new) + math.log(by), np.log(old), equal_var=False)
+        test = stats.ttest_ind(np.log(new) + math.log(by), np.log(old), equal_var=pooled)
         return math.exp(test.confidence_interval(0.99).high)
 
     factors = np.linspace(0.9, 1.1, 81)
