@@ -1,8 +1,9 @@
-"""``ddp-perf compare A.json B.json``: the rule of the gate, applied to two results files."""
+"""``ddp-perf compare``: the rule of the gate, for results files of two states of the code."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,27 +12,39 @@ import typer
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson, FalseAlarmRate
 from ddp_perf.report.terminal.comparison import comparison_json, comparison_text
-from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions
+from ddp_perf.session.compare_sessions import compare_sessions
+from ddp_perf.session.compared_side import ComparedSession
 from ddp_perf.session.results_file import read_results
+
+_BETWEEN = "vs"
 
 
 def compare(
-    old: Annotated[Path, typer.Argument(metavar="A.json", help="The older session's results.")],
-    new: Annotated[Path, typer.Argument(metavar="B.json", help="The session to judge.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="OLD.json… [vs] NEW.json…",
+            help="Results of the older code, then of the newer one, each written by pytest"
+            " --ddp-json. Write vs between several of each.",
+        ),
+    ],
     false_alarm_rate: FalseAlarmRate = 0.01,
     as_json: AsJson = False,
 ) -> None:
-    """Judge results B against results A, both written by pytest --ddp-json.
+    """Judge results of newer code by results of older code, of one machine.
 
-    The rule is that of the pytest gate, with A as a baseline of one session.
+    One file of each side: ddp-perf compare main.json branch.json. Several sessions of each side
+    show how sessions differ, and so find smaller slow-downs; measure the sides in turn:
+    ddp-perf compare main.json main-2.json vs branch.json branch-2.json
 
     \b
     Exit code:
       0  pass: nothing is slower, and every case was compared
       1  regression: a slower or failed case, other work, or another structure
       2  undecided: inconclusive, suspect or invalid, or a case that is missing in one file
-      4  usage: an argument, or a file that cannot be read or compared
+      4  usage: an argument, or files that cannot be read or compared
     """
+    old, new = _sides(files)
     comparison = compare_sessions(_read(old), _read(new), false_alarm_rate=false_alarm_rate)
     if as_json:
         typer.echo(comparison_json(comparison))
@@ -40,6 +53,25 @@ def compare(
     raise typer.Exit(ExitCode[comparison.conclusion.name])
 
 
-def _read(path: Path) -> ComparedSession:
-    results = read_results(path)
-    return ComparedSession(name=str(path), complete=results.complete, suites=results.suites)
+def _sides(files: Sequence[Path]) -> tuple[Sequence[Path], Sequence[Path]]:
+    """Return the files before and after "vs", which may be left out between two files."""
+    names = [str(file) for file in files]
+    places = [place for place, name in enumerate(names) if name == _BETWEEN]
+    if not places and len(files) == 2:
+        return files[:1], files[1:]
+    if len(places) == 1 and 0 < places[0] < len(files) - 1:
+        return files[: places[0]], files[places[0] + 1 :]
+    raise typer.BadParameter(
+        f"{' '.join(names)}: which files are older, and which newer? Write: ddp-perf compare"
+        f" OLD.json… {_BETWEEN} NEW.json…"
+    )
+
+
+def _read(paths: Sequence[Path]) -> list[ComparedSession]:
+    sessions = []
+    for path in paths:
+        results = read_results(path)
+        sessions.append(
+            ComparedSession(name=str(path), complete=results.complete, suites=results.suites)
+        )
+    return sessions

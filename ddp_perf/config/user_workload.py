@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -25,7 +24,6 @@ _ADMITTED: dict[str, tuple[type, ...]] = {
     "float": (float, int),
     "str": (str,),
 }
-_EXPONENT = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+")
 
 
 def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Sequence[str]) -> None:
@@ -146,11 +144,8 @@ def _check_value(target: str, name: str, annotation: ast.expr, value: Scalar) ->
     expected = _simple_types(annotation)
     if not expected or any(type(value) in _ADMITTED[kind] for kind in expected):
         return
-    hint = ""
-    if "float" in expected and isinstance(value, str) and _EXPONENT.fullmatch(value):
-        hint = "; YAML reads this as a text: write a point and a sign, as in 1.0e-4"
     names = " or ".join(TYPE_NAMES[kind] for kind in expected)
-    raise ConfigError(f"model.{name}: {target} expects {names}, got {value!r}{hint}")
+    raise ConfigError(f"model.{name}: {target} expects {names}, got {value!r}")
 
 
 def _simple_types(annotation: ast.expr) -> list[str]:

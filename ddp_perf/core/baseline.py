@@ -262,6 +262,18 @@ class MetricHistory(msgspec.Struct, frozen=True, kw_only=True):
         return statistics.median(medians) if medians else None
 
 
+def both_sides(metric: str, old: Sequence[Session], new: Sequence[Session]) -> MetricHistory:
+    """Return the sessions of a comparison as a history in which the older side sets the level."""
+    before, after = ([one for one in side if one.values(metric)] for side in (old, new))
+    return MetricHistory(
+        metric=metric,
+        informing=(*before, *after),
+        levels=(1,) * len(before) + (0,) * len(after),
+        in_force=1,
+        newest_run=(),
+    )
+
+
 def _host(session: Session) -> str:
     """Return the session's host of a pool, or the same empty name for all that are of no pool."""
     return session.environment.pooled_host or ""

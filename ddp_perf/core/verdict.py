@@ -36,8 +36,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     90 % power. Each is None if the data do not give it. ``more_launches`` is about the number of
     further launches of this session that would decide the verdict if the ratio stays the same;
     None if it is decided, or if no number would decide it. ``more_sessions`` is the same in
-    further baseline sessions, where launches do not decide it; while their spread is assumed, it
-    is the number of sessions that would show it. ``chance`` is the probability of a SUSPECT
+    further baseline sessions, where launches do not decide it; the ratio and the spread never stay
+    the same, so it shows only whether sessions may decide it. ``assumed_sd`` is what sessions were
+    assumed to differ by, for want of enough of them. ``chance`` is the probability of a SUSPECT
     session if nothing changed. ``off_level`` are the indexes of the baseline sessions on the
     slower side of a move within the reference.
     """
@@ -50,6 +51,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     minimum_detectable: float | None = None
     more_launches: int | None = None
     more_sessions: int | None = None
+    assumed_sd: float | None = None
     chance: float | None = None
     off_level: tuple[int, ...] | None = None
 

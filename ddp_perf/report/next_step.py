@@ -86,7 +86,9 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return "measure more launches", f"{case} --ddp-launches {many} --ddp-budget 0"
     if outcome is Outcome.SUSPECT:
         return "see whether the next session agrees", _again(result, _APPEND)
-    return f"add a session, {_APART}", _again(result, _APPEND)
+    if is_waiting(finding) or verdict.more_sessions:
+        return f"add a session, {_APART}", _again(result, _APPEND)
+    return "raise the tolerance, or see what disturbs this machine", "ddp-perf doctor"
 
 
 def _not_stored(result: SuiteResult) -> set[str]:

@@ -28,7 +28,7 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
     """Return a line for each gated time of a step: the slow-down that no case of the suite has.
 
     A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID.
-    Verdicts that no test asserts do not count. The last line is on the cases that are undecided.
+    Verdicts that no test asserts do not count. The last lines are on the cases that are undecided.
     """
     by_case = {(found.case_id, found.metric): found for found in result.asserted_findings()}
     lines = []
@@ -78,30 +78,29 @@ def _why_not(finding: Finding | None) -> str:
 
 
 def _needs(findings: Sequence[Finding]) -> list[str]:
-    """Return what the undecided cases need, as far as the rule computed it."""
-    undecided = [
-        found
-        for found in findings
-        if found.verdict.outcome is Outcome.INCONCLUSIVE
-        if found.verdict.more_launches or found.verdict.more_sessions
-    ]
-    if not undecided:
-        return []
-    launches = max(found.verdict.more_launches or 0 for found in undecided)
-    sessions = max(found.verdict.more_sessions or 0 for found in undecided)
-    needs = []
-    if launches:
-        needs.append(f"about {counted(launches, 'more launch')}")
-    if sessions:
-        about = "at least" if any(map(is_waiting, undecided)) else "about"
-        needs.append(f"{about} {counted(sessions, 'more stored session')}")
-    cases = len({found.case_id for found in undecided})
-    verb = "needs" if cases == 1 else "need"
-    return [f"{counted(cases, 'case')} {verb} {' and '.join(needs)} to be decided"]
+    """Return what may decide the undecided cases, as far as the rule computed it."""
+    undecided = [found for found in findings if found.verdict.outcome is Outcome.INCONCLUSIVE]
+    waiting = [found for found in undecided if is_waiting(found)]
+    by_sessions = [found for found in undecided if found.verdict.more_sessions]
+    by_launches = [found for found in undecided if found.verdict.more_launches]
+    lines = []
+    if waiting:
+        lines.append(
+            f"{_cases(waiting)}: how much sessions differ is assumed, and measured from"
+            f" {LEAST_SESSIONS} stored ones on"
+        )
+    if by_sessions:
+        lines.append(f"{_cases(by_sessions)}: further stored sessions may decide")
+    if by_launches:
+        lines.append(f"{_cases(by_launches)}: more launches may decide (a larger --ddp-budget)")
+    return lines
+
+
+def _cases(findings: Sequence[Finding]) -> str:
+    return counted(len({found.case_id for found in findings}), "case")
 
 
 def is_waiting(finding: Finding) -> bool:
-    """Return whether the finding is undecided because its first sessions are missing."""
+    """Return whether the finding is undecided while the spread of its sessions is assumed."""
     verdict = finding.verdict
-    undecided = verdict.outcome is Outcome.INCONCLUSIVE and verdict.more_sessions is not None
-    return undecided and finding.sessions < LEAST_SESSIONS
+    return verdict.outcome is Outcome.INCONCLUSIVE and verdict.assumed_sd is not None

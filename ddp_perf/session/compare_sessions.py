@@ -1,17 +1,20 @@
-"""The comparison of two sessions: the older one serves as a baseline of one session."""
+"""The comparison of two sides, each of one session or several, outside pytest."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from ddp_perf.baselines.save import merge
+from ddp_perf.baselines.save import NewSession, merge
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchFailure
-from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
+from ddp_perf.session.compared_side import ComparedSession, ComparedSide, one_side
 from ddp_perf.session.conclusion import Conclusion, conclude
 from ddp_perf.session.gate.comparability import environment_differences
 from ddp_perf.session.gate.disturbance import with_disturbance
@@ -30,27 +33,6 @@ _REMEDIES = Remedies(
 )
 
 
-class ComparedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two sessions, as its results file contains it."""
-
-    name: str  # the file
-    complete: bool  # False: written while the session was still running
-    suites: tuple[SuiteResult, ...]
-
-    def accelerators(self) -> dict[str, str]:
-        """Return the name of each accelerator by its key."""
-        environments = [suite.environment for suite in self.suites]
-        return {one.accelerator_key: one.accelerator for one in environments}
-
-    def measurements(self) -> dict[tuple[str, str], Measurement]:
-        """Return the measurements by accelerator and case id, which identify a case."""
-        return {
-            (suite.environment.accelerator_key, case_id): measurement
-            for suite in self.suites
-            for case_id, measurement in suite.measurements.items()
-        }
-
-
 class MissingComparison(msgspec.Struct, frozen=True, kw_only=True):
     """A case that could not be compared, and the reason. It never counts as a pass."""
 
@@ -59,16 +41,16 @@ class MissingComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The newer session compared with the older one."""
+    """The newer sessions compared with the older ones."""
 
-    old: ComparedSession
-    new: ComparedSession
+    old: ComparedSide
+    new: ComparedSide
     false_alarm_rate: float  # of all verdicts together
     alpha: float  # of each
     changed: tuple[str, ...]  # conditions that differ, with both values
-    failed: tuple[LaunchFailure, ...]  # of the newer session
+    failed: tuple[LaunchFailure, ...]  # of the newer sessions
     gaps: tuple[MissingComparison, ...]
-    judged: tuple[SuiteResult, ...]  # the newer session's, with the findings of this comparison
+    judged: tuple[SuiteResult, ...]  # of the newer sessions, with the findings of this comparison
 
     @property
     def findings(self) -> list[Finding]:
@@ -78,32 +60,58 @@ class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
     def conclusion(self) -> Conclusion:
         return conclude(self.findings, failed=bool(self.failed), missing=bool(self.gaps))
 
+    @property
+    def same_session(self) -> bool:
+        """True if a session is on both sides."""
+        return any(
+            one.suites and one.suites == other.suites
+            for one in self.old.sessions
+            for other in self.new.sessions
+        )
+
+    @property
+    def in_turn(self) -> bool:
+        """True if neither side was measured as a whole before the other one."""
+        old, new = ([one.began for one in side.sessions] for side in (self.old, self.new))
+        return not (max(old) < min(new) or max(new) < min(old))
+
 
 def compare_sessions(
-    old: ComparedSession, new: ComparedSession, *, false_alarm_rate: float
+    old: Sequence[ComparedSession], new: Sequence[ComparedSession], *, false_alarm_rate: float
 ) -> SessionComparison:
-    """Judge every case of ``new`` as a pytest session with ``old`` as its baseline would.
+    """Judge every case of the sessions ``new`` by the sessions ``old``.
 
-    Raises ResultsError if the two were measured on different accelerators.
+    Raises ResultsError if a side is not of one machine and the same cases, or the two sides were
+    measured on different accelerators.
     """
-    _check_accelerators(old, new)
-    measurements = new.measurements()
-    gated = sum(len(gated_metrics(measurement.case)) for measurement in measurements.values())
+    before, after = one_side(old), one_side(new)
+    _check_accelerators(before, after)
+    merged = after.merged()
+    gated = sum(
+        len(gated_metrics(measurement.case))
+        for suite in merged
+        for measurement in suite.measurements.values()
+    )
     alpha = alpha_per_metric(false_alarm_rate, gated)
     return SessionComparison(
-        old=old,
-        new=new,
+        old=before,
+        new=after,
         false_alarm_rate=false_alarm_rate,
         alpha=alpha,
-        changed=_changes(old, new),
-        failed=tuple(failure for m in measurements.values() for failure in m.failures),
-        gaps=_gaps(old, new),
-        judged=tuple(_judged(suite, old, alpha) for suite in new.suites),
+        changed=_changes(before, after),
+        failed=tuple(
+            failure
+            for suite in merged
+            for m in suite.measurements.values()
+            for failure in m.failures
+        ),
+        gaps=_gaps(before, after),
+        judged=tuple(_judged(suite, before, after, alpha) for suite in merged),
     )
 
 
-def _check_accelerators(old: ComparedSession, new: ComparedSession) -> None:
-    """Raise ResultsError if each session has an accelerator that the other one lacks."""
+def _check_accelerators(old: ComparedSide, new: ComparedSide) -> None:
+    """Raise ResultsError if each side has an accelerator that the other one lacks."""
     before, after = old.accelerators(), new.accelerators()
     if not (before.keys() <= after.keys() or after.keys() <= before.keys()):
         names = [
@@ -116,30 +124,31 @@ def _check_accelerators(old: ComparedSession, new: ComparedSession) -> None:
         )
 
 
-def _judged(suite: SuiteResult, old: ComparedSession, alpha: float) -> SuiteResult:
+def _judged(suite: SuiteResult, old: ComparedSide, new: ComparedSide, alpha: float) -> SuiteResult:
     key = suite.environment.accelerator_key
-    sessions = [
-        session
-        for before in old.suites
-        if before.environment.accelerator_key == key
-        for session in new_sessions(before)
-    ]
-    empty = Baseline(accelerator=key, units={})
     context = JudgingContext(
-        baseline=merge(empty, sessions, mode="missing", reason=None),
+        baseline=_baseline(old, key),
         baseline_path=old.name,
         remedies=_REMEDIES,
         environment=suite.environment,
         alpha=alpha,
+        compared={
+            case_id: tuple(one.session for one in found)
+            for case_id, found in _by_case(new, key).items()
+        },
     )
     measured = {
         case_id: measurement
-        for (accelerator, case_id), measurement in old.measurements().items()
-        if accelerator == key
+        for before in old.merged()
+        if before.environment.accelerator_key == key
+        for case_id, measurement in before.measurements.items()
     }
     findings = [
-        msgspec.structs.replace(  # `SessionComparison.changed` reports it once for all
-            with_disturbance(finding, measured, where=f"in {old.name} "), changed=()
+        # The text names both sides once for all: their dates, and `SessionComparison.changed`.
+        msgspec.structs.replace(
+            with_disturbance(finding, measured, where=f"in {old.name} "),
+            changed=(),
+            baseline_date=None,
         )
         for finding in judge_suite(suite.measurements, suite.summaries, context)
     ]
@@ -151,32 +160,64 @@ def _judged(suite: SuiteResult, old: ComparedSession, alpha: float) -> SuiteResu
         links=find_links(
             suite.measurements, suite.summaries, context.baseline, context.environment
         ),
+        save_mode=None,
         saved={},
+        not_saved={},
         misfit=None,
     )
     explanations = explain_slower_cases(judged, context.baseline)
     return msgspec.structs.replace(judged, explanations=explanations)
 
 
-def _gaps(old: ComparedSession, new: ComparedSession) -> tuple[MissingComparison, ...]:
-    """Return the cases that one session lacks, or that have no figures in the old one."""
-    before, after = old.measurements(), new.measurements()
+def _baseline(side: ComparedSide, key: str) -> Baseline:
+    """Return the sessions of a side on one accelerator as a baseline."""
+    by_case = _by_case(side, key)
+    empty = Baseline(accelerator=key, units={})
+    begun = merge(empty, [found[0] for found in by_case.values()], mode="missing", reason=None)
+    cases = {
+        case_id: msgspec.structs.replace(
+            case, sessions=tuple(one.session for one in by_case[case_id])
+        )
+        for case_id, case in begun.cases.items()
+    }
+    return msgspec.structs.replace(begun, cases=cases)
+
+
+def _by_case(side: ComparedSide, key: str) -> dict[str, list[NewSession]]:
+    """Return the sessions of each case on one accelerator, oldest first."""
+    by_case: dict[str, list[NewSession]] = {}
+    for suite in side.suites:
+        if suite.environment.accelerator_key == key:
+            for one in new_sessions(suite):
+                by_case.setdefault(one.case.id, []).append(one)
+    return by_case
+
+
+def _gaps(old: ComparedSide, new: ComparedSide) -> tuple[MissingComparison, ...]:
+    """Return the cases that one side lacks, or that a session has no figures of."""
+    before, after = old.sessions[0].measured(), new.sessions[0].measured()
     gaps = []
     for key in before | after:
-        for side, measurement in ((old, before.get(key)), (new, after.get(key))):
-            if measurement is None:
-                gaps.append(MissingComparison(case_id=key[1], reason=f"not in {side.name}"))
-            elif side is old and measurement.failures:
-                reason = f"failed in {side.name}: {measurement.failures[0]}"
-                gaps.append(MissingComparison(case_id=key[1], reason=reason))
-            elif not measurement.launches and not measurement.failures:
-                gaps.append(
-                    MissingComparison(case_id=key[1], reason=f"no launch finished in {side.name}")
-                )
+        for side in (old, new):
+            for session in side.sessions:
+                if reason := _why_no_figures(session, key, failures=side is old):
+                    gaps.append(MissingComparison(case_id=key[1], reason=reason))
     return tuple(gaps)
 
 
-def _changes(old: ComparedSession, new: ComparedSession) -> tuple[str, ...]:
+def _why_no_figures(
+    session: ComparedSession, key: tuple[str, str], *, failures: bool
+) -> str | None:
+    """Return why a session has no figures of a case; ``failures``: as well if a launch failed."""
+    _, measurement = session.measured().get(key, (None, None))
+    if measurement is None:
+        return f"not in {session.name}"
+    if measurement.failures:
+        return f"failed in {session.name}: {measurement.failures[0]}" if failures else None
+    return None if measurement.launches else f"no launch finished in {session.name}"
+
+
+def _changes(old: ComparedSide, new: ComparedSide) -> tuple[str, ...]:
     """Return the conditions that differ, since the tested change is often one of them."""
     changes = [
         change
@@ -189,7 +230,7 @@ def _changes(old: ComparedSession, new: ComparedSession) -> tuple[str, ...]:
 
 
 def _same_accelerator(
-    old: ComparedSession, new: ComparedSession
+    old: ComparedSide, new: ComparedSide
 ) -> list[tuple[Environment, Environment]]:
     return [
         (before.environment, after.environment)

@@ -1,32 +1,41 @@
-"""The comparison of two results files, as text and as JSON."""
+"""The comparison of results files, as text and as JSON."""
 
 from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterator
+from pathlib import PurePath
 
 import msgspec
 
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.render.units import to_json
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.report.terminal.text import false_alarm_line
-from ddp_perf.session.compare_sessions import (
-    ComparedSession,
-    MissingComparison,
-    SessionComparison,
-)
+from ddp_perf.session.compare_sessions import MissingComparison, SessionComparison
+from ddp_perf.session.compared_side import ComparedSession, ComparedSide
 from ddp_perf.session.conclusion import Conclusion
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_FEW = 6  # with fewer sessions the spread of sessions is assumed, unless the cases show it
+# Sessions of a side that are worth measuring. Where sessions differ by 3 %, three find no more than
+# two, because their spread is measured from then on (docs/judging.md).
+_SECOND, _ENOUGH = 2, 5
 
 
 class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The comparison, without the content of the two files."""
+    """The comparison, without the content of the files."""
 
     schema_version: int = SCHEMA_VERSION
     conclusion: Conclusion
-    old: str
-    new: str
+    old: tuple[str, ...]  # files, oldest session first
+    new: tuple[str, ...]
     incomplete: tuple[str, ...]  # files that were written while their session was running
     injected: dict[str, list[str]]  # by file: the injections of its session
     changed: tuple[str, ...]
@@ -40,12 +49,13 @@ class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def comparison_json(comparison: SessionComparison) -> str:
     """Return the figures of a comparison."""
+    sessions = [session for _, session in _sessions(comparison)]
     file = ComparisonFile(
         conclusion=comparison.conclusion,
-        old=comparison.old.name,
-        new=comparison.new.name,
-        incomplete=tuple(side.name for side in _sides(comparison) if not side.complete),
-        injected={side.name: _injections(side) for side in _sides(comparison)},
+        old=tuple(session.name for session in comparison.old.sessions),
+        new=tuple(session.name for session in comparison.new.sessions),
+        incomplete=tuple(session.name for session in sessions if not session.complete),
+        injected={session.name: _injections(session) for session in sessions},
         changed=comparison.changed,
         false_alarm_rate=comparison.false_alarm_rate,
         alpha=comparison.alpha,
@@ -63,11 +73,12 @@ def comparison_json(comparison: SessionComparison) -> str:
 
 def comparison_text(comparison: SessionComparison, width: int) -> str:
     """Return the tables, and every reason why the comparison did not pass."""
-    lines = [_describe(label, side) for label, side in zip("AB", _sides(comparison), strict=True)]
+    sessions = list(_sessions(comparison))
+    lines = [_describe(label, session) for label, session in sessions]
     lines += [
-        f"{side.name} is incomplete: it was written while its session was still running"
-        for side in _sides(comparison)
-        if not side.complete
+        f"{session.name} is incomplete: it was written while its session was still running"
+        for _, session in sessions
+        if not session.complete
     ]
     if comparison.changed:
         lines.append(f"changed: {', '.join(comparison.changed)}")
@@ -75,27 +86,82 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
         lines += ["", headline(suite), suite_table(suite, width)]
     lines += ["", *(f"FAILED: {failure}" for failure in comparison.failed)]
     lines += [f"NOT COMPARED: {gap.case_id}: {gap.reason}" for gap in comparison.gaps]
+    lines += wrapped(list(_remarks(comparison)), max(width, NARROWEST))
     lines += [
         false_alarm_line(comparison.false_alarm_rate, comparison.alpha),
         f"B against A: {comparison.conclusion.value}",
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_next(comparison)])
 
 
-def _sides(comparison: SessionComparison) -> tuple[ComparedSession, ComparedSession]:
-    return comparison.old, comparison.new
+def _remarks(comparison: SessionComparison) -> Iterator[str]:
+    """Yield what the verdicts are about."""
+    old, new = comparison.old.sessions, comparison.new.sessions
+    if comparison.same_session:
+        yield "A and B contain the same session: this shows what its launches can decide"
+    if len(old) + len(new) < _FEW:
+        yield (
+            "with fewer than six sessions in all, how much sessions differ is assumed"
+            " unless the cases together show it; a REGRESSION, and each bound above, counts that;"
+            " a PASS is about these sessions, by their launches"
+        )
+    if len(old) + len(new) > 2 and not comparison.in_turn:
+        yield (
+            "A and B were not measured in turn: what changed on the machine between them counts"
+            " as a change of the code"
+        )
 
 
-def _describe(label: str, side: ComparedSession) -> str:
-    if not side.suites:
-        return f"{label}: {side.name} (nothing was measured)"
-    first = side.suites[0]
+def _next(comparison: SessionComparison) -> list[str]:
+    """Return what may decide an undecided comparison: the command, if more sessions may."""
+    figures = [finding for finding in comparison.findings if finding.metric != STRUCTURE]
+    outcomes = {finding.verdict.outcome for finding in figures}
+    if comparison.conclusion is not Conclusion.UNDECIDED or comparison.gaps:
+        return []
+    if comparison.same_session:
+        return []
+    if Outcome.INCONCLUSIVE not in outcomes and Outcome.SUSPECT not in outcomes:
+        return ["next: remove what disturbed the sessions, as stated above, and measure them again"]
+    fewest = min(len(side.sessions) for side in (comparison.old, comparison.new))
+    if fewest >= _ENOUGH:
+        return ["next: sessions differ too much: use a quieter machine, or raise the tolerance"]
+    wanted = _SECOND if fewest < _SECOND else _ENOUGH
+    old, new = (shlex.join(_files(side, wanted)) for side in (comparison.old, comparison.new))
+    return [
+        f"next: measure {wanted} sessions of each side in all, in turn (pytest --ddp-json FILE),"
+        f" and compare all files: ddp-perf compare {old} vs {new}"
+    ]
+
+
+def _files(side: ComparedSide, wanted: int) -> list[str]:
+    """Return the files of a side, and names for those that it lacks."""
+    names = [session.name for session in side.sessions]
+    path = PurePath(names[0])
+    for number in itertools.count(2):
+        if len(names) >= wanted:
+            break
+        if (name := str(path.with_name(f"{path.stem}-{number}{path.suffix}"))) not in names:
+            names.append(name)
+    return names
+
+
+def _sessions(comparison: SessionComparison) -> Iterator[tuple[str, ComparedSession]]:
+    """Yield each session with the letter of its side, the older side first."""
+    for label, side in (("A", comparison.old), ("B", comparison.new)):
+        for session in side.sessions:
+            yield label, session
+
+
+def _describe(label: str, session: ComparedSession) -> str:
+    if not session.suites:
+        return f"{label}: {session.name} (nothing was measured)"
+    first = session.suites[0]
     commit = first.environment.commit or "unknown"
-    text = f"{label}: {side.name} ({first.date[:16]}, commit {commit})"
-    if injections := _injections(side):
+    text = f"{label}: {session.name} ({first.date[:16]}, commit {commit})"
+    if injections := _injections(session):
         text += f", slowed on purpose: {', '.join(injections)}"
     return text
 
 
-def _injections(side: ComparedSession) -> list[str]:
-    return sorted({injection for suite in side.suites for injection in suite.injections})
+def _injections(session: ComparedSession) -> list[str]:
+    return sorted({injection for suite in session.suites for injection in suite.injections})

@@ -34,6 +34,7 @@ from ddp_perf.session.gate.published import describe_published, judge_published,
 from ddp_perf.session.gate.structure import judge_structure
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures
+from ddp_perf.stats.rule.judge_sides import judge_sides
 from ddp_perf.stats.summary import as_session
 
 
@@ -59,6 +60,8 @@ class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float  # significance level of each verdict
     looks: Mapping[str, tuple[int, ...]] = {}  # launches at each planned look, by case id
     elsewhere: Mapping[str, str] = {}  # by case id: another accelerator with a baseline of the case
+    # Of a comparison: the judged sessions by case id. The baseline is then its older side.
+    compared: Mapping[str, tuple[Session, ...]] | None = None
 
 
 def judge_suite(
@@ -68,7 +71,7 @@ def judge_suite(
 ) -> list[Finding]:
     """Judge all cases that were measured without a failed launch."""
     findings: list[Finding] = []
-    history = MachineHistory(context.baseline, context.environment)
+    history = MachineHistory(context.baseline, context.environment, context.compared)
     misfit = find_misfit(measurements, summaries, context.baseline, context.environment)
     for case_id, measurement in measurements.items():
         if measurement.failures or not measurement.launches:
@@ -177,22 +180,7 @@ def _judge_metric(
     history: MachineHistory,
 ) -> Finding:
     stored, current = history.of(case.id, metric), session.values(metric)
-    if not current and (missing := MISSING_READINGS.get(metric)) is not None:
-        verdict = Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
-    elif stored.at_level:
-        verdict = judge_session(
-            metric,
-            session,
-            stored.informing,
-            tolerance=tolerance_of(case, metric),
-            alpha=context.alpha,
-            prior=history.prior(case, metric),
-            looks=context.looks.get(case.id, ()),
-            session_levels=stored.levels,
-        )
-    else:
-        reason = _why_no_level(context.baseline.cases[case.id], metric, context.remedies)
-        verdict = Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
+    verdict = _verdict(case, metric, session, context, history)
     first = next(iter(stored.at_level), None)
     return Finding(
         case_id=case.id,
@@ -207,6 +195,37 @@ def _judge_metric(
         tolerance=tolerance_of(case, metric),
         off_level=tuple(stored.informing[place].date for place in verdict.off_level or ()),
         drift=_drift(context.baseline.cases[case.id], metric, current),
+    )
+
+
+def _verdict(
+    case: Case, metric: str, session: Session, context: JudgingContext, history: MachineHistory
+) -> Verdict:
+    stored = history.of(case.id, metric)
+    if not session.values(metric) and (missing := MISSING_READINGS.get(metric)) is not None:
+        return Verdict(outcome=Outcome.INVALID, reason=f"no launch has a reading: {missing}")
+    if not stored.at_level:
+        reason = _why_no_level(context.baseline.cases[case.id], metric, context.remedies)
+        return Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
+    tolerance, prior = tolerance_of(case, metric), history.prior(case, metric)
+    if context.compared is not None:
+        return judge_sides(
+            [one.values(metric) for one in context.compared[case.id] if one.values(metric)],
+            [one.values(metric) for one in stored.at_level],
+            tolerance=tolerance,
+            alpha=context.alpha,
+            prior=prior,
+            same_machine=not stored.of_hosts,
+        )
+    return judge_session(
+        metric,
+        session,
+        stored.informing,
+        tolerance=tolerance,
+        alpha=context.alpha,
+        prior=prior,
+        looks=context.looks.get(case.id, ()),
+        session_levels=stored.levels,
     )
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline, MetricHistory, Session
+from ddp_perf.core.baseline import (
+    CONTROL,
+    LEAST_SESSIONS,
+    Baseline,
+    MetricHistory,
+    Session,
+    both_sides,
+)
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding
@@ -24,11 +31,21 @@ _SMALLEST_STEP = 0.05
 
 
 class MachineHistory:
-    """The stored sessions of every metric of a machine, and the priors that they give."""
+    """The stored sessions of every metric of a machine, and the priors that they give.
 
-    def __init__(self, baseline: Baseline, environment: Environment) -> None:
+    With ``compared``, the judged sessions of a comparison by case id, each session counts, and
+    those of both sides inform the spread, each around the level of its side.
+    """
+
+    def __init__(
+        self,
+        baseline: Baseline,
+        environment: Environment,
+        compared: Mapping[str, Sequence[Session]] | None = None,
+    ) -> None:
         self._baseline = baseline
         self._environment = environment
+        self._compared = compared
         self._histories: dict[tuple[str, str], MetricHistory] = {}
         self._spreads: dict[tuple[str, bool, bool], tuple[dict[str, int], MachineSpread]] = {}
 
@@ -53,8 +70,10 @@ class MachineHistory:
             self._spreads[key] = self._spread(metric, trains=case.trains, of_hosts=history.of_hosts)
         places, spread = self._spreads[key]
         prior = spread.prior(places.get(case.id))
-        few = len(history.informing) < LEAST_SESSIONS
         freedom = WIDE_DEFAULT.degrees_of_freedom
+        few = len(history.informing) < LEAST_SESSIONS
+        if self._compared is not None:
+            few = history.degrees_of_freedom < freedom
         if prior is None or (few and prior.degrees_of_freedom < freedom):
             sd = metric_spec(metric).assumed_sd * (_HOSTS_DIFFER if history.of_hosts else 1.0)
             return SessionPrior(sd=sd, degrees_of_freedom=freedom, assumed=True)
@@ -73,8 +92,8 @@ class MachineHistory:
             cases.append(
                 CaseSessions(
                     sessions=[session.values(metric) for session in history.informing],
-                    days=[_half_day(session) for session in history.informing],
-                    control=controls(history.informing, metric, self._environment),
+                    days=self._days(history),
+                    control=self._controls(history),
                     session_levels=history.levels,
                     tolerance=_SMALLEST_STEP,
                 )
@@ -84,8 +103,25 @@ class MachineHistory:
     def _stored(self, case_id: str, metric: str) -> MetricHistory:
         key = (case_id, metric)
         if key not in self._histories:
-            self._histories[key] = self._baseline.cases[case_id].history(metric)
+            stored = self._baseline.cases[case_id]
+            self._histories[key] = (
+                stored.history(metric)
+                if self._compared is None
+                else both_sides(metric, stored.sessions, self._compared.get(case_id, ()))
+            )
         return self._histories[key]
+
+    def _controls(self, history: MetricHistory) -> list[list[float]] | None:
+        """Return the control of each session; none in a comparison, which uses no control."""
+        if self._compared is not None:
+            return None
+        return controls(history.informing, history.metric, self._environment)
+
+    def _days(self, history: MetricHistory) -> list[str]:
+        """Return names that cases share which were measured in one session."""
+        if self._compared is None:
+            return [_half_day(session) for session in history.informing]
+        return [str(place) for place in range(len(history.informing))]
 
     def _in_units(self, stored: MetricHistory, *, of_hosts: bool) -> MetricHistory:
         """Return another case's sessions in the units of the judged one: of hosts, or of one."""

@@ -36,10 +36,14 @@ from ddp_perf.stats.rule.inputs import (
     launch_medians,
 )
 from ddp_perf.stats.rule.modes import levels_of
+from ddp_perf.stats.rule.prediction import (
+    launches_that_likely_decide,
+    launches_to_decide,
+    sessions_to_decide,
+)
 from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
 from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL, level_of_one_session
-from ddp_perf.stats.rule.variance_components import launches_to_decide, sessions_to_decide
 
 _NO_BASELINE = Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline contains no session")
 _Values = TypeVar("_Values")  # the launches of one session, or their figures
@@ -194,11 +198,16 @@ def _significance_levels(
 def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: float) -> Verdict:
     comparison = judged.comparison
     outcome, by = _outcome(judged, levels)
-    launches = sessions = chance = None
+    launches = likely_launches = sessions = chance = None
     if outcome in UNDECIDED:
         launches = launches_to_decide(judged.errors, comparison, levels)
-    if outcome is Outcome.INCONCLUSIVE and launches is None:
-        sessions = sessions_to_decide(judged.errors, comparison, levels)
+    if outcome is Outcome.INCONCLUSIVE:
+        if launches is None:
+            sessions = sessions_to_decide(judged.errors, comparison, levels)
+        else:
+            likely_launches = launches_that_likely_decide(
+                judged.errors, comparison, levels, least=launches
+            )
     if outcome is Outcome.SUSPECT:
         by_level = max(comparison.chance, judged.chance_all_slow)
         chance = judged.share.chance if by == "share" else by_level
@@ -209,6 +218,7 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
         by=by,
         upper=comparison.upper(levels.passing) if fast else None,
         more_launches=launches,
+        likely_launches=likely_launches,
         more_sessions=sessions,
         chance=chance,
         alpha=alpha,
@@ -222,6 +232,7 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
         minimum_detectable=comparison.minimum_detectable(levels.regression),
         more_launches=launches,
         more_sessions=sessions,
+        assumed_sd=judged.errors.spread.assumed_sd,
         chance=chance,
         off_level=judged.off_level,
     )

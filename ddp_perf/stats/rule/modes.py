@@ -30,7 +30,7 @@ _SPLITS = 3  # the first one may separate a single outlier from everything else
 
 
 class Levels(msgspec.Struct, frozen=True, kw_only=True):
-    """The levels of sessions as logs of the metric, the current session last."""
+    """The levels of sessions as logs of the metric, the judged ones last: usually one."""
 
     fast: Floats  # mean log of the launches in the fast mode
     overall: Floats  # mean log of all launches
@@ -38,23 +38,27 @@ class Levels(msgspec.Struct, frozen=True, kw_only=True):
     slow_launches: npt.NDArray[np.int64]
     launch_variance: float  # of the log of one launch around its session, fast mode
     launch_df: int
-    stored_variance: float  # the same, without the current session
+    stored_variance: float  # the same, without the judged sessions
     stored_df: int
-    own_variance: float  # the same, of the current session alone
+    own_variance: float  # the same, of the judged sessions alone
     own_df: int
     slow_gap: float  # log distance from the fast mode to the slow one; 0 with one mode only
 
 
-def levels_of(sessions: Sequence[Sequence[float]], tolerance: float) -> Levels:
-    """Return the levels of sessions × launches; modes nearer than the tolerance are one mode."""
+def levels_of(sessions: Sequence[Sequence[float]], tolerance: float, *, judged: int = 1) -> Levels:
+    """Return the levels of sessions × launches; modes nearer than the tolerance are one mode.
+
+    The last ``judged`` sessions are the judged ones.
+    """
     logs = [np.log(figures) for figures in sessions]
-    return levels_of_logs(logs, smallest_gap=math.log1p(tolerance))
+    return levels_of_logs(logs, smallest_gap=math.log1p(tolerance), judged=judged)
 
 
-def levels_of_logs(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels:
+def levels_of_logs(sessions: Sequence[Floats], *, smallest_gap: float, judged: int = 1) -> Levels:
     """Compute the levels of sessions from the log of each launch's figure.
 
-    Two modes nearer than ``smallest_gap`` (log scale) are taken as one mode.
+    Two modes nearer than ``smallest_gap`` (log scale) are taken as one mode. The last ``judged``
+    sessions are the judged ones.
     """
     lengths = np.array([len(session) for session in sessions])
     starts = np.cumsum(lengths) - lengths
@@ -66,8 +70,9 @@ def levels_of_logs(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
     fast = np.add.reduceat(np.where(is_fast, launches, 0.0), starts) / fast_launches
     around = (launches - np.repeat(fast, lengths))[is_fast]
     launch_df = int(is_fast.sum()) - len(sessions)
-    stored, own = np.split(around, [len(around) - int(fast_launches[-1])])
-    stored_df = len(stored) - (len(sessions) - 1)
+    stored, own = np.split(around, [len(around) - int(fast_launches[-judged:].sum())])
+    stored_df = len(stored) - (len(sessions) - judged)
+    own_df = len(own) - judged
     slow_gap = 0.0 if is_fast.all() else excess[~is_fast].mean() - excess[is_fast].mean()
     return Levels(
         fast=fast,
@@ -78,8 +83,8 @@ def levels_of_logs(sessions: Sequence[Floats], *, smallest_gap: float) -> Levels
         launch_df=launch_df,
         stored_variance=float(stored @ stored) / stored_df if stored_df else 0.0,
         stored_df=stored_df,
-        own_variance=float(own @ own) / (len(own) - 1) if len(own) > 1 else 0.0,
-        own_df=len(own) - 1,
+        own_variance=float(own @ own) / own_df if own_df else 0.0,
+        own_df=own_df,
         slow_gap=float(slow_gap),
     )
 
@@ -150,6 +155,11 @@ class SlowShare(msgspec.Struct, frozen=True, kw_only=True):
     def is_largest(self) -> bool:
         """True if every session of the baseline has a smaller share of slow launches."""
         return self._as_large(self.current / self.current_launches) == 0
+
+    @property
+    def prevails(self) -> bool:
+        """True if most launches are slow, as never before."""
+        return self.is_largest and 2 * self.current > self.current_launches
 
     @property
     def chance_of_all(self) -> float:

@@ -10,8 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.units import at_most_percent
+from ddp_perf.render.units import at_most_percent, counted, short_percent
 from ddp_perf.stats.rule.comparison import SignificanceLevels
 from ddp_perf.stats.rule.control import ControlMove
 from ddp_perf.stats.rule.reference import ReferenceMove
@@ -22,6 +23,7 @@ from ddp_perf.stats.rule.variance_components import VarianceComponents
 _SLOPE_WORTH_A_WORD = 0.1
 _MOVE_WORTH_A_WORD = 0.01  # of the control
 _SUBTRACTION_WORTH_A_WORD = 0.001
+_WELL_KNOWN = 4.0  # degrees of freedom from which a spread is stated without a remark
 
 
 # What decided: the level of the session, its share of slow launches, or a move of the reference.
@@ -34,8 +36,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     by: Grounds
     upper: float | None  # bound of the ratio
-    more_launches: int | None  # would decide it
-    more_sessions: int | None  # would decide it, or show their spread
+    more_launches: int | None  # would decide it if the ratio stayed the same
+    likely_launches: int | None  # decide it, nine times in ten
+    more_sessions: int | None  # would decide it if ratio and spread stayed the same
     chance: float | None  # of a suspect session, if nothing changed
     alpha: float  # false-alarm rate of the verdict
 
@@ -60,19 +63,20 @@ def reason_of(decision: Decision, judged: JudgedDifference, levels: Significance
 
 
 def _ratio(judged: JudgedDifference) -> str:
-    sessions = _counted(judged.errors.reference_sessions, "session")
-    return f"{_change(judged.comparison.ratio)} against {sessions}"
+    sessions = counted(judged.errors.reference_sessions, "session")
+    return f"{ratio_change(judged.comparison.ratio)} against {sessions}"
 
 
 def _figures(judged: JudgedDifference) -> str:
     low, high = judged.comparison.interval
-    return f"{_ratio(judged)} (99 % interval {_change(low)} to {_change(high)})"
+    return f"{_ratio(judged)} (99 % interval {ratio_change(low)} to {ratio_change(high)})"
 
 
 def _overall(judged: JudgedDifference) -> str:
     overall, fast = math.exp(judged.overall), judged.comparison.ratio
-    sessions = _counted(judged.errors.reference_sessions, "session")
-    return f"{_change(overall)} against {sessions}, {_change(fast)} without the slow launches"
+    sessions = counted(judged.errors.reference_sessions, "session")
+    changes = ratio_change(overall), ratio_change(fast)
+    return f"{changes[0]} against {sessions}, {changes[1]} without the slow launches"
 
 
 def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceLevels) -> str:
@@ -112,31 +116,31 @@ def _bound(upper: float | None) -> str:
 
 
 def _needs(decision: Decision, judged: JudgedDifference) -> str:
-    if decision.more_launches:
-        launches = _counted(decision.more_launches, "more launch", "more launches")
-        return f"about {launches} would decide it"
-    return missing_sessions_text(judged.errors, decision.more_sessions)
+    if decision.more_launches is None:
+        return missing_sessions_text(judged.errors, decision.more_sessions)
+    if decision.likely_launches is None:
+        return "more launches of this session may decide it"
+    launches = counted(decision.likely_launches, "more launch")
+    verb = "decides" if decision.likely_launches == 1 else "decide"
+    return f"{launches} of this session {verb} it, 9 times in 10, if the code did not change"
 
 
 def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:
-    """Explain that launches cannot decide, and that ``more`` baseline sessions would, if any."""
-    sessions = _counted(more, "more baseline session") if more else ""
+    """Explain that launches cannot decide, and whether further sessions may: ``more`` or None."""
     assumed = errors.spread.assumed_sd
     if assumed is not None:
         return (
-            "there are too few sessions to estimate how they differ"
-            f" ({100 * assumed:.2g} % is assumed)"
-            + (f"; {sessions} would show it" if sessions else "")
+            f"how much sessions differ is assumed ({short_percent(assumed)}); from"
+            f" {LEAST_SESSIONS} stored sessions on it is measured, and may be more or less"
         )
     differ = f"sessions differ by {100 * math.sqrt(errors.session_variance):.1f} %"
-    if sessions:
-        return (
-            f"{differ}, so no more launches of this session can decide it,"
-            f" but about {sessions} would"
-        )
+    if errors.spread.degrees_of_freedom < _WELL_KNOWN:
+        differ += f", which {counted(errors.sessions, 'session')} show only roughly"
+    if more is not None:
+        return f"{differ}; further stored sessions may decide it"
     return (
-        f"{differ}, which is too much for this tolerance: raise the tolerance,"
-        " or use a quieter machine"
+        f"{differ}; further sessions are not likely to decide it: use a quieter machine, or raise"
+        " the tolerance"
     )
 
 
@@ -157,13 +161,13 @@ def _slow_launches(decision: Decision, judged: JudgedDifference) -> str:
     counts += f"; {before} in the baseline (chance {share.chance:.2g} if nothing changed)"
     if decision.by == "share":
         return counts
-    overall = _change(math.exp(judged.overall))
+    overall = ratio_change(math.exp(judged.overall))
     return f"{counts}. Over all launches the change is {overall}; the one above is of the fast ones"
 
 
 def _reference_move(move: ReferenceMove) -> str:
     return (
-        f"The reference itself moved by {_change(math.exp(move.change))} after its session"
+        f"The reference itself moved by {ratio_change(math.exp(move.change))} after its session"
         f" {move.after}: which part is right? The faster one sets the level; if it is the slower"
         ' one, --save-baseline=accept --reason "…" begins a new level with this session'
     )
@@ -176,20 +180,16 @@ def _is_worth_a_word(control: ControlMove) -> bool:
 
 
 def _control(control: ControlMove) -> str:
-    move = _change(math.exp(control.shift))
+    move = ratio_change(math.exp(control.shift))
     moved = f"The control, a fixed matrix product that is timed in each launch, moved by {move}"
     if control.beyond:
         return f"{moved}, further than in any session before; how the case follows it is unknown"
     if abs(control.explained) < _SLOPE_WORTH_A_WORD * abs(control.shift):
         return f"{moved}; nothing was subtracted, because the case does not follow it"
-    explained = _change(math.exp(control.explained))
+    explained = ratio_change(math.exp(control.explained))
     return f"{moved}; {explained} was subtracted, because the case follows it"
 
 
-def _counted(number: int, noun: str, plural: str | None = None) -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
-
-
-def _change(ratio: float) -> str:
+def ratio_change(ratio: float) -> str:
     """Format a ratio: 1.05 as +5.0 %, and three or more as a factor."""
     return f"{100 * (ratio - 1):+.1f} %" if ratio < 3 else f"× {ratio:.3g}"

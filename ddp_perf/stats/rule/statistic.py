@@ -48,7 +48,7 @@ class JudgedDifference(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mostly_slow(self) -> bool:
         """True if most launches are slow, as never before: the others prove no good news."""
-        return self.share.is_largest and 2 * self.share.current > self.share.current_launches
+        return self.share.prevails
 
 
 def judged_difference(
@@ -105,7 +105,7 @@ def judged_difference(
         share=share,
         raw=raw,
         overall=float(levels.overall[-1] - np.median(levels.overall[:-1][kept][chosen])),
-        chance_all_slow=_chance_all_slow(levels, share, comparison),
+        chance_all_slow=chance_of_slow_mode(levels, share, comparison),
         control=moved,
         move=move,
         off_level=None
@@ -149,7 +149,7 @@ def _is_restless(levels: Levels) -> bool:
     return levels.own_variance / levels.stored_variance > limit
 
 
-def _chance_all_slow(levels: Levels, share: SlowShare, comparison: Comparison) -> float:
+def chance_of_slow_mode(levels: Levels, share: SlowShare, comparison: Comparison) -> float:
     """Return the probability that every launch of the current session is in the slow mode.
 
     A session may be one mode higher than the baseline while its launches do not differ. Then

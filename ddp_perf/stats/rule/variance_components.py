@@ -1,19 +1,14 @@
-"""Variance components of a comparison, and what would make its error smaller."""
+"""Variance components of a comparison."""
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import LEAST_SESSIONS
-from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.reference import level_variance
 from ddp_perf.stats.rule.session_variance import SessionSpread
-
-_MOST_MORE = 100  # launches or sessions: the most that advice asks for
 
 
 class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,61 +79,6 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
             return sessions
         rest = self.variance(launches, self.reference_sessions) - excess
         return satterthwaite((rest, sessions), (excess, launch_df))
-
-
-def launches_to_decide(
-    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels
-) -> int | None:
-    """Return how many more launches of this session would decide a comparison.
-
-    The ratio is assumed to stay as it is. None: no number of launches would, because sessions
-    are missing.
-    """
-    if errors.spread.assumed_sd is not None:
-        return None
-
-    def decided(launches: int) -> bool:
-        variance = errors.variance(launches, errors.reference_sessions)
-        return _decides(now, variance, errors.degrees_of_freedom_of(launches), levels)
-
-    return _fewest_more(errors.launches, decided)
-
-
-def sessions_to_decide(
-    errors: VarianceComponents, now: Comparison, levels: SignificanceLevels
-) -> int | None:
-    """Return how many more baseline sessions would decide a comparison that launches cannot.
-
-    The ratio is assumed to stay as it is. If the spread of the sessions is only assumed, it is
-    the number of sessions that lack for an estimate. None: not even 100 more would decide it.
-    """
-    if errors.spread.assumed_sd is not None:
-        return max(1, LEAST_SESSIONS - errors.reference_sessions)
-
-    def decided(sessions: int) -> bool:
-        frozen = errors.reference_sessions < errors.sessions
-        variance = errors.variance(
-            errors.launches, errors.reference_sessions if frozen else sessions
-        )
-        return _decides(now, variance, now.degrees_of_freedom + sessions - errors.sessions, levels)
-
-    return _fewest_more(errors.sessions, decided)
-
-
-def _fewest_more(now: int, decided: Callable[[int], bool]) -> int | None:
-    """Find the smallest number by bisection: a larger one never decides less."""
-    counts = range(now + 1, now + _MOST_MORE + 1)
-    found = bisect.bisect_left(counts, True, key=decided)
-    return found + 1 if found < len(counts) else None
-
-
-def _decides(
-    now: Comparison, variance: float, degrees_of_freedom: float, levels: SignificanceLevels
-) -> bool:
-    then = msgspec.structs.replace(
-        now, standard_error=math.sqrt(variance), degrees_of_freedom=degrees_of_freedom
-    )
-    return then.passes(levels.passing) or then.slower(levels.regression)
 
 
 def satterthwaite(*parts: tuple[float, float]) -> float:

@@ -22,14 +22,13 @@ from tests.builders import (
 )
 
 JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
-# With one session on either side only changes beyond what sessions may do can be told: a tolerance
-# of 30 % lets equal results pass, one of 5 % does not.
+NOISY = (1.0, 1.3, 0.8, 1.1, 0.9)  # launches that decide nothing at the tolerance
 WIDE = dict.fromkeys(("step_time", "tail", "efficiency", "cpu_time", "peak_memory"), 0.3)
 ONE, TWO = make_cases(tolerances=WIDE)
 
 
-def measured(case, step_s, **rank):
-    return make_measurement(case, [step_s * factor for factor in JITTER], **rank)
+def measured(case, step_s, jitter=JITTER, **rank):
+    return make_measurement(case, [step_s * factor for factor in jitter], **rank)
 
 
 def usual(**rank):
@@ -41,8 +40,9 @@ def results(tmp_path, monkeypatch):
     """``results(name, measurements)`` writes a file and returns its name."""
     monkeypatch.chdir(tmp_path)
 
-    def write(name, measurements, *, complete=True, **changes):
-        suites = [make_result(measurements, **changes)] if measurements else []
+    def write(name, measurements, *, complete=True, day=1, minute=4, **changes):
+        date = f"2026-01-{day:02}T03:{minute:02}:05+00:00"
+        suites = [make_result(measurements, date=date, **changes)] if measurements else []
         write_results(tmp_path / name, suites, complete=complete)
         return name
 
@@ -65,23 +65,153 @@ def outcomes(done):
     }
 
 
-def test_equal_results_pass_if_one_session_can_decide(results, old):
-    done = compare(old, results("new.json", usual()))
+CASES = make_cases(tolerances=dict.fromkeys(WIDE, 0.05))
+
+
+def at(*levels, jitter=JITTER):
+    """Return a session of the cases of a tolerance of 5 %, at these levels of their steps."""
+    return [measured(case, 0.01 * by, jitter) for case, by in zip(CASES, levels, strict=True)]
+
+
+def test_a_file_against_itself_passes_and_states_what_its_launches_show(results):
+    same = results("main.json", at(1.0, 1.0))
+
+    done = compare(same, same)
 
     assert done.exit_code == 0, done.output
+    assert "A and B contain the same session" in done.stdout
+    assert "a PASS is about these sessions, by their launches" in unwrapped(done)
     assert done.stdout.endswith("B against A: PASS\n")
     assert done.stderr == ""
+    ratios = {
+        f["verdict"]["ratio"] for f in json.loads(compare(same, same, "--json").stdout)["findings"]
+    }
+    assert ratios == {1.0, None}  # None: the structure
 
 
-def test_equal_results_are_undecided_if_one_session_cannot_decide(results):
-    cases = make_cases(tolerances=dict.fromkeys(WIDE, 0.05))
-    equal = [measured(case, 0.010) for case in cases]
+def test_a_file_against_itself_has_no_next_session(results):
+    same = results("main.json", at(1.0, 1.0, jitter=NOISY))
 
-    done = compare(results("old.json", equal), results("new.json", equal))
+    done = compare(same, same)
 
     assert done.exit_code == 2
-    assert "INCONCLUSIVE, too few sessions: ddp-ws2: step time" in done.stdout
     assert done.stdout.endswith("B against A: UNDECIDED\n")
+
+
+def test_an_undecided_comparison_ends_with_the_command_that_narrows_it(results):
+    old = results("main.json", at(1.0, 1.0, jitter=NOISY))
+    new = results("my branch.json", at(1.0, 1.0, jitter=NOISY), day=2)
+
+    done = compare(old, new)
+
+    assert done.exit_code == 2
+    assert "by the launches of these sessions, and 10 % is to be ruled out" in unwrapped(done)
+    assert done.stdout.splitlines()[-1].endswith(
+        "compare all files: ddp-perf compare main.json main-2.json vs 'my branch.json'"
+        " 'my branch-2.json'"
+    )
+    assert not {"stored", "--save-baseline=append"} & set(done.stdout.split())
+
+
+def test_more_than_two_sessions_of_a_side_are_worth_it_from_five_on(results):
+    two, five = (
+        compare(*sides(results, [1.0, 1.12, 1.0, 1.12, 1.0][:n], [1.12, 1.0, 1.12, 1.0, 1.0][:n]))
+        for n in (2, 5)
+    )
+
+    assert two.stdout.splitlines()[-1].endswith(
+        "ddp-perf compare old-0.json old-1.json old-0-2.json old-0-3.json old-0-4.json"
+        " vs new-0.json new-1.json new-0-2.json new-0-3.json new-0-4.json"
+    )
+    assert five.stdout.splitlines()[-1] == (
+        "next: sessions differ too much: use a quieter machine, or raise the tolerance"
+    )
+
+
+def sides(results, old, new, **jitter):
+    """Write sessions of these levels, in turn, and return what the command takes."""
+    names = {"old": [], "new": []}
+    for side, first, levels in (("old", 1, old), ("new", 2, new)):
+        for number, level in enumerate(levels):
+            session = at(level, level, **jitter)
+            name = results(f"{side}-{number}.json", session, day=first + 2 * number)
+            names[side].append(name)
+    return [*names["old"], "vs", *names["new"]]
+
+
+def test_more_sessions_of_each_side_find_a_slow_down_that_one_does_not(results):
+    one = compare(*sides(results, [1.0], [1.15]))
+    four = compare(*sides(results, [1.0, 1.004, 0.997, 1.0], [1.15, 1.148, 1.153, 1.15]))
+
+    assert (one.exit_code, four.exit_code) == (2, 1), four.output
+    assert "in 4 sessions against 4" in unwrapped(four)
+    assert "assumed" not in four.stdout
+
+
+def test_sessions_of_one_hour_count_each(results):
+    for minute, name in enumerate(["a.json", "c.json", "b.json", "d.json"]):
+        results(name, at(1.3, 1.3) if name in "c.json d.json" else at(1.0, 1.0), minute=minute)
+
+    done = compare("a.json", "b.json", "vs", "c.json", "d.json")
+
+    assert "in 2 sessions against 2" in unwrapped(done)
+
+
+@pytest.mark.parametrize(("host", "code"), [("x", 0), ("y", 2)])
+def test_launches_on_two_hosts_of_a_pool_are_no_pass(results, host, code):
+    old = results("old.json", at(1.0, 1.0), environment=make_environment(host="x", pool="ci"))
+    there = make_environment(host=host, pool="ci")
+
+    done = compare(old, results("new.json", at(1.0, 1.0), day=2, environment=there))
+
+    assert done.exit_code == code, done.output
+    assert ("sessions differ by 6 %, as is assumed" in unwrapped(done)) is (host == "y")
+
+
+def test_sessions_that_differ_within_a_side_decide_nothing(results):
+    done = compare(*sides(results, [1.0, 1.08], [1.08, 1.0]))
+
+    assert done.exit_code == 2
+    assert "sessions differ by" in unwrapped(done)
+
+
+def test_every_file_is_named_in_the_order_of_the_dates(results):
+    arguments = sides(results, [1.0, 1.0], [1.0, 1.0])
+    swapped = [arguments[1], arguments[0], *arguments[2:]]
+
+    done = compare(*swapped, "--json")
+
+    report = json.loads(done.stdout)
+    assert report["schema_version"] == 2
+    assert report["old"] == ["old-0.json", "old-1.json"]
+    assert report["new"] == ["new-0.json", "new-1.json"]
+    assert [line[:13] for line in compare(*arguments).stdout.splitlines()[:4]] == [
+        "A: old-0.json",
+        "A: old-1.json",
+        "B: new-0.json",
+        "B: new-1.json",
+    ]
+
+
+def test_sides_that_were_not_measured_in_turn_are_reported(results):
+    in_turn = sides(results, [1.0, 1.0], [1.0, 1.0])
+    later = results("later.json", at(1.0, 1.0), day=20)
+    last = results("last.json", at(1.0, 1.0), day=21)
+
+    assert "in turn" not in unwrapped(compare(*in_turn))
+    assert "not measured in turn" in unwrapped(compare(*in_turn[:3], later, last))
+
+
+def test_a_failure_in_any_newer_session_fails(results):
+    arguments = sides(results, [1.0, 1.0], [1.0, 1.0])
+    whole, failed = at(1.0, 1.0)
+    failed = msgspec.structs.replace(failed, failures=(make_failure(TWO),))
+    results("new-0.json", [whole, failed], day=2)
+
+    done = compare(*arguments)
+
+    assert done.exit_code == 1
+    assert f"FAILED: {TWO.id}: launch 1: rank 1" in done.stdout
 
 
 def unwrapped(done):
@@ -96,7 +226,7 @@ def test_twice_as_slow_is_a_regression_with_table_and_reason(results, old):
 
     assert done.exit_code == 1
     assert ["none-ws1", "20.00"] in [line.split()[:2] for line in done.stdout.splitlines()]
-    assert "REGRESSION: step time of ddp-ws2: +100.0 % against 1 session" in unwrapped(done)
+    assert "REGRESSION: step time of ddp-ws2: +100.0 % in 1 session against 1" in unwrapped(done)
     assert "significantly slower" in unwrapped(done)
     assert done.stdout.endswith("B against A: REGRESSION\n")
 
@@ -191,6 +321,7 @@ def test_a_case_that_was_disturbed_in_either_session_is_undecided(results, distu
     done = compare(*(results(name, measured) for name, measured in sessions.items()))
 
     assert done.exit_code == 2, done.output
+    assert done.stdout.splitlines()[-1].startswith("next: remove what disturbed the sessions")
     where = "in old.json " if disturbed == "old.json" else ""
     assert f"of ddp-ws2: {where}5 of 5 launches were disturbed: other processes took 40 %" in (
         unwrapped(done)
@@ -248,7 +379,7 @@ def test_json_has_the_findings_with_their_reasons(results, old):
 
     report = json.loads(done.stdout)
     assert done.exit_code == 1
-    assert (report["conclusion"], report["old"], report["new"]) == ("REGRESSION", old, new)
+    assert (report["conclusion"], report["old"], report["new"]) == ("REGRESSION", [old], [new])
     assert report["changed"] == ["commit 0123456789ab → fedcba"]
     assert outcomes(done)[TWO.id, "step_time"] == "REGRESSION"
     assert outcomes(done)[ONE.id, "step_time"] == "PASS"
@@ -318,6 +449,41 @@ def test_a_figure_that_was_not_finite_when_written_is_refused(results, old):
     assert "new.json: suites[0]" in refused(compare(old, results("new.json", [nan])))
 
 
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        pytest.param({}, "are the same session; give each session of a side once", id="a copy"),
+        pytest.param(
+            {"day": 2, "measurements": usual()[:1]}, f"{TWO.id} is in one of them", id="other cases"
+        ),
+        pytest.param(
+            {"day": 2, "environment": make_environment(accelerator_key="cpu-other")},
+            "measured on cpu-some-2c-host and cpu-other",
+            id="another machine",
+        ),
+        pytest.param(
+            {"day": 2, "environment": make_environment(interconnect="PCIe")},
+            None,
+            id="what no other session states",
+        ),
+    ],
+)
+def test_files_of_one_side_that_do_not_belong_together_are_refused(results, old, second, said):
+    results("second.json", **{"measurements": usual(), **second})
+    new = results("new.json", usual(), day=3)
+
+    done = compare(old, "second.json", "vs", new)
+
+    if said is None:
+        assert done.exit_code == 0, done.output
+    else:
+        assert said in refused(done)
+
+
+def test_the_same_file_twice_on_one_side_is_refused(old):
+    assert "old.json and old.json are the same session" in refused(compare(old, old, "vs", old))
+
+
 def test_a_missing_file_is_refused_by_name(old):
     line = refused(compare(old, "nowhere.json"))
 
@@ -327,7 +493,9 @@ def test_a_missing_file_is_refused_by_name(old):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(["old.json"], "B.json", id="one file"),
+        pytest.param(["old.json"], "old.json: which files are older", id="one file"),
+        pytest.param(["old.json"] * 3, "OLD.json… vs NEW.json…", id="three files"),
+        pytest.param(["old.json", "vs"], "OLD.json… vs NEW.json…", id="an empty side"),
         pytest.param(["old.json", "old.json", "--jsn"], "--jsn", id="unknown option"),
         pytest.param(
             ["old.json", "old.json", "--false-alarm-rate", "x"], "valid number", id="no number"

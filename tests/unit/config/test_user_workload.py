@@ -165,12 +165,7 @@ def test_a_function_that_ranks_cannot_call_is_refused(suite_file, module, source
         ("int | float", "x", "a whole number or a number, got 'x'"),
         ("bool", 1, "true or false, got 1"),
         ("str", 3, "a text, got 3"),
-        (
-            "float",
-            "1e-4",
-            "a number, got '1e-4'; YAML reads this as a text: write a point and a sign, as in"
-            " 1.0e-4",
-        ),
+        ("float", "x", "a number, got 'x'"),
     ],
 )
 def test_a_value_that_the_annotation_excludes_is_refused(

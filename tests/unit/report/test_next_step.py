@@ -37,7 +37,8 @@ def session(*findings, **changes):
         (Outcome.BELOW_PUBLISHED, {}, "ddp-perf doctor"),
         (Outcome.INVALID, {}, CASE),
         (Outcome.SUSPECT, {}, APPENDED),
-        (Outcome.INCONCLUSIVE, {"sessions": 1, "more_sessions": 2}, APPENDED),
+        (Outcome.INCONCLUSIVE, {"sessions": 1, "assumed_sd": 0.03}, APPENDED),
+        (Outcome.INCONCLUSIVE, {"sessions": 8}, "ddp-perf doctor"),
         (Outcome.INCONCLUSIVE, {"sessions": 8, "more_sessions": 2}, APPENDED),
         (
             Outcome.INCONCLUSIVE,
@@ -95,7 +96,7 @@ def test_what_was_stored_is_judged_by_the_next_session():
 
 
 def test_the_most_urgent_verdict_of_all_suites_gives_the_last_line():
-    waiting = session(make_finding(TWO, Outcome.INCONCLUSIVE, sessions=1, more_sessions=2))
+    waiting = session(make_finding(TWO, Outcome.INCONCLUSIVE, sessions=1, assumed_sd=0.03))
     known = make_finding(TWO, Outcome.INCOMPARABLE)
     slower = session(make_finding(ONE, Outcome.PASS), make_finding(TWO, Outcome.REGRESSION))
 

@@ -190,7 +190,7 @@ def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
     result = with_findings(
         result,
         make_finding(ONE, Outcome.PASS, upper=1.04),
-        make_finding(TWO, Outcome.INCONCLUSIVE, ratio=1.05, upper=1.3, sessions=1, more_sessions=2),
+        make_finding(TWO, Outcome.INCONCLUSIVE, ratio=1.05, upper=1.3, sessions=1, assumed_sd=0.03),
     )
 
     lines = suite_table(result, 80).splitlines()
@@ -198,20 +198,20 @@ def test_what_is_ruled_out_follows_the_table_before_any_verdict(result):
     row = next(i for i, line in enumerate(lines) if line.startswith("ddp-ws2"))
     assert lines[row + 1 : row + 4] == [
         "step time: no slow-down beyond 30 % in 2 of 2 cases (99.5 % confidence each)",
-        "1 case needs at least 2 more stored sessions to be decided",
+        "1 case: how much sessions differ is assumed, and measured from 3 stored ones on",
         "INCONCLUSIVE, too few sessions: ddp-ws2: step time 1.050 × (at most +30 %)",
     ]
 
 
 def test_findings_that_wait_for_their_first_sessions_share_a_line_for_each_case(result):
-    waiting = {"sessions": 2, "more_sessions": 1, "ratio": 1.05, "upper": 1.301}
+    waiting = {"sessions": 2, "assumed_sd": 0.03, "ratio": 1.05, "upper": 1.301}
     findings = [
         make_finding(case, Outcome.INCONCLUSIVE, metric=metric, **waiting)
         for case in (ONE, TWO)
         for metric in ("step_time", "peak_memory")
     ]
-    later = {**waiting, "sessions": 3, "reason": "noisy"}
-    launches = {**waiting, "more_sessions": None, "more_launches": 9, "reason": "too few launches"}
+    later = {**waiting, "assumed_sd": None, "more_sessions": 4, "reason": "noisy"}
+    launches = {**waiting, "assumed_sd": None, "more_launches": 9, "reason": "too few launches"}
     others = [make_finding(ONE, Outcome.INCONCLUSIVE, **each) for each in (later, launches)]
 
     lines = suite_table(with_findings(result, *findings, *others), 120).splitlines()

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.session.compare_sessions import ComparedSession, compare_sessions
+from ddp_perf.session.compare_sessions import compare_sessions
+from ddp_perf.session.compared_side import ComparedSession
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.stats.link.model import Link, ring_s
 from ddp_perf.stats.summary import summaries_of
@@ -188,6 +189,6 @@ def test_two_results_files_compare_their_links(tmp_path):
         for name, suite in (("old.json", before), ("new.json", after))
     )
 
-    (judged,) = compare_sessions(old, new, false_alarm_rate=0.01).judged
+    (judged,) = compare_sessions([old], [new], false_alarm_rate=0.01).judged
 
     assert [link.slower for link in judged.links] == [("bandwidth",)] * 2

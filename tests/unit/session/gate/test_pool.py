@@ -70,7 +70,7 @@ def test_sessions_of_one_host_do_not_show_how_another_may_differ(pool, outcome):
     assert found.outcome is outcome
     if pool is not None:
         assert "against 1 session;" in found.reason
-        assert "(6 % is assumed)" in found.reason
+        assert "is assumed (6 %)" in found.reason
         assert found.reason.endswith("compared with the first session of 1 host of the pool")
 
 

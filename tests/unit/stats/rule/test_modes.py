@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ddp_perf.stats.rule.modes import levels_of_logs, without_slow_sessions
+from ddp_perf.stats.rule.modes import levels_of, levels_of_logs, without_slow_sessions
 
 SLOW = np.log(1.4)
 
@@ -68,3 +68,14 @@ def test_a_high_session_is_kept_if_slow_launches_are_rare():
     sessions[5] += SLOW
     levels = levels_of_logs(list(sessions), smallest_gap=0.02)
     assert without_slow_sessions(levels, 8).all()
+
+
+def test_the_launches_of_several_judged_sessions_vary_around_their_own_sessions():
+    sessions = [[1.0, 1.02, 0.98], [1.1, 1.11], [1.2, 1.25, 1.22], [1.0, 1.04]]
+
+    levels = levels_of(sessions, 0.5, judged=2)
+
+    own = [np.log(session) - np.mean(np.log(session)) for session in sessions]
+    assert (levels.stored_df, levels.own_df) == (3, 3)
+    assert levels.own_variance == pytest.approx(sum(map(np.vdot, own[2:], own[2:])) / 3)
+    assert levels.stored_variance == pytest.approx(sum(map(np.vdot, own[:2], own[:2])) / 3)
