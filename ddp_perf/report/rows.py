@@ -16,7 +16,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
 from ddp_perf.render.units import counted
 from ddp_perf.report.ruled_out import ruled_out_lines
-from ddp_perf.report.saved import saved_text
+from ddp_perf.report.saved import settled_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.verdicts import Status, status_of, worst
@@ -158,7 +158,7 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         verdict, status = finding.verdict.outcome.value, status_of(result, finding)
         reason = finding.disturbance or finding.verdict.reason
         if result.is_settled(finding):
-            reason = f"{reason}; {saved_text(result.saved[case_id])}"
+            reason = f"{reason}; {settled_text(result, finding)}"
         if finding.is_expected:
             verdict += " (known)"
         if finding.known is not None:
