@@ -44,11 +44,8 @@ def saving_notes(result: SuiteResult) -> dict[str, str]:
     """Return one sentence for each case that was to be stored, by case id."""
     stored = {case_id: saved_text(saved) for case_id, saved in result.saved.items()}
     refused = {case_id: refused_text(found) for case_id, found in result.not_saved.items()}
-    structures = {
-        case_id: f"structure stored in {file}" for case_id, file in result.saved_structures.items()
-    }
-    notes: dict[str, list[str]] = {}
-    for one in (structures, stored, refused):
-        for case_id, text in one.items():
-            notes.setdefault(case_id, []).append(text)
-    return {case_id: "; ".join(texts) for case_id, texts in notes.items()}
+    notes = {**stored, **refused}
+    for case_id, file in result.saved_structures.items():
+        otherwise = "otherwise " if case_id in refused else ""
+        notes[case_id] = f"structure stored in {file}; {otherwise}{notes[case_id]}"
+    return notes
