@@ -117,7 +117,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         metavar="MODE",
         help="store this session in the baseline: 'missing' (default: only cases without a"
         " baseline), 'append' (as a further session of each case) or 'accept' (begins a"
-        " new level, after an intended change; needs --reason)",
+        " new level, after an intended change; needs --reason); also stores the structure of"
+        " each case that has none, for every machine",
     )
     group.addoption("--reason", metavar="TEXT", help="why --save-baseline=accept is right")
     group.addoption(

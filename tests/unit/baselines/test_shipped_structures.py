@@ -23,12 +23,12 @@ SUITES = [
 
 
 def known(path):
-    """Return each case with a structure: those of one rank or two ship, a session adds others."""
+    """Return each case with a structure. Those of one rank and of two ship; sessions add others."""
     cases = {case.id: case for case in load_cases([path], Overrides())}
     structures = BaselineStore(ROOT / "baselines").load_structures(next(iter(cases.values())).suite)
     shipped = {case.id for case in cases.values() if case.world_size <= 2}
-    assert shipped <= structures.keys() <= cases.keys()
-    return [(cases[case_id], stored) for case_id, stored in structures.items()]
+    assert shipped <= structures.keys()
+    return [(case, structures[case_id]) for case_id, case in cases.items() if case_id in structures]
 
 
 def sent(structure, kind):
