@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -348,19 +348,19 @@ class NotedProgress:
     """Keeps what it was told."""
 
     def __init__(self) -> None:
-        self.begun: list[tuple[str, int, float | None]] = []
+        self.begun: list[tuple[str, int, dict[str, float]]] = []
         self.extended: list[tuple[int, str]] = []
-        self.left_s: list[float | None] = []
+        self.finished: list[tuple[str, int]] = []
         self.ended = False
 
-    def begin(self, suite: str, launches: int, estimate_s: float | None) -> None:
-        self.begun.append((suite, launches, estimate_s))
+    def begin(self, suite: str, plan: Sized, expected_s: Mapping[str, float]) -> None:
+        self.begun.append((suite, len(plan), dict(expected_s)))
 
-    def extend(self, launches: int, why: str) -> None:
-        self.extended.append((launches, why))
+    def extend(self, plan: Sized, why: str) -> None:
+        self.extended.append((len(plan), why))
 
-    def launched(self, request: Any, outcome: Any, left_s: float | None) -> None:
-        self.left_s.append(left_s)
+    def launched(self, request: LaunchRequest, outcome: Any) -> None:
+        self.finished.append((request.case.id, request.round))
 
     def end(self) -> None:
         self.ended = True

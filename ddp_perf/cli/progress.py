@@ -6,13 +6,12 @@ import sys
 import time
 from types import TracebackType
 
-import rich.console
-import rich.progress
 import typer
 
+from ddp_perf.render.live_bar import LiveBar
 from ddp_perf.render.units import describe_duration
 
-_EVERY_S = 30.0  # between two lines, if stderr is not a terminal
+_EVERY_S = 60.0  # between two lines, if stderr is not a terminal
 
 
 class BudgetProgress:
@@ -22,17 +21,11 @@ class BudgetProgress:
         self.until = time.monotonic() + budget_s
         self._budget_s = budget_s
         self._next_line = 0.0
-        self._bar = rich.progress.Progress(
-            rich.progress.TextColumn("{task.description}"),
-            rich.progress.BarColumn(),
-            console=rich.console.Console(stderr=True),
-            disable=not sys.stderr.isatty(),
-            transient=True,
-        )
-        self._task = self._bar.add_task("starting", total=budget_s)
+        self._bar = LiveBar(sys.stderr)
 
     def __enter__(self) -> BudgetProgress:
-        self._bar.start()
+        self._bar.__enter__()
+        self._bar.show(0, self._budget_s, f"{describe_duration(self._budget_s)} left")
         return self
 
     def __exit__(
@@ -41,14 +34,14 @@ class BudgetProgress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        self._bar.__exit__(kind, error, traceback)
 
     def launched(self, launches: int) -> None:
         """Show how many launches are done."""
         now = time.monotonic()
         left_s = max(0.0, self.until - now)
         text = f"launch {launches} done, {describe_duration(left_s)} left"
-        self._bar.update(self._task, completed=self._budget_s - left_s, description=text)
-        if self._bar.disable and now >= self._next_line:
+        self._bar.show(self._budget_s - left_s, self._budget_s, text)
+        if not self._bar.is_possible and now >= self._next_line:
             typer.echo(f"ddp-perf: {text}", err=True)
             self._next_line = now + _EVERY_S

@@ -14,7 +14,7 @@ from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.next_step import step_after
-from ddp_perf.report.saved import saving_notes, settled_text
+from ddp_perf.report.saved import settled_text
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
     describe_finding,
@@ -87,8 +87,6 @@ class MeasuredCase:
             pytest.skip(f"{text}\n{settled_text(self.result, finding)}")
         if finding.is_expected:
             pytest.xfail(text)
-        if outcome is Outcome.NO_BASELINE and self.result.is_refused(finding):
-            text = f"{text}\n{saving_notes(self.result)[self.case.id]}"
         if (step := step_after(self.result, finding)) is not None:
             text = f"{text}\n{step}"
         if outcome in FAILING:

@@ -17,6 +17,7 @@ from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import KINDS, Injection, parse_injection
 from ddp_perf.errors import ConfigError
+from ddp_perf.plugin.suggestions import suggest_options
 from ddp_perf.session.measure.bench import Policy
 
 
@@ -39,10 +40,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("ddp", "performance regression of data-parallel training")
     _add_selection(group)
     _add_outcome(group)
+    known = [name for option in group.options for name in option.names()]
+    suggest_options(parser, known, pluginmanager)
     parser.addini(
         "ddp_configs", "directory of suite files (default: bench_configs)", default="bench_configs"
     )
@@ -59,7 +62,7 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         type=Path,
         default=[],
         metavar="FILE",
-        help="run this suite file instead of all of bench_configs/; may be repeated",
+        help="measure this suite file instead of all of bench_configs/; may be repeated",
     )
     group.addoption(
         "--ddp-world-sizes",
@@ -76,26 +79,26 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         help="batch sizes per rank, instead of the suite's",
     )
     for name, text in (
-        ("hidden-dim", "width of the model's hidden layers"),
-        ("num-layers", "depth of the model"),
+        ("hidden-dim", "width of the model's hidden layers, instead of the suite's"),
+        ("num-layers", "depth of the model, instead of the suite's"),
     ):
         group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
     group.addoption(
         "--ddp-bucket-cap-mb",
         type=parse_megabytes,
         metavar="MB",
-        help="size of DDP's gradient buckets",
+        help="size of DDP's gradient buckets, instead of the suite's",
     )
     for name, text in (
-        ("steps", "steps of a launch, warm-ups included"),
-        ("launches", "launches of each case, each with fresh processes: the sample size"),
+        ("steps", "steps of each launch, with the warm-up"),
+        ("launches", "launches of each case, in new processes; more find smaller slow-downs"),
     ):
         group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
     group.addoption(
         "--ddp-warmup",
         type=parse_whole,
         metavar="N",
-        help="unmeasured first steps of a launch",
+        help="first steps of each launch, which are not measured",
     )
     group.addoption(
         "--ddp-env",
@@ -103,8 +106,8 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         type=parse_assignment,
         default=[],
         metavar="NAME=VALUE",
-        help="environment of the ranks (NCCL_DEBUG, OMP_NUM_THREADS, …);"
-        " several values of one name are swept",
+        help="environment variable of the ranks, as in NCCL_ALGO=Ring; may be repeated, and each"
+        " value of a name is measured as a case of its own",
     )
 
 
@@ -115,18 +118,21 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         const="missing",
         type=parse_save_mode,
         metavar="MODE",
-        help="store this session in the baseline: 'missing' (default: only cases without a"
-        " baseline), 'append' (as a further session of each case) or 'accept' (begins a"
-        " new level, after an intended change; needs --reason); also stores the structure of"
-        " each case that has none, for every machine",
+        help="store this session; MODE is 'missing' (default: only cases that have no baseline),"
+        " 'append' (a further session of each case) or 'accept' (the new level of each case,"
+        " after an intended change; needs --reason). The structure of a case that has none is"
+        " stored for every machine",
     )
-    group.addoption("--reason", metavar="TEXT", help="why --save-baseline=accept is right")
+    group.addoption(
+        "--reason", metavar="TEXT", help="why the new level of --save-baseline=accept is right"
+    )
     group.addoption(
         "--ddp-machine",
         type=parse_machine,
         metavar="NAME",
-        help="name of a pool of like hosts that share the CPU tier's baseline, where the host"
-        " changes from job to job (default: ddp_machine of pytest.ini, or each host by itself)",
+        help="name of a pool of like hosts that share a baseline, for jobs of the CPU tier that run"
+        " on another host each time (default: ddp_machine of pytest.ini; without a name, each host"
+        " has its own baseline)",
     )
     group.addoption("--ddp-json", type=Path, metavar="FILE", help="write all measurements to FILE")
     group.addoption(
@@ -140,8 +146,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         "--ddp-report",
         type=Path,
         metavar="DIR",
-        help="write an HTML report, and its figures in the formats of other tools, to DIR; all"
-        " measurements go to DIR/results.json unless --ddp-json names another file",
+        help="write an HTML report to DIR, its figures in the formats of other tools, and all"
+        " measurements to DIR/results.json, or to the FILE of --ddp-json",
     )
     group.addoption(
         "--ddp-strict",
@@ -152,22 +158,24 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         "--ddp-expect-devices",
         type=parse_whole,
         metavar="N",
-        help="fail unless exactly N CUDA devices are visible, instead of a skip if a GPU is lost",
+        help="fail unless exactly N CUDA devices are visible; without this option, a case that"
+        " needs a lost GPU is skipped",
     )
     group.addoption(
         "--ddp-false-alarm-rate",
         type=parse_rate,
         default=0.01,
         metavar="P",
-        help="probability of any false REGRESSION in the whole session (default: 0.01)",
+        help="probability that a session in which nothing became slower has a REGRESSION (default:"
+        " 0.01)",
     )
     group.addoption(
         "--ddp-budget",
         type=parse_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="limit of the time for the launches of a case, if an undecided verdict needs more than"
-        " the suite's (default: 60; 0: never more than the suite's launches)",
+        help="an undecided case gets further launches until it is decided or all its launches took"
+        " SECONDS (default: 60; 0: no further launches)",
     )
     group.addoption(
         "--ddp-profile",
@@ -175,15 +183,15 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         const=3,
         type=parse_count,
         metavar="STEPS",
-        help="trace this number of steps (default: 3) in one more launch of each case",
+        help="launch each case once more, and trace STEPS of its steps (default: 3)",
     )
     group.addoption(
         "--ddp-explain-budget",
         type=parse_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="limit of the time for further launches of a case that became slower, to explain it"
-        " (default: 30; 0: explain it by the judged launches alone)",
+        help="a case that became slower gets further launches, which explain why, for SECONDS at"
+        " most (default: 30; 0: no further launches)",
     )
     group.addoption(
         "--ddp-inject",
@@ -191,9 +199,9 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         type=parse_slow_down,
         default=[],
         metavar="KIND:ARG",
-        help="slow the ranks on purpose, to test the gate; may be repeated; such a session is"
-        f" never stored; one of {', '.join(KINDS)}, as in compute:5%%,"
-        " straggler:1:5ms or memory:64MB",
+        help="slow the ranks on purpose, to test the gate, as in compute:5%%, straggler:1:5ms or"
+        f" memory:64MB; KIND is one of {', '.join(KINDS)}; may be repeated; such a session is never"
+        " stored",
     )
 
 

@@ -28,7 +28,7 @@ class NextStep(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
     def __str__(self) -> str:
-        return f"next: {self.why}:\n  {self.command}"
+        return f"{self.why}\nnext: {self.command}"
 
 
 def next_step(suites: Sequence[SuiteResult]) -> NextStep | None:

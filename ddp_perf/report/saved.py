@@ -9,8 +9,8 @@ from ddp_perf.session.result import SuiteResult
 
 _HOW: dict[SaveMode, str] = {
     "missing": "stored in",
-    "append": "added to",
-    "accept": "stored as the new level in",
+    "append": "appended to",
+    "accept": "accepted as the new level in",
 }
 
 

@@ -18,7 +18,7 @@ from ddp_perf.baselines.save import (
 )
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
-from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
@@ -109,7 +109,23 @@ def _selected(
         saved={**result.saved, **saved},
         not_saved={**result.not_saved, **not_saved},
     )
-    return sessions, result
+    findings = tuple(
+        _with_refusal(found, not_saved.get(found.case_id), saved.get(found.case_id))
+        for found in result.findings
+    )
+    return sessions, msgspec.structs.replace(result, findings=findings)
+
+
+def _with_refusal(finding: Finding, refused: Refused | None, saved: Saved | None) -> Finding:
+    """Return a finding without a baseline with the reason why this session gives none either.
+
+    Its usual reason advises to store the session.
+    """
+    why = refused.reason if refused else saved.without.get(finding.metric) if saved else None
+    if why is None or finding.verdict.outcome is not Outcome.NO_BASELINE:
+        return finding
+    verdict = msgspec.structs.replace(finding.verdict, reason=f"not stored: {why}")
+    return msgspec.structs.replace(finding, verdict=verdict)
 
 
 def _in_order(

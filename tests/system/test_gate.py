@@ -64,7 +64,7 @@ def stored(tmp_path_factory):
         encoding="utf-8",
         check=False,
     )
-    assert "2 cases: stored (missing)" in saved.stdout, saved.stdout
+    assert "2 cases: stored in" in saved.stdout, saved.stdout
     return path
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -247,12 +248,21 @@ def amid_launches(project):
         # A shell that runs the tests in the background has them ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    for line in process.stdout:
-        if b"tiny 6/1000" in line:
-            break
+    _await_launches(process, results, 6)
     yield process, results, junit
     process.kill()
     process.communicate()
+
+
+def _await_launches(process, results, launches):
+    """Return when the results file has so many launches. It is written after every round."""
+    written = 0
+    while written < launches:
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+        suites = json.loads(results.read_text())["suites"] if results.exists() else []
+        cases = [case for suite in suites for case in suite["measurements"].values()]
+        written = sum(len(case["launches"]) for case in cases)
 
 
 def test_an_interrupted_session_keeps_what_was_measured_and_says_it_is_not_all(amid_launches):
@@ -300,15 +310,16 @@ def test_a_second_sigterm_ends_a_session_at_once(project):
     process = project.popen(
         [
             *(sys.executable, "-m", "pytest", "-s", "-m", "cpu", "-k", "structure"),
-            *("--ddp-launches", "500"),
+            *("--ddp-launches", "500", "--ddp-json", "results.json"),
         ],
         stdin=subprocess.DEVNULL,
     )
-    for expected in (b"tiny 6/1000", b"ending"):
-        for line in process.stdout:
-            if expected in line:
-                break
-        process.send_signal(signal.SIGTERM)
+    _await_launches(process, project.path / "results.json", 6)
+    process.send_signal(signal.SIGTERM)
+    for line in process.stdout:
+        if b"ending" in line:
+            break
+    process.send_signal(signal.SIGTERM)
 
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGTERM

@@ -119,7 +119,7 @@ def _without_baseline(result: SuiteResult, names: Mapping[str, str]) -> list[str
     never: set[str] = set()
     reasons: dict[str, str] = {}
     for found in result.findings:
-        if found.verdict.outcome is not Outcome.NO_BASELINE:
+        if found.verdict.outcome is not Outcome.NO_BASELINE or result.is_settled(found):
             continue
         if found.case_id in compared:
             reasons.setdefault(found.case_id, found.verdict.reason)
@@ -197,9 +197,10 @@ def _disturbances(findings: Sequence[Finding], names: Mapping[str, str]) -> list
 
 
 def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
-    """Return the worst verdict, and mark one that was acknowledged."""
+    """Return the worst verdict, and mark one that was acknowledged, or settled by storing."""
     if not findings:
         return ABSENT
     finding = worst(result, findings)
     outcome = finding.verdict.outcome.value
-    return f"{outcome}\n(known)" if finding.is_expected else outcome
+    mark = "(known)" if finding.is_expected else "(stored)" if result.is_settled(finding) else ""
+    return f"{outcome}\n{mark}" if mark else outcome

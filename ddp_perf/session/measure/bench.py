@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,15 +17,17 @@ LaunchOutcome = LaunchResult | LaunchFailure
 
 
 class Progress(Protocol):
-    """An observer of a suite's progress. Seconds are None as long as no estimate exists."""
+    """An observer of a suite: of the launches that are planned, and of their outcomes."""
 
-    def begin(self, suite: str, launches: int, estimate_s: float | None) -> None: ...
+    def begin(
+        self, suite: str, plan: Sequence[LaunchRequest], expected_s: Mapping[str, float]
+    ) -> None:
+        """Note a plan. ``expected_s``: of a launch, by id of each case that was timed before."""
 
-    def extend(self, launches: int, why: str) -> None: ...
+    def extend(self, plan: Sequence[LaunchRequest], why: str) -> None: ...
 
-    def launched(
-        self, request: LaunchRequest, outcome: LaunchOutcome, left_s: float | None
-    ) -> None: ...
+    def launched(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
+        """Note an outcome. A case that failed is not launched again."""
 
     def end(self) -> None: ...
 

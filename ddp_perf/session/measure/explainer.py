@@ -7,6 +7,7 @@ import msgspec
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.render.units import counted
 from ddp_perf.session.gate.explanation import explain_case, has_terms
 from ddp_perf.session.measure.bench import Bench
 from ddp_perf.session.measure.rounds import interleave
@@ -53,11 +54,12 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         count = min(len(judged), int(self.budget_s / max(map(_longer_s, judged))))
         plan = interleave([(case, count)], self.bench, start=1 + judged[-1].round)
         if plan:
-            self.bench.progress.extend(count, f"{count} more launches to explain {case.id}")
+            more = counted(count, "more launch")
+            self.bench.progress.extend(plan, f"{more} to explain {case.id}")
         done: list[LaunchResult] = []
         for request in plan:
             outcome = self.bench.launcher.launch(_with_longer_probe(request))
-            self.bench.progress.launched(request, outcome, None)
+            self.bench.progress.launched(request, outcome)
             if isinstance(outcome, LaunchFailure):
                 break
             done.append(outcome)

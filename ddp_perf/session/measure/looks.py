@@ -63,6 +63,5 @@ def _too_long(measurement: Measurement, look: int, budget_s: float) -> bool:
 
 def describe_more(more: Mapping[str, int], looks: Mapping[str, Sequence[int]], why: str) -> str:
     """Return one line on why the session continues with further launches."""
-    verb = "is" if len(more) == 1 else "are"
     launches = counted(sum(more.values()), "more launch")
-    return f"{len(more)} of {counted(len(looks), 'case')} {verb} {why}: {launches}"
+    return f"{len(more)} of {counted(len(looks), 'case')} {why}: {launches}"

@@ -31,7 +31,7 @@ def profile_cases(cases: Sequence[Case], steps: int, bench: Bench) -> dict[str, 
     read, become the problem of that case.
     """
     plan = interleave([(case, 1) for case in cases], bench)
-    bench.progress.extend(len(plan), f"one more launch of each case, with {steps} profiled steps")
+    bench.progress.extend(plan, f"one more launch of each case, with {steps} profiled steps")
     return {request.case.id: _profile(request, steps, bench) for request in plan}
 
 
@@ -40,7 +40,7 @@ def _profile(request: LaunchRequest, steps: int, bench: Bench) -> CaseProfile:
     profiling = Profiling(steps=steps, directory=str(directory))
     request = msgspec.structs.replace(request, profiling=profiling)
     outcome = bench.launcher.launch(request)
-    bench.progress.launched(request, outcome, None)
+    bench.progress.launched(request, outcome)
     if isinstance(outcome, LaunchFailure):
         return CaseProfile(directory=str(directory), problem=str(outcome))
     files = {rank: Path(profiling.file(rank)) for rank in range(request.case.world_size)}

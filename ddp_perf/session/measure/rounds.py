@@ -1,9 +1,9 @@
-"""Rounds of launches: their order, their estimated time, and their execution."""
+"""Rounds of launches: their order, the time of one, and their execution."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ddp_perf.core.baseline import TYPICAL_STEP, Baseline
 from ddp_perf.core.case import Case, Tier
@@ -40,11 +40,10 @@ def interleave(
     ]
 
 
-def estimate_s(plan: Sequence[LaunchRequest], baseline: Baseline) -> float | None:
-    """Estimate the plan's seconds from the baseline; None if it lacks one of the cases."""
-    times = [launch_s(request.case, baseline) for request in plan]
-    known = [time for time in times if time is not None]
-    return sum(known) if len(known) == len(times) else None
+def launch_times(cases: Iterable[Case], baseline: Baseline) -> dict[str, float]:
+    """Return the seconds of a launch in the baseline, by id of each case that it times."""
+    times = {case.id: launch_s(case, baseline) for case in cases}
+    return {case_id: time for case_id, time in times.items() if time is not None}
 
 
 def launch_s(case: Case, baseline: Baseline) -> float | None:
@@ -86,7 +85,7 @@ def run_plan(
             measured[request.case.id] = _with(measured[request.case.id], outcome)
             if isinstance(outcome, LaunchFailure):
                 waiting = [other for other in waiting if other.case.id != request.case.id]
-            bench.progress.launched(request, outcome, _left_s(waiting, measured))
+            bench.progress.launched(request, outcome)
             if not waiting or waiting[0].round != request.round:
                 on_round(measured)
     except BaseException:
@@ -102,12 +101,3 @@ def _with(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:
     else:
         launches = (*launches, outcome)
     return Measurement(case=measurement.case, launches=launches, failures=failures)
-
-
-def _left_s(waiting: Sequence[LaunchRequest], measured: Mapping[str, Measurement]) -> float | None:
-    """Estimate the seconds left from the newest launch of each waiting case.
-
-    None before every waiting case has a launch.
-    """
-    launches = [measured[request.case.id].launches for request in waiting]
-    return sum(done[-1].wall_s for done in launches) if all(launches) else None

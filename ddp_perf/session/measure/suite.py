@@ -30,7 +30,7 @@ from ddp_perf.session.measure.looks import (
     looks_of,
 )
 from ddp_perf.session.measure.profiling import profile_cases
-from ddp_perf.session.measure.rounds import estimate_s, interleave, run_plan
+from ddp_perf.session.measure.rounds import interleave, launch_times, run_plan
 from ddp_perf.session.measure.storable import launches_before_storing
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
@@ -73,7 +73,7 @@ def run_suite(
     baseline, structures = store.load(key), store.load_structures(request.suite)
     elsewhere = cases_elsewhere(store.relatives(key))
     plan = _plan(request, bench, {case.id: case.schedule.launches for case in request.cases})
-    bench.progress.begin(request.suite, len(plan), estimate_s(plan, baseline))
+    bench.progress.begin(request.suite, plan, launch_times(request.cases, baseline))
     try:
         runtime = bench.launcher.runtime(request.cases[0])
         check_runtime(tier, runtime, capacity.machine)
@@ -147,7 +147,7 @@ def _measured_and_judged(
         more, why = _more_launches(result, measured, findings, request, context)
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
-            bench.progress.extend(len(plan), describe_more(more, context.looks, why))
+            bench.progress.extend(plan, describe_more(more, context.looks, why))
     result = _extended(before, measured, conclude_findings(findings, context, before.date))
     seen = result.measurements, result.summaries, context.baseline, context.environment
     return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
@@ -167,11 +167,11 @@ def _more_launches(
     policy = request.policy
     more = launches_before_next_look(measured, findings, context.looks, policy.budget_s)
     if more:
-        return more, "undecided"
+        return more, f"{'is' if len(more) == 1 else 'are'} undecided"
     more = launches_before_storing(
         result, measured, context.baseline, mode=policy.save_mode, budget_s=policy.budget_s
     )
-    return more, "not good enough for a baseline"
+    return more, "cannot be stored yet"
 
 
 def _saved(

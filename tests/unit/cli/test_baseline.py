@@ -121,7 +121,7 @@ def test_promote_stores_a_session_once(results, store):
     first, second = run("promote", results()), run("promote", results(), "--mode", "append")
 
     assert first.exit_code == 0, first.output
-    assert "stored (missing)" in first.stdout
+    assert "stored in" in first.stdout
     assert second.exit_code == 1
     assert "this session is already stored" in " ".join(second.stdout.split())
     assert len(store.load(KEY).cases[CASE.id].sessions) == 1

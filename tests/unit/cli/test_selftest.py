@@ -184,7 +184,7 @@ def test_progress_is_printed_on_stderr(selftest):
     lines = done.stderr.splitlines()
     assert lines[0] == "ddp-perf: launch 1 done, 5 min left"
     assert lines[-1].endswith("left")
-    assert len(lines) == 10
+    assert len(lines) == 5  # one a minute
     assert "left" not in done.stdout
 
 

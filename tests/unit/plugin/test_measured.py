@@ -84,18 +84,41 @@ def test_a_test_without_a_baseline_fails_and_is_skipped_if_it_is_stored(project)
     result = project.run("-k", STEP, "--save-baseline", "-rs")
 
     result.assert_outcomes(skipped=1, deselected=OTHERS)
-    assert "stored (missing)" in str(result.stdout)
+    assert "stored in" in str(result.stdout)
 
 
-def test_a_first_session_that_is_not_stored_is_skipped_with_the_reason(project):
+def test_a_first_session_that_is_not_stored_fails_with_the_reason_and_the_next_command(project):
     project.answer = under(RankConditions(foreign=0.5))
 
     result = project.run("-k", STEP, "--save-baseline", "-rs")
 
-    result.assert_outcomes(skipped=1, deselected=OTHERS)
+    result.assert_outcomes(failed=1, deselected=OTHERS)
     assert "NO_BASELINE" in str(result.stdout)
     assert "without step time, tail" in str(result.stdout)
-    assert ": 3 of 3 launches were disturbed" in str(result.stdout)
+    assert " launches were disturbed" in str(result.stdout)
+    why, command = result.outlines[-2:]
+    assert why == "1 of 1 case NOT stored; run again when the machine is quiet"
+    assert command.startswith("next: pytest ")
+    assert command.endswith(" --save-baseline=missing")
+
+
+def test_a_session_of_the_same_half_day_is_stored_and_does_not_count_again(project):
+    first = project.run("-k", STEP, "--save-baseline=append", "-rs")
+    second = project.run("-k", STEP, "--save-baseline=append")
+
+    assert "counts as one" not in str(first.stdout)
+    shown = " ".join(str(second.stdout).split())
+    assert "; it counts as one with the session of " in shown
+    assert "UTC, less than 12 hours before" in shown
+
+
+def test_the_figures_of_a_case_are_shown_by_its_first_test_that_fails_alone(project):
+    """Without a baseline there is no advice: nothing is judged yet."""
+    shown = str(project.run("-k", "ws2").stdout)
+
+    assert shown.count("FAILED tests/") > 1
+    assert shown.count("=== DDP Scaling Benchmark ===") == 1
+    assert "efficiency on 2 ranks" not in shown
 
 
 def test_an_accepted_regression_is_skipped_and_an_appended_one_fails(project):
@@ -107,7 +130,7 @@ def test_an_accepted_regression_is_skipped_and_an_appended_one_fails(project):
 
     appended.assert_outcomes(failed=1, deselected=OTHERS)
     accepted.assert_outcomes(skipped=1, deselected=OTHERS)
-    assert "stored (accept)" in str(accepted.stdout)
+    assert "accepted as the new level in" in str(accepted.stdout)
 
 
 @pytest.mark.parametrize(

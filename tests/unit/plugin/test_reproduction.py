@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.plugin.reproduction import WORK, commands
+from ddp_perf.plugin.reproduction import WORK, commands, session_command
 from tests.builders import make_case
 
 CASE = make_case()
@@ -36,6 +36,7 @@ def command(items, **given):
 @pytest.fixture(autouse=True)
 def no_data(monkeypatch):
     monkeypatch.delenv("DDP_PERF_DATA", raising=False)
+    monkeypatch.delenv("DDP_PERF_COMMAND", raising=False)
 
 
 def test_the_command_runs_the_step_time_test_of_a_case():
@@ -71,3 +72,32 @@ def test_the_command_begins_with_the_folder_of_real_data(monkeypatch):
 
 def test_a_test_without_a_case_has_no_command():
     assert commands(config(), [SimpleNamespace(nodeid="a.py::b")]) == {}
+
+
+def again(*arguments):
+    return session_command(SimpleNamespace(invocation_params=SimpleNamespace(args=arguments)))
+
+
+@pytest.mark.parametrize(
+    "once",
+    [
+        ("--save-baseline",),
+        ("--save-baseline", "append"),
+        ("--save-baseline=accept", "--reason", "larger buckets"),
+        ("--save-baseline", "accept", "--reason=larger buckets"),
+        ("--ddp-inject", "compute:5%", "--ddp-inject=data:5ms"),
+    ],
+)
+def test_the_command_of_a_session_is_as_it_was_given_without_what_belongs_to_it_alone(once):
+    written = again("-m", "perf and cpu", *once, "tests/perf", "--ddp-launches=3")
+
+    assert shlex.split(written) == [
+        *("pytest", "-m", "perf and cpu", "tests/perf", "--ddp-launches=3")
+    ]
+
+
+def test_a_script_that_runs_pytest_gives_its_own_command(monkeypatch):
+    monkeypatch.setenv("DDP_PERF_COMMAND", "./ci/bench --ddp-steps 50 -k 'a b' --save-baseline")
+
+    assert again("tests/perf", "-m", "cpu") == "./ci/bench --ddp-steps 50 -k 'a b'"
+    assert command([item("a.py::b", None)]).startswith(".venv/bin/pytest -m perf")

@@ -99,19 +99,18 @@ def test_status_of_a_case_is_that_of_its_test(outcome, saved, mode, status):
     (row,) = report_summary([result], complete=True).rows
 
     assert row.status is status
-    assert row.reason == (
-        f"because; stored ({mode}) in cpu.json" if saved and mode != "append" else "because"
-    )
+    how = {"missing": "; stored in cpu.json", "accept": "; accepted as the new level in cpu.json"}
+    assert row.reason == f"because{how.get(mode, '')}"
 
 
-def test_a_case_that_was_not_stored_is_undecided():
+def test_a_new_case_that_was_not_stored_fails():
     result = make_result(
         [make_measurement(TWO, [0.01])],
         findings=(make_finding(TWO, Outcome.NO_BASELINE),),
         not_saved={TWO.id: Refused(reason="too noisy")},
     )
 
-    assert report_summary([result], complete=True).status is Status.UNDECIDED
+    assert report_summary([result], complete=True).status is Status.RED
 
 
 def known(state):

@@ -47,14 +47,6 @@ def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():
     assert make_result([], findings=(few, disturbed)).undecided() == ["b"]
 
 
-def test_a_first_session_that_was_refused_is_undecided_and_another_new_one_is_not():
-    """The session was to be stored, and this machine was too noisy to measure it."""
-    new = [make_finding(case, Outcome.NO_BASELINE) for case in (A, B)]
-    result = make_result([], findings=tuple(new), not_saved={"b": Refused(reason="too noisy")})
-
-    assert result.undecided() == ["b"]
-
-
 def test_a_refused_case_that_passes_is_decided():
     passed = make_finding(A, Outcome.PASS)
 

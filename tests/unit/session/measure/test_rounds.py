@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.session.measure.rounds import estimate_s, interleave, launch_s
+from ddp_perf.session.measure.rounds import interleave, launch_s, launch_times
 from tests.builders import (
     make_baseline,
     make_case,
@@ -68,16 +68,15 @@ def test_a_plan_without_cases_is_empty():
     assert plan_of([]) == []
 
 
-def test_the_estimate_grows_with_steps_and_launches():
-    def estimate(launches, steps):
-        case = case_with(launches, "a")
+def test_the_time_of_a_launch_grows_with_its_steps():
+    def seconds(steps):
+        case = make_case(id="a")
         schedule = msgspec.structs.replace(case.schedule, steps=steps)
         case = msgspec.structs.replace(case, schedule=schedule)
         stored = make_case_baseline(case, make_session([1.0, 2.0, 99.0]))
-        return estimate_s(plan_of([case]), make_baseline({"a": stored}))
+        return launch_s(case, make_baseline({"a": stored}))
 
-    assert estimate(1, 20) - estimate(1, 10) == pytest.approx(10 * 2.0)  # the median step
-    assert estimate(3, 10) == pytest.approx(3 * estimate(1, 10))
+    assert seconds(20) - seconds(10) == pytest.approx(10 * 2.0)  # the median step
 
 
 def seconds_of_a_launch(tier, *overheads, steps=10):
@@ -103,11 +102,16 @@ def test_the_estimate_of_a_gpu_launch_includes_extra_warm_ups():
     assert seconds_of_a_launch("gpu", None) == pytest.approx(5.0 + 0.3 + 0.1)
 
 
-def test_a_plan_with_an_unknown_case_has_no_estimate():
-    known, unknown = case_with(1, "a"), case_with(1, "b")
-    baseline = make_baseline({"a": make_case_baseline(known)})
+def test_only_cases_that_the_baseline_times_have_a_time():
+    known, unknown, published = (case_with(1, name) for name in "abc")
+    figures = make_case_baseline(published)
+    baseline = make_baseline(
+        {"a": make_case_baseline(known), "c": msgspec.structs.replace(figures, sessions=())}
+    )
 
-    assert estimate_s(plan_of([known, unknown]), baseline) is None
+    times = launch_times([known, unknown, published], baseline)
+
+    assert times == {"a": launch_s(known, baseline)}
 
 
 def test_flight_records_of_a_hang_go_under_the_root_by_case(tmp_path):
@@ -117,18 +121,11 @@ def test_flight_records_of_a_hang_go_under_the_root_by_case(tmp_path):
     assert one.records.startswith(str(tmp_path))
 
 
-def test_a_case_stored_without_a_session_has_no_estimate():
-    case = case_with(1, "a")
-    published = msgspec.structs.replace(make_case_baseline(case), sessions=())
-
-    assert estimate_s(plan_of([case]), make_baseline({"a": published})) is None
-
-
 def test_the_estimate_is_by_the_typical_step_of_older_sessions_too():
     case = case_with(1, "a")
     sessions = [make_session([0.01], day=1), make_session([0.03], day=2), make_session([0.02])]
     of_levels, of_medians = (
-        estimate_s(plan_of([case]), make_baseline({"a": make_case_baseline(case, *some)}))
+        launch_s(case, make_baseline({"a": make_case_baseline(case, *some)}))
         for some in (sessions, with_medians(*sessions))
     )
 

@@ -101,12 +101,12 @@ def test_an_interrupted_run_hands_over_its_measurements(error):
     assert run.rounds[-1] == {"a": 2, "b": 1}
 
 
-def test_the_time_left_is_estimated_after_every_waiting_case_was_launched():
-    run = Run([A, B])  # each launch takes 1 s
+def test_progress_gets_every_outcome():
+    run = Run([A, B], failing("b", 1))
 
     run()
 
-    assert run.progress.left_s == [None, 4, 3, 2, 1, 0]
+    assert run.progress.finished == run.launcher.asked
 
 
 def test_further_rounds_are_added_to_the_measurements():

@@ -1,0 +1,28 @@
+"""A misspelt command or option is refused in one line, with the one that was probably meant."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp_perf.cli.app import app
+from ddp_perf.cli.group import ExitCode
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["comapre", "a.json", "b.json"], "'compare'"),
+        (["baseline", "lst"], "'list'"),
+        (["compare", "--jsn", "a.json", "b.json"], "--json"),
+        (["selftest", "--budgte=5m"], "--budget"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_a_misspelt_word_is_refused_with_the_one_that_was_meant(arguments, meant):
+    done = CliRunner().invoke(app, arguments)
+
+    assert done.exit_code == ExitCode.USAGE
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("ddp-perf: No such ")
+    assert meant in line

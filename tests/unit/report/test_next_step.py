@@ -1,0 +1,133 @@
+"""The next command: one for each verdict that is not green, and the most urgent one at the end."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.next_step import next_step, step_after
+from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
+
+ONE, TWO = make_cases()
+SESSION = "./ci/bench --ddp-steps 50"
+CASE = "pytest -m perf 'test_throughput.py::test_throughput[two]'"
+APPENDED = f"{SESSION} --save-baseline=append"
+ACCEPTED = f'{SESSION} --save-baseline=accept --reason "…"'
+
+
+def session(*findings, **changes):
+    return make_result(
+        [make_measurement(ONE, [0.01]), make_measurement(TWO, [0.01])],
+        findings=findings,
+        command=SESSION,
+        commands={TWO.id: CASE},
+        **changes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "changes", "command"),
+    [
+        (Outcome.NO_BASELINE, {}, f"{SESSION} --save-baseline"),
+        (Outcome.INCOMPARABLE, {}, ACCEPTED),
+        (Outcome.REGRESSION, {}, f"{CASE} --ddp-profile"),
+        (Outcome.REGRESSION, {"metric": "structure"}, ACCEPTED),
+        (Outcome.BELOW_PUBLISHED, {}, "ddp-perf doctor"),
+        (Outcome.INVALID, {}, CASE),
+        (Outcome.SUSPECT, {}, APPENDED),
+        (Outcome.INCONCLUSIVE, {"sessions": 1, "more_sessions": 2}, APPENDED),
+        (Outcome.INCONCLUSIVE, {"sessions": 8, "more_sessions": 2}, APPENDED),
+        (
+            Outcome.INCONCLUSIVE,
+            {"sessions": 8, "launches": 5, "more_launches": 4},
+            f"{CASE} --ddp-launches 9 --ddp-budget 0",
+        ),
+    ],
+)
+def test_every_verdict_that_is_not_green_has_a_command(outcome, changes, command):
+    finding = make_finding(TWO, outcome, **changes)
+    result = session(finding)
+
+    assert step_after(result, finding).command == command
+    assert next_step([result]).command == command
+
+
+def test_every_outcome_is_green_or_has_a_command():
+    green = {
+        outcome for outcome in Outcome if step_after(session(), make_finding(TWO, outcome)) is None
+    }
+
+    assert green == {Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_PUBLISHED}
+
+
+def test_a_metric_that_a_stored_case_lacks_is_appended():
+    result = session(
+        make_finding(TWO, Outcome.PASS, sessions=4),
+        make_finding(TWO, Outcome.NO_BASELINE, metric="tail"),
+    )
+
+    assert step_after(result, result.findings[1]).command == APPENDED
+
+
+def test_a_case_that_was_not_stored_is_to_be_stored_again_and_is_counted():
+    finding = make_finding(TWO, Outcome.NO_BASELINE)
+    refused = {"save_mode": "append", "not_saved": {TWO.id: Refused(reason="too noisy")}}
+    in_part = Saved(path="p", mode="append", without={"step_time": "busy"})
+    part = {"save_mode": "append", "saved": {TWO.id: in_part}}
+
+    for changes in (refused, part):
+        assert str(next_step([session(finding, **changes)])) == (
+            f"1 of 2 cases NOT stored; run again when the machine is quiet\nnext: {APPENDED}"
+        )
+
+
+def test_what_was_stored_is_judged_by_the_next_session():
+    finding = make_finding(TWO, Outcome.NO_BASELINE)
+    stored = {TWO.id: Saved(path="p", mode="missing")}
+    result = session(finding, save_mode="missing", saved=stored)
+
+    assert step_after(result, finding) is None
+    assert str(next_step([result])) == (
+        f"1 case is stored; judge the next session against the baseline\nnext: {SESSION}"
+    )
+
+
+def test_the_most_urgent_verdict_of_all_suites_gives_the_last_line():
+    waiting = session(make_finding(TWO, Outcome.INCONCLUSIVE, sessions=1, more_sessions=2))
+    known = make_finding(TWO, Outcome.INCOMPARABLE)
+    slower = session(make_finding(ONE, Outcome.PASS), make_finding(TWO, Outcome.REGRESSION))
+
+    assert next_step([waiting, slower]).command == f"{CASE} --ddp-profile"
+    assert next_step([waiting, session(known)]).command == ACCEPTED
+
+
+def test_a_failed_case_precedes_every_verdict():
+    result = session(make_finding(ONE, Outcome.REGRESSION))
+    failed = msgspec.structs.replace(result.measurements[TWO.id], failures=(make_failure(TWO),))
+    result = msgspec.structs.replace(result, measurements={**result.measurements, TWO.id: failed})
+
+    assert next_step([result]).command == CASE
+
+
+def test_ranks_that_were_slowed_on_purpose_are_measured_as_they_are():
+    result = session(make_finding(TWO, Outcome.REGRESSION), injections=("compute:5%",))
+
+    assert next_step([result]).command == SESSION
+
+
+def test_a_green_session_adds_to_a_reference_that_is_not_complete_and_else_ends():
+    few, enough = (make_finding(TWO, Outcome.PASS, sessions=count) for count in (3, 5))
+
+    assert next_step([session(few)]).command == APPENDED
+    assert next_step([session(enough)]) is None
+    assert next_step([]) is None
+
+
+def test_a_file_without_the_command_of_its_session_gets_the_usual_one():
+    result = make_result(
+        [make_measurement(TWO, [0.01])], findings=(make_finding(TWO, Outcome.SUSPECT),)
+    )
+
+    assert next_step([result]).command == "pytest -m 'perf and cpu' --save-baseline=append"
