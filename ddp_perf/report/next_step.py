@@ -63,7 +63,8 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     outcome, verdict = finding.verdict.outcome, finding.verdict
     case = result.commands.get(finding.case_id) or _again(result)
     if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
-        if len(result.measurements[finding.case_id].launches) == 1:
+        launches = result.measurements[finding.case_id].launches
+        if finding.case_id in result.saved_structures and len(launches) == 1:
             more = f"--ddp-launches 5 --save-baseline={result.save_mode}"
             return "one launch stores the structure only; measure several", _again(result, more)
         cases = counted(len(result.measurements), "case")
@@ -76,7 +77,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return "store what has no baseline yet", _again(result, saving)
     if outcome is Outcome.INCOMPARABLE:
         return "if the change is intended, begin a new level", _again(result, _ACCEPT)
-    if outcome is Outcome.REGRESSION and finding.metric == STRUCTURE:
+    if finding.metric == STRUCTURE:  # it changed: no further session decides more
         return "if the change is intended, begin a new level", _again(result, _ACCEPT)
     if outcome is Outcome.REGRESSION:
         return "see where the time of its steps goes", f"{case} --ddp-profile"
