@@ -50,3 +50,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` with the nearest known name, or "" if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def nearest_or_all(name: str, known: Iterable[str]) -> str:
+    """Return what `did_you_mean` returns, or ``; there are: a, b`` if no known name is near."""
+    names = list(known)
+    everything = f"; there are: {', '.join(names)}" if names else ""
+    return did_you_mean(name, names) or everything

@@ -30,7 +30,7 @@ from ddp_perf.core.baseline import (
 )
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
-from ddp_perf.errors import BaselineError
+from ddp_perf.errors import BaselineError, nearest_or_all
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.versioned_json import VersionedJson
 
@@ -42,6 +42,10 @@ _BASELINES = VersionedJson(
     error=BaselineError,
     remedy=_REMEDY,
     migrations={1: baseline_from_version_1, 2: baseline_from_version_2},
+    others={
+        "suites": "the results of a session, not a baseline file; ddp-perf explain and ddp-perf"
+        " report show it, ddp-perf baseline promote stores it"
+    },
 )
 _STRUCTURES = VersionedJson(
     schema=StructureBaseline,
@@ -65,6 +69,16 @@ class BaselineStore:
     def accelerators(self) -> list[str]:
         """Return the keys of the accelerators that have a file, sorted."""
         return sorted(path.stem for path in self.directory.glob("*.json"))
+
+    def existing_path(self, accelerator: str) -> Path:
+        """Return the path of a file that is there. Raises BaselineError, with the names."""
+        path = self.path(accelerator)
+        if not path.is_file():
+            raise BaselineError(
+                f"{path}: there is no such baseline"
+                f"{nearest_or_all(accelerator, self.accelerators())}"
+            )
+        return path
 
     def structure_path(self, suite: str) -> Path:
         return self.directory / "structure" / f"{suite}.json"
@@ -140,6 +154,7 @@ class BaselineStore:
         """Hold the lock of the directory. Raises BaselineError for a lock or a failed write."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            _leave_lock_out_of_git(self.directory)
             with filelock.FileLock(self.directory / ".lock", timeout=_LOCK_PATIENCE_S):
                 yield
         except filelock.Timeout:
@@ -151,6 +166,16 @@ class BaselineStore:
             raise BaselineError(
                 f"{path}: cannot be written ({error.strerror}); the old file is untouched"
             ) from None
+
+
+def _leave_lock_out_of_git(directory: Path) -> None:
+    """Write a .gitignore with the lock and itself, unless there is one.
+
+    The lock is beside the baselines, which may be on a disk that several machines share.
+    """
+    path = directory / ".gitignore"
+    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+        file.write("/.lock\n/.gitignore\n")
 
 
 def read_baseline(path: Path) -> Baseline:

@@ -12,6 +12,7 @@ from ddp_perf.cli.explain import explain
 from ddp_perf.cli.group import CommandGroup
 from ddp_perf.cli.history import app as history
 from ddp_perf.cli.history import bisect_range
+from ddp_perf.cli.init import init
 from ddp_perf.cli.judge import judge
 from ddp_perf.cli.predict import predict
 from ddp_perf.cli.report import report
@@ -24,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command()(init)
 app.command()(compare)
 app.command()(judge)
 app.command()(audit)

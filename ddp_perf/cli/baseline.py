@@ -14,7 +14,7 @@ import typer
 from ddp_perf.baselines.save import SaveMode, acknowledge, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson, BaselineDirectory, Metrics
+from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import BaselineError, did_you_mean
@@ -56,7 +56,8 @@ def list_(directory: BaselineDirectory = _BASELINES, as_json: AsJson = False) ->
 @app.command()
 def show(
     accelerator: Annotated[
-        str, typer.Argument(metavar="KEY", help="Name of a baseline file without .json.")
+        str,
+        typer.Argument(metavar="KEY", help="Name of a baseline file without .json, or its path."),
     ],
     case: Annotated[
         str | None, typer.Argument(metavar="[CASE]", help="Show only this case.")
@@ -65,7 +66,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the cases of one file: the reference, and the drift of the sessions since then."""
-    found = read_baseline(BaselineStore(directory).path(accelerator))
+    file = Path(accelerator)
+    path = file if file.is_file() else BaselineStore(directory).existing_path(accelerator)
+    found = read_baseline(path)
     cases = found.cases
     if case is not None:
         _check_case(case, [found])
@@ -106,9 +109,7 @@ def log(directory: BaselineDirectory = _BASELINES, as_json: AsJson = False) -> N
 
 @app.command()
 def promote(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="Written by pytest --ddp-json.")
-    ],
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help=RESULTS_HELP)],
     mode: Annotated[
         str, typer.Option(metavar="MODE", help="As for --save-baseline: missing, append or accept.")
     ] = "missing",
@@ -128,7 +129,10 @@ def promote(
     """
     file = read_results(results)
     if not file.complete:
-        raise BaselineError(f"{results}: it was written while its session was still running")
+        raise BaselineError(
+            f"{results}: it was written while its session was still running, and only a whole"
+            " session is stored; measure it again with pytest --save-baseline"
+        )
     if (reason is not None) != (mode == "accept"):
         raise typer.BadParameter("--reason: --mode accept needs it, and no other mode takes it")
     store = BaselineStore(directory)
@@ -181,7 +185,7 @@ def ack(
 def _owner(store: BaselineStore, case: str, accelerator: str | None) -> str:
     """Return the key of the only file that has the case. Raises BaselineError if several do."""
     keys = [accelerator] if accelerator else store.accelerators()
-    baselines = [read_baseline(store.path(key)) for key in keys]
+    baselines = [read_baseline(store.existing_path(key)) for key in keys]
     _check_case(case, baselines)
     owners = [found.accelerator for found in baselines if case in found.cases]
     if len(owners) > 1:

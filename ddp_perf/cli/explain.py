@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.cli.options import RESULTS_HELP
 from ddp_perf.render.tables import wrapped
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table, rank_lines
@@ -17,9 +18,7 @@ from ddp_perf.session.results_file import read_results
 
 
 def explain(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS.json", help="Written by pytest --ddp-json.")
-    ],
+    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help=RESULTS_HELP)],
 ) -> None:
     """Explain where the time of each case goes, why it became slower, and what would help.
 

@@ -32,10 +32,19 @@ class CommandGroup(typer.core.TyperGroup):
         try:
             code = super().main(*args, **{**options, "standalone_mode": False})
         except typer.TyperException as error:
-            code = _refuse(error.format_message())
+            code = _refuse(_described(error))
         except DdpPerfError as error:
             code = _refuse(str(error))
         sys.exit(code)
+
+
+def _described(error: typer.TyperException) -> str:
+    """Return the error's message; that of a missing argument with the argument's help."""
+    message = error.format_message()
+    about: str | None = getattr(getattr(error, "param", None), "help", None)
+    if not message.startswith("Missing argument") or not about:
+        return message
+    return f"{message.rstrip('.')}: {about[0].lower()}{about[1:]}"
 
 
 def _refuse(message: str) -> ExitCode:

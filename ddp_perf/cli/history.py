@@ -12,7 +12,7 @@ import typer
 import typer.core
 
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson, Metric
+from ddp_perf.cli.options import RESULTS_HELP, AsJson, Metric
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import HistoryError, did_you_mean
 from ddp_perf.history.analysis import CaseHistory, case_history, newest_work
@@ -84,9 +84,7 @@ def show(
 
 @app.command("import")
 def import_(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="RESULTS.json…", help="Written by pytest --ddp-json.")
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="RESULTS.json…", help=RESULTS_HELP)],
     url: Url = DEFAULT_URL,
 ) -> None:
     """Append results files. A session that the history already has is not stored twice.

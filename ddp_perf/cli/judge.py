@@ -11,7 +11,7 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson, BaselineDirectory
+from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory
 from ddp_perf.core.metric import METRICS, gated_metrics
 from ddp_perf.errors import did_you_mean
 from ddp_perf.report.terminal.judged_series import series_json, series_text
@@ -23,7 +23,7 @@ from ddp_perf.session.results_file import read_results
 def judge(
     results: Annotated[
         list[Path],
-        typer.Argument(metavar="RESULTS.json…", help="Written by pytest --ddp-json, in any order."),
+        typer.Argument(metavar="RESULTS.json…", help=RESULTS_HELP),
     ],
     directory: BaselineDirectory = Path("baselines"),
     append: Annotated[

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.cli.options import RESULTS_HELP
 from ddp_perf.session.results_file import read_results
 
 
 def report(
-    results: Annotated[
-        Path, typer.Argument(metavar="RESULTS.json", help="Written by pytest --ddp-json.")
-    ],
+    results: Annotated[Path, typer.Argument(metavar="RESULTS.json", help=RESULTS_HELP)],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Directory of the files.")
     ] = Path("artifacts/report"),

@@ -113,7 +113,7 @@ def _refusals(suite: CollectivesSuite) -> Iterator[str]:
     sizes = list(map(parse_size, suite.sizes))
     for size, world_size in itertools.product(sizes, suite.world_sizes):
         if sizes.count(size) > 1:
-            yield f"sizes: {size_text(size)} is listed twice, so two cases have one id"
+            yield f"sizes: {size_text(size)} is listed twice, so two cases have one id; remove one"
         if size % (FLOAT32 * world_size):
             yield (
                 f"sizes: {size_text(size)} of float32 cannot be divided evenly among {world_size}"

@@ -7,8 +7,18 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from ddp_perf.errors import did_you_mean
+from ddp_perf.errors import did_you_mean, nearest_or_all
 
+# What msgspec calls the types of a YAML file, in words.
+TYPE_NAMES = {
+    "object": "a table of fields",
+    "array": "a list",
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
 _REMEDIES = {
     "workload": "write one of the suite's own, or module:function",
     "suite": "use letters, digits, dot, dash and underscore",
@@ -28,7 +38,7 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", message)
     missing = re.fullmatch(r"Object missing required field `(.*)`", message)
     if unknown:
-        message = f"unknown field{did_you_mean(unknown[1], _field_names(schema, field))}"
+        message = f"unknown field{nearest_or_all(unknown[1], _field_names(schema, field))}"
         field = f"{field}.{unknown[1]}" if field else unknown[1]
     elif missing:
         message = "required, but missing"
@@ -43,8 +53,13 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
         message = _REMEDIES.get(_without_index(field), message)
     elif field.endswith("[...]"):
         field, message = _first_wrong_text(field.removesuffix("[...]"), data, message)
+    message = re.sub(r"`([a-z |]+)`", lambda match: _in_words(match[1]), message)
     full = ".".join(part for part in (prefix, field) if part) or "the file"
     return f"{full}: {message[0].lower()}{message[1:]}"
+
+
+def _in_words(types: str) -> str:
+    return " or ".join(TYPE_NAMES.get(name, name) for name in types.split(" | "))
 
 
 def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:

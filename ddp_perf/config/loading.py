@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ddp_perf.config.user_workload import check_target
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
 from ddp_perf.core.models import MODELS
-from ddp_perf.errors import ConfigError, did_you_mean
+from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
 
 _MERGE_KEY = "tag:yaml.org,2002:merge"  # `<<`, which may occur several times
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -35,6 +36,14 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader if ya
                 raise ConfigError(f"{key}: it is given {count} times; keep one")
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return mapping
+
+
+# YAML 1.1 reads 1e-3 as text, and only 1.0e-3 as a number. YAML 1.2 reads both as numbers.
+_UniqueKeyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
 
 
 def load_cases(
@@ -80,7 +89,10 @@ def _check(suite: AnySuite) -> None:
 def _check_environment(path: Path, case: Case) -> None:
     threads = case.env.get("OMP_NUM_THREADS", "1")
     if not threads.isdecimal() or int(threads) == 0:
-        raise ConfigError(f"{path}: env.OMP_NUM_THREADS: {threads!r} is not a number of threads")
+        raise ConfigError(
+            f"{path}: env.OMP_NUM_THREADS: {threads!r} is not a number of"
+            " threads; write a whole number above 0, in quotes"
+        )
     if DATA_FOLDER in case.env:
         raise ConfigError(f"{path}: env.{DATA_FOLDER}: set it in the environment of pytest itself")
 
@@ -133,7 +145,9 @@ def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
         values = getattr(suite, field, ())
         twice = [value for value in values if values.count(value) > 1]
         if twice:
-            raise ConfigError(f"{field}: {twice[0]} is listed twice, so two cases have one id")
+            raise ConfigError(
+                f"{field}: {twice[0]} is listed twice, so two cases have one id; remove one"
+            )
     _check(suite)
     return suite if isinstance(suite, CollectivesSuite) else _with_workload(suite, import_paths)
 
@@ -165,7 +179,8 @@ def _validated_model(suite: Suite) -> dict[str, Any]:
 def _nearest_file(path: Path) -> str:
     if not path.parent.is_dir():
         return f": there is no directory {path.parent}"
-    return did_you_mean(path.name, [other.name for other in find_suites(path.parent)])
+    others = [other.name for other in find_suites(path.parent)]
+    return nearest_or_all(path.name, others) or f": {path.parent} has none"
 
 
 def _duplicate(case_id: str, first: Path, second: Path) -> str:

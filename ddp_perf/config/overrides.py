@@ -16,6 +16,8 @@ from ddp_perf.core.data import has_texts
 from ddp_perf.core.models import MODELS
 from ddp_perf.errors import ConfigError
 
+_LEAVE = "; leave the option out, or name such a suite with --ddp-config"
+
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     """Values from the command line. None or empty: keep the value of the suite file."""
@@ -46,13 +48,13 @@ def apply_overrides(
     """
     training = [suite for _, suite in suites if isinstance(suite, Suite)]
     if overrides.bucket_cap_mb is not None and not any(_has_ddp(s, overrides) for s in training):
-        raise ConfigError("--ddp-bucket-cap-mb: no selected suite has a case with DDP")
+        raise ConfigError(f"--ddp-bucket-cap-mb: no selected suite has a case with DDP{_LEAVE}")
     if overrides.batch_sizes and suites and not training:
-        raise ConfigError("--ddp-batch-sizes: no selected suite trains")
+        raise ConfigError(f"--ddp-batch-sizes: no selected suite trains{_LEAVE}")
     for name in overrides.model:
         if suites and not any(_has_argument(suite, name) for suite in training):
             option = f"--ddp-{name.replace('_', '-')}"
-            raise ConfigError(f"{option}: no selected suite has a model with {name}")
+            raise ConfigError(f"{option}: no selected suite has a model with {name}{_LEAVE}")
     return [
         (path, variant) for path, suite in suites for variant in _variants(path, suite, overrides)
     ]

@@ -8,26 +8,39 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from ddp_perf.config.error_text import TYPE_NAMES
+from ddp_perf.core.case import Scalar
 from ddp_perf.errors import ConfigError, did_you_mean
 
 _UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
+# The values that a simple annotation admits.
+_ADMITTED: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+}
+_EXPONENT = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+")
 
 
-def check_target(target: str, arguments: Iterable[str], import_paths: Sequence[str]) -> None:
+def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Sequence[str]) -> None:
     """Check the target, and raise ConfigError if the module or the function does not exist.
 
-    ConfigError is also raised if the function cannot be called with a context and ``arguments``.
+    ConfigError is also raised if the function cannot be called with a context and ``arguments``, or
+    if the annotation of one of them excludes its value.
     ``import_paths`` is where ranks search first.
     """
     module, function = target.split(":")
     spec = _find(module, import_paths)
     if spec is None:
         raise ConfigError(
-            f"workload: no module named {module!r}; it must be importable from where pytest runs"
+            f"workload: no module named {module!r}; it must be importable from pytest's root"
+            " directory, or from the pythonpath of its settings"
         )
     if spec.loader is None or spec.origin is None:
         raise ConfigError(f"workload: {module!r} is a folder of modules; name one of them")
@@ -41,7 +54,7 @@ def check_target(target: str, arguments: Iterable[str], import_paths: Sequence[s
         )
     statements = [statement for name, statement in bound if name == function]
     if len(statements) == 1:
-        _check_callable(target, statements[0], set(arguments))
+        _check_callable(target, statements[0], arguments)
 
 
 def _find(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
@@ -87,7 +100,7 @@ def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
                 yield from _bindings(block)
 
 
-def _check_callable(target: str, statement: ast.stmt, arguments: set[str]) -> None:
+def _check_callable(target: str, statement: ast.stmt, arguments: Mapping[str, Scalar]) -> None:
     """Check the only statement that binds the target. A decorator may change what it binds."""
     if isinstance(statement, ast.AsyncFunctionDef):
         raise ConfigError(f"workload: {target} is a coroutine; make it a plain function")
@@ -98,7 +111,9 @@ def _check_callable(target: str, statement: ast.stmt, arguments: set[str]) -> No
         _check_signature(target, statement.args, arguments)
 
 
-def _check_signature(target: str, signature: ast.arguments, arguments: set[str]) -> None:
+def _check_signature(
+    target: str, signature: ast.arguments, arguments: Mapping[str, Scalar]
+) -> None:
     """Check that the ranks can call ``target(context, **arguments)``."""
     positional = [*signature.posonlyargs, *signature.args]
     if not positional and signature.vararg is None:
@@ -107,7 +122,7 @@ def _check_signature(target: str, signature: ast.arguments, arguments: set[str])
     if positional and positional[0] in by_name:
         by_name.remove(positional[0])
     names = {argument.arg for argument in by_name}
-    unknown = sorted(arguments - names)
+    unknown = sorted(arguments.keys() - names)
     if unknown and signature.kwarg is None:
         raise ConfigError(
             f"model.{unknown[0]}: {target} takes no such argument{did_you_mean(unknown[0], names)}"
@@ -121,3 +136,33 @@ def _check_signature(target: str, signature: ast.arguments, arguments: set[str])
     missing = [argument.arg for argument in needed if argument.arg not in arguments]
     if missing:
         raise ConfigError(f"model.{missing[0]}: required by {target}, but missing")
+    for argument in by_name:
+        if argument.annotation is not None and argument.arg in arguments:
+            _check_value(target, argument.arg, argument.annotation, arguments[argument.arg])
+
+
+def _check_value(target: str, name: str, annotation: ast.expr, value: Scalar) -> None:
+    """Check a value against its annotation, if that is made of simple types only."""
+    expected = _simple_types(annotation)
+    if not expected or any(type(value) in _ADMITTED[kind] for kind in expected):
+        return
+    hint = ""
+    if "float" in expected and isinstance(value, str) and _EXPONENT.fullmatch(value):
+        hint = "; YAML reads this as a text: write a point and a sign, as in 1.0e-4"
+    names = " or ".join(TYPE_NAMES[kind] for kind in expected)
+    raise ConfigError(f"model.{name}: {target} expects {names}, got {value!r}{hint}")
+
+
+def _simple_types(annotation: ast.expr) -> list[str]:
+    """Return the types of an annotation such as ``int | None``; none if it has any other type."""
+    match annotation:
+        case ast.Name(id=name) if name in _ADMITTED:
+            return [name]
+        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
+            return _simple_types(left)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            either, other = _simple_types(left), _simple_types(right)
+            return [*either, *other] if either and other else []
+        case ast.Subscript(value=ast.Name(id="Optional"), slice=inner):
+            return _simple_types(inner)
+    return []

@@ -121,7 +121,9 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
     targets = [(injection.kind, injection.rank) for injection in injections]
     for injection, target in zip(injections, targets, strict=True):
         if targets.count(target) > 1:
-            raise ConfigError(f"--ddp-inject {injection.text}: {injection.kind} is given twice")
+            raise ConfigError(
+                f"--ddp-inject {injection.text}: {injection.kind} is given twice; keep one"
+            )
         if cases and not any(injection.applies_to(case) for case in cases):
             lacking = "trains with DDP" if injection.kind in _NEEDS_DDP else "trains"
             if injection.rank is not None:

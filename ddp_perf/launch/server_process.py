@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -47,7 +48,10 @@ class ServerProcess:
         preloaded: Sequence[str],
     ) -> None:
         if threading.current_thread() is not threading.main_thread():
-            raise LaunchError("ranks must be started from the main thread: they end with it")
+            raise LaunchError(
+                "ranks must be started from the main thread, since they end with it;"
+                " call pytest there"
+            )
         self.directory = directory
         self._output = directory / "server.out"
         memory = open_pulse_memory()
@@ -94,7 +98,9 @@ class ServerProcess:
         except (EOFError, ConnectionError):
             self.close()  # it may still write the reason
             why = self.output_tail(1)
-        raise LaunchError(f"the forkserver ({interpreter}) did not start: {why}")
+        raise LaunchError(
+            f"the forkserver ({interpreter}), which starts the ranks, did not start: {why}"
+        )
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
         """Return the outcome of the launch.
@@ -129,7 +135,8 @@ class ServerProcess:
         self.close()
         code = self._process.returncode
         end = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"the forkserver died ({end}), and the ranks with it"
+        hint = "; out of memory? see the kernel's log" if code == -signal.SIGKILL else ""
+        return f"the forkserver died ({end}), and the ranks with it{hint}"
 
     def _state(self) -> str:
         # Imported here: systems that only read results cannot import it.

@@ -6,6 +6,8 @@ from ddp_perf.plugin.collection import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_generate_tests,
+    pytest_make_collect_report,
+    pytest_report_collectionfinish,
 )
 from ddp_perf.plugin.fixtures import (
     assert_verdict,
@@ -32,6 +34,8 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_generate_tests",
+    "pytest_make_collect_report",
+    "pytest_report_collectionfinish",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_unconfigure",

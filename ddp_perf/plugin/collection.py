@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,10 +15,14 @@ from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
 from ddp_perf.plugin.options import read_options
 from ddp_perf.plugin.reproduction import commands, session_command
 from ddp_perf.plugin.session import SESSION, DdpSession
+from ddp_perf.render.units import counted
 
 # One parameter for each case, shared by all tests: to make them for each test would add a third
 # to the cost of collection.
 PARAMETERS = pytest.StashKey[list[Any]]()
+_MEASURING = pytest.StashKey[list[pytest.Item]]()  # the performance tests, selected or not
+# The parameter of a test that no suite gives a case. It is selected with either tier, and refused.
+_NO_SUITE = pytest.param(None, id="no-suite", marks=[pytest.mark.cpu, pytest.mark.gpu])
 _MARKERS = (
     "perf: measures training; deselected unless -m asks for it",
     "gpu: needs CUDA devices",
@@ -53,23 +57,45 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "ddp_case" not in metafunc.fixturenames:
         return
     metric = asserted_metric(metafunc.definition)
-    parameters = metafunc.config.stash[PARAMETERS]
-    metafunc.parametrize(
-        "ddp_case", [p for p in parameters if _asserts_something(p.values[0], metric)]
-    )
+    every = metafunc.config.stash[PARAMETERS]
+    gated = [p for p in every if _asserts_something(p.values[0], metric)]
+    metafunc.parametrize("ddp_case", gated if every else [_NO_SUITE])
 
 
-@pytest.hookimpl(tryfirst=True)  # before -k and -m count what they deselect
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Remove the tests without any case. pytest would show each as a skipped item."""
-    if config.stash[PARAMETERS]:
-        items[:] = [item for item in items if not _has_no_case(item)]
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Remove the tests without any case before pytest counts them.
+
+    It would collect each as an item, and skip it.
+    """
+    report = yield
+    if collector.config.stash.get(PARAMETERS, None):
+        report.result = [node for node in report.result or () if not _has_no_case(node)]
+    return report
 
 
-def _has_no_case(item: pytest.Item) -> bool:
-    callspec = getattr(item, "callspec", None)
+@pytest.hookimpl(tryfirst=True)  # before -k and -m deselect
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[_MEASURING] = [item for item in items if item.get_closest_marker("perf")]
+
+
+def pytest_report_collectionfinish(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> str | None:
+    """Return the -m that selects the performance tests, if another -m left no test at all."""
+    measuring = config.stash.get(_MEASURING, [])
+    if items or not measuring or config.option.keyword:
+        return None
+    tiers = [t for t in ("cpu", "gpu") if all(item.get_closest_marker(t) for item in measuring)]
+    expression = f'"perf and {tiers[0]}"' if len(tiers) == 1 else "perf"
+    them = counted(len(measuring), "performance test")
+    return f"ddp: {them} deselected; to measure: -m {expression}"
+
+
+def _has_no_case(node: pytest.Item | pytest.Collector) -> bool:
+    callspec = getattr(node, "callspec", None)
     parameters = callspec.params if callspec else {}
     return "ddp_case" in parameters and not isinstance(parameters["ddp_case"], Case)
 
@@ -77,11 +103,21 @@ def _has_no_case(item: pytest.Item) -> bool:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Plan what the selected items need.
 
-    Raises UsageError for a broken baseline file, or an injection that fits no item.
+    Raises UsageError for a broken baseline file, an injection that fits no item, and a project
+    without any suite file.
     """
     if session.config.option.collectonly or in_xdist_worker(session.config):
         return  # nothing will be measured: see `_refuse_xdist`
     ddp = session.config.stash[SESSION]
+    if not ddp.cases and any(_has_no_case(item) for item in session.items):
+        raise pytest.UsageError(
+            f"there is no suite file in {ddp.options.config_directory}: name one with --ddp-config,"
+            " or run ddp-perf init, which writes an example"
+        )
+    for item in session.items:
+        if (case := case_of(item)) is not None:
+            asserts = "assert_verdict" in _fixtures(item)
+            ddp.note_test(case, asserted_metric(item) if asserts else None)
     try:
         by_id = {case.key: case for case in ddp.cases}
         ddp.plan(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric import METRICS, STRUCTURE
+from ddp_perf.errors import did_you_mean
+
+_KNOWN = [STRUCTURE, *(metric.name for metric in METRICS)]
 
 
 def case_of(item: pytest.Item) -> Case | None:
@@ -16,9 +19,18 @@ def case_of(item: pytest.Item) -> Case | None:
 
 
 def asserted_metric(node: pytest.Item | pytest.Function) -> str:
-    """Return the metric of the ``ddp_metric`` marker; without one, the structure."""
+    """Return the metric of the ``ddp_metric`` marker; without one, the structure.
+
+    Raises CollectError for a name that is no metric.
+    """
     marker = node.get_closest_marker("ddp_metric")
-    return str(marker.args[0]) if marker else STRUCTURE
+    metric = str(*marker.args[:1]) if marker else STRUCTURE
+    if metric not in _KNOWN:
+        raise pytest.Collector.CollectError(
+            f"{node.nodeid}: ddp_metric: {metric!r} is not one of {', '.join(_KNOWN)}"
+            f"{did_you_mean(metric, _KNOWN)}"
+        )
+    return metric
 
 
 def in_xdist_worker(config: pytest.Config) -> bool:

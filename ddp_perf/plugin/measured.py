@@ -10,7 +10,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained, needs_single_rank
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.errors import DdpPerfError
+from ddp_perf.errors import DdpPerfError, did_you_mean
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.next_step import step_after
@@ -74,9 +74,15 @@ class MeasuredCase:
         """Fail, skip or pass the test, by the verdict on that metric."""
         if needs_single_rank(metric) and self.case.single is None:
             pytest.skip("there is no one-rank case to compare with; add 1 to world_sizes")
+        self._ddp.note_test(self.case, metric)
         finding = self.finding(metric)
         if finding is None:
-            pytest.fail(f"{self.case.id} has no finding for {metric}", pytrace=False)
+            gated = [one.metric for one in self.result.findings if one.case_id == self.case.id]
+            pytest.fail(
+                f"{self.case.id} has no finding for {metric}{did_you_mean(metric, gated)};"
+                f" its suite gates {', '.join(gated)}",
+                pytrace=False,
+            )
         self._record_finding(finding)
         text = describe_finding(finding)
         outcome = finding.verdict.outcome
@@ -144,6 +150,7 @@ def measured_case(
 
     _refuse_xdist(node.config)
     _check_machine(ddp, case)
+    ddp.note_test(case)
     result, problem = None, ""
     try:
         result = measure()

@@ -152,7 +152,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--ddp-strict",
         action="store_true",
-        help="fail a suite if it measured nothing, or if over a fifth of its cases are undecided",
+        help="fail a suite if it measured nothing, or if over a fifth of its cases are undecided; a"
+        " case that waits for its first three sessions does not count",
     )
     group.addoption(
         "--ddp-expect-devices",
@@ -212,7 +213,9 @@ def read_options(config: pytest.Config) -> Options:
     json_path, report = value("ddp_json"), value("ddp_report")
     _check_saving(save_mode, reason, injected=bool(value("ddp_inject")))
     if json_path is not None and not json_path.absolute().parent.is_dir():
-        raise pytest.UsageError(f"--ddp-json: there is no directory {json_path.parent}")
+        raise pytest.UsageError(
+            f"--ddp-json: there is no directory {json_path.parent}; make it first"
+        )
     if report is not None:
         _make_directory(report)
         json_path = json_path or report / "results.json"

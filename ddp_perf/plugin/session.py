@@ -40,6 +40,7 @@ class DdpSession:
         self.capacity: Capacity = capacity
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
+        self.interruption: str | None = None  # where Ctrl-C or SIGTERM ended the measurement
         self.report = ReportWriter(
             options.report, options.json_path, options.history, config.rootpath
         )
@@ -51,6 +52,8 @@ class DdpSession:
         self._planned: dict[str, list[Case]] = {}
         self._errors: dict[str, str] = {}
         self._judged: set[tuple[str, str]] = set()  # suite and id of each measured case
+        # By suite and id of each case that a test requests: the metrics that tests assert.
+        self._asserted: dict[tuple[str, str], set[str]] = {}
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
         self._progress = TerminalProgress(config)
@@ -93,6 +96,13 @@ class DdpSession:
         problems = [self.write_error, self.history.error, *self.report.errors]
         return [problem for problem in problems if problem]
 
+    @property
+    def lines(self) -> list[str]:
+        """A line for each file that was written, for the end of the terminal's summary."""
+        is_written = self.options.json_path is not None and self.results and not self.write_error
+        results = [f"results: {self.options.json_path}"] if is_written else []
+        return [*self.report.lines, *results]
+
     def result(self, suite: str) -> SuiteResult:
         """Return the suite's result with all its planned cases; measure them at the first call.
 
@@ -110,6 +120,12 @@ class DdpSession:
         planned = self._planned.setdefault(case.suite, [])
         planned += [case for case in wanted if case not in planned]
         return self._result(case.suite, wanted)
+
+    def note_test(self, case: Case, metric: str | None = None) -> None:
+        """Note that a test requests the case, and asserts its verdict on ``metric``, if any."""
+        metrics = self._asserted.setdefault(case.key, set())
+        if metric is not None:
+            metrics.add(metric)
 
     def owes(self, suite: str) -> bool:
         """Return whether a strict session must fail because it measures nothing of the suite.
@@ -136,11 +152,20 @@ class DdpSession:
         self._resources.close()
         self._bench = None
         if self.results or (self.report.is_wanted and began):
+            self.results = {name: self._with_asserted(row) for name, row in self.results.items()}
             planned = {case.key for row in self._planned.values() for case in row}
             complete = self._judged == planned
             self._write(complete=complete)
             self.report.write(list(self.results.values()), complete=complete)
         self.history.close()
+
+    def _with_asserted(self, result: SuiteResult) -> SuiteResult:
+        asserted = {
+            case_id: tuple(sorted(self._asserted[result.suite, case_id]))
+            for case_id in result.measurements
+            if (result.suite, case_id) in self._asserted
+        }
+        return msgspec.structs.replace(result, asserted=asserted)
 
     def _result(self, suite: str, wanted: Sequence[Case]) -> SuiteResult:
         if suite in self._errors:
@@ -152,7 +177,21 @@ class DdpSession:
             except DdpPerfError as error:
                 self._errors[suite] = str(error)
                 raise
+            except (KeyboardInterrupt, pytest.exit.Exception):
+                self.interruption = self._interruption(suite, missing)
+                raise
         return self.results[suite]
+
+    def _interruption(self, suite: str, cases: Sequence[Case]) -> str:
+        """Describe how far these cases of the suite were measured, and what is not stored."""
+        lacking = []
+        if not self._judged.issuperset(case.key for case in cases):
+            lacking.append("not judged")
+        mode, result = self.options.policy.save_mode, self.results.get(suite)
+        if mode is not None and (result is None or not result.saved):
+            lacking.append(f"not stored (--save-baseline={mode})")
+        what = f": {suite} is {' and '.join(lacking)}; run it again" if lacking else ""
+        return f"interrupted {self._progress.how_far()}{what}"
 
     def _measure(self, suite: str, cases: Sequence[Case]) -> SuiteResult:
         # Imported here: judging needs scipy, a third of a second that collection can do without.

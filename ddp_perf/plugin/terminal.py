@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ddp_perf.plugin.items import in_xdist_worker
-from ddp_perf.plugin.session import SESSION
+from ddp_perf.plugin.session import SESSION, DdpSession
 from ddp_perf.report.next_step import next_step
 
 _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
@@ -24,13 +26,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    terminalreporter: pytest.TerminalReporter,
+    exitstatus: int | pytest.ExitCode,
+    config: pytest.Config,
 ) -> None:
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.render.tables import wrapped
     from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
+    from ddp_perf.report.terminal.strict import strict_lines
     from ddp_perf.report.terminal.table import forming_lines, headline, suite_table
+    from ddp_perf.report.terminal.text import false_alarm_line
 
     ddp = config.stash.get(SESSION, None)
     if ddp is None:
@@ -46,19 +52,24 @@ def pytest_terminal_summary(
         if result.profiles:
             texts.append(profiles_text(result, width))
         texts += wrapped(forming_lines(result), width)
+        texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
-        terminalreporter.write_line(
-            f"chance of any false REGRESSION in this session:"
-            f" {ddp.options.false_alarm_rate:.1%} (each verdict {result.alpha:.2%})"
-        )
+        terminalreporter.write_line(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))
     if not ddp.results and (reason := _why_nothing(terminalreporter)):
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and _lacks_suites(config, ddp):
+        terminalreporter.write_line(
+            f"ddp: there is no suite file in {ddp.options.config_directory}; `ddp-perf init` writes"
+            " an example with its tests"
+        )
+    if ddp.interruption:
+        terminalreporter.write_line(f"ddp: {ddp.interruption}", red=True)
     if summary := ddp.history.summary():
         terminalreporter.write_line(summary)
     for problem in ddp.errors:
         terminalreporter.write_line(problem, red=True)
-    for line in ddp.report.lines:
+    for line in ddp.lines:
         terminalreporter.write_line(line)
 
 
@@ -71,6 +82,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if step := next_step(list(ddp.results.values())):
         for line in str(step).splitlines():
             terminal.write_line(line)
+
+
+def _lacks_suites(config: pytest.Config, ddp: DdpSession) -> bool:
+    """Return whether -m asks for performance tests in a project without any suite."""
+    return not ddp.cases and bool(re.search(r"(?<!not )\bperf\b", config.option.markexpr))
 
 
 def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:

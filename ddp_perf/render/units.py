@@ -25,7 +25,7 @@ def parse_duration(text: str) -> float:
     match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smh])", text)
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if seconds == 0:
-        raise ConfigError(f"{text!r} is no time to measure, as in 90s, 10m or 1h")
+        raise ConfigError(f"{text!r} is not a duration above 0, as in 90s, 10m or 1h")
     return seconds
 
 

@@ -45,8 +45,9 @@ def next_step(suites: Sequence[SuiteResult]) -> NextStep | None:
 
 
 def step_after(result: SuiteResult, finding: Finding) -> NextStep | None:
-    """Return the command that helps after this verdict, or None after a green one."""
-    if status_of(result, finding) is Status.GREEN or result.is_settled(finding):
+    """Return the command that helps after this verdict; None if it is green, or does not count."""
+    status = status_of(result, finding)
+    if status in (Status.GREEN, Status.UNTESTED) or result.is_settled(finding):
         return None
     why, command = _after(result, finding)
     return NextStep(why=why, command=command)

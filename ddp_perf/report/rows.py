@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,8 @@ from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import settled_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
-from ddp_perf.report.verdicts import Status, status_of, worst
+from ddp_perf.report.untested import untested_lines
+from ddp_perf.report.verdicts import NO_TEST, Status, mark_of, status_of, worst
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.result import SuiteResult
 
@@ -75,12 +76,13 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows, and the status of the session."""
+    """All rows, and the status of the session, for which an UNTESTED row does not count."""
 
     status: Status
     headline: str
-    counts: dict[str, int]  # cases by verdict, the most frequent first
+    counts: dict[str, int]  # counted cases by verdict, the most frequent first
     ruled_out: tuple[str, ...]  # slow-downs of the step, a line for each suite and time
+    untested: tuple[str, ...]  # what no test asserts, with its suite
     rows: tuple[CaseRow, ...]
 
     def of(self, status: Status) -> list[CaseRow]:
@@ -93,31 +95,42 @@ def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSu
     A session that measured nothing, or that was cut short, is never green.
     """
     rows = tuple(_row(suite, case_id) for suite in suites for case_id in suite.measurements)
-    red, undecided, green = (sum(row.status is one for row in rows) for one in Status)
-    status = Status.RED if red else Status.UNDECIDED
-    if green == len(rows) > 0 and complete:
+    tested = [row for row in rows if row.status is not Status.UNTESTED]
+    status = Status.UNDECIDED
+    if any(row.status is Status.RED for row in tested):
+        status = Status.RED
+    elif tested and complete and all(row.status is Status.GREEN for row in tested):
         status = Status.GREEN
-    parts = [
-        text
-        for count, text in (
-            (red, f"{red} of {counted(len(rows), 'case')} failed"),
-            (undecided, f"{undecided} undecided"),
-            (green, f"{green} passed"),
-        )
-        if count
-    ]
-    headline = ", ".join(parts) or "nothing was measured"
+    headline = _headline(tested) or (
+        "no test asserts a verdict" if rows else "nothing was measured"
+    )
     if not complete:
         headline += "; the session did not measure all requested cases"
     return ReportSummary(
         status=status,
         headline=headline,
-        counts=dict(Counter(row.verdict for row in rows).most_common()),
-        ruled_out=tuple(
-            f"{suite.suite}: {line}" for suite in suites for line in ruled_out_lines(suite)
-        ),
+        counts=dict(Counter(row.verdict for row in tested).most_common()),
+        ruled_out=_with_suite(suites, ruled_out_lines),
+        untested=_with_suite(suites, untested_lines),
         rows=rows,
     )
+
+
+def _headline(tested: Sequence[CaseRow]) -> str:
+    """Return the number of cases with each status; an empty text for no case."""
+    number = Counter(row.status for row in tested)
+    texts = {
+        Status.RED: f"{number[Status.RED]} of {counted(len(tested), 'case')} failed",
+        Status.UNDECIDED: f"{number[Status.UNDECIDED]} undecided",
+        Status.GREEN: f"{number[Status.GREEN]} passed",
+    }
+    return ", ".join(text for status, text in texts.items() if number[status])
+
+
+def _with_suite(
+    suites: Sequence[SuiteResult], lines_of: Callable[[SuiteResult], list[str]]
+) -> tuple[str, ...]:
+    return tuple(f"{suite.suite}: {line}" for suite in suites for line in lines_of(suite))
 
 
 def _row(result: SuiteResult, case_id: str) -> CaseRow:
@@ -145,28 +158,25 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
     failures = result.measurements[case_id].failures
     findings = [finding for finding in result.findings if finding.case_id == case_id]
     finding: Finding | None = None
+    mark: str | None = None
     if failures:
         verdict, status, reason = FAILED, Status.RED, str(failures[0])
     elif not findings:
         verdict, status, reason = (
             NOT_JUDGED,
             Status.UNDECIDED,
-            "the session ended before this case was judged",
+            "the session ended before it judged this case; run it again",
         )
     else:
         finding = worst(result, findings)
         verdict, status = finding.verdict.outcome.value, status_of(result, finding)
-        reason = finding.disturbance or finding.verdict.reason
-        if result.is_settled(finding):
-            reason = f"{reason}; {settled_text(result, finding)}"
-        if finding.is_expected:
-            verdict += " (known)"
-        if finding.known is not None:
-            reason = f"{reason}; {describe_known(finding.known)}"
+        mark, reason = mark_of(result, finding), _reason(result, finding)
+    if finding is None and not result.is_requested(case_id):
+        status, mark = Status.UNTESTED, NO_TEST
     found = finding.verdict if finding else None
     low, high = (found and found.interval) or (None, None)
     return {
-        "verdict": verdict,
+        "verdict": verdict if mark is None else f"{verdict} {mark}",
         "status": status,
         "reason": reason,
         "metric": finding and finding.metric,
@@ -176,6 +186,16 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         "minimum_detectable": found and found.minimum_detectable,
         "cause": _cause(result.explanations.get(case_id)),
     }
+
+
+def _reason(result: SuiteResult, finding: Finding) -> str:
+    """Return the reason of a verdict, and what was stored or acknowledged."""
+    reason = finding.disturbance or finding.verdict.reason
+    if result.is_settled(finding):
+        reason = f"{reason}; {settled_text(result, finding)}"
+    if finding.known is not None:
+        reason = f"{reason}; {describe_known(finding.known)}"
+    return reason
 
 
 def _cause(why: Explanation | None) -> str | None:

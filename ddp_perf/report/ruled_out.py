@@ -27,10 +27,10 @@ _WITHOUT_BOUND = {
 def ruled_out_lines(result: SuiteResult) -> list[str]:
     """Return a line for each gated time of a step: the slow-down that no case of the suite has.
 
-    A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID. The
-    last line is on the cases that are undecided.
+    A time gets a line if any of its verdicts has a bound, or lacks one because it is INVALID.
+    Verdicts that no test asserts do not count. The last line is on the cases that are undecided.
     """
-    by_case = {(found.case_id, found.metric): found for found in result.findings}
+    by_case = {(found.case_id, found.metric): found for found in result.asserted_findings()}
     lines = []
     for metric in METRICS:
         if metric.unit != "s":  # a ratio, bytes or energy
@@ -39,10 +39,11 @@ def ruled_out_lines(result: SuiteResult) -> list[str]:
             by_case.get((case_id, metric.name))
             for case_id, measurement in result.measurements.items()
             if metric.name in gated_metrics(measurement.case)
+            if result.is_asserted(case_id, metric.name)
         ]
         if any(found is not None and _matters(found) for found in findings):
             lines.append(_line(metric, findings))
-    return [*lines, *_needs(result.findings)] if lines else []
+    return [*lines, *_needs(result.asserted_findings())] if lines else []
 
 
 def _line(metric: MetricSpec, findings: Sequence[Finding | None]) -> str:

@@ -9,6 +9,8 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.result import FAILING, SuiteResult
 
+NO_TEST = "(no test)"  # the mark of what is shown and not counted
+
 # Among verdicts with the same status, the first in this order represents the case.
 SEVERITY = [
     Outcome.REGRESSION,
@@ -31,12 +33,14 @@ class Status(str, enum.Enum):
     RED = "RED"
     UNDECIDED = "UNDECIDED"
     GREEN = "GREEN"
+    UNTESTED = "UNTESTED"  # of a case: no test asserts its verdict, which does not count
 
 
 def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
     """Return the worst finding. Raises ValueError if there is none.
 
-    A finding that fails the session precedes a worse one that was acknowledged.
+    A finding that fails the session precedes a worse one that was acknowledged, and one that a
+    test asserts precedes a worse one that no test asserts.
     """
     statuses = list(Status)
     return min(
@@ -51,6 +55,17 @@ def worst(result: SuiteResult, findings: Sequence[Finding]) -> Finding:
 def status_of(result: SuiteResult, finding: Finding) -> Status:
     """Return the status that the test of this finding ends with."""
     outcome = finding.verdict.outcome
+    if not result.is_asserted(finding.case_id, finding.metric):
+        return Status.UNTESTED
     if outcome in FAILING and not result.is_settled(finding):
         return Status.UNDECIDED if finding.is_expected else Status.RED
     return Status.GREEN if outcome in _PASSING else Status.UNDECIDED
+
+
+def mark_of(result: SuiteResult, finding: Finding) -> str | None:
+    """Return the mark that a verdict is shown with, or None if it counts as it is."""
+    if status_of(result, finding) is Status.UNTESTED:
+        return NO_TEST
+    if result.is_settled(finding):
+        return "(stored)"
+    return "(known)" if finding.is_expected else None

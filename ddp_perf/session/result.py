@@ -71,6 +71,8 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     profiles: dict[str, CaseProfile] = {}  # by case id
     command: str = ""  # the shell command that measured the session; "": an older file
     commands: dict[str, str] = {}  # case id → the shell command that measures it again
+    # By the id of each case that a test requests: the metrics whose verdicts tests assert.
+    asserted: dict[str, tuple[str, ...]] | None = None  # None: every verdict counts
     save_mode: SaveMode | None = None  # of --save-baseline; None: nothing was to be stored
     saved: dict[str, Saved] = {}  # by case id
     not_saved: dict[str, Refused] = {}  # by case id: asked for, and not stored
@@ -87,6 +89,18 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
             if finding.case_id == case_id and finding.metric == metric:
                 return finding
         return None
+
+    def is_requested(self, case_id: str) -> bool:
+        """Return whether a test requests the case, and so fails if a launch of it failed."""
+        return self.asserted is None or case_id in self.asserted
+
+    def is_asserted(self, case_id: str, metric: str) -> bool:
+        """Return whether a test asserts the verdict on a metric. Only such a verdict counts."""
+        return self.asserted is None or metric in self.asserted.get(case_id, ())
+
+    def asserted_findings(self) -> list[Finding]:
+        """Return the findings that count."""
+        return [found for found in self.findings if self.is_asserted(found.case_id, found.metric)]
 
     def undecided(self) -> list[str]:
         """Return the ids of the cases with a metric that this machine could not decide, sorted.

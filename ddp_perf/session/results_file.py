@@ -37,6 +37,10 @@ _FORMAT = VersionedJson(
     error=ResultsError,
     remedy=_REMEDY,
     migrations={1: from_version_1, 2: from_version_2},
+    others={
+        "accelerator": "a baseline file, not the results of a session; name a file that pytest"
+        " --ddp-json wrote, or artifacts/bench/results.json after ./ci/bench"
+    },
 )
 
 

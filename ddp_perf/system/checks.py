@@ -17,7 +17,7 @@ _GIB = 2**30
 _LIMITED = 0.99  # of the default power limit: somebody set a lower one
 _IDLE_MEMORY = _GIB  # a driver uses less for itself
 _LEAST_SHARED_MEMORY = _GIB // 2  # Docker gives 64 MiB, and NCCL fails with it
-_BUSY = 0.1  # of the cores; at least half a process: somebody else computes
+_BUSY = 0.1  # of the cores; at least half a core: somebody else computes
 
 
 class Spoiler(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,9 +133,9 @@ def host_spoilers(host: HostState) -> Iterator[Spoiler]:
             what=f"the CPU frequency governor is {host.governor}",
             remedy="cpupower frequency-set --governor performance",
         )
-    if host.load is not None and host.load > max(_BUSY * count, 0.5):
+    if host.busy is not None and host.busy > max(_BUSY * count, 0.5):
         yield Spoiler(
-            what=f"the load average of the last minute is {host.load:.1f}, on {count} cores",
+            what=f"{host.busy:.1f} of {count} cores work for other processes now",
             remedy="find the processes with top, and wait until they end",
         )
     if host.cpu_quota is not None and host.cpu_quota < count:

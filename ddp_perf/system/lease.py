@@ -84,7 +84,10 @@ def gpu_lease(
     are fewer than ``count`` GPUs, or fewer are free within ``patience_s`` seconds.
     """
     if count > len(gpus):
-        raise LeaseError(f"{count} GPUs are needed, and there are {len(gpus)}")
+        raise LeaseError(
+            f"{count} GPUs are needed, and there are {len(gpus)}; see nvidia-smi and"
+            " CUDA_VISIBLE_DEVICES"
+        )
     if count == 0:
         yield ()
         return

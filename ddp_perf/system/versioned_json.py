@@ -26,6 +26,9 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     error: type[DdpPerfError]
     remedy: str  # ends every message: "write it anew with pytest --ddp-json"
     migrations: Mapping[int, Migration] = {}  # by the version that each one reads
+    # Other kinds of file that are often named instead: a field that only they have, and the kind
+    # with the remedy.
+    others: Mapping[str, str] = {}
 
     def read(self, path: Path) -> T:
         """Read a file. Raises ``error`` for a missing file, and as `decode` does."""
@@ -62,7 +65,12 @@ class VersionedJson(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
             # that needs a number refuses it.
             data = json.loads(raw, parse_constant=str, parse_float=_finite)
         except ValueError as error:
-            raise self.error(f"{where}: cut short, or no JSON ({error}); {self.remedy}") from None
+            raise self.error(
+                f"{where}: is cut short, or is not JSON ({error}); {self.remedy}"
+            ) from None
+        for field, kind in self.others.items():
+            if isinstance(data, dict) and field in data:
+                raise self.error(f"{where}: this is {kind}")
         self._migrate(data, where)
         try:
             return msgspec.convert(data, self.schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import importlib
 import os
 import signal
 import sys
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
+import ddp_perf
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.errors import DdpPerfError
@@ -30,6 +33,11 @@ from ddp_perf.worker.steps.graph import graph_stream
 
 STACK_SIGNAL = signal.SIGUSR1
 _RECORDED_COLLECTIVES = "2000"
+# Frames of these are not the user's: this package, torch, and what imports a module.
+_MACHINERY = (
+    *(f"{module.__path__[0]}{os.sep}" for module in (ddp_perf, torch, importlib)),
+    "<frozen ",
+)
 
 
 class RankError(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
@@ -37,6 +45,7 @@ class RankError(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
 
     detail: str
     traceback: str
+    user_frames: str = ""  # those of the traceback that are neither of this package nor of torch
     at: float  # time.monotonic(), which is one clock for all processes of a machine
     peer_lost: bool  # the error is a symptom: another rank died
     exit_code: int | None  # of a SystemExit
@@ -168,10 +177,18 @@ def _describe(error: BaseException) -> RankError:
     return RankError(
         detail=_detail(error),
         traceback="" if isinstance(error, DdpPerfError) else traceback.format_exc(),
+        user_frames="" if isinstance(error, DdpPerfError) else _user_frames(error),
         at=time.monotonic(),
         peer_lost=_is_peer_lost(error),
         exit_code=code,
     )
+
+
+def _user_frames(error: BaseException) -> str:
+    """Return the frames of the user's code, as a traceback shows them."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
+    return "".join(traceback.format_list(users))
 
 
 def _detail(error: BaseException) -> str:

@@ -66,7 +66,7 @@ def check_texts(cases: Iterable[Case]) -> None:
         if counts[dataset] < case.samples_per_step:
             raise DataError(
                 f"{data_folder()}: {dataset} has {counts[dataset]} samples, but one step of"
-                f" {case.id} needs {case.samples_per_step}"
+                f" {case.id} needs {case.samples_per_step}; take smaller batches"
             )
 
 
@@ -86,7 +86,7 @@ def _ag_news(path: Path) -> Iterator[Text]:
             for row in rows:
                 yield _news(path, rows.line_num, row)
         except csv.Error as error:
-            raise DataError(f"{path}:{rows.line_num}: not valid CSV: {error}") from None
+            raise DataError(f"{path}:{rows.line_num}: is not valid CSV: {error}") from None
 
 
 def _lines(path: Path, file: Iterable[bytes]) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _lines(path: Path, file: Iterable[bytes]) -> Iterator[str]:
         try:
             yield line.decode()
         except UnicodeDecodeError:
-            raise DataError(f"{path}:{number}: not UTF-8") from None
+            raise DataError(f"{path}:{number}: the line is not UTF-8; convert the file") from None
 
 
 def _news(path: Path, line: int, row: list[str]) -> Text:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.models import MODELS
+from ddp_perf.errors import ConfigError
 from ddp_perf.workloads.workload import BuildContext, Builder, Workload
 
 
@@ -24,9 +25,12 @@ def find_builder(workload: str) -> Builder:
 def build_workload(workload: str, context: BuildContext, model: Mapping[str, Scalar]) -> Workload:
     """Build the workload of one rank.
 
-    Raises TypeError if a user's function returns anything other than a Workload.
+    Raises ConfigError if a user's function returns anything other than a Workload.
     """
     built = find_builder(workload)(context, **model)
     if not isinstance(built, Workload):
-        raise TypeError(f"{workload} returned {type(built).__name__}, not a Workload")
+        raise ConfigError(
+            f"workload: {workload} returned {type(built).__name__}, not a Workload; return one of"
+            " ddp_perf.workloads.workload"
+        )
     return built

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +128,16 @@ def test_the_first_failure_is_reported_and_not_its_symptom(launcher, request_of,
     assert "ValueError" in outcome.traceback
 
 
+def test_a_failure_has_the_users_frames_beside_the_whole_traceback(launcher, request_of):
+    outcome = launcher.launch(request_of("faulty:build", {"fault": "raise"}))
+
+    frames = re.findall(r'File "(.+)", line \d+, in (\w+)', outcome.user_frames)
+    assert [(Path(file).name, function) for file, function in frames] == [
+        *(("faulty.py", "loss"), ("faulty.py", "_raise"))
+    ]
+    assert "in run_rank" in outcome.traceback
+
+
 @pytest.mark.parametrize(
     ("fault", "state", "stack"),
     [
@@ -192,6 +203,7 @@ def test_a_dead_forkserver_is_reported_and_replaced(request_of):
         outcome = launcher.launch(request_of("faulty:build", {"fault": "kill-server"}))
         assert outcome.kind == "server"
         assert "signal 9" in outcome.detail
+        assert outcome.detail.endswith("; out of memory? see the kernel's log")
         after = launcher.launch(request_of("faulty:build", {"fault": "nothing"}))
         assert isinstance(after, LaunchResult)
     finally:

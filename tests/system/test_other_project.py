@@ -159,7 +159,10 @@ def test_a_failing_rank_fails_the_test_that_asked(project):
     result = project.runpytest()
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*rank ?: ZeroDivisionError: division by zero*"])
+    result.stdout.fnmatch_lines(
+        ["*rank ?: ZeroDivisionError: division by zero*", '*our_model.py", line *, in <lambda>']
+    )
+    assert "worker/process.py" not in str(result.stdout)  # no frame of the package
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ def project(pytester, monkeypatch):
     ("change", "says"),
     [
         (("launches: 2", "launchs: 2"), "tiny.yaml: launchs: unknown field; did you mean"),
-        (("steps: 8", "steps: eight"), "tiny.yaml: steps: expected `int`, got `str`"),
-        (("steps: 8", "steps: 0"), "tiny.yaml: steps: expected `int` >= 1"),
+        (("steps: 8", "steps: eight"), "tiny.yaml: steps: expected a whole number, got a text"),
+        (("steps: 8", "steps: 0"), "tiny.yaml: steps: expected a whole number >= 1"),
         (("warmup: 2", "warmup: 8"), "tiny.yaml: warmup: 8 warm-ups leave nothing"),
-        (("[16]", "[]"), "tiny.yaml: batch_sizes: expected `array` of length >= 1"),
+        (("[16]", "[]"), "tiny.yaml: batch_sizes: expected a list of length >= 1"),
         (("[1, 2]", "[2, 2]"), "tiny.yaml: world_sizes: 2 is listed twice"),
         (("workload: mlp", "workload: mlpp"), "did you mean 'mlp'?"),
         (("workload: mlp", "workload: nowhere:build"), "no module named 'nowhere'"),

@@ -24,21 +24,30 @@ PROBE = """
 <script>
 addEventListener("load", () => {
   for (const fold of document.querySelectorAll("details")) fold.open = true;
-  const table = [...document.querySelectorAll("table")].at(-1);
+  const table = document.querySelector("table.figures");
   const column = (n) => [...table.tBodies[0].rows].map((row) => row.cells[n].textContent);
   const step = [...table.tHead.rows[0].cells].findIndex((h) => h.textContent.startsWith("step"));
   const button = table.tHead.rows[0].cells[step].querySelector("button");
   const before = column(step);
   button.click(); const up = column(step);
   button.click(); const down = column(step);
-  const shapes = [...document.querySelectorAll("svg[role=img]")].map((svg) => {
+  const pictures = [...document.querySelectorAll("svg[role=img]")];
+  const shapes = pictures.map((svg) => {
     const box = svg.getBoundingClientRect();
     const marks = svg.querySelectorAll("rect, path");
     const drawn = [...marks].map((m) => m.getBBox()).filter((b) => b.width + b.height > 0);
     return {width: box.width, height: box.height, right: box.right, drawn: drawn.length,
             bad: /NaN|undefined/.test(svg.outerHTML)};
   });
+  const right = (element) => element.getBoundingClientRect().right;
+  const plots = [...document.querySelectorAll(".plots")];
+  const frame = table.closest(".wide");
   const answer = {
+    verdict: right(table.tBodies[0].rows[0].cells[1]),
+    scrolls: frame.scrollWidth > frame.clientWidth,
+    hint: getComputedStyle(frame, "::before").content,
+    unused: plots.map((grid) => right(grid) - Math.max(...[...grid.children].map(right))),
+    widest: Math.max(...pictures.map((picture) => picture.getBoundingClientRect().width)),
     shapes, before, up, down, sorted: table.tHead.rows[0].cells[step].ariaSort,
     wide: document.documentElement.scrollWidth, inner: innerWidth,
     background: getComputedStyle(document.body).backgroundColor,
@@ -86,7 +95,7 @@ def look(directory, width, *options):
     return json.loads(html.unescape(answer[1])), console
 
 
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("width", [390, 1280, 1400])
 @pytest.mark.parametrize(
     "result", [make_suite_result(), make_hostile_result()], ids=["usual", "hostile"]
 )
@@ -105,6 +114,25 @@ def test_every_plot_is_drawn_within_the_screen_without_errors(tmp_path, result, 
         assert shape["right"] <= width
         assert shape["drawn"] > 0
         assert not shape["bad"]
+
+
+def test_on_a_phone_each_verdict_is_on_the_screen_and_the_table_says_that_it_scrolls(tmp_path):
+    write_report(tmp_path, make_source())
+
+    seen, _ = look(tmp_path, 390)
+
+    assert seen["verdict"] <= 390
+    assert seen["scrolls"]
+    assert "scroll for more columns" in seen["hint"]
+
+
+def test_plots_fill_the_width_of_a_laptop(tmp_path):
+    write_report(tmp_path, make_source())
+
+    seen, _ = look(tmp_path, 1280)
+
+    assert max(map(abs, seen["unused"])) < 2
+    assert seen["widest"] > 0.45 * 1280
 
 
 def test_a_table_can_be_sorted_by_figures_in_both_directions(tmp_path):

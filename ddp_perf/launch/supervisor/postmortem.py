@@ -37,6 +37,7 @@ def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> La
         rank=first.rank,
         detail=detail,
         traceback=first.report.traceback if isinstance(first.report, RankError) else "",
+        user_frames=first.report.user_frames if isinstance(first.report, RankError) else "",
         output=_output(first),
     )
 

@@ -16,13 +16,13 @@ _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 
 
 def summary_markdown(summary: ReportSummary) -> str:
-    """Return the status, what is ruled out, each case that is not green, and a fold of all cases.
+    """Return the status, what is ruled out, what no test asserts, and the cases.
 
-    Each case that is not green has its reason.
+    Each case that is not green has its reason. A fold has all cases.
     """
     lines = [f"## {_SIGNS[summary.status]} {summary.status.value}: {summary.headline}", ""]
-    if summary.ruled_out:
-        lines += [*(f"- {markdown_escaped(line)}" for line in summary.ruled_out), ""]
+    if stated := [*summary.ruled_out, *summary.untested]:
+        lines += [*(f"- {markdown_escaped(line)}" for line in stated), ""]
     shown = [*summary.of(Status.RED), *summary.of(Status.UNDECIDED)]
     if shown:
         lines += [*_table(shown), ""]

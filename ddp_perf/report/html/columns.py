@@ -1,4 +1,4 @@
-"""The columns of a suite's table: their text, and the figure that sorts them."""
+"""The columns of a suite's table: their text, their meaning, and the figure that sorts them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from ddp_perf.report.rows import CaseRow
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of a row. None: it was not measured, or does not apply."""
+    """A figure of a row. None: it was not measured, or does not apply.
+
+    The terminal's table has the same headings, some of them abbreviated.
+    """
 
     heading: str
+    meaning: str
     value: Callable[[CaseRow], float | None]
     write: Callable[[float], str]
 
@@ -22,9 +26,14 @@ class Column:
         return ABSENT if value is None else self.write(value)
 
 
-def columns_of(rows: Sequence[CaseRow]) -> list[Column]:
-    """Return the columns that have a figure in any row: a collective has no speed-up."""
-    return [column for column in _COLUMNS if any(column.value(row) is not None for row in rows)]
+def columns_of(rows: Sequence[CaseRow], device: str) -> list[Column]:
+    """Return the columns that have a figure in any row: a collective has no speed-up.
+
+    ``device`` is what a rank runs on, as the terminal's table names it.
+    """
+    unit = next((row.unit for row in rows if row.unit is not None), "samples")
+    columns = (*_STEP, *_rates(unit, device), *_SCALING, *_OTHERS)
+    return [column for column in columns if any(column.value(row) is not None for row in rows)]
 
 
 def ratio_text(value: float | None) -> str:
@@ -43,21 +52,100 @@ def _whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
-_COLUMNS = (
-    Column("ranks", lambda row: row.ranks, _whole),
-    Column("batch per rank", lambda row: row.batch_size, _whole),
-    Column("step, ms", lambda row: row.step_s, _ms),
-    Column("level, ms", lambda row: row.level_s, _ms),
-    Column("baseline level, ms", lambda row: row.baseline_level_s, _ms),
-    Column("95th pct., ms", lambda row: row.p95_step_s, _ms),
-    Column("throughput, /s", lambda row: None if row.call_s else row.throughput, _whole),
-    Column("speed-up", lambda row: row.speedup, lambda value: f"{value:.2f} ×"),
-    Column("efficiency", lambda row: row.efficiency, percent_text),
-    Column("call, µs", lambda row: row.call_s, lambda value: f"{1e6 * value:,.1f}"),
-    Column("algbw, GB/s", lambda row: row.algorithm_bytes_per_s, lambda v: f"{v / 1e9:.3g}"),
-    Column("busbw, GB/s", lambda row: row.bus_bytes_per_s, lambda value: f"{value / 1e9:.3g}"),
-    Column("memory, MiB", lambda row: row.peak_memory, lambda value: _whole(value / 2**20)),
-    Column("energy, J per sample", lambda row: row.energy_j, lambda value: f"{value:.3g}"),
-    Column("epoch, s (computed)", lambda row: row.epoch_s, _whole),
-    Column("cost per million", lambda row: row.cost_per_million, lambda value: f"{value:.3g}"),
+def _three(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _rates(unit: str, device: str) -> tuple[Column, Column]:
+    return (
+        Column(f"{unit} /s", "throughput, over all ranks", _throughput, _whole),
+        Column(f"a {device} /s", f"throughput ÷ number of {device}s", _throughput_of_one, _whole),
+    )
+
+
+def _throughput(row: CaseRow) -> float | None:
+    return None if row.call_s else row.throughput
+
+
+def _throughput_of_one(row: CaseRow) -> float | None:
+    throughput = _throughput(row)
+    return None if throughput is None else throughput / row.ranks
+
+
+def _overhead(row: CaseRow) -> float | None:
+    if row.scaling_overhead_s is None or row.step_s is None:
+        return None
+    return row.scaling_overhead_s / row.step_s
+
+
+_STEP = (
+    Column(
+        "step ms",
+        "the median over launches of the typical (median) step of the slowest rank",
+        lambda row: row.step_s,
+        _ms,
+    ),
+    Column(
+        "level ms",
+        "what a step costs if nothing disturbs it; the verdict on the step time is on the level",
+        lambda row: row.level_s,
+        _ms,
+    ),
+    Column(
+        "baseline level ms",
+        "the level of the stored sessions",
+        lambda row: row.baseline_level_s,
+        _ms,
+    ),
+    Column(
+        "95th pct. ms", "95 of 100 steps are not longer than this", lambda row: row.p95_step_s, _ms
+    ),
+)
+_SCALING = (
+    Column(
+        "speed-up",
+        "throughput ÷ that of one rank, at the same batch per rank",
+        lambda row: row.speedup,
+        lambda value: f"{value:.2f} ×",
+    ),
+    Column("efficiency", "speed-up ÷ number of ranks", lambda row: row.efficiency, percent_text),
+    Column(
+        "overhead",
+        "the scaling overhead: the share of a step by which it is longer than that of one rank",
+        _overhead,
+        percent_text,
+    ),
+)
+_OTHERS = (
+    Column(
+        "call µs", "one call of the collective", lambda row: row.call_s, lambda s: f"{1e6 * s:,.1f}"
+    ),
+    Column(
+        "algbw GB/s",
+        "algorithm bandwidth: payload ÷ time",
+        lambda row: row.algorithm_bytes_per_s,
+        lambda value: _three(value / 1e9),
+    ),
+    Column(
+        "busbw GB/s",
+        "bus bandwidth: comparable over numbers of ranks, and with the peak of the link",
+        lambda row: row.bus_bytes_per_s,
+        lambda value: _three(value / 1e9),
+    ),
+    Column(
+        "memory MiB",
+        "the peak of the rank that needs most",
+        lambda row: row.peak_memory,
+        lambda value: _whole(value / 2**20),
+    ),
+    Column("J a sample", "energy of all GPUs", lambda row: row.energy_j, _three),
+    Column(
+        "epoch s", "computed: samples of an epoch ÷ throughput", lambda row: row.epoch_s, _whole
+    ),
+    Column(
+        "cost per million",
+        "at the price that the suite states",
+        lambda row: row.cost_per_million,
+        _three,
+    ),
 )

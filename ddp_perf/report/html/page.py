@@ -10,10 +10,11 @@ from markupsafe import Markup
 from ddp_perf.core.metric import STRUCTURE, metric_title
 from ddp_perf.report.html.columns import percent_text, ratio_text
 from ddp_perf.report.html.plots.power import power_plot
-from ddp_perf.report.html.plots.terms import SHOWN
 from ddp_perf.report.html.sections import suite_section
+from ddp_perf.report.next_step import next_step
 from ddp_perf.report.rows import ReportSummary
 from ddp_perf.report.source import ReportSource
+from ddp_perf.report.terms import HIDDEN, MEANINGS
 from ddp_perf.report.verdicts import Status
 from ddp_perf.selftest.text import conclusion_of
 
@@ -33,7 +34,9 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             summary=summary,
             Status=Status,
             sections=sections,
-            terms=SHOWN,
+            next=next_step(source.suites),
+            meanings=MEANINGS,
+            hidden=HIDDEN,
             curve=curve,
             power=power_plot(curve) if curve else None,
             conclusion=conclusion_of(curve) if curve else "",

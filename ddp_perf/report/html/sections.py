@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.scaling_key import curve_label, scaling_key
 from ddp_perf.history.records import HistoryPoint
@@ -26,17 +27,26 @@ from ddp_perf.report.html.plots.scaling import (
 from ddp_perf.report.html.plots.steps import launch_boxes, rank_boxes, step_plot
 from ddp_perf.report.html.plots.terms import Stack, term_plot
 from ddp_perf.report.rows import CaseRow
+from ddp_perf.report.terminal.columns import device_of
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.profiles import profiles_text
-from ddp_perf.report.terminal.step_terms import advice_lines, rank_lines
+from ddp_perf.report.terminal.step_terms import (
+    advice_lines,
+    hidden_shares,
+    rank_lines,
+    term_cells,
+)
 from ddp_perf.report.terminal.table import headline
 from ddp_perf.report.terminal.text import describe_finding, describe_launch_failure
+from ddp_perf.report.untested import untested_lines
+from ddp_perf.report.verdicts import NO_TEST, Status, status_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.decomposition import typical_step
 
 _WIDTH = 100  # columns of a table that is shown as text
+Captioned = tuple[str, Markup]  # a plot after its caption
 
 
 class CaseSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,19 +62,25 @@ class CaseSection(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None
 
 
+class TermSection(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms of each step of a suite."""
+
+    plot: Markup
+    cells: dict[str, list[str]]  # by the name of the case, as the terminal shows them
+    hidden: dict[str, str]  # by the name of the case
+
+
 class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     """One suite."""
 
     title: str
     result: SuiteResult
     columns: list[Column]  # the columns of its table
-    unit: str | None  # what throughput counts; None: nothing was measured
-    has_epochs: bool
+    untested: list[str]  # what no test asserts
     tables: list[str]  # of links and profiles, as the terminal shows them
     cases: tuple[CaseSection, ...]
-    throughput: tuple[tuple[str, Markup], ...]  # each with the name of its scaling curve
-    scaling: tuple[Markup, ...]
-    terms: Markup | None
+    scaling: tuple[Captioned, ...]
+    terms: TermSection | None
     changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
     topology: list[list[str]]
@@ -82,36 +98,39 @@ def suite_section(
     """
     key = result.environment.accelerator_key
     names = short_names(result.measurements)
-    stacks = _stacks(result, rows, names)
     return SuiteSection(
         title=headline(result),
         result=result,
-        columns=columns_of(rows),
-        unit=next((row.unit for row in rows if row.unit is not None), None),
-        has_epochs=any(row.epoch_s is not None for row in rows),
+        columns=columns_of(rows, device_of(result)),
+        untested=untested_lines(result),
         tables=_tables(result),
         cases=tuple(
             _case_section(result, row, names[row.case], sessions.get((key, row.case), ()))
             for row in rows
         ),
-        throughput=tuple((one.name, throughput_plot(one)) for one in series_of(result, rows)),
-        scaling=_bar_plots(rows, names),
-        terms=term_plot(stacks) if stacks else None,
+        scaling=(*_throughput_plots(result, rows), *_bar_plots(rows, names)),
+        terms=_terms(result, rows, names),
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
         machine=_present_fields(result.environment),
         topology=topology_rows(result.machine) if result.machine else [],
     )
 
 
-def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> tuple[Markup, ...]:
+def _throughput_plots(result: SuiteResult, rows: Sequence[CaseRow]) -> list[Captioned]:
+    series = series_of(result, rows)
+    return [(f"Throughput: {one.name}", throughput_plot(one)) for one in series]
+
+
+def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> list[Captioned]:
     """Draw speed-up and efficiency of the cases that have them, and the known epoch times."""
     plots = []
     if scaled := [row for row in rows if row.efficiency is not None]:
         shown = [names[row.case] for row in scaled]
-        plots += [speedup_bars(scaled, shown), efficiency_bars(scaled, shown)]
+        plots.append(("Speed-up", speedup_bars(scaled, shown)))
+        plots.append(("Efficiency", efficiency_bars(scaled, shown)))
     if timed := [row for row in rows if row.epoch_s is not None]:
-        plots.append(epoch_bars(timed, [names[row.case] for row in timed]))
-    return tuple(plots)
+        plots.append(("Time of an epoch", epoch_bars(timed, [names[row.case] for row in timed])))
+    return plots
 
 
 def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
@@ -143,7 +162,9 @@ def _case_section(
         row=row,
         name=name,
         findings=tuple(
-            describe_finding(finding) for finding in result.findings if finding.case_id == row.case
+            _described(result, finding)
+            for finding in result.findings
+            if finding.case_id == row.case
         ),
         why=tuple(explanation_lines(why)) if why else (),
         advice=(*advice_lines(result, row.case), *_ranks(result, row.case)),
@@ -151,6 +172,15 @@ def _case_section(
         plots=_case_plots(result, row, sessions),
         command=result.commands.get(row.case),
     )
+
+
+def _described(result: SuiteResult, finding: Finding) -> str:
+    """Return the finding in words, with a mark if no test asserts its verdict."""
+    text = describe_finding(finding)
+    if status_of(result, finding) is not Status.UNTESTED:
+        return text
+    outcome = finding.verdict.outcome.value
+    return text.replace(outcome, f"{outcome} {NO_TEST}", 1)
 
 
 def _case_plots(
@@ -181,6 +211,20 @@ def _step_plots(result: SuiteResult, row: CaseRow) -> tuple[Markup, ...]:
     if row.ranks == 1:
         return (by_launch,)
     return by_launch, step_plot(rank_boxes(measurement), "Steps of each rank, all launches", None)
+
+
+def _terms(
+    result: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, str]
+) -> TermSection | None:
+    """Return the terms of the cases that were probed, or None if none was."""
+    stacks = _stacks(result, rows, names)
+    if not stacks:
+        return None
+    return TermSection(
+        plot=term_plot(stacks),
+        cells={names[case_id]: cells for case_id, cells in term_cells(result).items()},
+        hidden=hidden_shares(result),
+    )
 
 
 def _stacks(result: SuiteResult, rows: Sequence[CaseRow], names: Mapping[str, str]) -> list[Stack]:

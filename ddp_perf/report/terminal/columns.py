@@ -14,10 +14,14 @@ def figure_headings(result: SuiteResult) -> list[str]:
     """Return the headings of the figures that the suite has."""
     if not result.trains:
         return ["call\nµs", "algbw\nGB/s", "busbw\nGB/s"]
-    device = "GPU" if result.tier == "gpu" else "rank"
-    rates = [f"{_unit(result)}\n/s", f"a {device}\n/s"]
+    rates = [f"{_unit(result)}\n/s", f"a {device_of(result)}\n/s"]
     energy = ["J a\nsample"] if _has_energy(result) else []
-    return ["step\nms", *rates, "speed\nup", "effi-\ncy", "over-\nhead", *energy]
+    return ["step\nms", *rates, "speed-\nup", "effi-\ncy", "over-\nhead", *energy]
+
+
+def device_of(result: SuiteResult) -> str:
+    """Return what a rank of the suite runs on, in a word."""
+    return "GPU" if result.tier == "gpu" else "rank"
 
 
 def figure_cells(result: SuiteResult, case: Case) -> list[str]:

@@ -9,6 +9,7 @@ from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.render.units import to_json
 from ddp_perf.report.terminal.table import headline, suite_table
+from ddp_perf.report.terminal.text import false_alarm_line
 from ddp_perf.session.compare_sessions import (
     ComparedSession,
     MissingComparison,
@@ -75,8 +76,7 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
     lines += ["", *(f"FAILED: {failure}" for failure in comparison.failed)]
     lines += [f"NOT COMPARED: {gap.case_id}: {gap.reason}" for gap in comparison.gaps]
     lines += [
-        f"chance of any false REGRESSION in this comparison:"
-        f" {comparison.false_alarm_rate:.1%} (each verdict {comparison.alpha:.2%})",
+        false_alarm_line(comparison.false_alarm_rate, comparison.alpha),
         f"B against A: {comparison.conclusion.value}",
     ]
     return "\n".join(lines)

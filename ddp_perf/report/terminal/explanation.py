@@ -28,8 +28,14 @@ def cause_line(cause: Cause) -> str:
     """Return the size of a cause, its share of the change, and its evidence."""
     return (
         f"{'likely ' if cause.likely else ''}{cause.kind} {cause.change_s * 1e3:+.2f} ms"
-        f" ({cause.share:.0%}): {'; '.join(cause.evidence)}"
+        f" ({_share(cause)}): {'; '.join(cause.evidence)}"
     )
+
+
+def _share(cause: Cause) -> str:
+    """Return the share of the change. A cause can be larger than the change, if terms shrank."""
+    shown = f"{cause.share:.0%}"
+    return shown if cause.share < 1.005 else "more than the whole change: other terms shrank"
 
 
 def _changed(explanation: Explanation) -> list[str]:

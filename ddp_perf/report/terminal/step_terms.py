@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import statistics
 
-from ddp_perf.core.decomposition import Decomposition
-from ddp_perf.core.metric import PEAK_MEMORY
+from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
-from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names
-from ddp_perf.render.units import ABSENT, milliseconds, percent
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.render.units import ABSENT, milliseconds
+from ddp_perf.report.terms import HIDDEN, SHOWN, hidden_share, term_values
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.decomposition import typical_step
 
 
 def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
-    """Return the label and a line for each advice, or no line without probed launches."""
+    """Return the label and a line for each advice, or no line without probed launches.
+
+    A case that got slower has no label: no such case is "Good".
+    """
     measured = measured_of(result, case_id)
     if measured is None:
         return []
     lines = []
-    if measured.efficiency is not None:
+    if measured.efficiency is not None and not _is_slower(result, case_id):
         name = label(measured.efficiency, measured.ranks)
         lines.append(f"{name}: {measured.efficiency:.0%} efficiency on {measured.ranks} ranks")
     return [*lines, *map(_line, advise(measured))]
+
+
+def _is_slower(result: SuiteResult, case_id: str) -> bool:
+    findings = [result.finding(case_id, metric.name) for metric in (STEP_TIME, EFFICIENCY)]
+    return any(found and found.verdict.outcome is Outcome.REGRESSION for found in findings)
 
 
 def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
@@ -55,44 +64,59 @@ def _line(advice: Advice) -> str:
     return f"- {advice.finding}: {advice.recommendation}{promise}"
 
 
-_COLUMNS = {
-    "data": ("data",),
-    "forw.": ("forward",),
-    "backw.": ("backward",),
-    "optim.": ("optimizer",),
-    "comm.": ("exposed", "interference"),
-    "imbal.": ("imbalance",),
-    "idle": ("idle",),
+# Each name of SHOWN, broken where a narrow column needs it.
+_HEADINGS = {
+    **{name: name for name in SHOWN},
+    "forward": "for-\nward",
+    "backward": "back-\nward",
+    "interference": "inter-\nference",
+    "optimizer": "opti-\nmizer",
+    "imbalance": "imbal-\nance",
+    "exposed": "ex-\nposed",
 }
 
 
 def decomposition_table(result: SuiteResult, width: int) -> str | None:
-    """Return a row for each case, in ms, or None if no launch was probed.
-
-    ``rest`` is the timed step minus all terms, which are measured on later steps.
-    """
+    """Return a row for each case, in ms, and what is hidden; None if no launch was probed."""
     table = plain_table()
     table.add_column("ms a step", overflow="fold")
-    for heading in (*_COLUMNS, "rest", "overlap"):
+    for heading in _HEADINGS.values():
         table.add_column(heading, justify="right", no_wrap=True)
     names = short_names(result.summaries)
+    for case_id, cells in term_cells(result).items():
+        table.add_row(names[case_id], *cells)
+    if not table.row_count:
+        return None
+    width = max(width, NARROWEST)
+    shares = [f"{name} {share}" for name, share in hidden_shares(result).items()]
+    hidden = [f"hidden, {HIDDEN}: {', '.join(shares)}"] if shares else []
+    return "\n".join([*rendered(table, width), *wrapped(hidden, width)])
+
+
+def term_cells(result: SuiteResult) -> dict[str, list[str]]:
+    """Return a cell for each name of SHOWN, in ms, by the id of each case that was probed."""
+    cells = {}
     for case_id, rows in result.summaries.items():
-        found = typical_step(rows)
-        figures = case_figures(result, case_id)
+        found, figures = typical_step(rows), case_figures(result, case_id)
         if found is not None and figures is not None:
-            table.add_row(names[case_id], *_row(found, figures.step_s))
-    return "\n".join(rendered(table, max(width, NARROWEST))) if table.row_count else None
+            values = term_values(found, figures.step_s)
+            cells[case_id] = [_ms(values[name]) for name in SHOWN]
+    return cells
 
 
-def _row(found: Decomposition, step_s: float) -> list[str]:
-    values = {
-        heading: milliseconds(sum(found.terms[term] for term in terms))
-        for heading, terms in _COLUMNS.items()
+def hidden_shares(result: SuiteResult) -> dict[str, str]:
+    """Return the share of its communication that a case hides, by the name of the case."""
+    names = short_names(result.summaries)
+    return {
+        names[case_id]: f"{share:.0%}"
+        for case_id, rows in result.summaries.items()
+        if (found := typical_step(rows)) is not None
+        if (share := hidden_share(found)) is not None
     }
-    if not found.sees_communication:
-        values["comm."] = ABSENT
-    rest = milliseconds(step_s - found.explained_s)
-    return [*values.values(), rest, percent(found.hidden_share, 0)]
+
+
+def _ms(seconds: float | None) -> str:
+    return ABSENT if seconds is None else milliseconds(seconds)
 
 
 def rank_lines(result: SuiteResult, case_id: str) -> list[str]:

@@ -17,7 +17,8 @@ from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.text import finding_note
-from ddp_perf.report.verdicts import worst
+from ddp_perf.report.untested import untested_lines
+from ddp_perf.report.verdicts import NO_TEST, mark_of, worst
 from ddp_perf.session.result import SuiteResult
 
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
@@ -50,7 +51,8 @@ def suite_table(result: SuiteResult, width: int) -> str:
     for case_id, measurement in result.measurements.items():
         name = names[case_id]
         if measurement.failures or not measurement.launches:
-            table.add_row(name, *[ABSENT] * len(headings), "FAILED", ABSENT)
+            failed = "FAILED" if result.is_requested(case_id) else f"FAILED\n{NO_TEST}"
+            table.add_row(name, *[ABSENT] * len(headings), failed, ABSENT)
         else:
             cells = figure_cells(result, measurement.case)
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
@@ -77,7 +79,7 @@ def _passed(result: SuiteResult) -> list[str]:
     The table shows the worst verdict of a case, and so hides them.
     """
     outcomes: dict[str, set[Outcome]] = {}
-    for finding in result.findings:
+    for finding in result.asserted_findings():
         outcomes.setdefault(finding.metric, set()).add(finding.verdict.outcome)
     titles = [metric_title(metric) for metric, found in outcomes.items() if found == {Outcome.PASS}]
     if len(titles) in (0, len(outcomes)):
@@ -86,22 +88,23 @@ def _passed(result: SuiteResult) -> list[str]:
 
 
 def _notes(result: SuiteResult) -> list[str]:
-    names = short_names(result.measurements)
+    findings, names = result.asserted_findings(), short_names(result.measurements)
     notes = [
         finding_note(finding, names[finding.case_id])
-        for finding in result.findings
+        for finding in findings
         if finding.verdict.outcome not in _QUIET
         or finding.drift is not None
         or finding.known
         or finding.off_level
         if not finding.disturbance and not _is_plain_waiting(finding)
     ]
-    notes += _waiting(result.findings, names)
+    notes += _waiting(findings, names)
     for explanation in result.explanations.values():
         notes += [f"{names[explanation.case_id]}:", *explanation_lines(explanation)]
     if result.misfit is not None:
         notes.append(str(result.misfit))
-    notes += _disturbances(result.findings, names)
+    notes += _disturbances(findings, names)
+    notes += untested_lines(result)
     notes += link_notes(result)
     notes += pace_notes(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
@@ -118,7 +121,7 @@ def _without_baseline(result: SuiteResult, names: Mapping[str, str]) -> list[str
     compared = {found.case_id for found in result.findings if found.sessions}
     never: set[str] = set()
     reasons: dict[str, str] = {}
-    for found in result.findings:
+    for found in result.asserted_findings():
         if found.verdict.outcome is not Outcome.NO_BASELINE or result.is_settled(found):
             continue
         if found.case_id in compared:
@@ -197,10 +200,10 @@ def _disturbances(findings: Sequence[Finding], names: Mapping[str, str]) -> list
 
 
 def _verdict(result: SuiteResult, findings: Sequence[Finding]) -> str:
-    """Return the worst verdict, and mark one that was acknowledged, or settled by storing."""
+    """Return the worst verdict, with its mark."""
     if not findings:
         return ABSENT
     finding = worst(result, findings)
+    mark = mark_of(result, finding)
     outcome = finding.verdict.outcome.value
-    mark = "(known)" if finding.is_expected else "(stored)" if result.is_settled(finding) else ""
-    return f"{outcome}\n{mark}" if mark else outcome
+    return outcome if mark is None else f"{outcome}\n{mark}"

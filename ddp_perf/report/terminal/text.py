@@ -12,6 +12,8 @@ from ddp_perf.render.units import counted, percent_change
 from ddp_perf.session.figures import CallFigures, CaseFigures
 from ddp_perf.session.gate.utilisation import Utilisation
 
+WHOLE_TRACEBACK = "(These are the frames of your code; --ddp-json FILE writes the whole traceback.)"
+
 
 def describe_finding(finding: Finding) -> str:
     """Return the verdict with its figures, its reason, and all that is known about it."""
@@ -73,9 +75,14 @@ def _describe_look(look: Look) -> str:
 
 
 def describe_launch_failure(failure: LaunchFailure) -> str:
-    """Return the failed rank, the reason, its traceback or stacks, and its last output."""
+    """Return the failed rank, the reason, its traceback or stacks, and its last output.
+
+    Of a traceback with frames of the user's code only these are shown.
+    """
     parts = [str(failure)]
-    if failure.traceback:
+    if failure.user_frames:
+        parts += [failure.user_frames.rstrip(), WHOLE_TRACEBACK]
+    elif failure.traceback:
         parts.append(failure.traceback.rstrip())
     parts += [f"{who}:\n{stack.rstrip()}" for who, stack in failure.stacks.items()]
     parts += [f"last collectives of {who}:\n{lines}" for who, lines in failure.collectives.items()]
@@ -187,6 +194,14 @@ def _of_clocks(measurement: Measurement) -> list[str]:
         return []
     low, high = min(clocks), max(clocks)
     return [f"SM clock         : {low if low == high else f'{low} to {high}'} MHz after the steps"]
+
+
+def false_alarm_line(false_alarm_rate: float, alpha: float) -> str:
+    """Return the chance of a false alarm, of a whole session and of each of its verdicts."""
+    return (
+        f"false alarms: {false_alarm_rate:.1%} of the sessions in which nothing became slower have"
+        f" a REGRESSION (each verdict {alpha:.2%})"
+    )
 
 
 def _describe_numerics(numerics: Numerics) -> str:

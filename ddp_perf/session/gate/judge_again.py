@@ -31,7 +31,8 @@ def judge_again(
 ) -> SuiteResult:
     """Return the result as if ``baseline`` had been stored when its session was measured.
 
-    The level of each verdict stays that of the session, and so do its planned looks.
+    The level of each verdict stays that of the session, and so do its planned looks. Every verdict
+    counts, whether a test asserted it or not.
     """
     context = JudgingContext(
         baseline=baseline,
@@ -57,6 +58,7 @@ def judge_again(
         links=find_links(result.measurements, result.summaries, baseline, result.environment),
         misfit=find_misfit(result.measurements, result.summaries, baseline, result.environment),
         explanations={},
+        asserted=None,
         save_mode=None,
         saved={},
         not_saved={},

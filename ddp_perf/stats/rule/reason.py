@@ -20,6 +20,8 @@ from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 _SLOPE_WORTH_A_WORD = 0.1
+_MOVE_WORTH_A_WORD = 0.01  # of the control
+_SUBTRACTION_WORTH_A_WORD = 0.001
 
 
 # What decided: the level of the session, its share of slow launches, or a move of the reference.
@@ -51,8 +53,8 @@ def reason_of(decision: Decision, judged: JudgedDifference, levels: Significance
     if judged.move is not None:
         sentences.append(_reference_move(judged.move))
     if judged.share.any_slow:
-        sentences.append(_slow_launches(judged))
-    if judged.control is not None:
+        sentences.append(_slow_launches(decision, judged))
+    if judged.control is not None and _is_worth_a_word(judged.control):
         sentences.append(_control(judged.control))
     return ". ".join(sentences)
 
@@ -138,18 +140,25 @@ def missing_sessions_text(errors: VarianceComponents, more: int | None) -> str:
     )
 
 
-def _slow_launches(judged: JudgedDifference) -> str:
+def _slow_launches(decision: Decision, judged: JudgedDifference) -> str:
+    """Count the launches in the slow mode; the change over all of them, if it is not stated yet."""
     share = judged.share
-    counts = (
-        f"{share.current} of {share.current_launches} launches were in a slow mode, "
-        f"{sum(share.baseline)} of {sum(share.baseline_launches)} in the baseline"
-    )
+    before = f"{sum(share.baseline)} of {sum(share.baseline_launches)}"
+    mode = "in a slow mode, far above the others"
     if judged.chance_all_slow:
         return (
-            f"{counts}; possibly all launches of this session are"
-            f" (probability {judged.chance_all_slow:.2g})"
+            f"{before} launches of the baseline were {mode}. Possibly all {share.current_launches}"
+            " of this session are, and the code is as fast as before (probability"
+            f" {judged.chance_all_slow:.2g})"
         )
-    return f"{counts} (chance {share.chance:.2g})"
+    counts = f"{share.current} of {share.current_launches} launches were {mode}"
+    if share.current == 0:
+        return f"{counts}; {before} in the baseline"
+    counts += f"; {before} in the baseline (chance {share.chance:.2g} if nothing changed)"
+    if decision.by == "share":
+        return counts
+    overall = _change(math.exp(judged.overall))
+    return f"{counts}. Over all launches the change is {overall}; the one above is of the fast ones"
 
 
 def _reference_move(move: ReferenceMove) -> str:
@@ -160,13 +169,21 @@ def _reference_move(move: ReferenceMove) -> str:
     )
 
 
+def _is_worth_a_word(control: ControlMove) -> bool:
+    """Return whether the control moved at all, or changes the ratio that is shown."""
+    subtracted = abs(control.explained) >= _SUBTRACTION_WORTH_A_WORD
+    return control.beyond or subtracted or abs(control.shift) >= _MOVE_WORTH_A_WORD
+
+
 def _control(control: ControlMove) -> str:
-    moved = f"The control moved {_change(math.exp(control.shift))}"
+    move = _change(math.exp(control.shift))
+    moved = f"The control, a fixed matrix product that is timed in each launch, moved by {move}"
     if control.beyond:
         return f"{moved}, further than in any session before; how the case follows it is unknown"
     if abs(control.explained) < _SLOPE_WORTH_A_WORD * abs(control.shift):
-        return f"{moved} and is not used: the case does not follow it"
-    return f"{moved}; {_change(math.exp(control.explained))} was subtracted: the case follows it"
+        return f"{moved}; nothing was subtracted, because the case does not follow it"
+    explained = _change(math.exp(control.explained))
+    return f"{moved}; {explained} was subtracted, because the case follows it"
 
 
 def _counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -127,5 +127,5 @@ def test_the_script_that_writes_the_files_explains_itself(arguments, code, said)
     )
 
     assert done.returncode == code
-    assert said in (done.stdout + done.stderr).splitlines()
+    assert said in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

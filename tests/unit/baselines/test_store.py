@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import filelock
@@ -60,7 +61,7 @@ def test_an_update_changes_the_baseline_on_disk(store, stored, baseline):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param('"sessions"', '"session', "cut short, or no JSON", id="broken JSON"),
+        pytest.param('"sessions"', '"session', "is cut short, or is not JSON", id="broken JSON"),
         pytest.param('"first"', '"frist"', "frist", id="unknown field"),
         pytest.param(
             '"schema_version": 3', '"schema_version": 4', "upgrade ddp-perf, or restore", id="newer"
@@ -113,7 +114,7 @@ def test_a_file_that_is_not_a_baseline_is_refused(store, stored, baseline, conte
     path.write_bytes(content)
 
     with pytest.raises(
-        BaselineError, match=r"(no JSON|not a baseline file).*; restore it from version"
+        BaselineError, match=r"(not JSON|not a baseline file).*; restore it from version"
     ):
         store.update(KEY, lambda current: current)
 
@@ -255,7 +256,7 @@ def test_structures_that_cannot_be_written_leave_the_old_file(store, monkeypatch
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("{", "cut short, or no JSON", id="cut short"),
+        pytest.param("{", "is cut short, or is not JSON", id="cut short"),
         pytest.param('{"schema_version": 9}', "is 9, this ddp-perf reads", id="foreign"),
         pytest.param('{"schema_version": 1}', "missing required field `suite`", id="no suite"),
     ],
@@ -299,6 +300,32 @@ def test_a_missing_directory_is_created(tmp_path, baseline):
     store.update(KEY, lambda _: baseline)
 
     assert store.accelerators() == [KEY]
+
+
+def test_the_lock_leaves_nothing_untracked_in_the_users_repository(tmp_path, baseline):
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    store = BaselineStore(tmp_path / "baselines")
+    path = store.update(baseline.accelerator, lambda _: baseline)
+
+    done = subprocess.run(
+        ["git", "-C", tmp_path, "status", "--porcelain", "--untracked-files=all"],
+        check=True,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+
+    assert done.stdout.split() == ["??", f"baselines/{path.name}"]
+
+
+def test_a_gitignore_of_the_user_is_kept(store, baseline):
+    store.directory.mkdir(exist_ok=True)
+    path = store.directory / ".gitignore"
+    path.write_text("*.tmp\n")
+
+    store.update(baseline.accelerator, lambda _: baseline)
+
+    assert path.read_text() == "*.tmp\n"
 
 
 def test_relatives_are_of_the_same_family_the_nearest_name_first(store):

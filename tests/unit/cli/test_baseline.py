@@ -146,7 +146,7 @@ def test_promote_reports_what_is_left_out(results):
 @pytest.mark.parametrize(
     ("changes", "arguments", "says"),
     [
-        ({"complete": False}, [], "was written while its session was still running"),
+        ({"complete": False}, [], "a whole session is stored; measure it again with pytest --save"),
         ({"injections": ("compute:5%",)}, [], "ranks that --ddp-inject slowed give no baseline"),
         ({}, ["--mode", "accept"], "--reason: --mode accept needs it"),
         ({}, ["--reason", "x"], "--reason: --mode accept needs it"),
@@ -207,7 +207,7 @@ def test_ack_names_metrics_whose_acknowledgement_has_ended(stored):
         ),
         (
             ["ack", CASE.id, "--accelerator", "t4"],
-            "t4.json: cannot be read: No such file",
+            f"t4.json: there is no such baseline; there are: {KEY}",
         ),
         (["ack", CASE.id, "--until", "soon"], "'soon' is not a date, as in 2026-12-31"),
     ],
@@ -233,12 +233,48 @@ def test_ack_needs_the_accelerator_of_a_case_that_two_files_have(stored, store):
     assert len(store.load("t4").acknowledged) == 1
 
 
-@pytest.mark.parametrize("command", [("list",), ("log",), ("show", "h200"), ("diff", "a", "b")])
-def test_a_missing_file_is_refused(command):
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("list",), "no baseline file here"),
+        (("log",), "no baseline file here"),
+        (("show", "h200"), "there is no such baseline"),
+        (("diff", "a", "b"), "No such file"),
+    ],
+)
+def test_a_missing_file_is_refused(command, says):
     done = run(*command)
 
     assert done.exit_code == 4
-    assert "No such file" in done.stderr or "no baseline file here" in done.stderr
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (KEY[:-1], f"did you mean {KEY!r}?"),
+        (f"{KEY}.json", f"did you mean {KEY!r}?"),
+        ("zzz", f"there are: {KEY}"),
+    ],
+)
+def test_show_suggests_a_baseline_that_is_there(stored, name, says):
+    done = run("show", name)
+
+    assert done.exit_code == 4
+    assert says in done.stderr
+
+
+def test_show_takes_the_path_of_a_file_too(stored, store):
+    assert run("show", str(store.path(KEY))).stdout == run("show", KEY).stdout
+
+
+def test_show_of_a_results_file_names_its_kind(tmp_path):
+    write_results(tmp_path / "results.json", [], complete=True)
+
+    done = run("show", str(tmp_path / "results.json"))
+
+    assert done.exit_code == 4
+    assert "this is the results of a session, not a baseline file" in done.stderr
 
 
 def test_show_names_the_cases_that_have_only_medians(store):

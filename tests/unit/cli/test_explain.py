@@ -54,3 +54,13 @@ def test_a_file_without_results_is_refused_in_one_line(tmp_path):
     done = CliRunner().invoke(app, ["explain", str(tmp_path / "missing.json")])
     assert done.exit_code == 4
     assert "missing.json: cannot be read" in done.stderr
+
+
+def test_a_missing_argument_is_refused_with_where_such_files_come_from():
+    done = CliRunner().invoke(app, ["explain"])
+
+    assert done.exit_code == 4
+    assert done.stderr == (
+        "ddp-perf: Missing argument 'RESULTS.json': written by pytest --ddp-json FILE;"
+        " ./ci/bench writes artifacts/bench/results.json.\n"
+    )

@@ -145,7 +145,7 @@ def test_the_files_before_a_bad_one_are_imported(results, here):
     done = run("history", "import", results, "broken.json")
 
     assert done.exit_code == 4
-    assert done.stderr.startswith("ddp-perf: broken.json: cut short")
+    assert done.stderr.startswith("ddp-perf: broken.json: is cut short")
     assert "0 new" in run("history", "import", results).stdout
 
 

@@ -170,7 +170,7 @@ def test_a_mistake_is_refused_in_one_line(results, arguments, said):
     ("content", "said"),
     [
         pytest.param(None, "cannot be read: No such file", id="missing"),
-        pytest.param("{", "cut short, or no JSON", id="cut short"),
+        pytest.param("{", "is cut short, or is not JSON", id="cut short"),
         pytest.param("[]", "not a results file", id="other JSON"),
         pytest.param('{"accelerator": "x"}', "not a baseline file", id="broken baseline"),
     ],

@@ -257,7 +257,7 @@ def refused(done, selftest):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(["--budget", "10"], "--budget: '10' is no time to measure", id="no unit"),
+        pytest.param(["--budget", "10"], "--budget: '10' is not a duration above 0", id="no unit"),
         pytest.param(["--budget", "0s"], "as in 90s, 10m or 1h", id="no time"),
         pytest.param(["--launches", "0"], "--launches", id="no launch"),
         pytest.param(["--false-alarm-rate", "0.5"], "0.5 is not a rate", id="rate"),

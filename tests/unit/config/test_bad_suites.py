@@ -37,8 +37,11 @@ def test_a_misspelt_field_is_refused_with_the_nearest_name(suite_file, change, f
     assert message == f"{field}: unknown field; did you mean {nearest!r}?"
 
 
-def test_an_unknown_field_like_no_other_gets_no_suggestion(suite_file):
-    assert refusal(suite_file(zzz=1)) == "zzz: unknown field"
+def test_an_unknown_field_like_no_other_is_refused_with_the_list_of_fields(suite_file):
+    message = refusal(suite_file(ddp={"zzz": 1}))
+
+    assert message.startswith("ddp.zzz: unknown field; there are: ")
+    assert "bucket_cap_mb, " in message
 
 
 @pytest.mark.parametrize("field", ["suite", "tier", "workload", "world_sizes", "batch_sizes"])
@@ -49,14 +52,18 @@ def test_a_missing_field_is_named(suite_file, field):
 @pytest.mark.parametrize(
     ("change", "field", "wanted"),
     [
-        pytest.param({"steps": "many"}, "steps", "`int`", id="text for a number"),
-        pytest.param({"steps": 60.5}, "steps", "`int`", id="fraction for a count"),
-        pytest.param({"steps": True}, "steps", "`int`", id="truth for a number"),
-        pytest.param({"world_sizes": 2}, "world_sizes", "`array`", id="number for a list"),
-        pytest.param({"ddp": {"static_graph": 1}}, "ddp.static_graph", "`bool`", id="1 for true"),
-        pytest.param({"model": {"hidden_dim": "x"}}, "model.hidden_dim", "`int`", id="model"),
-        pytest.param({"model": 3}, "model", "`object`", id="number for a mapping"),
-        pytest.param({"steps": None}, "steps", "`int`", id="null"),
+        pytest.param({"steps": "many"}, "steps", "a whole number", id="text for a number"),
+        pytest.param({"steps": 60.5}, "steps", "a whole number", id="fraction for a count"),
+        pytest.param({"steps": True}, "steps", "a whole number", id="truth for a number"),
+        pytest.param({"world_sizes": 2}, "world_sizes", "a list", id="number for a list"),
+        pytest.param(
+            {"ddp": {"static_graph": 1}}, "ddp.static_graph", "true or false", id="1 for true"
+        ),
+        pytest.param(
+            {"model": {"hidden_dim": "x"}}, "model.hidden_dim", "a whole number", id="model"
+        ),
+        pytest.param({"model": 3}, "model", "a table of fields", id="number for a mapping"),
+        pytest.param({"steps": None}, "steps", "a whole number", id="null"),
     ],
 )
 def test_a_wrong_type_is_refused_with_the_expected_type(suite_file, change, field, wanted):
@@ -117,14 +124,18 @@ def test_an_invalid_choice_is_refused_with_the_choices(suite_file, field):
     ("workload", "model", "said"),
     [
         ("gpt", {"d_model": 100}, "model: d_model 100 is no multiple of n_heads 12"),
-        ("distilbert", {"max_seq_len": 513}, "model.max_seq_len: expected `int` <= 512"),
+        ("distilbert", {"max_seq_len": 513}, "model.max_seq_len: expected a whole number <= 512"),
         (
             "distilbert",
             {"dataset": "ag-news"},
             "model.dataset: 'ag-news' is not one of ag_news, imdb",
         ),
-        ("text_transformer", {"dropout": 1}, "model.dropout: expected `float` < 1.0"),
-        ("resnet50", {"channels_last": 1}, "model.channels_last: expected `bool`, got `int`"),
+        ("text_transformer", {"dropout": 1}, "model.dropout: expected a number < 1.0"),
+        (
+            "resnet50",
+            {"channels_last": 1},
+            "model.channels_last: expected true or false, got a whole number",
+        ),
     ],
 )
 def test_impossible_model_sizes_are_refused(suite_file, workload, model, said):
@@ -160,8 +171,8 @@ def test_a_duplicate_key_is_refused(tmp_path, text, key):
     [
         pytest.param(b"suite: [", "not valid YAML", id="unclosed"),
         pytest.param(b"suite: a\n\ttier: cpu", "not valid YAML", id="tab"),
-        pytest.param(b"", "the file: expected `object`, got `null`", id="empty"),
-        pytest.param(b"- 1", "the file: expected `object`, got `array`", id="list"),
+        pytest.param(b"", "the file: expected a table of fields, got nothing", id="empty"),
+        pytest.param(b"- 1", "the file: expected a table of fields, got a list", id="list"),
         pytest.param(b"suite: \xff\xfe", "cannot be read", id="not text"),
         pytest.param(b"suite: !!python/name:os.system", "not valid YAML", id="code"),
     ],
@@ -179,6 +190,19 @@ def test_a_missing_file_is_refused_with_the_nearest_name(suite_file, tmp_path):
     message = refusal(tmp_path / "cpu_quik.yaml")
 
     assert message == "no such suite file; did you mean 'cpu_quick.yaml'?"
+
+
+def test_a_missing_file_like_no_other_is_refused_with_the_files_that_are_there(
+    suite_file, tmp_path
+):
+    message = refusal(tmp_path / "zzz.yaml")
+    assert message == f"no such suite file: {tmp_path} has none"
+
+    suite_file("cpu_quick.yaml")
+    suite_file("gpu_deep.yaml")
+
+    message = refusal(tmp_path / "zzz.yaml")
+    assert message == "no such suite file; there are: cpu_quick.yaml, gpu_deep.yaml"
 
 
 def test_a_missing_directory_is_named(tmp_path):

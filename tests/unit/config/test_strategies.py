@@ -180,7 +180,7 @@ def test_the_one_rank_case_shares_options_that_are_not_part_of_a_strategy(strate
             id="start among the measured steps",
         ),
         pytest.param({"comm_hooks": [TOPK, TOPK]}, "comm_hooks: TopKHook", id="hook twice"),
-        pytest.param({"comm_hooks": []}, "comm_hooks: expected `array` of length >= 1", id="none"),
+        pytest.param({"comm_hooks": []}, "comm_hooks: expected a list of length >= 1", id="none"),
         pytest.param(
             {"comm_hooks": [{"kind": "topk", "ration": 0.1}]},
             "comm_hooks[0].ration: unknown field; did you mean 'ratio'?",
@@ -198,12 +198,12 @@ def test_the_one_rank_case_shares_options_that_are_not_part_of_a_strategy(strate
         ),
         pytest.param(
             {"comm_hooks": [{"kind": "topk", "ratio": 0}]},
-            "comm_hooks[0].ratio: expected `float` > 0",
+            "comm_hooks[0].ratio: expected a number > 0",
             id="nothing sent",
         ),
         pytest.param(
             {"comm_hooks": [{"kind": "topk", "start_step": 1}]},
-            "comm_hooks[0].start_step: expected `int` >= 2",
+            "comm_hooks[0].start_step: expected a whole number >= 2",
             id="before the buckets are rebuilt",
         ),
         pytest.param({"strategy": "dpp"}, "did you mean 'ddp'?", id="misspelt strategy"),
@@ -211,7 +211,9 @@ def test_the_one_rank_case_shares_options_that_are_not_part_of_a_strategy(strate
             {"fsdp": {"wrap": "blocks"}}, "fsdp.wrap: 'blocks' is not one of", id="misspelt wrap"
         ),
         pytest.param(
-            {"gradient_accumulation": 0}, "gradient_accumulation: expected `int` >= 1", id="no step"
+            {"gradient_accumulation": 0},
+            "gradient_accumulation: expected a whole number >= 1",
+            id="no step",
         ),
     ],
 )

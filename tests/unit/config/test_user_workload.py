@@ -154,6 +154,58 @@ def test_a_function_that_ranks_cannot_call_is_refused(suite_file, module, source
 
 
 @pytest.mark.parametrize(
+    ("annotation", "value", "said"),
+    [
+        ("int", "four", "a whole number, got 'four'"),
+        ("int", "4", "a whole number, got '4'"),
+        ("int", 4.5, "a whole number, got 4.5"),
+        ("int", True, "a whole number, got True"),
+        ("int | None", "four", "a whole number, got 'four'"),
+        ("Optional[int]", "four", "a whole number, got 'four'"),
+        ("int | float", "x", "a whole number or a number, got 'x'"),
+        ("bool", 1, "true or false, got 1"),
+        ("str", 3, "a text, got 3"),
+        (
+            "float",
+            "1e-4",
+            "a number, got '1e-4'; YAML reads this as a text: write a point and a sign, as in"
+            " 1.0e-4",
+        ),
+    ],
+)
+def test_a_value_that_the_annotation_excludes_is_refused(
+    suite_file, module, annotation, value, said
+):
+    module(f"def build(context, *, depth: {annotation} = 1): ...")
+
+    message = refusal(suite_file(workload="my_workload:build", model={"depth": value}))
+    assert message == f"model.depth: my_workload:build expects {said}"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        ("int", 4),
+        ("float", 4),
+        ("float | None", 0.5),
+        ("bool", True),
+        ("str", "four"),
+        ("Size", "four"),
+        ("int | Size", "four"),
+        ("Literal['four']", "four"),
+        ("list[int]", "four"),
+        ("'int'", "four"),
+    ],
+)
+def test_a_value_that_the_annotation_admits_or_leaves_open_is_accepted(
+    suite_file, module, annotation, value
+):
+    module(f"def build(context, depth: {annotation}): ...")
+
+    load_suite(suite_file(workload="my_workload:build", model={"depth": value}))
+
+
+@pytest.mark.parametrize(
     "source",
     [
         pytest.param("def build(context, depth, *, width=1, **more): ...", id="all kinds"),

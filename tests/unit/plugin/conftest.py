@@ -64,8 +64,9 @@ class Project:
     def cases(self, name="tiny"):
         return load_cases([self.path / "bench_configs" / f"{name}.yaml"], Overrides(), ())
 
-    def run(self, *arguments):
-        return self._pytester.runpytest("-p", "no:cacheprovider", "-m", "cpu", *arguments)
+    def run(self, *arguments, **options):
+        arguments = ("-p", "no:cacheprovider", "-m", "cpu", *arguments)
+        return self._pytester.runpytest(*arguments, **options)
 
     def results(self, *arguments):
         """Run a session and return its results by suite."""

@@ -289,4 +289,4 @@ def test_asserting_a_metric_that_is_not_gated_fails(project):
     result = project.run("test_own.py")
 
     result.assert_outcomes(failed=1)
-    assert f"{ONE} has no finding for energy" in str(result.stdout)
+    assert f"{ONE} has no finding for energy; its suite gates step_time, " in str(result.stdout)

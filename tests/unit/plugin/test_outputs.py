@@ -55,7 +55,7 @@ def test_a_broken_self_test_removes_its_curve_and_fails_the_session(writer, tmp_
     writer.write([make_suite_result()], complete=True, environ={})
 
     (error,) = writer.errors
-    assert error.startswith(f"--ddp-report: the report lacks the self-test: {broken}: cut short")
+    assert error.startswith(f"--ddp-report: the report lacks the self-test: {broken}: is cut short")
     assert (tmp_path / "report" / "index.html").exists()
 
 

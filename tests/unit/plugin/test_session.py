@@ -19,7 +19,10 @@ def test_the_verdicts_of_a_session_share_its_false_alarm_rate(project):
     each = 0.01 / (GATED_OF_ONE + GATED_OF_TWO)
 
     project.run().stdout.fnmatch_lines(
-        [f"chance of any false REGRESSION in this session: 1.0% (each verdict {each:.2%})"]
+        [
+            "false alarms: 1.0% of the sessions in which nothing became slower have a REGRESSION"
+            f" (each verdict {each:.2%})"
+        ]
     )
     assert project.results()["tiny"].alpha == pytest.approx(each)
 
@@ -256,3 +259,65 @@ def test_a_report_is_written_if_the_session_measured_nothing(project):
 
     assert (project.path / "report" / "index.html").read_bytes() != before
     assert read_results(project.path / "report" / "results.json").suites == ()
+
+
+@pytest.mark.parametrize("option", ["--save-baseline", "--ddp-strict"])
+def test_an_interrupted_session_states_how_far_it_came_and_what_is_not_stored(project, option):
+    def interrupted(request):
+        if len(project.requests()) > 3:
+            raise KeyboardInterrupt
+        return make_launch(request.case, request.round)
+
+    project.answer = interrupted
+
+    done = project.run("--ddp-json=results.json", option, no_reraise_ctrlc=True)
+
+    assert done.ret == pytest.ExitCode.INTERRUPTED
+    text = "ddp: interrupted after 3 of 6 launches of tiny: tiny is not judged"
+    if option == "--save-baseline":
+        text += " and not stored (--save-baseline=missing)"
+    done.stdout.fnmatch_lines([f"{text}; run it again", "results: results.json"])
+    assert not project.stored()
+
+
+def test_a_session_that_is_interrupted_while_it_explains_was_stored(project):
+    project.answer = lambda request: make_launch(request.case, request.round, probe=make_probe())
+    project.run("--save-baseline")
+    project.repeat_stored(6)
+
+    def interrupted(request):
+        if len(project.requests()) > 3:
+            raise KeyboardInterrupt
+        return make_launch(request.case, request.round, step_s=0.02, probe=make_probe())
+
+    project.answer = interrupted
+
+    done = project.run("--save-baseline=append", "-k", "ws1", no_reraise_ctrlc=True)
+
+    (line,) = [line for line in done.outlines if line.startswith("ddp: interrupted")]
+    assert " is not " not in line
+    assert len(project.stored()[ONE].sessions) == 7
+
+
+def test_the_session_names_its_results_file_at_its_end(project):
+    project.run("--ddp-report=report").stdout.fnmatch_lines(
+        ["report: report/index.html", "results: report/results.json"]
+    )
+    assert "results: " not in str(project.run().stdout)
+
+
+def test_a_strict_session_states_what_it_gates_while_its_baseline_forms(project):
+    def strict_lines(*arguments):
+        lines = project.run("--save-baseline=append", *arguments).outlines
+        return " ".join(line.strip() for line in lines).partition("--ddp-strict: ")[2]
+
+    first, second = strict_lines("--ddp-strict"), strict_lines("--ddp-strict")
+
+    times = "in step time, tail (mean step ÷ its level), CPU time of a step,"
+    assert first.startswith(f"this session gates nothing; {times} peak memory")
+    assert ", there was no baseline to compare with" in first
+    assert second.startswith(f"this session gates peak memory of a rank, structure; {times} ")
+    assert ", only a large slow-down fails until 3 sessions are stored" in second
+    assert strict_lines() == ""
+    project.store()
+    assert strict_lines("--ddp-strict") == ""

@@ -57,6 +57,7 @@ def test_a_case_without_its_single_rank_run_has_no_speedup_and_no_efficiency():
 
     assert (row.speedup, row.efficiency, row.scaling_overhead_s) == (None, None, None)
     assert (row.verdict, row.status) == (NOT_JUDGED, Status.UNDECIDED)
+    assert row.reason == "the session ended before it judged this case; run it again"
 
 
 @pytest.mark.parametrize(
@@ -167,3 +168,46 @@ def test_a_disturbed_case_names_its_disturbance():
     result = msgspec.structs.replace(make_suite_result(), findings=(finding,))
 
     assert report_summary([result], complete=True).rows[1].reason == "others ran"
+
+
+def test_a_verdict_that_no_test_asserts_does_not_represent_its_case():
+    findings = (
+        make_finding(TWO, Outcome.REGRESSION),
+        make_finding(TWO, Outcome.PASS, metric="structure"),
+    )
+    result = make_result(
+        [make_measurement(TWO, [0.01])], findings=findings, asserted={TWO.id: ("structure",)}
+    )
+
+    summary = report_summary([result], complete=True)
+
+    assert (summary.rows[0].verdict, summary.rows[0].metric) == ("PASS", "structure")
+    assert summary.status is Status.GREEN
+    assert summary.untested == (f"quick: REGRESSION (no test): step time of {TWO.id}",)
+
+
+def test_a_case_that_no_test_asserts_is_marked_and_not_counted():
+    suite = make_suite_result(asserted={ONE.id: ("step_time",)})
+
+    summary = report_summary([suite], complete=True)
+
+    assert [(row.verdict, row.status) for row in summary.rows] == [
+        ("PASS", Status.GREEN),
+        ("REGRESSION (no test)", Status.UNTESTED),
+        ("INCONCLUSIVE (no test)", Status.UNTESTED),
+        (f"{FAILED} (no test)", Status.UNTESTED),
+    ]
+    assert (summary.status, summary.headline) == (Status.GREEN, "1 passed")
+    assert summary.counts == {"PASS": 1}
+    assert summary.untested[0] == (
+        "quick: (no test): 3 cases are measured and not counted: no test asserts their verdicts"
+    )
+
+
+def test_a_session_whose_tests_assert_nothing_is_undecided():
+    summary = report_summary([make_suite_result(asserted={ONE.id: ()})], complete=True)
+
+    assert (summary.status, summary.headline) == (
+        Status.UNDECIDED,
+        "no test asserts a verdict",
+    )

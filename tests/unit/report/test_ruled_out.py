@@ -128,3 +128,13 @@ def test_only_times_of_a_step_have_a_line():
     result = make_result([make_measurement(case, [0.01]) for case in CASES])
 
     assert ruled_out_lines(msgspec.structs.replace(result, findings=tuple(others))) == []
+
+
+def test_verdicts_that_no_test_asserts_are_left_out():
+    asserted = {case.id: ("step_time",) for case in CASES[:2]}
+    waiting = bounded(1.3, Outcome.INCONCLUSIVE, more_sessions=2)
+
+    assert lines_of(bounded(1.1), bounded(1.2), waiting, waiting, asserted=asserted) == [
+        "step time: no slow-down beyond 20 % in 2 of 2 cases (99.5 % confidence each)"
+    ]
+    assert lines_of(*[bounded(1.1)] * 4, asserted={}) == []

@@ -97,3 +97,14 @@ def test_storing_a_structure_resolves_its_finding_alone(outcome):
 @pytest.mark.parametrize(("cases", "trains"), [([A, B], True), (make_collectives(), False)])
 def test_a_suite_trains_or_calls_collectives(cases, trains):
     assert make_result([make_measurement(case, [0.01]) for case in cases]).trains is trains
+
+
+def test_every_verdict_counts_unless_the_tests_are_known():
+    findings = (make_finding(A, Outcome.PASS), make_finding(B, Outcome.PASS, metric="tail"))
+    unknown = make_result([], findings=findings)
+    known = make_result([], findings=findings, asserted={"a": ("tail",), "b": ("tail",)})
+
+    assert unknown.asserted_findings() == [*findings]
+    assert known.asserted_findings() == [findings[1]]
+    assert unknown.is_requested("c")
+    assert not known.is_requested("c")

@@ -9,11 +9,19 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.save import Saved
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.explanation import Delta, Explanation
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import ResultsError
 from ddp_perf.session.results_file import ResultsFile, read_results, results_schema, write_results
-from tests.builders import make_case, make_failure, make_finding, make_measurement, make_result
+from tests.builders import (
+    make_baseline,
+    make_case,
+    make_failure,
+    make_finding,
+    make_measurement,
+    make_result,
+)
 
 
 @pytest.fixture
@@ -35,6 +43,13 @@ def test_results_are_read_back_as_written(tmp_path, result):
     write_results(path, [result], complete=True)
 
     assert read_results(path) == ResultsFile(schema_version=3, complete=True, suites=(result,))
+
+
+def test_a_baseline_file_is_refused_by_its_kind(tmp_path):
+    path = BaselineStore(tmp_path).update("h200", lambda _: make_baseline(accelerator="h200"))
+
+    with pytest.raises(ResultsError, match="this is a baseline file, not the results of a session"):
+        read_results(path)
 
 
 @pytest.mark.parametrize(
@@ -143,3 +158,20 @@ def test_the_schema_describes_the_file_as_written(tmp_path, result):
 
     assert schema["ResultsFile"]["properties"].keys() == written.keys()
     assert schema["SuiteResult"]["properties"].keys() == written["suites"][0].keys()
+
+
+def test_a_file_without_asserted_metrics_is_read_as_one_in_which_all_verdicts_count(
+    tmp_path, result
+):
+    path = tmp_path / "results.json"
+    (case_id,) = result.measurements
+    write_results(
+        path, [msgspec.structs.replace(result, asserted={case_id: ("tail",)})], complete=True
+    )
+    text = path.read_text(encoding="utf-8")
+    written = f',"asserted":{{"{case_id}":["tail"]}}'
+    assert written in text
+
+    path.write_text(text.replace(written, ""), encoding="utf-8")
+
+    assert read_results(path).suites == (result,)

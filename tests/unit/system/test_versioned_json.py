@@ -50,7 +50,7 @@ def test_every_version_is_read(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "where: cut short, or no JSON"),
+        ("{", "where: is cut short, or is not JSON"),
         ("[]", "where: schema_version: missing, so this is not a document"),
         ('{"length_s": 1}', "where: schema_version: missing, so this is not a document"),
         (

@@ -73,9 +73,9 @@ def test_imdb_is_read_from_a_folder_for_each_class(folder):
         pytest.param(NEWS + "\n", 4, "0 fields, expected 3", id="empty line"),
         pytest.param('"5","T","D"\n', 1, "class '5' is not one of 1, 2, 3, 4", id="class"),
         pytest.param("Class Index,Title,Description\n", 1, "class 'Class Index'", id="header"),
-        pytest.param(b'"1","T","D"\n"2","T","\xff"\n', 2, "not UTF-8", id="encoding"),
-        pytest.param(NEWS + '"1","T","D" x\n', 4, "not valid CSV: ", id="after a quote"),
-        pytest.param(NEWS + '"1","T","never closed', 4, "not valid CSV: ", id="cut short"),
+        pytest.param(b'"1","T","D"\n"2","T","\xff"\n', 2, "the line is not UTF-8", id="encoding"),
+        pytest.param(NEWS + '"1","T","D" x\n', 4, "is not valid CSV: ", id="after a quote"),
+        pytest.param(NEWS + '"1","T","never closed', 4, "is not valid CSV: ", id="cut short"),
     ],
 )
 def test_a_broken_line_of_ag_news_is_named(news, content, line, fault):
@@ -93,7 +93,10 @@ def test_a_broken_review_is_named_with_its_line(folder):
     with pytest.raises(DataError) as caught:
         check_texts([text_case("imdb")])
 
-    assert str(caught.value) == f"{path / 'neg' / '0_7.txt'}:2: not UTF-8"
+    assert (
+        str(caught.value)
+        == f"{path / 'neg' / '0_7.txt'}:2: the line is not UTF-8; convert the file"
+    )
 
 
 def test_a_class_without_reviews_is_named(folder):

@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from ddp_perf.errors import ConfigError
 from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import BuildContext
 
@@ -30,5 +31,5 @@ def test_a_function_that_does_not_return_a_workload_is_named(tmp_path, monkeypat
     (tmp_path / "returns_none.py").write_text("def build(context): ...")
     context = BuildContext(device=torch.device("cpu"), batch_size=1, rank=0, world_size=1)
 
-    with pytest.raises(TypeError, match="returns_none:build returned NoneType, not a Workload"):
+    with pytest.raises(ConfigError, match="returns_none:build returned NoneType, not a Workload; "):
         build_workload("returns_none:build", context, {})

@@ -14,6 +14,7 @@ from ddp_perf.report.rows import CaseRow
 
 _WIDTH, _HEIGHT = 400.0, 250.0
 _BAND = 16.0  # width of a baseline's band in pixels
+_TICK, _VALUE = 18.0, 40.0  # width of the text of a tick, and of a figure
 _ROW, _TOP, _NAMES, _VALUES = 20.0, 34.0, 150.0, 60.0  # pixels, in a chart of bars
 _LETTERS = 25  # the longest name that fits beside its bar
 _REFERENCES = ((0.8, "end"), (0.9, "start"))  # each with the anchor of its name
@@ -39,7 +40,7 @@ def throughput_plot(series: PlotSeries) -> Markup:
     )
     parts = [
         frame.left_axis(_named(frame.y.ticks()), f"{first.unit} a second"),
-        frame.bottom_axis(_rank_ticks(rows, frame.x), "ranks"),
+        frame.bottom_axis(_apart(rows, frame.x, _TICK), "ranks"),
         line(frame.x(0), frame.y(0), frame.x(most), frame.y(ideal * most), "ideal"),
         text(frame.x(most) - 4, frame.y(ideal * most) - 6, "ideal", "end", "note"),
     ]
@@ -48,10 +49,12 @@ def throughput_plot(series: PlotSeries) -> Markup:
     parts.append(
         path("M" + "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in points), "measured")
     )
+    valued = {ranks for ranks, _ in _apart(rows, frame.x, _VALUE)}
     for row, (x, y) in zip(rows, points, strict=True):
         tip = f"{row.case}: {_throughput(row):,.0f} {row.unit}/s"
         parts.append(rect(x - 3.5, y - 3.5, 7, 7, "c0", tip))
-        parts.append(text(x + 7, y + 14, prefixed_number(_throughput(row)), class_="value"))
+        if row.ranks in valued:
+            parts.append(text(x + 7, y + 14, prefixed_number(_throughput(row)), class_="value"))
     return picture(_WIDTH, _HEIGHT, f"Throughput against ranks: {series.name}", parts)
 
 
@@ -75,11 +78,11 @@ def _baseline_band(row: CaseRow, tolerance: float, frame: Frame) -> Markup:
     return rect(frame.x(row.ranks) - _BAND / 2, top, _BAND, height, "band", tip)
 
 
-def _rank_ticks(rows: Sequence[CaseRow], scale: Scale) -> list[tuple[float, str]]:
-    """Return the measured numbers of ranks, without those whose text would touch the next one."""
+def _apart(rows: Sequence[CaseRow], scale: Scale, width: float) -> list[tuple[float, str]]:
+    """Return the measured numbers of ranks, without those closer than ``width`` to the next one."""
     ticks: list[tuple[float, str]] = []
     for ranks in sorted({row.ranks for row in rows}, reverse=True):
-        if not ticks or scale(ticks[-1][0]) - scale(ranks) > 18:
+        if not ticks or scale(ticks[-1][0]) - scale(ranks) > width:
             ticks.append((ranks, str(ranks)))
     return ticks
 

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 import msgspec
 from markupsafe import Markup
 
-from ddp_perf.core.decomposition import TERMS, Decomposition
+from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.report.html.plots.scaling import row_name
 from ddp_perf.report.html.scale import Scale
 from ddp_perf.report.html.svg import Frame, picture, rect, text
+from ddp_perf.report.terms import SHOWN, term_values
 
 _WIDTH, _ROW, _TOP, _NAMES, _VALUES = 400.0, 20.0, 10.0, 150.0, 60.0
 _LETTER = 6.4  # approximate width of a letter in pixels
-REST = "rest"  # the timed step minus the terms, which are measured on later steps
-SHOWN = (*TERMS, REST)  # the order of the stack, and of its legend
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +26,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 
     def parts(self) -> dict[str, float]:
         """Return the seconds of each name in SHOWN, but not of a term below 0: it has no length."""
-        rest = self.step_s - self.step.explained_s
-        return {name: value for name, value in {**self.step.terms, REST: rest}.items() if value > 0}
+        values = term_values(self.step, self.step_s)
+        return {name: value for name, value in values.items() if value is not None and value > 0}
 
 
 def term_plot(stacks: Sequence[Stack]) -> Markup:

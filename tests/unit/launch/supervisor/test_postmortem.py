@@ -30,6 +30,7 @@ def error(at, *, peer_lost=False, detail="ValueError: no", exit_code=None):
     return RankError(
         detail=detail,
         traceback="Traceback …",
+        user_frames="  File …",
         at=at,
         peer_lost=peer_lost,
         exit_code=exit_code,
@@ -51,7 +52,7 @@ def test_the_failure_names_the_rank_that_failed_first(blamed):
     failure = blamed({"report": error(2.0)}, {"report": error(1.0, detail="OSError: first")})
 
     assert (failure.rank, failure.kind, failure.detail) == (1, "exception", "OSError: first")
-    assert failure.traceback == "Traceback …"
+    assert (failure.traceback, failure.user_frames) == ("Traceback …", "  File …")
     assert (failure.case_id, failure.round) == (TWO_RANKS.case.id, 3)
 
 

@@ -10,7 +10,10 @@ import re
 import pytest
 
 from ddp_perf.report.html.page import report_html
+from ddp_perf.report.next_step import NextStep
 from ddp_perf.report.rows import report_summary
+from ddp_perf.report.terminal.columns import figure_headings
+from ddp_perf.report.terms import MEANINGS, SHOWN
 from tests.builders import (
     HOSTILE,
     make_cases,
@@ -19,7 +22,7 @@ from tests.builders import (
     make_probe,
     make_result,
 )
-from tests.reports import TWO, make_source, make_suite_result
+from tests.reports import ONE, TWO, make_source, make_suite_result
 
 VOID = {"meta", "link", "br"}
 
@@ -88,8 +91,9 @@ def test_the_first_screen_shows_failures_reasons_and_intervals(page):
 
 def test_the_page_has_every_part_of_a_suite(page):
     for text in (
-        "Throughput against ranks",
-        "Speed-up and efficiency",
+        "Throughput: mlp-ddp-fp32-b64",
+        "Speed-up",
+        "Efficiency",
         "Where the time of a step goes",
         "Steps of each launch",
         "Steps of each rank",
@@ -102,6 +106,52 @@ def test_the_page_has_every_part_of_a_suite(page):
         assert text in page.text
     # Two series, speed-up, efficiency, terms; steps of two cases with one rank, two with two.
     assert page.tags.count("figure") == 2 + 2 + 1 + 2 * 1 + 2 * 2
+
+
+def test_every_term_and_every_column_has_its_meaning(page):
+    for term, meaning in MEANINGS.items():
+        assert f"{term} : {meaning}" in page.text
+    section = page.source[page.source.index('<table class="figures">') :]
+    headings = re.findall(
+        r'<th scope="col"[^>]* title="[^"]+"><button type="button">(.*?)<', section
+    )
+    assert {"ratio", "99 % interval", "min. det.", "step ms", "efficiency"} <= set(headings)
+    assert set(MEANINGS) == set(SHOWN)
+
+
+def test_the_page_names_a_figure_as_the_terminal_does(page):
+    result = make_suite_result()
+    headings = re.findall(r'<button type="button">(.*?)</button>', page.source)
+
+    for heading in [*figure_headings(result), "min.\ndet."]:
+        begin, end = heading.replace("-", "").split("\n")
+        named = [name for name in {*headings} if name.startswith(begin) and name.endswith(end)]
+        assert len(named) == 1, heading
+
+
+def test_the_first_screen_has_the_next_command_below_the_verdict(monkeypatch):
+    step = NextStep(why="Do <this>.", command="pytest -k 'a & b'")
+    monkeypatch.setattr("ddp_perf.report.html.page.next_step", lambda suites: step)
+
+    text = Page(make_source()).text
+
+    assert "1 passed Next: Do <this>. pytest -k 'a & b' 1 " in text
+
+
+def test_a_session_without_a_next_step_has_no_place_for_it(monkeypatch):
+    monkeypatch.setattr("ddp_perf.report.html.page.next_step", lambda suites: None)
+
+    assert "Next:" not in Page(make_source()).text
+
+
+def test_a_case_that_no_test_asserts_is_shown_and_not_counted():
+    page = Page(make_source(make_suite_result(asserted={ONE.id: ("step_time",)})))
+
+    assert "✓ GREEN 1 passed" in page.text
+    assert "· REGRESSION (no test)" in page.text
+    assert "(no test): 3 cases are measured and not counted" in page.text
+    assert f"REGRESSION (no test): step time of {TWO.id}: 1.200 × the baseline" in page.text
+    assert "Cases that are not green" not in page.text
 
 
 def test_a_session_without_measurements_has_a_page():
@@ -120,7 +170,7 @@ def test_hostile_text_of_a_results_file_is_escaped(page):
 
 def test_verdicts_have_a_sign_beside_their_colour(page):
     for sign, status in (("✗", "RED"), ("?", "UNDECIDED"), ("✓", "GREEN")):
-        assert re.search(rf'class="text {status}"[^>]*>{re.escape(sign)} ', page.source)
+        assert re.search(rf'class="text {status}"[^>]*>{re.escape(sign)}&nbsp;', page.source)
 
 
 def test_work_and_size_of_a_page_are_proportional_to_its_cases():

@@ -10,6 +10,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import suite_table
+from ddp_perf.report.terms import SHOWN
 from tests.builders import make_cases, make_finding, make_measurement, make_probe, make_result
 
 ONE, TWO = make_cases()
@@ -37,45 +38,57 @@ WHY = Explanation(
 )
 
 
-def test_decomposition_table_has_a_row_for_each_case_with_the_rest():
-    head, _, one, two = decomposition_table(result_of(make_probe()), 80).splitlines()
-    assert head.split() == [
-        "ms",
-        "a",
-        "step",
-        "data",
-        "forw.",
-        "backw.",
-        "optim.",
-        "comm.",
-        "imbal.",
-        "idle",
-        "rest",
-        "overlap",
-    ]
-    assert one.split()[1:] == ["0.10", "2.00", "4.00", "1.00", "0.00", "0.00", "0.00", "0.00", "–"]
-    assert two.split()[1:] == [
-        "0.10",
-        "2.00",
-        "4.00",
-        "1.00",
-        "3.00",
-        "0.00",
-        "0.00",
-        "1.00",
-        "40%",
-    ]
+def test_decomposition_table_has_every_term_in_the_order_of_a_step():
+    table = decomposition_table(result_of(make_probe()), 80)
+
+    first, second, _, one, two, _ = table.splitlines()
+
+    begins, ends = iter(first.replace("-", "").split()), second.split()[3:]
+    whole = [end if end in SHOWN else next(begins) + end for end in ends]
+    assert whole == list(SHOWN)
+    terms = ["0.10", "2.00", "4.00", "0.00", "1.00", "0.00", "0.00"]
+    assert one.split()[1:] == [*terms, "0.00", "0.00"]
+    assert two.split()[1:] == [*terms, "3.00", "1.00"]
+
+
+def test_the_hidden_share_is_stated_in_words():
+    *_, hidden = decomposition_table(result_of(make_probe()), 120).splitlines()
+
+    assert hidden == (
+        "hidden, the share of the communication that costs the step nothing: ddp-ws2 40%"
+    )
+
+
+def test_communication_that_costs_more_beside_the_backward_than_alone_hides_nothing():
+    dear = make_probe(exposed=0.006)  # alone: 5 ms
+
+    *_, hidden = decomposition_table(result_of(dear), 120).splitlines()
+
+    assert hidden.endswith("nothing: ddp-ws2 0%")
 
 
 def test_decomposition_table_has_a_dash_for_unseen_communication():
     *_, two = decomposition_table(result_of(make_probe(sees_communication=False)), 80).splitlines()
-    assert two.split()[5] == "–"
-    assert two.split()[-1] == "–"
+
+    cells = dict(zip(SHOWN, two.split()[1:], strict=True))
+    assert (cells["interference"], cells["exposed"]) == ("–", "–")
+    assert "–" not in (cells["backward"], cells["rest"])
 
 
 def test_decomposition_table_fits_a_narrow_terminal():
     probe = make_probe(**dict.fromkeys(("data", "forward", "backward", "exposed"), 12.345))
     assert max(map(len, decomposition_table(result_of(probe), 80).splitlines())) <= 80
+
+
+def test_decomposition_table_of_cpu_quick_has_a_line_for_each_case():
+    probe = make_probe(exposed=0.0123)
+    cases = make_cases(batch_sizes=[64, 128])
+    result = make_result([make_measurement(case, [0.0298], probe=probe) for case in cases])
+
+    table = decomposition_table(result, 80)
+
+    for name in ("none-ws1-b64", "ddp-ws2-b64", "none-ws1-b128", "ddp-ws2-b128"):
+        assert f"\n{name} " in table
 
 
 def test_launches_without_a_probe_have_no_table_and_no_advice():
@@ -89,6 +102,14 @@ def test_explanation_lines_show_size_share_and_evidence_of_each_cause():
         "  more communication +6.10 ms (95%): this; that",
         "  compute +0.30 ms (5%): forward",
     ]
+
+
+def test_a_cause_larger_than_the_change_is_explained_instead_of_a_share():
+    larger = msgspec.structs.replace(WHY.causes[0], share=1.17)
+    (_, line) = explanation_lines(msgspec.structs.replace(WHY, causes=(larger,)))
+    assert line == (
+        "  more communication +6.10 ms (more than the whole change: other terms shrank): this; that"
+    )
 
 
 def test_explanation_lines_mark_likely_causes_and_show_uncertainties_of_terms():
@@ -124,6 +145,22 @@ def test_advice_lines_begin_with_the_label():
     assert label == "Fair: 64% efficiency on 2 ranks"
     assert all(line.startswith("- ") for line in advice)
     assert any("modelled: at most" in line for line in advice)
+
+
+@pytest.mark.parametrize(
+    ("metric", "outcome", "labelled"),
+    [
+        ("step_time", Outcome.REGRESSION, False),
+        ("efficiency", Outcome.REGRESSION, False),
+        ("efficiency", Outcome.PASS, True),
+        ("peak_memory", Outcome.REGRESSION, True),
+    ],
+)
+def test_a_case_that_got_slower_has_advice_and_no_label(metric, outcome, labelled):
+    finding = make_finding(TWO, outcome, metric=metric)
+    lines = advice_lines(result_of(make_probe(), findings=(finding,)), TWO.id)
+    assert lines[-1].startswith("- ")
+    assert lines[0].startswith("Fair: ") is labelled
 
 
 @pytest.mark.parametrize("case", [ONE])

@@ -9,6 +9,7 @@ from ddp_perf.core.launch import Numerics, Unit, WarmUp
 from ddp_perf.core.measurement import Known
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.terminal.text import (
+    WHOLE_TRACEBACK,
     describe_finding,
     describe_launch_failure,
     placement_lines,
@@ -138,6 +139,11 @@ def test_summary_block_counts_the_steps_that_a_busy_machine_added():
     [
         pytest.param({}, [], id="nothing"),
         pytest.param({"traceback": "Traceback …\n"}, ["Traceback …"], id="traceback"),
+        pytest.param(
+            {"traceback": "Traceback …\n", "user_frames": "  File …\n    loss()\n"},
+            ["  File …", "    loss()", WHOLE_TRACEBACK],
+            id="frames of the user",
+        ),
         pytest.param(
             {"stacks": {"rank 0": "in forward\n", "rank 1": "no stack: stopped (T)"}},
             ["rank 0:", "in forward", "rank 1:", "no stack: stopped (T)"],

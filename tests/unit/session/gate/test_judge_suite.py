@@ -282,7 +282,8 @@ def test_the_control_applies_from_three_sessions_on(baseline, count, applies):
     case = baseline.cases[ONE.id]
     few = msgspec.structs.replace(case, sessions=case.sessions[:count])
 
-    found = findings([make_measurement(ONE, launches(0.010))], make_baseline({ONE.id: few}))
+    moved = make_measurement(ONE, launches(0.010), control_s=(0.0022,) * 8)
+    found = findings([moved], make_baseline({ONE.id: few}))
 
     assert ("control" in found[ONE.id, "step_time"].verdict.reason.lower()) is applies
 

@@ -1,6 +1,7 @@
 """The rule as a whole: each outcome, on machines of known spread."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -159,7 +160,7 @@ def test_noisy_control_is_not_used():
     )
     assert verdict.outcome is plain.outcome
     assert verdict.ratio == pytest.approx(plain.ratio, abs=0.003)
-    assert "is not used" in verdict.reason
+    assert "nothing was subtracted" in verdict.reason
 
 
 def test_control_that_moved_further_than_ever_makes_the_verdict_invalid():
@@ -194,7 +195,18 @@ def test_two_slow_launches_prevent_a_pass_and_the_reason_counts_them():
     current = [*current[:3], *scaled(current[3:], 1.5)]
     verdict = judge_launches(current, baseline, **RULE)
     assert verdict.outcome in (Outcome.SUSPECT, Outcome.INCONCLUSIVE)
-    assert "2 of 5 launches were in a slow mode" in verdict.reason
+    assert "2 of 5 launches were in a slow mode, far above the others; 0 of 40" in verdict.reason
+    assert "Over all launches" not in verdict.reason  # the reason begins with that change
+
+
+def test_a_ratio_of_the_fast_launches_has_that_of_all_launches_beside_it():
+    *baseline, current = simulated_sessions(9, seed=4)
+    current = [*scaled(current[:1], 1.1), *scaled(current[1:], 1.6)]
+    verdict = judge_launches(current, baseline, **RULE)
+    assert verdict.outcome is Outcome.REGRESSION
+    assert verdict.ratio == pytest.approx(1.1, rel=0.02)
+    overall = re.search(r"Over all launches the change is \+([\d.]+) %; the one", verdict.reason)
+    assert float(overall[1]) == pytest.approx(100 * (1.1**0.2 * 1.6**0.8 - 1), abs=3)
 
 
 def test_one_launch_below_all_others_never_passes_a_slow_down():

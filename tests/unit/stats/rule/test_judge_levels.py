@@ -177,7 +177,24 @@ def test_the_control_moves_against_the_sessions_that_set_the_level():
         reference=5,
     )
 
-    assert "The control moved +20.0 %" in verdict.reason
+    assert "matrix product that is timed in each launch, moved by +20.0 %; " in verdict.reason
+    assert "nothing was subtracted, because the case does not follow it" in verdict.reason
+
+
+@pytest.mark.parametrize(("moved", "named"), [(1.0, False), (1.003, False), (1.02, True)])
+def test_a_control_that_hardly_moved_is_not_named(moved, named):
+    controls = [[[0.002 * factor]] for factor in (1.01, 0.99, 1.005, 0.995) * 2 + (moved,)]
+
+    verdict = judge_launches(
+        simulated_sessions(1, 5)[0],
+        simulated_sessions(8, 5),
+        tolerance=0.02,
+        alpha=0.001,
+        control=controls[-1],
+        baseline_control=controls[:-1],
+    )
+
+    assert ("The control" in verdict.reason) is named
 
 
 def test_a_reference_that_was_slow_as_a_whole_is_compared_anyway():
@@ -259,7 +276,9 @@ def test_one_mode_slower_is_suspect_at_the_chance_that_all_launches_are_in_the_s
 
     assert verdict.outcome is Outcome.SUSPECT
     assert verdict.chance == pytest.approx(1 / 13)
-    assert "possibly all launches of this session are (probability 0.077)" in verdict.reason
+    assert "3 of 60 launches of the baseline were in a slow mode" in verdict.reason
+    assert "Possibly all 5 of this session are" in verdict.reason
+    assert "as fast as before (probability 0.077)" in verdict.reason
 
 
 CONTROL_BEFORE = [[[0.002 * factor]] for factor in (1.0, 1.03, 0.96, 1.02, 0.98, 1.04, 0.97, 1.01)]

@@ -17,9 +17,10 @@ from ddp_perf.report.html.plots.scaling import (
     throughput_plot,
 )
 from ddp_perf.report.html.plots.steps import Box, launch_boxes, rank_boxes, step_plot
-from ddp_perf.report.html.plots.terms import REST, Stack, term_plot
+from ddp_perf.report.html.plots.terms import Stack, term_plot
 from ddp_perf.report.html.sections import series_of
 from ddp_perf.report.rows import report_summary
+from ddp_perf.report.terms import REST
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
     make_decomposition,
@@ -75,6 +76,20 @@ def test_throughput_plot_shows_every_point_its_baseline_and_the_ideal():
     assert bars(root, "band")[1].find("title").text == "baseline ± 5%: 9,752 to 10.8k"
     assert "ideal" in texts(root)
     assert {"samples a second", "ranks", "1", "2"} <= set(texts(root))
+
+
+def test_figures_of_neighbouring_ranks_do_not_cover_each_other():
+    result = make_suite_result()
+    series = series_of(result, rows_of(result))[0]
+    one, two = series.rows
+    far = msgspec.structs.replace(two, ranks=16, throughput=99_000.0)
+    root = drawn(throughput_plot(msgspec.structs.replace(series, rows=(one, two, far))))
+
+    assert len(bars(root)) == 3  # each with its figure in a tip
+    assert [text.text for text in root.iter("text") if text.get("class") == "value"] == [
+        "8,533",
+        "99k",
+    ]
 
 
 def test_bars_are_as_long_as_their_figures():

@@ -16,3 +16,12 @@ for (const button of document.querySelectorAll("th button")) {
     body.append(...[...body.rows].sort(order));
   });
 }
+// Show above a table that it scrolls, if it does.
+function hint() {
+  for (const frame of document.querySelectorAll(".wide")) {
+    frame.classList.toggle("scrolls", frame.scrollWidth > frame.clientWidth + 1);
+  }
+}
+addEventListener("resize", hint);
+for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", hint);
+hint();

@@ -1,0 +1,119 @@
+"""``ddp-perf init [DIR]``: the files that a project needs to measure its own training."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddp_perf.config.schema import suite_schema
+from ddp_perf.errors import ConfigError
+
+_SUITE, _SCHEMA = "bench_configs/example.yaml", "bench_configs/schema.json"
+_TESTS, _INI = "tests/test_perf.py", "pytest.ini"
+_PURPOSES = {
+    "perf_workload.py": "builds the model that is measured: put your own here",
+    _SUITE: "lists numbers of ranks, batch sizes and tolerances",
+    _SCHEMA: "lets an editor explain and complete a suite file",
+    _TESTS: "asserts each metric of each case",
+    _INI: "keeps a bare pytest from measuring",
+}
+# The files that pytest reads its settings from, and how the section of the settings begins.
+_SETTINGS = {
+    "pytest.toml": "",
+    ".pytest.toml": "",
+    _INI: "",
+    ".pytest.ini": "",
+    "pyproject.toml": r"^\[tool\.pytest\b",
+    "tox.ini": r"^\[pytest\]",
+    "setup.cfg": r"^\[tool:pytest\]",
+}
+
+
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="The root of your project.")
+    ] = Path(),
+) -> None:
+    """Write the tests, a suite and a workload that a project needs to measure its training.
+
+    No file is changed. If one of the files exists, nothing is written. If pytest has settings in
+    this directory, pytest.ini is left out, and the line that they lack is printed.
+
+    \b
+    Exit code:
+      0  written
+      4  usage: a file exists already, or cannot be written
+    """
+    settings = _settings_of_pytest(directory)
+    texts = {name: _text(name) for name in _PURPOSES if settings is None or name != _INI}
+    _check_absent(directory, texts)
+    for name, text in texts.items():
+        _write(directory / name, text)
+    width = max(len(str(directory / name)) for name in texts)
+    for name in texts:
+        typer.echo(f"wrote {directory / name!s:<{width}}  {_PURPOSES[name]}")
+    if settings is not None and "not perf" not in _read(settings):
+        typer.echo(_addition(settings))
+    enter = "" if directory == Path() else f"cd {shlex.quote(str(directory))} && "
+    typer.echo(f'next: {enter}pytest {_TESTS} -m "perf and cpu" --save-baseline')
+
+
+def _settings_of_pytest(directory: Path) -> Path | None:
+    """Return the file with pytest's settings in this directory, or None if there is none."""
+    for name, section in _SETTINGS.items():
+        path = directory / name
+        if path.is_file() and re.search(section, _read(path), re.MULTILINE):
+            return path
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _text(name: str) -> str:
+    """Return the content of a file: the schema of this version, or the package's example."""
+    if name == _SCHEMA:
+        return json.dumps(suite_schema(), indent=1) + "\n"
+    examples = importlib.resources.files("ddp_perf.cli") / "example_project"
+    return examples.joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+def _check_absent(directory: Path, names: Iterable[str]) -> None:
+    """Raise ConfigError if one of the files exists, so that nothing is written by halves."""
+    found = [name for name in names if os.path.lexists(directory / name)]
+    if found:
+        raise ConfigError(
+            f"{directory.absolute()} has {', '.join(found)} already, so nothing was written; rename"
+            " or remove what you do not need, or name another directory: ddp-perf init DIR"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a new file and its directory. Raises ConfigError if it exists by now."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _addition(settings: Path) -> str:
+    """Return what a file with pytest's settings lacks."""
+    in_toml, in_ini = 'addopts = ["-m", "not perf"]', 'addopts = -m "not perf"'
+    return (
+        f"{settings} has pytest's settings, and was left as it is. Add this line to them, or a bare"
+        f" pytest measures, too:\n    {in_toml if settings.suffix == '.toml' else in_ini}"
+    )

@@ -1,0 +1,39 @@
+"""The line on what a strict session gates, as long as its cases wait for their first sessions."""
+
+from __future__ import annotations
+
+from ddp_perf.core.baseline import LEAST_SESSIONS
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import metric_title
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.report.ruled_out import is_waiting
+from ddp_perf.session.result import SuiteResult
+
+
+def strict_lines(result: SuiteResult) -> list[str]:
+    """Return a line on the metrics that are gated so far, if every judged case waits.
+
+    A waiting case does not count as undecided, so --ddp-strict alone does not fail it.
+    """
+    waiting = [found for found in result.findings if _waits(result, found)]
+    judged = {found.case_id for found in result.findings}
+    if not judged or {found.case_id for found in waiting} != judged:
+        return []
+    later = dict.fromkeys(found.metric for found in waiting)
+    gated = dict.fromkeys(found.metric for found in result.findings if found.metric not in later)
+    why = "there was no baseline to compare with"
+    if any(map(is_waiting, waiting)):
+        why = f"only a large slow-down fails until {LEAST_SESSIONS} sessions are stored"
+    return [
+        f"--ddp-strict: this session gates {_titles(gated) or 'nothing'};"
+        f" in {_titles(later)}, {why}"
+    ]
+
+
+def _waits(result: SuiteResult, finding: Finding) -> bool:
+    is_first = finding.verdict.outcome is Outcome.NO_BASELINE and result.is_settled(finding)
+    return is_waiting(finding) or is_first
+
+
+def _titles(metrics: dict[str, None]) -> str:
+    return ", ".join(map(metric_title, metrics))

@@ -1,0 +1,39 @@
+"""The terms of a step as all reports show them: one name for each, in the order of a step."""
+
+from __future__ import annotations
+
+from ddp_perf.core.decomposition import TERMS, Decomposition
+
+REST = "rest"
+# In words that need no other page. docs/explain.md states how each is measured.
+MEANINGS = {
+    "data": "the wait for the batch",
+    "forward": "the forward pass, with the loss",
+    "backward": "the backward pass, as long as it takes without communication beside it",
+    "interference": "how much longer the backward takes because communication runs beside it",
+    "optimizer": "the optimizer, with clearing the gradients",
+    "idle": "the rank had no core, or slept (CPU tier only)",
+    "imbalance": "how much longer the slowest rank works than a typical one",
+    "exposed": "the wait for communication that nothing hides",
+    REST: "the timed step beyond all terms, which are measured on later steps",
+}
+SHOWN = (*TERMS, REST)
+HIDDEN = "the share of the communication that costs the step nothing"
+_OF_COMMUNICATION = ("interference", "exposed")
+
+
+def term_values(step: Decomposition, step_s: float) -> dict[str, float | None]:
+    """Return the seconds of each name in SHOWN for a timed step. None: the term was not seen."""
+    values: dict[str, float | None] = {**step.terms, REST: step_s - step.explained_s}
+    if not step.sees_communication:
+        values |= dict.fromkeys(_OF_COMMUNICATION)
+    return values
+
+
+def hidden_share(step: Decomposition) -> float | None:
+    """Return the share of the communication that costs the step nothing.
+
+    It is 0, and never less, if communication costs more beside computation than alone: the terms
+    show what it costs. None: unknown, or there is no communication.
+    """
+    return None if step.hidden_share is None else max(0.0, step.hidden_share)

@@ -1,0 +1,46 @@
+"""Sentences on the verdicts that no test asserts: they are shown, and not counted."""
+
+from __future__ import annotations
+
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import metric_title
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.render.units import counted
+from ddp_perf.report.verdicts import NO_TEST
+from ddp_perf.session.result import SuiteResult
+
+
+def untested_lines(result: SuiteResult) -> list[str]:
+    """Return the number of cases that do not count, and a line for each REGRESSION that does not.
+
+    There is no line if tests assert the verdicts of every case, and no other one is a REGRESSION.
+    """
+    tested = {found.case_id for found in result.asserted_findings()}
+    cases = [
+        case_id
+        for case_id, measurement in result.measurements.items()
+        if case_id not in tested
+        if not (measurement.failures and result.is_requested(case_id))
+    ]
+    lines = [_not_counted(len(cases))] if cases and result.asserted is not None else []
+    return [*lines, *(_regression(found) for found in result.findings if _is_hidden(result, found))]
+
+
+def _not_counted(cases: int) -> str:
+    verb, its = ("is", "its") if cases == 1 else ("are", "their")
+    return (
+        f"{NO_TEST}: {counted(cases, 'case')} {verb} measured and not counted: no test asserts"
+        f" {its} verdicts"
+    )
+
+
+def _is_hidden(result: SuiteResult, finding: Finding) -> bool:
+    slower = finding.verdict.outcome is Outcome.REGRESSION and not finding.is_expected
+    return slower and not result.is_asserted(finding.case_id, finding.metric)
+
+
+def _regression(finding: Finding) -> str:
+    ratio = finding.verdict.ratio
+    size = "" if ratio is None else f": {ratio:.3f} × the baseline"
+    what = f"{metric_title(finding.metric)} of {finding.case_id}"
+    return f"{Outcome.REGRESSION.value} {NO_TEST}: {what}{size}"
