@@ -1,7 +1,7 @@
 """The baseline files: they are read strictly and written atomically, by one writer at a time.
 
-``baselines/<accelerator>.json`` contains the sessions of one accelerator. No session writes
-``baselines/structure/<suite>.json``: it describes the steps of a suite on any machine.
+``baselines/<accelerator>.json`` contains the sessions of one accelerator, and
+``baselines/structure/<suite>.json`` the structures of the steps of a suite, on any machine.
 """
 
 from __future__ import annotations
@@ -126,13 +126,37 @@ class BaselineStore:
         Raises BaselineError if the file is broken, is locked for too long, or cannot be written.
         """
         path = self.path(accelerator)
+        with self._writing(path):
+            changed = to_file(change(self.load(accelerator)))
+            _check(path, changed, accelerator)
+            replace_file(path, format_json(msgspec.to_builtins(changed)).encode())
+        return path
+
+    def update_structures(
+        self, suite: str, change: Callable[[dict[str, CaseStructure]], dict[str, CaseStructure]]
+    ) -> dict[str, CaseStructure]:
+        """Read, change and replace the structures of a suite under the lock, and return them.
+
+        Unchanged ones are not written. Raises BaselineError as `update` does.
+        """
+        path = self.structure_path(suite)
+        with self._writing(path):
+            before = self.load_structures(suite)
+            cases = change(before)
+            if cases != before:
+                path.parent.mkdir(exist_ok=True)
+                changed = StructureBaseline(suite=suite, cases=cases)
+                replace_file(path, format_json(msgspec.to_builtins(changed)).encode())
+        return cases
+
+    @contextlib.contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """Hold the lock of the directory. Raises BaselineError for a lock or a failed write."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             _leave_lock_out_of_git(self.directory)
             with filelock.FileLock(self.directory / ".lock", timeout=_LOCK_PATIENCE_S):
-                changed = to_file(change(self.load(accelerator)))
-                _check(path, changed, accelerator)
-                replace_file(path, format_json(msgspec.to_builtins(changed)).encode())
+                yield
         except filelock.Timeout:
             raise BaselineError(
                 f"{path}: another process has been writing here for {_LOCK_PATIENCE_S} s;"
@@ -142,7 +166,6 @@ class BaselineStore:
             raise BaselineError(
                 f"{path}: cannot be written ({error.strerror}); the old file is untouched"
             ) from None
-        return path
 
 
 def _leave_lock_out_of_git(directory: Path) -> None:

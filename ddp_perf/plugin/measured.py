@@ -14,7 +14,7 @@ from ddp_perf.errors import DdpPerfError, did_you_mean
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.next_step import step_after
-from ddp_perf.report.saved import saved_text
+from ddp_perf.report.saved import settled_text
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
     describe_finding,
@@ -90,7 +90,7 @@ class MeasuredCase:
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
             text = "\n".join([text, *explanation_lines(why)])
         if self.result.is_settled(finding):
-            pytest.skip(f"{text}\n{saved_text(self.result.saved[self.case.id])}")
+            pytest.skip(f"{text}\n{settled_text(self.result, finding)}")
         if finding.is_expected:
             pytest.xfail(text)
         if (step := step_after(self.result, finding)) is not None:

@@ -120,7 +120,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         metavar="MODE",
         help="store this session; MODE is 'missing' (default: only cases that have no baseline),"
         " 'append' (a further session of each case) or 'accept' (the new level of each case,"
-        " after an intended change; needs --reason)",
+        " after an intended change; needs --reason). The structure of a case that has none is"
+        " stored for every machine",
     )
     group.addoption(
         "--reason", metavar="TEXT", help="why the new level of --save-baseline=accept is right"

@@ -39,7 +39,8 @@ def next_step(suites: Sequence[SuiteResult]) -> NextStep | None:
             return NextStep(why=why, command=_again(result))
     steps = [step for result in suites for step in _failed(result)]
     steps += [step for _, step in sorted(_ranked(suites), key=lambda ranked: ranked[0])]
-    steps += [step for result in suites for step in (*_stored(result), *_forming(result))]
+    for result in suites:
+        steps += [*_stored(result), *_committed(result), *_forming(result)]
     return steps[0] if steps else None
 
 
@@ -63,6 +64,10 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     outcome, verdict = finding.verdict.outcome, finding.verdict
     case = result.commands.get(finding.case_id) or _again(result)
     if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
+        launches = result.measurements[finding.case_id].launches
+        if finding.case_id in result.saved_structures and len(launches) == 1:
+            more = f"--ddp-launches 5 --save-baseline={result.save_mode}"
+            return "one launch stores the structure only; measure several", _again(result, more)
         cases = counted(len(result.measurements), "case")
         why = (
             f"{len(_not_stored(result))} of {cases} NOT stored; run again when the machine is quiet"
@@ -73,7 +78,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return "store what has no baseline yet", _again(result, saving)
     if outcome is Outcome.INCOMPARABLE:
         return "if the change is intended, begin a new level", _again(result, _ACCEPT)
-    if outcome is Outcome.REGRESSION and finding.metric == STRUCTURE:
+    if finding.metric == STRUCTURE:  # it changed: no further session decides more
         return "if the change is intended, begin a new level", _again(result, _ACCEPT)
     if outcome is Outcome.REGRESSION:
         return "see where the time of its steps goes", f"{case} --ddp-profile"
@@ -128,6 +133,14 @@ def _stored(result: SuiteResult) -> Iterator[NextStep]:
         verb = "is" if len(result.saved) == 1 else "are"
         why = f"{cases} {verb} stored; judge the next session against the baseline"
         yield NextStep(why=why, command=_again(result))
+
+
+def _committed(result: SuiteResult) -> Iterator[NextStep]:
+    if result.saved_structures and not result.saved:
+        cases = counted(len(result.saved_structures), "case")
+        why = f"the structure of {cases} is stored for every machine; commit it"
+        files = sorted(set(result.saved_structures.values()))
+        yield NextStep(why=why, command=shlex.join(["git", "add", *files]))
 
 
 def _forming(result: SuiteResult) -> Iterator[NextStep]:

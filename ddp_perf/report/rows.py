@@ -16,7 +16,7 @@ from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
 from ddp_perf.render.units import counted
 from ddp_perf.report.ruled_out import ruled_out_lines
-from ddp_perf.report.saved import saved_text
+from ddp_perf.report.saved import settled_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.untested import untested_lines
@@ -192,7 +192,7 @@ def _reason(result: SuiteResult, finding: Finding) -> str:
     """Return the reason of a verdict, and what was stored or acknowledged."""
     reason = finding.disturbance or finding.verdict.reason
     if result.is_settled(finding):
-        reason = f"{reason}; {saved_text(result.saved[finding.case_id])}"
+        reason = f"{reason}; {settled_text(result, finding)}"
     if finding.known is not None:
         reason = f"{reason}; {describe_known(finding.known)}"
     return reason

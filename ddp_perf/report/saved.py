@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ddp_perf.baselines.save import Refused, Saved, SaveMode
-from ddp_perf.core.metric import metric_title
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import STRUCTURE, metric_title
 from ddp_perf.session.result import SuiteResult
 
 _HOW: dict[SaveMode, str] = {
@@ -31,8 +32,20 @@ def refused_text(refused: Refused) -> str:
     return f"not stored: {refused.reason}"
 
 
+def settled_text(result: SuiteResult, finding: Finding) -> str:
+    """Return where and how the figure of a settled finding was stored."""
+    file = result.saved_structures.get(finding.case_id)
+    if finding.metric == STRUCTURE and file is not None:
+        return f"stored in {file}"
+    return saved_text(result.saved[finding.case_id])
+
+
 def saving_notes(result: SuiteResult) -> dict[str, str]:
     """Return one sentence for each case that was to be stored, by case id."""
     stored = {case_id: saved_text(saved) for case_id, saved in result.saved.items()}
     refused = {case_id: refused_text(found) for case_id, found in result.not_saved.items()}
-    return {**stored, **refused}
+    notes = {**stored, **refused}
+    for case_id, file in result.saved_structures.items():
+        otherwise = "otherwise " if case_id in refused else ""
+        notes[case_id] = f"structure stored in {file}; {otherwise}{notes[case_id]}"
+    return notes

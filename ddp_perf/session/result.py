@@ -13,6 +13,7 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.metric import STRUCTURE
 from ddp_perf.core.misfit import Misfit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
@@ -75,6 +76,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     save_mode: SaveMode | None = None  # of --save-baseline; None: nothing was to be stored
     saved: dict[str, Saved] = {}  # by case id
     not_saved: dict[str, Refused] = {}  # by case id: asked for, and not stored
+    saved_structures: dict[str, str] = {}  # by case id: the file that states the structure now
 
     @property
     def trains(self) -> bool:
@@ -115,14 +117,20 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_refused(self, finding: Finding) -> bool:
         """Return whether this session of the metric was to be stored, and was refused."""
+        if self.is_settled(finding):
+            return False
         return finding.case_id in self.not_saved or self._is_left_out(finding)
 
     def is_settled(self, finding: Finding) -> bool:
         """Return whether --save-baseline resolved the finding by storing the session."""
         outcome = finding.verdict.outcome
         accepted = self.save_mode == "accept" and outcome in FAILING
-        stored = finding.case_id in self.saved and not self._is_left_out(finding)
-        return stored and (accepted or outcome in _FIRST_TIME)
+        return self._is_stored(finding) and (accepted or outcome in _FIRST_TIME)
+
+    def _is_stored(self, finding: Finding) -> bool:
+        if finding.metric == STRUCTURE and finding.case_id in self.saved_structures:
+            return True
+        return finding.case_id in self.saved and not self._is_left_out(finding)
 
     def _is_left_out(self, finding: Finding) -> bool:
         saved = self.saved.get(finding.case_id)

@@ -27,6 +27,7 @@ from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.left_out import reasons_to_leave_out, refused, without
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.store_structures import save_structures
 from ddp_perf.stats.summary import as_session
 
 _OFF_LEVEL = (Outcome.REGRESSION, Outcome.SUSPECT, Outcome.IMPROVEMENT)
@@ -43,8 +44,11 @@ def save(
 ) -> SuiteResult:
     """Store every case that ``mode`` selects and no rule refuses, and return the result with it.
 
-    ``baseline`` is the one before the session. Raises BaselineError if it cannot be written.
+    The structures are stored even if the session is refused. ``baseline`` is the one before the
+    session. Raises BaselineError if a file cannot be written.
     """
+    measured = _of_cases(result, case_ids)
+    result = save_structures(result, measured, baseline, store, mode=mode)
     sessions, result = _selected(result, case_ids, baseline, mode)
     if sessions:
         store.update(
@@ -58,11 +62,16 @@ def append(result: SuiteResult, baseline: Baseline) -> tuple[Baseline, SuiteResu
     """Return the baseline with the judged session, and the result with what was stored of it.
 
     No file is read or written. A session that is stored, or is older than a stored one, is refused.
+    The structures of a suite are those of today's code, so an older session adds none to them.
     """
     sessions, result = _selected(*_in_order(result, baseline, "append"), baseline, "append")
     if not sessions:
         return baseline, result
     return merge(baseline, sessions, mode="append", reason=None), result
+
+
+def _of_cases(result: SuiteResult, case_ids: Collection[str]) -> list[NewSession]:
+    return [new for new in new_sessions(result) if new.case.id in case_ids]
 
 
 def _selected(
@@ -72,9 +81,7 @@ def _selected(
     saved: dict[str, Saved] = {}
     not_saved: dict[str, Refused] = {}
     sessions: list[NewSession] = []
-    for new in new_sessions(result):
-        if new.case.id not in case_ids:
-            continue
+    for new in _of_cases(result, case_ids):
         stored = baseline.cases.get(new.case.id)
         reasons = reasons_to_leave_out(new, result, mode)
         why_not = (

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
+
+from tests.projects import REPOSITORY
 
 MODEL = """
 import torch
@@ -196,3 +199,32 @@ def test_without_transformers_its_cases_are_skipped_with_the_command(project, mo
 
     result.assert_outcomes(passed=2, skipped=2, deselected=4)
     result.stdout.fnmatch_lines(["*distilbert needs no_such_package: pip install transformers*"])
+
+
+def test_a_structure_is_stored_once_and_checked_on_another_machine(project, monkeypatch):
+    """What a pull request needs: one launch, no quiet machine, and a file in the repository."""
+    shutil.copytree(REPOSITORY / "tests" / "perf", project.path / "tests" / "perf")
+    check = ("-m", "perf and cpu", "-k", "structure", "--ddp-launches=1", "--ddp-budget=0", "-rs")
+    baselines = project.path / "perf" / "baselines"
+
+    stored = project.runpytest(*check, "--save-baseline")
+    assert list(baselines.glob("*.json")) == []
+    elsewhere = (*check, "--ddp-machine=other-runners")  # the name of another file of times
+    same = project.runpytest(*elsewhere)
+    wider = MODEL.replace("nn.Linear(width, width)", "nn.Linear(width, width, bias=False)")
+    (project.path / "our_model.py").write_text(wider)
+    smaller = project.runpytest(*elsewhere)
+    deeper = MODEL.replace(
+        "nn.Linear(width, width)", "nn.Sequential(nn.Linear(width, width), nn.Linear(width, 1))"
+    )
+    (project.path / "our_model.py").write_text(deeper)
+    larger = project.runpytest(*elsewhere)
+
+    stored.assert_outcomes(skipped=4, deselected=20)
+    stored.stdout.fnmatch_lines([f"stored in {baselines}/structure/ours.json"])
+    same.assert_outcomes(passed=4, deselected=20)
+    smaller.assert_outcomes(passed=4, deselected=20)  # an improvement
+    larger.assert_outcomes(failed=4, deselected=20)
+    larger.stdout.fnmatch_lines(
+        [f"REGRESSION: structure of {CASE}", "*does more work *: parameters 272 → 289; gradient*"]
+    )

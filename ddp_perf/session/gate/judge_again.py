@@ -62,6 +62,7 @@ def judge_again(
         save_mode=None,
         saved={},
         not_saved={},
+        saved_structures={},
     )
 
 

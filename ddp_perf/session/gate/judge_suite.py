@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_perf.baselines.save import work_differences
+from ddp_perf.baselines.structures import own_structure
 from ddp_perf.core.baseline import (
     CONTROL,
     REFERENCE_SESSIONS,
@@ -54,7 +55,7 @@ class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
 
     baseline: Baseline
     baseline_path: str
-    structures: Mapping[str, CaseStructure] = {}  # used if the baseline has none
+    structures: Mapping[str, CaseStructure] = {}  # of the suite, on any machine
     remedies: Remedies = Remedies()
     environment: Environment  # of this session
     alpha: float  # significance level of each verdict
@@ -139,12 +140,23 @@ def _refused(
     case, verdict = measurement.case, Verdict(outcome=outcome, reason=reason)
     for metric in gated_metrics(case):
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
-    if not case.trains:
-        return
-    structure = judge_structure(case, measurement.launches, None, context.structures)
-    if structure.outcome is not Outcome.NO_BASELINE:
-        verdict = structure
-    yield Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict)
+    if case.trains:
+        yield _judge_structure(measurement, context)
+
+
+def _judge_structure(measurement: Measurement, context: JudgingContext) -> Finding:
+    """Judge the structure, which needs neither this machine's sessions nor an undisturbed one."""
+    case, remedies = measurement.case, context.remedies
+    own = own_structure(case, context.baseline.cases.get(case.id))
+    verdict = judge_structure(case, measurement.launches, own, context.structures)
+    remedy = {
+        Outcome.NO_BASELINE: remedies.no_such_case,
+        Outcome.INCOMPARABLE: remedies.other_work,
+    }.get(verdict.outcome)
+    if remedy is not None:
+        verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
+    launches = len(measurement.launches)
+    return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
 
 
 def _judge_case(
@@ -164,11 +176,7 @@ def _judge_case(
         findings.append(msgspec.structs.replace(finding, published=beside))
     findings = _with_ratios_checked(findings)
     if case.trains:
-        verdict = judge_structure(case, measurement.launches, stored.structure, context.structures)
-        launches = len(measurement.launches)
-        findings.append(
-            Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
-        )
+        findings.append(_judge_structure(measurement, context))
     return findings
 
 

@@ -6,53 +6,47 @@ import collections
 import itertools
 from collections.abc import Mapping, Sequence
 
+from ddp_perf.baselines.structures import known_structure, other_sizes
 from ddp_perf.core.baseline import CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Collective, LaunchResult, Structure
-from ddp_perf.core.scaling_key import RANKS, work_without
 from ddp_perf.core.verdict import Outcome, Verdict
-from ddp_perf.render.units import change_text, counted
+from ddp_perf.render.units import change_text, counted, field_changes
 
 
 def judge_structure(
     case: Case,
     launches: Sequence[LaunchResult],
-    stored: Structure | None,
-    shipped: Mapping[str, CaseStructure],
+    own: Structure | None,
+    shared: Mapping[str, CaseStructure],
 ) -> Verdict:
-    """Judge by this machine's own structure, or else by the structure that ships for any machine.
+    """Judge by the structure that the suite's file states, or else by this machine's own.
 
-    The shipped structures are of one and of two ranks. Plain DDP does the same at any larger
-    size: every rank reduces whole buckets, which follow from the model and the options. A hook
-    or FSDP divides the sent bytes by the ranks, so the structure of two ranks does not
-    determine that of four: the verdict is INCONCLUSIVE.
+    The suite's file wins, because it changes in the commit that changes the code. A machine's own
+    structure is as old as its sessions. The reason of a case that has neither states no remedy.
     """
-    alike = [
-        one
-        for one in shipped.values()
-        if work_without(one.work, RANKS) == work_without(case.work(), RANKS)
-    ]
-    same = [one.structure for one in alike if one.work == case.work()]
-    if stored is None and not same and alike:
-        if case.strategy != "ddp" or case.comm_hook is not None:
-            sizes = " and ".join(str(one.work["world_size"]) for one in alike)
-            reason = (
-                f"no structure of {case.world_size} ranks ships, and that of {sizes} does not"
-                " determine it; --save-baseline stores this machine's"
-            )
-            return Verdict(outcome=Outcome.INCONCLUSIVE, reason=reason)
-        same = [one.structure for one in alike]
-    return compare_structure(launches, stored or next(iter(same), None))
+    stored = known_structure(case, shared) or own
+    if stored is not None:
+        return compare_structure(launches, stored)
+    if (other := shared.get(case.id)) is not None:
+        changed = ", ".join(field_changes(other.work, case.work()))
+        reason = f"the stored structure is of other work: {changed}"
+        return Verdict(outcome=Outcome.INCOMPARABLE, reason=reason)
+    reason = "no structure of this case is stored"
+    if sizes := sorted(other_sizes(case, shared)):
+        reason = (
+            f"no structure of {case.world_size} ranks is stored, and that of"
+            f" {' and '.join(map(str, sizes))} does not determine it"
+        )
+    return Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
 
 
-def compare_structure(launches: Sequence[LaunchResult], stored: Structure | None) -> Verdict:
+def compare_structure(launches: Sequence[LaunchResult], stored: Structure) -> Verdict:
     """Compare rank 0's structure in every launch with the stored one.
 
     More parameters, gradients, collectives or bytes are a REGRESSION, and less of them is an
     IMPROVEMENT. The same amount in another order is INCONCLUSIVE: the step time shows its cost.
     """
-    if stored is None:
-        return Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline has no structure")
     found = []
     for launch in launches:
         structure = launch.ranks[0].structure

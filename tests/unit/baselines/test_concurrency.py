@@ -29,6 +29,21 @@ for update in range(int(sys.argv[3])):
     store.update(sys.argv[4], lambda now: merge(now, [new], mode="append", reason=None))
 """
 
+OF_STRUCTURES = """
+import sys
+from pathlib import Path
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.core.baseline import CaseStructure
+from tests.builders import make_structure
+
+store, known = BaselineStore(Path(sys.argv[1])), CaseStructure(work={}, structure=make_structure())
+print("ready", flush=True)
+sys.stdin.readline()
+for update in range(int(sys.argv[3])):
+    case_id = f"{sys.argv[2]}-{update}"
+    store.update_structures("quick", lambda now: {**now, case_id: known})
+"""
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -50,8 +65,9 @@ def start(script, *arguments):
     )
 
 
-def test_two_processes_that_write_at_the_same_time_lose_no_session(tmp_path):
-    writers = [start(WRITER, tmp_path, name, UPDATES, KEY) for name in (1, 2)]
+def write_twice(script, directory):
+    """Run the script in two processes that write at the same time."""
+    writers = [start(script, directory, name, UPDATES, KEY) for name in (1, 2)]
     for writer in writers:
         assert writer.stdout.readline() == "ready\n"
     for writer in writers:
@@ -60,6 +76,16 @@ def test_two_processes_that_write_at_the_same_time_lose_no_session(tmp_path):
     for writer in writers:
         writer.communicate(timeout=60)
         assert writer.returncode == 0
+
+
+def test_two_processes_that_write_at_the_same_time_lose_no_structure(tmp_path):
+    write_twice(OF_STRUCTURES, tmp_path)
+
+    assert len(BaselineStore(tmp_path).load_structures("quick")) == 2 * UPDATES
+
+
+def test_two_processes_that_write_at_the_same_time_lose_no_session(tmp_path):
+    write_twice(WRITER, tmp_path)
 
     (case,) = BaselineStore(tmp_path).load(KEY).cases.values()
     written = [(session.launches[0]["tail"], session.date) for session in case.sessions]

@@ -20,6 +20,7 @@ from tests.builders import (
     make_baseline,
     make_case,
     make_case_baseline,
+    make_cases,
     make_session,
     make_structure,
 )
@@ -217,6 +218,39 @@ def test_structures_of_a_suite_are_read_by_case(store):
     assert store.load_structures("quick") == {case.id: known}
     assert store.load_structures("other") == {}
     assert store.structures_by_case() == {case.id: known.structure}
+
+
+def test_structures_are_written_sorted_and_only_if_they_changed(store):
+    (one, two), known = make_cases(), make_structure()
+    found = {case.id: CaseStructure(work=case.work(), structure=known) for case in (two, one)}
+
+    after = store.update_structures("quick", lambda before: {**before, **found})
+    path = store.structure_path("quick")
+    written = path.stat()
+    store.update_structures("quick", lambda before: dict(before))
+
+    assert after == store.load_structures("quick") == found
+    text = path.read_text(encoding="utf-8")
+    assert text.index(f'"{two.id}"') < text.index(f'"{one.id}"')  # "…-ddp-…" before "…-none-…"
+    assert text.endswith("}\n")
+    assert path.stat() == written
+
+
+def test_structures_that_cannot_be_written_leave_the_old_file(store, monkeypatch):
+    case = make_case()
+    known = {case.id: CaseStructure(work=case.work(), structure=make_structure())}
+    store.update_structures("quick", lambda _: known)
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    path = store.structure_path("quick")
+    with pytest.raises(BaselineError, match=r"quick.json: cannot be written \(No space left"):
+        store.update_structures("quick", lambda _: {})
+
+    assert store.load_structures("quick") == known
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,9 @@ def test_promote_reports_why_a_case_is_not_stored(results):
     done = run("promote", results(step_s=(0.01,)), "--json")
 
     assert done.exit_code == 1
-    assert json.loads(done.stdout)[CASE.id].startswith("not stored: one launch has no spread")
+    note = json.loads(done.stdout)[CASE.id]
+    assert note.startswith("structure stored in ")
+    assert "; otherwise not stored: one launch has no spread" in note
 
 
 def test_promote_reports_what_is_left_out(results):

@@ -34,6 +34,7 @@ def session(*findings, **changes):
         (Outcome.INCOMPARABLE, {}, ACCEPTED),
         (Outcome.REGRESSION, {}, f"{CASE} --ddp-profile"),
         (Outcome.REGRESSION, {"metric": "structure"}, ACCEPTED),
+        (Outcome.INCONCLUSIVE, {"metric": "structure"}, ACCEPTED),
         (Outcome.BELOW_PUBLISHED, {}, "ddp-perf doctor"),
         (Outcome.INVALID, {}, CASE),
         (Outcome.SUSPECT, {}, APPENDED),
@@ -132,3 +133,18 @@ def test_a_file_without_the_command_of_its_session_gets_the_usual_one():
     )
 
     assert next_step([result]).command == "pytest -m 'perf and cpu' --save-baseline=append"
+
+
+def test_structures_that_one_launch_stored_are_to_be_committed():
+    stored = {"save_mode": "missing", "saved_structures": {ONE.id: "s/a.json", TWO.id: "s/a.json"}}
+    one_launch = {"not_saved": {TWO.id: Refused(reason="one launch has no spread")}}
+    exact = make_finding(TWO, Outcome.NO_BASELINE, metric="structure")
+    times = make_finding(TWO, Outcome.NO_BASELINE)
+
+    assert step_after(session(exact, **stored, **one_launch), exact) is None
+    assert str(next_step([session(exact, **stored, **one_launch)])) == (
+        "the structure of 2 cases is stored for every machine; commit it\nnext: git add s/a.json"
+    )
+    assert next_step([session(exact, times, **stored, **one_launch)]).command == (
+        f"{SESSION} --ddp-launches 5 --save-baseline=missing"
+    )

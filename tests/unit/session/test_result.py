@@ -80,6 +80,20 @@ def test_storing_a_case_resolves_its_finding(outcome, mode, settled):
     assert not make_result([], findings=(finding,), save_mode=mode).is_settled(finding)
 
 
+@pytest.mark.parametrize("outcome", [Outcome.NO_BASELINE, Outcome.INCOMPARABLE])
+def test_storing_a_structure_resolves_its_finding_alone(outcome):
+    exact, times = make_finding(A, outcome, metric="structure"), make_finding(A, outcome)
+    result = make_result(
+        [],
+        findings=(exact, times),
+        saved_structures={"a": "structure/ours.json"},
+        not_saved={"a": Refused(reason="one launch")},
+    )
+
+    assert (result.is_settled(exact), result.is_settled(times)) == (True, False)
+    assert (result.is_refused(exact), result.is_refused(times)) == (False, True)
+
+
 @pytest.mark.parametrize(("cases", "trains"), [([A, B], True), (make_collectives(), False)])
 def test_a_suite_trains_or_calls_collectives(cases, trains):
     assert make_result([make_measurement(case, [0.01]) for case in cases]).trains is trains

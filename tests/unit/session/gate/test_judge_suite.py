@@ -127,18 +127,24 @@ def test_a_case_without_a_baseline_names_the_file_and_the_command(baseline):
     assert set(outcomes(found, "other").values()) == {Outcome.NO_BASELINE}
     assert found.keys() == {("other", metric) for metric in OF_ONE_RANK}
     for finding in found.values():
-        assert "baselines/x.json" in finding.verdict.reason
-        assert "--save-baseline" in finding.verdict.reason
+        missing = (
+            "no structure of this case is stored"
+            if finding.metric == "structure"
+            else "baselines/x.json has no such case"
+        )
+        assert finding.verdict.reason == f"{missing}; --save-baseline records it"
 
 
 def test_other_work_is_incomparable_and_names_the_field_and_the_command(baseline):
     wider = msgspec.structs.replace(ONE, model={**ONE.model, "hidden_dim": 48})
 
-    found = findings([make_measurement(wider, launches(0.02))], baseline)
+    known = CaseStructure(work=ONE.work(), structure=make_structure())
+    found = findings([make_measurement(wider, launches(0.02))], baseline, {ONE.id: known})
 
     assert set(outcomes(found, ONE.id).values()) == {Outcome.INCOMPARABLE}
     for finding in found.values():
-        assert "baselines/x.json" in finding.verdict.reason
+        where = "the stored structure" if finding.metric == "structure" else "baselines/x.json"
+        assert where in finding.verdict.reason
         assert "model.hidden_dim 32 → 48" in finding.verdict.reason
         assert "--save-baseline=accept" in finding.verdict.reason
 
@@ -305,8 +311,8 @@ def test_the_structure_of_any_machine_gates_a_case_without_a_baseline(structure,
     assert structure_verdict(without, **structure) is outcome
 
 
-def test_the_machines_own_structure_is_preferred(baseline):
-    assert structure_verdict(baseline, parameters=809) is Outcome.PASS
+def test_the_structure_of_any_machine_decides_also_where_this_one_has_sessions(baseline):
+    assert structure_verdict(baseline, parameters=807) is Outcome.REGRESSION
 
 
 def test_a_shipped_structure_does_not_judge_times():
@@ -320,7 +326,7 @@ def test_a_structure_of_other_work_is_not_compared():
     known = CaseStructure(work={**TWO.work(), "batch_size": 1}, structure=make_structure())
     found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
 
-    assert found[TWO.id, "structure"].verdict.outcome is Outcome.NO_BASELINE
+    assert found[TWO.id, "structure"].verdict.outcome is Outcome.INCOMPARABLE
 
 
 @pytest.mark.parametrize("step_s", [0.010, 0.016], ids=["as fast", "slower"])
@@ -413,6 +419,8 @@ def test_figures_of_another_machine_are_incomparable_with_the_remedy(baseline):
 
     found = findings([make_measurement(ONE, launches(0.010))], baseline)
 
+    exact = found.pop((ONE.id, "structure"))  # the same on every machine
+    assert exact.verdict.outcome is Outcome.PASS
     assert {finding.verdict.outcome for finding in found.values()} == {Outcome.INCOMPARABLE}
     reason = found[ONE.id, "step_time"].verdict.reason
     assert "the session of 2026-01-01 is of another machine" in reason
@@ -442,7 +450,9 @@ def test_an_impossible_mfu_is_a_measurement_error(baseline):
 
     found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), context)
 
-    assert {finding.verdict.outcome for finding in found} == {Outcome.INVALID}
+    *figures, structure = found
+    assert {finding.verdict.outcome for finding in figures} == {Outcome.INVALID}
+    assert structure.verdict.outcome is Outcome.NO_BASELINE  # it is counted, and not measured
     assert "a measurement error: MFU 1492.5% of 67 TFLOP/s" in found[0].verdict.reason
 
 

@@ -161,18 +161,42 @@ def test_the_worst_of_all_launches_decides(launches, outcome):
     assert compare_structure(measured, stored).outcome is outcome
 
 
-def test_a_case_without_a_stored_structure_does_not_pass():
-    assert compare_structure([make_launch(make_case())], None).outcome is Outcome.NO_BASELINE
-
-
-def judged(case, shipped_of, stored=None, **structure):
-    """Return the verdict on a launch with ``structure``; the default ships for ``shipped_of``."""
-    shipped = {
+def judged(case, stored_of, own=None, **structure):
+    """Return the verdict on a launch with ``structure``; the usual one is stored for cases."""
+    shared = {
         known.id: CaseStructure(work=known.work(), structure=make_structure())
-        for known in shipped_of
+        for known in stored_of
     }
     launches = [make_launch(case, structure=make_structure(**structure))]
-    return judge_structure(case, launches, stored, shipped)
+    return judge_structure(case, launches, own, shared)
+
+
+def test_a_case_without_a_stored_structure_does_not_pass():
+    verdict = judged(make_case(), [])
+
+    assert verdict.outcome is Outcome.NO_BASELINE
+    assert verdict.reason == "no structure of this case is stored"
+
+
+def test_the_file_of_the_suite_precedes_the_machines_own_structure():
+    """The file changes with the code; the machine's own is as old as its sessions."""
+    case, odd = make_case(), make_structure(parameters=1)
+
+    assert judged(case, [case], own=odd).outcome is Outcome.PASS
+    assert judged(case, [case], own=odd, parameters=1).outcome is Outcome.IMPROVEMENT
+    assert judged(case, [], own=odd, parameters=1).outcome is Outcome.PASS
+    assert judged(case, [], own=odd).outcome is Outcome.REGRESSION
+
+
+def test_a_stored_structure_of_other_work_is_incomparable_and_names_the_work():
+    old, case = make_case(), make_cases(model={"hidden_dim": 48})[1]
+    assert old.id == case.id
+
+    verdict = judged(case, [old])
+
+    assert verdict.outcome is Outcome.INCOMPARABLE
+    assert verdict.reason.startswith("the stored structure is of other work: model.hidden_dim 32 →")
+    assert judged(case, [old], own=make_structure()).outcome is Outcome.PASS
 
 
 def test_plain_ddp_does_on_four_ranks_what_it_does_on_two():
@@ -190,19 +214,20 @@ def test_plain_ddp_does_on_four_ranks_what_it_does_on_two():
         pytest.param({"strategy": "fsdp"}, id="fsdp"),
     ],
 )
-def test_a_structure_that_depends_on_the_ranks_is_inconclusive_at_other_sizes(changes):
+def test_a_structure_that_depends_on_the_ranks_is_not_determined_at_other_sizes(changes):
     _, two, four = make_cases(world_sizes=[1, 2, 4], **changes)
 
     verdict = judged(four, [two])
 
-    assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "no structure of 4 ranks ships, and that of 2 does not determine it" in verdict.reason
-    assert "--save-baseline" in verdict.reason
-    assert judged(four, [two], stored=make_structure()).outcome is Outcome.PASS
+    assert verdict.outcome is Outcome.NO_BASELINE
+    assert verdict.reason == (
+        "no structure of 4 ranks is stored, and that of 2 does not determine it"
+    )
+    assert judged(four, [two], own=make_structure()).outcome is Outcome.PASS
     assert judged(two, [two]).outcome is Outcome.PASS
 
 
-def test_a_shipped_structure_of_other_work_is_not_used():
+def test_a_stored_structure_of_other_work_is_not_used():
     (_, other), (_, case) = make_cases(batch_sizes=[32]), make_cases(world_sizes=[1, 4])
 
     assert judged(case, [other]).outcome is Outcome.NO_BASELINE

@@ -1,0 +1,112 @@
+"""The structures that a suite's file states, and those that a session adds to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.baselines.save import NewSession
+from ddp_perf.baselines.structures import known_structure, merge_structures
+from ddp_perf.core.baseline import CaseStructure
+from tests.builders import (
+    make_baseline,
+    make_case_baseline,
+    make_cases,
+    make_session,
+    make_structure,
+)
+
+ONE, TWO, FOUR, EIGHT = make_cases(world_sizes=[1, 2, 4, 8])
+USUAL, OTHER = make_structure(), make_structure(parameters=809)
+NOTHING = make_baseline()
+
+
+def stored(*cases, structure=USUAL):
+    return {case.id: CaseStructure(work=case.work(), structure=structure) for case in cases}
+
+
+def merged(shared, *measured, mode="missing", baseline=NOTHING):
+    """Merge the structures of the cases; ``measured`` are cases, or pairs with a structure."""
+    sessions = [
+        NewSession(case=case, session=make_session([0.01]), structure=structure)
+        for case, structure in (one if isinstance(one, tuple) else (one, USUAL) for one in measured)
+    ]
+    return merge_structures(shared, sessions, baseline, mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["missing", "append", "accept"])
+def test_a_structure_that_the_file_does_not_state_is_added(mode):
+    assert merged(stored(ONE), ONE, TWO, mode=mode) == stored(ONE, TWO)
+
+
+@pytest.mark.parametrize("mode", ["missing", "append"])
+def test_a_structure_that_the_file_states_is_replaced_only_if_that_is_accepted(mode):
+    assert merged(stored(TWO), (TWO, OTHER), mode=mode) == stored(TWO)
+    assert merged(stored(TWO), (TWO, OTHER), mode="accept") == stored(TWO, structure=OTHER)
+
+
+@pytest.mark.parametrize("mode", ["missing", "append"])
+def test_a_change_since_this_machines_own_sessions_is_taken_over_only_if_accepted(mode):
+    """The file has no such case yet: it must not begin with the work that one branch added."""
+    own = make_baseline({TWO.id: make_case_baseline(TWO, structure=USUAL)})
+
+    assert merged({}, (TWO, OTHER), mode=mode, baseline=own) == {}
+    assert merged({}, (TWO, OTHER), mode="accept", baseline=own) == stored(TWO, structure=OTHER)
+    assert merged({}, TWO, mode=mode, baseline=own) == stored(TWO)
+
+
+def test_sessions_of_other_work_on_this_machine_hinder_nothing():
+    (_, wider) = make_cases(model={"hidden_dim": 48})
+    own = make_baseline({wider.id: make_case_baseline(wider, structure=OTHER)})
+
+    assert merged({}, TWO, baseline=own) == stored(TWO)
+
+
+@pytest.mark.parametrize("mode", ["missing", "append"])
+def test_the_structure_of_other_work_is_replaced_only_if_that_is_accepted(mode):
+    (_, wider) = make_cases(model={"hidden_dim": 48})
+    assert wider.id == TWO.id
+
+    assert merged(stored(wider), TWO, mode=mode) == stored(wider)
+    assert merged(stored(wider), TWO, mode="accept") == stored(TWO)
+
+
+@pytest.mark.parametrize("mode", ["missing", "append", "accept"])
+def test_plain_ddp_adds_the_structure_of_its_smallest_number_of_ranks(mode):
+    assert merged({}, ONE, EIGHT, FOUR, mode=mode) == stored(ONE, FOUR)
+    assert merged(stored(ONE, TWO), EIGHT, mode=mode) == stored(ONE, TWO)
+
+
+def test_a_number_of_ranks_with_another_structure_is_added_beside_the_smallest():
+    """A user's model may do what it likes on four ranks."""
+    found = merged({}, TWO, (FOUR, OTHER), EIGHT)
+
+    assert found == {**stored(TWO), **stored(FOUR, structure=OTHER)}
+    assert known_structure(FOUR, found) == OTHER
+    assert known_structure(EIGHT, found) == USUAL
+
+
+def test_fsdp_adds_each_number_of_ranks():
+    cases = make_cases(strategy="fsdp", world_sizes=[1, 2, 4])
+
+    assert merged({}, *cases) == stored(*cases)
+
+
+def test_one_rank_of_ddp_does_not_determine_two():
+    one, two = make_cases(denominator="ddp-1")
+    assert one.strategy == two.strategy == "ddp"
+
+    assert known_structure(two, stored(one)) is None
+    assert known_structure(one, stored(two)) is None
+
+
+def test_a_case_that_does_not_train_adds_nothing():
+    assert merged({}, (ONE, None)) == {}
+
+
+def test_the_entry_of_the_case_itself_precedes_one_of_the_same_work_under_another_id():
+    shared = {
+        "another": CaseStructure(work=TWO.work(), structure=OTHER),
+        **stored(TWO),
+    }
+
+    assert known_structure(TWO, shared) == USUAL
