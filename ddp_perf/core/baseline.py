@@ -23,7 +23,7 @@ SCHEMA_VERSION = 3
 STRUCTURE_VERSION = 1
 REFERENCE_SESSIONS = 5  # they set the reference level for good: a rolling level would absorb drift
 LEAST_SESSIONS = 3  # with fewer, the between-session variance is assumed, not estimated
-_HALF_DAY = datetime.timedelta(hours=12)
+HALF_DAY = datetime.timedelta(hours=12)  # sessions that are closer count as one
 CONTROL = "control"  # the control's name among a launch's figures
 TYPICAL_STEP = "median_step_time"  # the name of its median step, which is stored but not gated
 # Figures of the level of a step, and the names of those of its median, which older sessions have.
@@ -334,7 +334,7 @@ def are_apart(earlier: str, later: str) -> bool:
     first, second = (
         one if one.tzinfo else one.replace(tzinfo=datetime.timezone.utc) for one in begun
     )
-    return second - first >= _HALF_DAY
+    return second - first >= HALF_DAY
 
 
 def _by_half_day(sessions: Sequence[Session]) -> list[Session]:

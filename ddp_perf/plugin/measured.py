@@ -88,7 +88,8 @@ class MeasuredCase:
         outcome = finding.verdict.outcome
         why = self.result.explanations.get(self.case.id)
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
-            text = "\n".join([text, *explanation_lines(why)])
+            first = self._ddp.is_first(self.case, "explanation")
+            text = "\n".join([text, *(explanation_lines(why) if first else ())])
         if self.result.is_settled(finding):
             pytest.skip(f"{text}\n{settled_text(self.result, finding)}")
         if finding.is_expected:
@@ -104,10 +105,8 @@ class MeasuredCase:
 
     def _describe(self, *, failed: bool) -> None:
         """Add the case's figures to the report of its first test, and of the first that fails."""
-        if (self.case.key, failed) in self._ddp.described:
-            return
-        self._ddp.described.add((self.case.key, failed))
-        if not self._is_described:
+        first = self._ddp.is_first(self.case, "failure" if failed else "test")
+        if first and not self._is_described:
             self._node.add_report_section("call", "ddp", self._about)
             self._is_described = True
 
@@ -162,8 +161,8 @@ def measured_case(
     if result.injections:
         node.user_properties.append(("injected", ", ".join(result.injections)))
     if measurement.failures:
-        failures = map(describe_launch_failure, measurement.failures)
-        pytest.fail("\n".join(failures), pytrace=False)
+        describe = describe_launch_failure if ddp.is_first(case, "launch failure") else str
+        pytest.fail("\n".join(map(describe, measurement.failures)), pytrace=False)
     figures = case_figures(result, case.id)
     assert figures is not None  # no launch failed
     placements = placement_lines([rank.placement for rank in measurement.launches[0].ranks])

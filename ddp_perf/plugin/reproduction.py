@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ddp_perf.baselines.save import SAVE_MODES
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
@@ -32,13 +31,13 @@ WORK = (
 )
 
 # The options of one session alone, which do not belong to its repetition.
-_ONCE = ("--save-baseline", "--reason", "--ddp-inject")
+_ONCE = ("--reason", "--ddp-inject")
 # A script that runs pytest, as ci/bench does, gives its own command line in this variable.
 SCRIPT = "DDP_PERF_COMMAND"
 
 
 def session_command(config: pytest.Config) -> str:
-    """Return the command that measures the session again: as it was given, without `_ONCE`.
+    """Return the command that measures the session again, as it was given.
 
     It is meant for a shell in the directory where the session was started.
     """
@@ -48,13 +47,14 @@ def session_command(config: pytest.Config) -> str:
 
 
 def _repeated(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments without those of `_ONCE` and their values."""
+    """Yield the arguments without those of `_ONCE`, and without a level that is accepted."""
     left = iter(zip(arguments, [*arguments[1:], ""], strict=True))
     for argument, following in left:
-        name, equals, _ = argument.partition("=")
-        if name not in _ONCE:
+        name, equals, value = argument.partition("=")
+        accepts = name == "--save-baseline" and (value or following) == "accept"
+        if name not in _ONCE and not accepts:
             yield argument
-        elif not equals and (name != "--save-baseline" or following in SAVE_MODES):
+        elif not equals:
             next(left, None)  # its value
 
 

@@ -44,7 +44,7 @@ class DdpSession:
         self.report = ReportWriter(
             options.report, options.json_path, options.history, config.rootpath
         )
-        self.described: set[tuple[tuple[str, str], bool]] = set()  # case, and if the test failed
+        self._shown: set[tuple[tuple[str, str], str]] = set()  # of which case what is in a report
         self.command = ""  # the shell command that measures the session again
         self.commands: dict[tuple[str, str], str] = {}  # by suite and case id
         self.history = HistoryLog(options.history, config.rootpath)
@@ -126,6 +126,12 @@ class DdpSession:
         metrics = self._asserted.setdefault(case.key, set())
         if metric is not None:
             metrics.add(metric)
+
+    def is_first(self, case: Case, what: str) -> bool:
+        """Return True once for each case and what a test's report shows of it."""
+        is_new = (case.key, what) not in self._shown
+        self._shown.add((case.key, what))
+        return is_new
 
     def owes(self, suite: str) -> bool:
         """Return whether a strict session must fail because it measures nothing of the suite.

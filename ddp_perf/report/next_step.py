@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import shlex
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.baseline import HALF_DAY, REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STRUCTURE
 from ddp_perf.core.verdict import Outcome
@@ -17,8 +18,8 @@ from ddp_perf.report.verdicts import SEVERITY, Status, status_of
 from ddp_perf.session.result import SuiteResult
 
 _APPEND = "--save-baseline=append"
-_APART = "12 hours after the one before (closer ones count as one)"
 _ACCEPT = '--save-baseline=accept --reason "…"'
+_INTENDED = "if the change is intended, store this state as the one to compare with"
 
 
 class NextStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +46,14 @@ def next_step(suites: Sequence[SuiteResult]) -> NextStep | None:
 
 
 def step_after(result: SuiteResult, finding: Finding) -> NextStep | None:
-    """Return the command that helps after this verdict; None if it is green, or does not count."""
+    """Return the command that helps after this verdict.
+
+    Return None if it is green or does not count, or if the ranks were slowed on purpose.
+    """
     status = status_of(result, finding)
     if status in (Status.GREEN, Status.UNTESTED) or result.is_settled(finding):
+        return None
+    if result.injections:
         return None
     why, command = _after(result, finding)
     return NextStep(why=why, command=command)
@@ -57,7 +63,8 @@ def _again(result: SuiteResult, *options: str) -> str:
     """Return the command that measures the whole session again, with further options."""
     marks = "gpu" if result.tier == "gpu" else "perf and cpu"
     command = result.command or shlex.join(["pytest", "-m", marks])
-    return " ".join([command, *options])
+    stored_anyway = f"--save-baseline={result.save_mode}"  # by the command itself
+    return " ".join([command, *(option for option in options if option != stored_anyway)])
 
 
 def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
@@ -66,34 +73,50 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
         launches = result.measurements[finding.case_id].launches
         if finding.case_id in result.saved_structures and len(launches) == 1:
-            more = f"--ddp-launches 5 --save-baseline={result.save_mode}"
-            return "one launch stores the structure only; measure several", _again(result, more)
+            more = _again(result, "--ddp-launches=5", _saving(result))
+            return "one launch stores the structure only; measure several", more
         cases = counted(len(result.measurements), "case")
         why = (
             f"{len(_not_stored(result))} of {cases} NOT stored; run again when the machine is quiet"
         )
-        return why, _again(result, f"--save-baseline={result.save_mode}")
+        return why, _again(result, _saving(result))
     if outcome is Outcome.NO_BASELINE:
         saving = _APPEND if _is_stored(result, finding.case_id) else "--save-baseline"
         return "store what has no baseline yet", _again(result, saving)
-    if outcome is Outcome.INCOMPARABLE:
-        return "if the change is intended, begin a new level", _again(result, _ACCEPT)
-    if finding.metric == STRUCTURE:  # it changed: no further session decides more
-        return "if the change is intended, begin a new level", _again(result, _ACCEPT)
+    if outcome is Outcome.INCOMPARABLE or finding.metric == STRUCTURE:
+        return _INTENDED, _again(result, _ACCEPT)  # no further session decides more
     if outcome is Outcome.REGRESSION:
-        return "see where the time of its steps goes", f"{case} --ddp-profile"
+        since = (finding.baseline_date or result.date)[:10]
+        why = "see what changed since the baseline"
+        return why, f"git log --oneline --since={since} && git diff --stat"
     if outcome is Outcome.BELOW_PUBLISHED:
         return "check that the machine is fit", "ddp-perf doctor"
     if outcome is Outcome.INVALID:
         return "measure it again when the machine is quieter", case
     if outcome is Outcome.INCONCLUSIVE and verdict.more_launches and not is_waiting(finding):
         many = finding.launches + verdict.more_launches
-        return "measure more launches", f"{case} --ddp-launches {many} --ddp-budget 0"
+        return "measure more launches", f"{case} --ddp-launches={many} --ddp-budget=0"
     if outcome is Outcome.SUSPECT:
         return "see whether the next session agrees", _again(result, _APPEND)
     if is_waiting(finding) or verdict.more_sessions:
-        return f"add a session, {_APART}", _again(result, _APPEND)
+        return f"add a session{_apart(result, finding)}", _again(result, _APPEND)
     return "raise the tolerance, or see what disturbs this machine", "ddp-perf doctor"
+
+
+def _saving(result: SuiteResult) -> str:
+    return _ACCEPT if result.save_mode == "accept" else f"--save-baseline={result.save_mode}"
+
+
+def _apart(result: SuiteResult, finding: Finding) -> str:
+    """Return when a further session counts: sessions of one half-day count as one."""
+    saved = result.saved.get(finding.case_id)
+    newest = finding.baseline_date if finding.sessions == 1 else None
+    if saved is not None:
+        newest = saved.beside or result.date
+    if newest is None:
+        return ", 12 hours after the one before"
+    counts = datetime.datetime.fromisoformat(newest) + HALF_DAY
+    return f" that counts, from {counts:%Y-%m-%d %H:%M} UTC on (closer ones count as one)"
 
 
 def _not_stored(result: SuiteResult) -> set[str]:
@@ -144,8 +167,9 @@ def _committed(result: SuiteResult) -> Iterator[NextStep]:
 
 
 def _forming(result: SuiteResult) -> Iterator[NextStep]:
-    few = [found.sessions for found in result.findings if 0 < found.sessions < REFERENCE_SESSIONS]
+    few = [found for found in result.findings if 0 < found.sessions < REFERENCE_SESSIONS]
     if few and not result.saved:
-        why = f"the baseline has {counted(min(few), 'session')} of {REFERENCE_SESSIONS}"
-        command = _again(result, _APPEND)
-        yield NextStep(why=f"{why}; add one, {_APART}", command=command)
+        fewest = min(few, key=lambda found: found.sessions)
+        why = f"the baseline has {counted(fewest.sessions, 'session')} of {REFERENCE_SESSIONS}"
+        when = _apart(result, fewest)
+        yield NextStep(why=f"{why}; add one{when}", command=_again(result, _APPEND))

@@ -89,7 +89,7 @@ def decomposition_table(result: SuiteResult, width: int) -> str | None:
         return None
     width = max(width, NARROWEST)
     shares = [f"{name} {share}" for name, share in hidden_shares(result).items()]
-    hidden = [f"hidden, {HIDDEN}: {', '.join(shares)}"] if shares else []
+    hidden = [f"hidden: {', '.join(shares)} ({HIDDEN})"] if shares else []
     return "\n".join([*rendered(table, width), *wrapped(hidden, width)])
 
 

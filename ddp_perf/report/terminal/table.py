@@ -140,10 +140,14 @@ def _by_note(notes: Mapping[str, str], names: Mapping[str, str]) -> Iterator[str
 
 
 def forming_lines(result: SuiteResult) -> list[str]:
-    """Return a line for each number of sessions that a reference still lacks."""
+    """Return a line for each number of sessions that a reference still lacks.
+
+    There is none for cases that wait for their first sessions: their verdicts name that already.
+    """
     lacking: dict[int, set[str]] = {}
+    waiting = {found.case_id for found in result.findings if is_waiting(found)}
     for found in result.findings:
-        if 0 < found.sessions < REFERENCE_SESSIONS:
+        if 0 < found.sessions < REFERENCE_SESSIONS and found.case_id not in waiting:
             lacking.setdefault(REFERENCE_SESSIONS - found.sessions, set()).add(found.case_id)
     when = "at least 12 hours later" + (" or on another host" if result.environment.pool else "")
     return [

@@ -88,15 +88,15 @@ def _meaning(decision: Decision, judged: JudgedDifference, levels: SignificanceL
         return f"{2 * tolerance:.3g} % more, twice the tolerance, is ruled out; {found}"
     if outcome is Outcome.IMPROVEMENT:
         return (
-            f"significantly faster, by the tolerance of {tolerance:.3g} % at least; accept it, or"
-            " its loss stays unseen"
+            f"significantly faster, and by at least the tolerance of {tolerance:.3g} %; accept it,"
+            " or its loss stays unseen"
         )
     if decision.by == "move":
         return "the sessions after the first ones are slower, and this one is no exception"
     if outcome is Outcome.REGRESSION:
         return (
-            f"significantly slower (at the {100 * level:.2g} % level), by the tolerance of "
-            f"{tolerance:.3g} % at least"
+            f"significantly slower (unchanged code is so in {100 * level:.2g} % of sessions), and"
+            f" by at least the tolerance of {tolerance:.3g} %"
         )
     if decision.chance is not None:
         many = sessions_to_confirm(decision.chance, decision.alpha)

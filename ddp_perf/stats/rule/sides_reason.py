@@ -41,9 +41,10 @@ def _meaning(
     comparison = difference.comparison
     tolerance, level = short_percent(comparison.tolerance), f"{100 * levels.regression:.2g} %"
     if outcome is Outcome.REGRESSION:
-        return f"significantly slower (at the {level} level), by the tolerance of {tolerance}"
+        by_chance = f"unchanged code is so in {level} of comparisons"
+        return f"significantly slower ({by_chance}), and by at least the tolerance of {tolerance}"
     if outcome is Outcome.IMPROVEMENT:
-        return f"significantly faster (at the {level} level), by the tolerance of {tolerance}"
+        return f"significantly faster, and by at least the tolerance of {tolerance}"
     if by_share:
         return "suspect: more slow launches than in any older session"
     if outcome is Outcome.SUSPECT:

@@ -99,7 +99,7 @@ def test_a_first_session_that_is_not_stored_fails_with_the_reason_and_the_next_c
     why, command = result.outlines[-2:]
     assert why == "1 of 1 case NOT stored; run again when the machine is quiet"
     assert command.startswith("next: pytest ")
-    assert command.endswith(" --save-baseline=missing")
+    assert command.count("--save-baseline") == 1
 
 
 def test_a_session_of_the_same_half_day_is_stored_and_does_not_count_again(project):

@@ -14,6 +14,7 @@ ONE, TWO = make_cases()
 SESSION = "./ci/bench --ddp-steps 50"
 CASE = "pytest -m perf 'test_throughput.py::test_throughput[two]'"
 APPENDED = f"{SESSION} --save-baseline=append"
+SINCE = "git log --oneline --since=2026-01-01 && git diff --stat"
 ACCEPTED = f'{SESSION} --save-baseline=accept --reason "…"'
 
 
@@ -32,7 +33,7 @@ def session(*findings, **changes):
     [
         (Outcome.NO_BASELINE, {}, f"{SESSION} --save-baseline"),
         (Outcome.INCOMPARABLE, {}, ACCEPTED),
-        (Outcome.REGRESSION, {}, f"{CASE} --ddp-profile"),
+        (Outcome.REGRESSION, {"baseline_date": "2026-01-01T10:00:00+00:00"}, SINCE),
         (Outcome.REGRESSION, {"metric": "structure"}, ACCEPTED),
         (Outcome.INCONCLUSIVE, {"metric": "structure"}, ACCEPTED),
         (Outcome.BELOW_PUBLISHED, {}, "ddp-perf doctor"),
@@ -44,7 +45,7 @@ def session(*findings, **changes):
         (
             Outcome.INCONCLUSIVE,
             {"sessions": 8, "launches": 5, "more_launches": 4},
-            f"{CASE} --ddp-launches 9 --ddp-budget 0",
+            f"{CASE} --ddp-launches=9 --ddp-budget=0",
         ),
     ],
 )
@@ -81,7 +82,7 @@ def test_a_case_that_was_not_stored_is_to_be_stored_again_and_is_counted():
 
     for changes in (refused, part):
         assert str(next_step([session(finding, **changes)])) == (
-            f"1 of 2 cases NOT stored; run again when the machine is quiet\nnext: {APPENDED}"
+            f"1 of 2 cases NOT stored; run again when the machine is quiet\nnext: {SESSION}"
         )
 
 
@@ -101,7 +102,7 @@ def test_the_most_urgent_verdict_of_all_suites_gives_the_last_line():
     known = make_finding(TWO, Outcome.INCOMPARABLE)
     slower = session(make_finding(ONE, Outcome.PASS), make_finding(TWO, Outcome.REGRESSION))
 
-    assert next_step([waiting, slower]).command == f"{CASE} --ddp-profile"
+    assert next_step([waiting, slower]).command.startswith("git log ")
     assert next_step([waiting, session(known)]).command == ACCEPTED
 
 
@@ -146,5 +147,33 @@ def test_structures_that_one_launch_stored_are_to_be_committed():
         "the structure of 2 cases is stored for every machine; commit it\nnext: git add s/a.json"
     )
     assert next_step([session(exact, times, **stored, **one_launch)]).command == (
-        f"{SESSION} --ddp-launches 5 --save-baseline=missing"
+        f"{SESSION} --ddp-launches=5"
     )
+
+
+def test_a_further_session_has_the_time_from_which_on_it_counts():
+    one = make_finding(
+        TWO, Outcome.INCONCLUSIVE, sessions=1, assumed_sd=0.03, baseline_date="2026-01-01T10:00"
+    )
+    beside = Saved(path="p", mode="append", beside="2026-01-02T07:30:00+00:00")
+    two = make_finding(TWO, Outcome.INCONCLUSIVE, sessions=2, assumed_sd=0.03)
+
+    assert "from 2026-01-01 22:00 UTC on" in next_step([session(one)]).why
+    appended = session(two, save_mode="append", saved={TWO.id: beside})
+    assert "from 2026-01-02 19:30 UTC on" in next_step([appended]).why
+    assert next_step([appended]).command == SESSION  # it appends by itself
+    assert next_step([session(two)]).why == "add a session, 12 hours after the one before"
+
+
+def test_no_verdict_on_ranks_that_were_slowed_on_purpose_advises_to_store_them():
+    found = make_finding(TWO, Outcome.REGRESSION, metric="structure")
+    result = session(found, injections=("extra-allreduce:4096",))
+
+    assert step_after(result, found) is None
+
+
+def test_what_was_to_be_accepted_needs_its_reason_again():
+    found = make_finding(TWO, Outcome.NO_BASELINE)
+    refused = {"save_mode": "accept", "not_saved": {TWO.id: Refused(reason="too noisy")}}
+
+    assert next_step([session(found, **refused)]).command == ACCEPTED

@@ -55,7 +55,7 @@ def test_the_hidden_share_is_stated_in_words():
     *_, hidden = decomposition_table(result_of(make_probe()), 120).splitlines()
 
     assert hidden == (
-        "hidden, the share of the communication that costs the step nothing: ddp-ws2 40%"
+        "hidden: ddp-ws2 40% (the share of the communication that costs the step nothing)"
     )
 
 
@@ -64,7 +64,7 @@ def test_communication_that_costs_more_beside_the_backward_than_alone_hides_noth
 
     *_, hidden = decomposition_table(result_of(dear), 120).splitlines()
 
-    assert hidden.endswith("nothing: ddp-ws2 0%")
+    assert hidden.startswith("hidden: ddp-ws2 0% (")
 
 
 def test_decomposition_table_has_a_dash_for_unseen_communication():
