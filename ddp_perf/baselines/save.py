@@ -89,8 +89,8 @@ def merge(
     """Return the baseline with the sessions merged into it by the rules of ``mode``.
 
     ``append`` drops the sessions that are read no more, and so does ``missing``, which appends to a
-    case whose step has no level. ``accept`` begins a new level. It logs the change with its reason,
-    and removes the acknowledgements of the case.
+    case that has no level of some metric. ``accept`` begins a new level. It logs the change with
+    its reason, and removes the acknowledgements of the case.
     """
     cases = dict(baseline.cases)
     for new in sessions:
@@ -99,7 +99,7 @@ def merge(
             cases[new.case.id] = _first(new)
         elif mode == "accept":
             cases[new.case.id] = _accepted(old, new, reason or "")
-        elif (mode == "append" or not old.has_level) and is_comparable(old, new.case):
+        elif (mode == "append" or new_metrics(old, new)) and is_comparable(old, new.case):
             cases[new.case.id] = thin(_appended(old, new))
     accepted = {new.case.id for new in sessions} if mode == "accept" else set()
     return msgspec.structs.replace(
@@ -107,6 +107,15 @@ def merge(
         cases=cases,
         acknowledged=tuple(a for a in baseline.acknowledged if a.case not in accepted),
     )
+
+
+def new_metrics(stored: CaseBaseline, new: NewSession) -> set[str]:
+    """Return the metrics that the session has, and of which no stored session has a level."""
+    return {
+        metric.name
+        for metric in METRICS
+        if new.session.values(metric.name) and not stored.sessions_with(metric.name)
+    }
 
 
 def _with_verdicts(

@@ -14,7 +14,7 @@ from ddp_perf.errors import DdpPerfError, did_you_mean
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.next_step import step_after
-from ddp_perf.report.saved import settled_text
+from ddp_perf.report.saved import refused_text, settled_text
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
     describe_finding,
@@ -90,6 +90,9 @@ class MeasuredCase:
         if outcome is Outcome.REGRESSION and why is not None and is_explained(metric):
             first = self._ddp.is_first(self.case, "explanation")
             text = "\n".join([text, *(explanation_lines(why) if first else ())])
+        if self.result.is_not_accepted(finding):
+            refused = refused_text(self.result.not_saved[self.case.id])
+            pytest.fail(f"{text}\n{refused}\n{step_after(self.result, finding)}", pytrace=False)
         if self.result.is_settled(finding):
             pytest.skip(f"{text}\n{settled_text(self.result, finding)}")
         if finding.is_expected:

@@ -118,7 +118,7 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         const="missing",
         type=parse_save_mode,
         metavar="MODE",
-        help="store this session; MODE is 'missing' (default: only cases that have no baseline),"
+        help="store this session; MODE is 'missing' (default: only what has no baseline yet),"
         " 'append' (a further session of each case) or 'accept' (the new level of each case,"
         " after an intended change; needs --reason). The structure of a case that has none is"
         " stored for every machine",
@@ -175,8 +175,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         type=parse_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="an undecided case gets further launches until it is decided or all its launches took"
-        " SECONDS (default: 60; 0: no further launches)",
+        help="a case that is undecided, or cannot be stored yet, gets further launches until all its"
+        " launches took SECONDS (default: 60; 0: no further launches)",
     )
     group.addoption(
         "--ddp-profile",

@@ -208,6 +208,7 @@ class DdpSession:
             SuiteRequest(
                 suite=suite,
                 cases=tuple(cases),
+                requested=frozenset(id_ for of, id_ in self._asserted if of == suite),
                 earlier=self.results.get(suite),
                 alpha=alpha_per_metric(self.options.false_alarm_rate, self._gated),
                 policy=self.options.policy,

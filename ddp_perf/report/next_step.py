@@ -70,21 +70,20 @@ def _again(result: SuiteResult, *options: str) -> str:
 def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     outcome, verdict = finding.verdict.outcome, finding.verdict
     case = result.commands.get(finding.case_id) or _again(result)
+    if result.is_not_accepted(finding):
+        return "NOT accepted; run again when the machine is quiet", _again(result, _ACCEPT)
     if outcome is Outcome.NO_BASELINE and result.is_refused(finding):
-        launches = result.measurements[finding.case_id].launches
-        if finding.case_id in result.saved_structures and len(launches) == 1:
+        if len(result.measurements[finding.case_id].launches) == 1:
             more = _again(result, "--ddp-launches=5", _saving(result))
             return "one launch stores the structure only; measure several", more
         cases = counted(len(result.measurements), "case")
-        why = (
-            f"{len(_not_stored(result))} of {cases} NOT stored; run again when the machine is quiet"
-        )
-        return why, _again(result, _saving(result))
+        what = f"{len(_not_stored(result))} of {cases} NOT stored completely"
+        return f"{what}; run again when the machine is quiet", _again(result, _saving(result))
     if outcome is Outcome.NO_BASELINE:
-        saving = _APPEND if _is_stored(result, finding.case_id) else "--save-baseline"
-        return "store what has no baseline yet", _again(result, saving)
+        return "store what has no baseline yet", _again(result, "--save-baseline")
     if outcome is Outcome.INCOMPARABLE or finding.metric == STRUCTURE:
-        return _INTENDED, _again(result, _ACCEPT)  # no further session decides more
+        every = _changed_cases(result) == result.measurements.keys()
+        return _INTENDED, _again(result, _ACCEPT) if every else f"{case} {_ACCEPT}"
     if outcome is Outcome.REGRESSION:
         since = (finding.baseline_date or result.date)[:10]
         why = "see what changed since the baseline"
@@ -97,10 +96,22 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         many = finding.launches + verdict.more_launches
         return "measure more launches", f"{case} --ddp-launches={many} --ddp-budget=0"
     if outcome is Outcome.SUSPECT:
-        return "see whether the next session agrees", _again(result, _APPEND)
+        when = _apart(result, finding)
+        return f"see whether a further session agrees{when}", _again(result, _APPEND)
     if is_waiting(finding) or verdict.more_sessions:
-        return f"add a session{_apart(result, finding)}", _again(result, _APPEND)
+        when = _apart(result, finding)
+        return f"add a session of code that you trust{when}", _again(result, _APPEND)
     return "raise the tolerance, or see what disturbs this machine", "ddp-perf doctor"
+
+
+def _changed_cases(result: SuiteResult) -> set[str]:
+    """Return the cases whose work differs from that of the baseline."""
+    return {
+        found.case_id
+        for found in result.findings
+        if found.verdict.outcome is Outcome.INCOMPARABLE
+        or (found.metric == STRUCTURE and status_of(result, found) is Status.RED)
+    }
 
 
 def _saving(result: SuiteResult) -> str:
@@ -116,7 +127,7 @@ def _apart(result: SuiteResult, finding: Finding) -> str:
     if newest is None:
         return ", 12 hours after the one before"
     counts = datetime.datetime.fromisoformat(newest) + HALF_DAY
-    return f" that counts, from {counts:%Y-%m-%d %H:%M} UTC on (closer ones count as one)"
+    return f", from {counts:%Y-%m-%d %H:%M} UTC on (closer ones count as one)"
 
 
 def _not_stored(result: SuiteResult) -> set[str]:
@@ -128,10 +139,6 @@ def _not_stored(result: SuiteResult) -> set[str]:
     }
 
 
-def _is_stored(result: SuiteResult, case_id: str) -> bool:
-    return any(found.sessions for found in result.findings if found.case_id == case_id)
-
-
 def _failed(result: SuiteResult) -> Iterator[NextStep]:
     for case_id, measurement in result.measurements.items():
         if measurement.failures:
@@ -139,7 +146,7 @@ def _failed(result: SuiteResult) -> Iterator[NextStep]:
             yield NextStep(why="mend what failed, and measure that case alone", command=command)
 
 
-def _ranked(suites: Sequence[SuiteResult]) -> Iterator[tuple[tuple[int, int], NextStep]]:
+def _ranked(suites: Sequence[SuiteResult]) -> Iterator[tuple[tuple[int, int, bool], NextStep]]:
     """Yield each step that a finding needs, with its rank: the most urgent one has the lowest."""
     statuses = list(Status)
     for result in suites:
@@ -147,7 +154,8 @@ def _ranked(suites: Sequence[SuiteResult]) -> Iterator[tuple[tuple[int, int], Ne
             step = step_after(result, finding)
             if step is not None:
                 status = statuses.index(status_of(result, finding))
-                yield (status, SEVERITY.index(finding.verdict.outcome)), step
+                severity = SEVERITY.index(finding.verdict.outcome)
+                yield (status, severity, finding.metric == STRUCTURE), step
 
 
 def _stored(result: SuiteResult) -> Iterator[NextStep]:

@@ -57,6 +57,8 @@ def status_of(result: SuiteResult, finding: Finding) -> Status:
     outcome = finding.verdict.outcome
     if not result.is_asserted(finding.case_id, finding.metric):
         return Status.UNTESTED
+    if result.is_not_accepted(finding):
+        return Status.RED
     if outcome in FAILING and not result.is_settled(finding):
         return Status.UNDECIDED if finding.is_expected else Status.RED
     return Status.GREEN if outcome in _PASSING else Status.UNDECIDED

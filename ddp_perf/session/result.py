@@ -127,9 +127,17 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         accepted = self.save_mode == "accept" and outcome in FAILING
         return self._is_stored(finding) and (accepted or outcome in _FIRST_TIME)
 
+    def is_not_accepted(self, finding: Finding) -> bool:
+        """Return whether the session was to begin a new level, and was refused.
+
+        The structure is accepted even if the times are refused.
+        """
+        refused = self.save_mode == "accept" and finding.case_id in self.not_saved
+        return refused and finding.metric != STRUCTURE
+
     def _is_stored(self, finding: Finding) -> bool:
-        if finding.metric == STRUCTURE and finding.case_id in self.saved_structures:
-            return True
+        if finding.metric == STRUCTURE:
+            return finding.case_id in self.saved_structures
         return finding.case_id in self.saved and not self._is_left_out(finding)
 
     def _is_left_out(self, finding: Finding) -> bool:

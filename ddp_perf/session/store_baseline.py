@@ -13,13 +13,14 @@ from ddp_perf.baselines.save import (
     SaveMode,
     is_comparable,
     merge,
+    new_metrics,
     refusal,
     stored_session,
 )
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import STEP_TIME, gated_metrics
+from ddp_perf.core.metric import METRICS, STEP_TIME, gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
@@ -91,7 +92,7 @@ def _selected(
             or _keeps_medians(new, stored, reasons)
         )
         if why_not is None:
-            fit = without(new, reasons)
+            fit = without(new, {*reasons, *_stored_already(new, stored, mode)})
             fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
             sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
             gated = {name: why for name, why in reasons.items() if name in gated_metrics(new.case)}
@@ -182,12 +183,24 @@ def not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> 
     """Return why ``mode`` does not store the case, or None if it does."""
     if stored is None or mode == "accept":
         return None
-    if mode == "missing" and stored.has_level:
+    if mode == "missing" and not new_metrics(stored, new):
         return "a baseline is stored already (--save-baseline=append adds a session to it)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"
     other = other_machine(stored, new.session.environment, world_size=new.case.world_size)
     return None if other is None else f"{other} (accept replaces what is stored)"
+
+
+def _stored_already(
+    new: NewSession, stored: CaseBaseline | None, mode: SaveMode
+) -> Collection[str]:
+    """Return the metrics that ``missing`` does not store, because the step's level is stored.
+
+    While the step has none, the session is stored whole.
+    """
+    if mode != "missing" or stored is None or not stored.has_level:
+        return ()
+    return {metric.name for metric in METRICS} - new_metrics(stored, new)
 
 
 def _beside(new: NewSession, stored: CaseBaseline | None) -> str | None:

@@ -43,7 +43,7 @@ class Remedies(msgspec.Struct, frozen=True, kw_only=True):
     """The remedies for a case that cannot be compared with the baseline."""
 
     no_such_case: str = "--save-baseline records it"
-    no_such_figure: str = "--save-baseline=append adds it"
+    no_such_figure: str = "--save-baseline adds it"
     other_work: str = '--save-baseline=accept --reason "…" replaces it'
     other_machine: str = (
         '--save-baseline=accept --reason "…" replaces it, -o ddp_baselines=DIR keeps both'

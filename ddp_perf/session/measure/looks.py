@@ -61,7 +61,8 @@ def _too_long(measurement: Measurement, look: int, budget_s: float) -> bool:
     return spent_s / len(measurement.launches) * look > budget_s
 
 
-def describe_more(more: Mapping[str, int], looks: Mapping[str, Sequence[int]], why: str) -> str:
+def describe_more(more: Mapping[str, int], looks: Mapping[str, Sequence[int]]) -> str:
     """Return one line on why the session continues with further launches."""
     launches = counted(sum(more.values()), "more launch")
-    return f"{len(more)} of {counted(len(looks), 'case')} {why}: {launches}"
+    verb = "is" if len(more) == 1 else "are"
+    return f"{len(more)} of {counted(len(looks), 'case')} {verb} undecided: {launches}"

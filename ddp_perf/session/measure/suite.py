@@ -13,6 +13,7 @@ from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.render.units import counted
 from ddp_perf.session.figures import costs_of
 from ddp_perf.session.gate.explanation import slower_cases
 from ddp_perf.session.gate.judge_again import conclude_findings
@@ -31,7 +32,7 @@ from ddp_perf.session.measure.looks import (
 )
 from ddp_perf.session.measure.profiling import profile_cases
 from ddp_perf.session.measure.rounds import interleave, launch_times, run_plan
-from ddp_perf.session.measure.storable import launches_before_storing
+from ddp_perf.session.measure.storable import cases_to_launch_again, launches_in_rounds
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_baseline import save
 from ddp_perf.stats.summary import summaries_of
@@ -43,6 +44,7 @@ class SuiteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     suite: str
     cases: tuple[Case, ...]  # all of one tier; all can run on this machine
+    requested: frozenset[str] | None = None  # ids of those that tests ask for; None: all
     earlier: SuiteResult | None = None  # an earlier result of the suite in this session
     alpha: float  # chance of a false REGRESSION of each verdict
     policy: Policy
@@ -105,8 +107,7 @@ def run_suite(
         on_judged(result)
         # Save before explaining and profiling: an interrupt there does not lose the session.
         if request.policy.save_mode is not None:
-            result = _saved(result, request, baseline, store)
-            on_partial(result)
+            result = _saved(result, request, baseline, store, bench, on_partial)
         explainer = Explainer(
             baseline=baseline, bench=bench, budget_s=request.policy.explain_budget_s
         )
@@ -128,7 +129,7 @@ def _measured_and_judged(
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
 ) -> SuiteResult:
-    """Measure and judge, until every case is decided and can be stored, or its budget is spent."""
+    """Measure and judge, until every case is decided or its budget is spent."""
     before, own = result, {case.id: case for case in request.cases}
     findings: list[Finding] = []
     measured = {case.id: Measurement(case=case, launches=(), failures=()) for case in request.cases}
@@ -144,43 +145,84 @@ def _measured_and_judged(
         findings = merge_findings(findings, [new for new in judged if new.case_id in own])
         result = _extended(before, measured, findings)
         on_partial(result)
-        more, why = _more_launches(result, measured, findings, request, context)
+        more = launches_before_next_look(measured, findings, context.looks, request.policy.budget_s)
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
-            bench.progress.extend(plan, describe_more(more, context.looks, why))
+            bench.progress.extend(plan, describe_more(more, context.looks))
     result = _extended(before, measured, conclude_findings(findings, context, before.date))
     seen = result.measurements, result.summaries, context.baseline, context.environment
     return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
 
 
-def _more_launches(
-    result: SuiteResult,
-    measured: Mapping[str, Measurement],
-    findings: Sequence[Finding],
-    request: SuiteRequest,
-    context: JudgingContext,
-) -> tuple[dict[str, int], str]:
-    """Return how many more launches each case gets, by case id, and why; empty: none.
-
-    An undecided verdict comes first. A case that cannot be stored gets them after that.
-    """
-    policy = request.policy
-    more = launches_before_next_look(measured, findings, context.looks, policy.budget_s)
-    if more:
-        return more, f"{'is' if len(more) == 1 else 'are'} undecided"
-    more = launches_before_storing(
-        result, measured, context.baseline, mode=policy.save_mode, budget_s=policy.budget_s
-    )
-    return more, "cannot be stored yet"
-
-
 def _saved(
-    result: SuiteResult, request: SuiteRequest, baseline: Baseline, store: BaselineStore
+    result: SuiteResult,
+    request: SuiteRequest,
+    baseline: Baseline,
+    store: BaselineStore,
+    bench: Bench,
+    on_partial: Callable[[SuiteResult], None],
 ) -> SuiteResult:
+    """Store what can be stored now; then launch the other cases again, and store them."""
     mode = request.policy.save_mode
     assert mode is not None
-    ids = [case.id for case in request.cases]
-    return save(result, ids, baseline, store, mode=mode, reason=request.policy.reason)
+    wanted = [case.id for case in request.cases if mode != "accept" or _is_requested(case, request)]
+    keep = functools.partial(
+        save, baseline=baseline, store=store, mode=mode, reason=request.policy.reason
+    )
+    find = functools.partial(
+        cases_to_launch_again, baseline=baseline, mode=mode, budget_s=request.policy.budget_s
+    )
+    again = find(result, wanted)
+    later = {case.id for case in again}
+    result = keep(result, [case_id for case_id in wanted if case_id not in later])
+    on_partial(result)
+    try:
+        while again:
+            result = _launched_again(result, again, request, bench, on_partial)
+            again = find(result, later)
+    finally:
+        result = keep(result, later)  # also what an interrupt leaves
+        on_partial(result)
+    return result
+
+
+def _is_requested(case: Case, request: SuiteRequest) -> bool:
+    """Return whether a test asks for the case, which is not here for its scaling alone."""
+    return request.requested is None or case.id in request.requested
+
+
+def _launched_again(
+    result: SuiteResult,
+    again: Sequence[Case],
+    request: SuiteRequest,
+    bench: Bench,
+    on_partial: Callable[[SuiteResult], None],
+) -> SuiteResult:
+    more = launches_in_rounds(again, {case.id for case in request.cases}, result)
+    measurements = {case.id: result.measurements[case.id] for case in request.cases}
+    rounds = [launch.round for one in measurements.values() for launch in one.launches]
+    plan = _plan(request, bench, more, start=1 + max(rounds))
+    cases = f"{len(again)} of {counted(len(measurements), 'case')}"
+    bench.progress.extend(
+        plan, f"{cases} cannot be stored yet: {counted(len(plan), 'more launch')}"
+    )
+    measured = run_plan(
+        plan,
+        bench,
+        measured=measurements,
+        on_round=lambda so_far: on_partial(_with_launches(result, so_far)),
+    )
+    return _with_launches(result, measured)
+
+
+def _with_launches(result: SuiteResult, measured: Mapping[str, Measurement]) -> SuiteResult:
+    """Return the result with these launches. Its findings stay: they are not judged again."""
+    measurements = {**result.measurements, **measured}
+    summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
+    costs = costs_of(measurements, summaries)
+    return msgspec.structs.replace(
+        result, measurements=measurements, summaries=summaries, costs=costs
+    )
 
 
 def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
@@ -220,12 +262,6 @@ def _extended(
     before: SuiteResult, measured: Mapping[str, Measurement], findings: Sequence[Finding]
 ) -> SuiteResult:
     """Return the earlier result with this measurement and these findings added."""
-    measurements = {**before.measurements, **measured}
-    summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
     return msgspec.structs.replace(
-        before,
-        measurements=measurements,
-        summaries=summaries,
-        costs=costs_of(measurements, summaries),
-        findings=(*before.findings, *findings),
+        _with_launches(before, measured), findings=(*before.findings, *findings)
     )

@@ -97,7 +97,7 @@ def test_a_first_session_that_is_not_stored_fails_with_the_reason_and_the_next_c
     assert "without step time, tail" in str(result.stdout)
     assert " launches were disturbed" in str(result.stdout)
     why, command = result.outlines[-2:]
-    assert why == "1 of 1 case NOT stored; run again when the machine is quiet"
+    assert why == "1 of 1 case NOT stored completely; run again when the machine is quiet"
     assert command.startswith("next: pytest ")
     assert command.count("--save-baseline") == 1
 

@@ -8,6 +8,7 @@ import pytest
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.next_step import next_step, step_after
+from ddp_perf.report.verdicts import Status, status_of
 from tests.builders import make_cases, make_failure, make_finding, make_measurement, make_result
 
 ONE, TWO = make_cases()
@@ -15,12 +16,13 @@ SESSION = "./ci/bench --ddp-steps 50"
 CASE = "pytest -m perf 'test_throughput.py::test_throughput[two]'"
 APPENDED = f"{SESSION} --save-baseline=append"
 SINCE = "git log --oneline --since=2026-01-01 && git diff --stat"
+CASE_ACCEPTED = f'{CASE} --save-baseline=accept --reason "…"'
 ACCEPTED = f'{SESSION} --save-baseline=accept --reason "…"'
 
 
-def session(*findings, **changes):
+def session(*findings, launches=3, **changes):
     return make_result(
-        [make_measurement(ONE, [0.01]), make_measurement(TWO, [0.01])],
+        [make_measurement(ONE, [0.01] * launches), make_measurement(TWO, [0.01] * launches)],
         findings=findings,
         command=SESSION,
         commands={TWO.id: CASE},
@@ -32,10 +34,10 @@ def session(*findings, **changes):
     ("outcome", "changes", "command"),
     [
         (Outcome.NO_BASELINE, {}, f"{SESSION} --save-baseline"),
-        (Outcome.INCOMPARABLE, {}, ACCEPTED),
+        (Outcome.INCOMPARABLE, {}, CASE_ACCEPTED),
         (Outcome.REGRESSION, {"baseline_date": "2026-01-01T10:00:00+00:00"}, SINCE),
-        (Outcome.REGRESSION, {"metric": "structure"}, ACCEPTED),
-        (Outcome.INCONCLUSIVE, {"metric": "structure"}, ACCEPTED),
+        (Outcome.REGRESSION, {"metric": "structure"}, CASE_ACCEPTED),
+        (Outcome.INCONCLUSIVE, {"metric": "structure"}, CASE_ACCEPTED),
         (Outcome.BELOW_PUBLISHED, {}, "ddp-perf doctor"),
         (Outcome.INVALID, {}, CASE),
         (Outcome.SUSPECT, {}, APPENDED),
@@ -65,13 +67,27 @@ def test_every_outcome_is_green_or_has_a_command():
     assert green == {Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_PUBLISHED}
 
 
-def test_a_metric_that_a_stored_case_lacks_is_appended():
+def test_a_metric_that_a_stored_case_lacks_is_stored():
     result = session(
         make_finding(TWO, Outcome.PASS, sessions=4),
         make_finding(TWO, Outcome.NO_BASELINE, metric="tail"),
     )
 
-    assert step_after(result, result.findings[1]).command == APPENDED
+    assert step_after(result, result.findings[1]).command == f"{SESSION} --save-baseline"
+
+
+def test_work_that_changed_in_every_case_is_accepted_by_one_command():
+    result = session(*(make_finding(case, Outcome.INCOMPARABLE) for case in (ONE, TWO)))
+
+    assert next_step([result]).command == ACCEPTED
+
+
+def test_what_was_to_be_accepted_and_was_not_is_red_with_the_same_command():
+    found = make_finding(TWO, Outcome.IMPROVEMENT)
+    result = session(found, save_mode="accept", not_saved={TWO.id: Refused(reason="too noisy")})
+
+    assert status_of(result, found) is Status.RED
+    assert next_step([result]).command == ACCEPTED
 
 
 def test_a_case_that_was_not_stored_is_to_be_stored_again_and_is_counted():
@@ -82,7 +98,8 @@ def test_a_case_that_was_not_stored_is_to_be_stored_again_and_is_counted():
 
     for changes in (refused, part):
         assert str(next_step([session(finding, **changes)])) == (
-            f"1 of 2 cases NOT stored; run again when the machine is quiet\nnext: {SESSION}"
+            "1 of 2 cases NOT stored completely; run again when the machine is quiet\n"
+            f"next: {SESSION}"
         )
 
 
@@ -103,7 +120,7 @@ def test_the_most_urgent_verdict_of_all_suites_gives_the_last_line():
     slower = session(make_finding(ONE, Outcome.PASS), make_finding(TWO, Outcome.REGRESSION))
 
     assert next_step([waiting, slower]).command.startswith("git log ")
-    assert next_step([waiting, session(known)]).command == ACCEPTED
+    assert next_step([waiting, session(known)]).command == CASE_ACCEPTED
 
 
 def test_a_failed_case_precedes_every_verdict():
@@ -142,11 +159,11 @@ def test_structures_that_one_launch_stored_are_to_be_committed():
     exact = make_finding(TWO, Outcome.NO_BASELINE, metric="structure")
     times = make_finding(TWO, Outcome.NO_BASELINE)
 
-    assert step_after(session(exact, **stored, **one_launch), exact) is None
-    assert str(next_step([session(exact, **stored, **one_launch)])) == (
+    assert step_after(session(exact, launches=1, **stored, **one_launch), exact) is None
+    assert str(next_step([session(exact, launches=1, **stored, **one_launch)])) == (
         "the structure of 2 cases is stored for every machine; commit it\nnext: git add s/a.json"
     )
-    assert next_step([session(exact, times, **stored, **one_launch)]).command == (
+    assert next_step([session(exact, times, launches=1, **stored, **one_launch)]).command == (
         f"{SESSION} --ddp-launches=5"
     )
 
@@ -162,7 +179,9 @@ def test_a_further_session_has_the_time_from_which_on_it_counts():
     appended = session(two, save_mode="append", saved={TWO.id: beside})
     assert "from 2026-01-02 19:30 UTC on" in next_step([appended]).why
     assert next_step([appended]).command == SESSION  # it appends by itself
-    assert next_step([session(two)]).why == "add a session, 12 hours after the one before"
+    assert next_step([session(two)]).why == (
+        "add a session of code that you trust, 12 hours after the one before"
+    )
 
 
 def test_no_verdict_on_ranks_that_were_slowed_on_purpose_advises_to_store_them():

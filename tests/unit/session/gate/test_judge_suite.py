@@ -274,7 +274,7 @@ def test_a_metric_without_a_baseline_names_the_command(baseline):
     found = findings([make_measurement(ONE, launches(0.010))], context)[ONE.id, "tail"].verdict
 
     assert found.outcome is Outcome.NO_BASELINE
-    assert "--save-baseline=append" in found.reason
+    assert "--save-baseline adds it" in found.reason
 
 
 @pytest.mark.parametrize(("count", "applies"), [(2, False), (3, True), (6, True)])

@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.verdict import Outcome
-from tests.builders import make_launch
+from tests.builders import make_failure, make_launch
 from tests.suites import one_session_a_day
 from tests.unit.session.measure.test_suite import CASES, ONE, TWO, Session
 
@@ -45,7 +45,7 @@ def test_a_disturbed_case_is_launched_again_until_it_can_be_stored(session):
     assert session.stored(TWO).level("step_time") == pytest.approx(0.012, rel=0.01)
     assert session.progress.extended[0] == (
         2 * FIRST,
-        "2 of 2 cases cannot be stored yet: 6 more launches",
+        "1 of 2 cases cannot be stored yet: 6 more launches",
     )
 
 
@@ -94,3 +94,79 @@ def test_a_case_with_a_level_is_not_launched_again_to_be_appended(session):
 
     assert result.finding(TWO.id, "step_time").verdict.outcome is Outcome.INVALID
     assert launches(result, TWO) == FIRST
+
+
+def test_further_launches_are_not_judged(session):
+    """The looks did not plan them: a verdict on them would have a chance of its own."""
+    session(busy_until(1000), save_mode="missing")  # without the step time of two ranks
+
+    result = session(busy_until(2), save_mode="append", budget_s=7)
+
+    assert launches(result, TWO) == 2 * FIRST
+    judged = [found for found in result.findings if found.sessions]
+    assert all(found.launches in result.looks[found.case_id] for found in judged)
+    assert result.looks[TWO.id] == (FIRST,)
+
+
+def test_what_can_be_stored_is_stored_before_further_launches(session):
+    def answer(request):
+        if request.round >= FIRST:
+            raise KeyboardInterrupt
+        return busy_until(1000)(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        session(answer, save_mode="missing", budget_s=60)
+
+    assert session.stored(ONE).level("step_time") is not None
+    assert session.stored(TWO).level("peak_memory") is not None
+
+
+def test_a_one_rank_case_that_failed_is_not_launched_again(session):
+    def answer(request):
+        if request.case.id == ONE.id:
+            return make_failure(ONE, request.round)
+        return busy_until(1000)(request)
+
+    result = session(answer, save_mode="missing", budget_s=60)
+
+    assert launches(result, TWO) > FIRST
+    assert len(result.measurements[ONE.id].failures) == 1
+
+
+def test_a_metric_that_was_left_out_is_stored_by_the_next_session_alone(session):
+    session(busy_until(1000), save_mode="missing")
+    before = session.stored(ONE)
+
+    result = session(busy_until(0), save_mode="missing")
+
+    assert result.saved.keys() == {TWO.id}
+    assert session.stored(TWO).level("step_time") is not None
+    assert session.stored(ONE) == before
+
+
+def test_a_level_stays_as_it_is_when_another_metric_is_added(session):
+    """The tail of one rank was disturbed in the first session, and its step was not."""
+
+    def foreign(share):
+        def answer(request):
+            conditions = RankConditions(foreign=share)
+            steps = tuple([0.012] * 40)
+            return make_launch(
+                request.case,
+                request.round,
+                step_s=steps,
+                conditions=conditions,
+                waited_s=(0.0,) * 40,
+            )
+
+        return answer
+
+    first = session(foreign(0.12), save_mode="missing")
+    level = session.stored(TWO).level("step_time")
+    session(foreign(0.0), save_mode="missing")
+
+    assert set(first.saved[TWO.id].without) == {"tail"}
+    stored = session.stored(TWO)
+    assert stored.level("step_time") == level
+    assert len(stored.sessions_with("step_time")) == 1
+    assert len(stored.sessions_with("tail")) == 1
