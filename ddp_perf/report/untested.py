@@ -14,13 +14,15 @@ def untested_lines(result: SuiteResult) -> list[str]:
     """Return the number of cases that do not count, and a line for each REGRESSION that does not.
 
     There is no line if tests assert the verdicts of every case, and no other one is a REGRESSION.
+    A case that the session did not judge before it ended has no verdict that a test could assert.
     """
     tested = {found.case_id for found in result.asserted_findings()}
+    judged = {found.case_id for found in result.findings}
     cases = [
         case_id
         for case_id, measurement in result.measurements.items()
         if case_id not in tested
-        if not (measurement.failures and result.is_requested(case_id))
+        if (not result.is_requested(case_id) if measurement.failures else case_id in judged)
     ]
     lines = [_not_counted(len(cases))] if cases and result.asserted is not None else []
     return [*lines, *(_regression(found) for found in result.findings if _is_hidden(result, found))]

@@ -39,7 +39,7 @@ _FORMAT = VersionedJson(
     migrations={1: from_version_1, 2: from_version_2},
     others={
         "accelerator": "a baseline file, not the results of a session; name a file that pytest"
-        " --ddp-json wrote, or artifacts/bench/results.json after ./ci/bench"
+        " --ddp-json=FILE wrote, or DIR/results.json of --ddp-report=DIR"
     },
 )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
 
 import pytest
+import yaml
 
 from tests.projects import REPOSITORY
 
@@ -69,3 +71,38 @@ def test_a_bare_pytest_runs_the_users_own_tests_and_measures_nothing(run):
     everything = run('pytest -m "perf and cpu" --collect-only -q')
     assert everything.count("perf_workload.build-none-fp32-ws1-b64]") == 5
     assert everything.count("perf_workload.build-ddp-fp32-ws2-b64]") == 6
+
+
+def workflows():
+    """Return the workflows of the page on a user's own project, by file name."""
+    text = (REPOSITORY / "docs" / "own-workload.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n# \.github/workflows/(\S+)\n(.*?)^```", text, re.M | re.S)
+    return {name: yaml.safe_load(block) for name, block in blocks}
+
+
+def pytest_command(workflow):
+    """Return the one command of a workflow that runs pytest."""
+    (job,) = workflow["jobs"].values()
+    runs = [step["run"] for step in job["steps"] if "run" in step]
+    (command,) = [text for text in runs if text.startswith("pytest ")]
+    return command
+
+
+def test_the_workflows_of_the_page_store_a_session_and_check_a_pull_request(run, tmp_path):
+    found = workflows()
+    check = pytest_command(found["training-structure.yml"])
+    nightly = pytest_command(found["training-speed.yml"])
+    run("ddp-perf init")
+
+    run(f"{check} --save-baseline --ddp-steps=12")
+    assert list((tmp_path / "baselines").glob("*.json")) == []  # times need a quiet machine
+    assert " 2 passed" in run(f"{check} --ddp-steps=12").splitlines()[-1]
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "baselines" / "structure").rename(tmp_path / "sessions" / "structure")
+    shown = run(f"{nightly} {SMALL}")
+    assert " 2 passed" in shown.splitlines()[-1]
+
+    assert "@ubuntu-latest.json" in shown
+    assert (tmp_path / "sessions" / "history.sqlite").exists()
+    for name in ("index.html", "results.json", "junit.xml"):
+        assert (tmp_path / "artifacts" / "nightly" / name).exists()

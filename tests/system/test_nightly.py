@@ -5,6 +5,8 @@ The real script runs with a set-up that only puts a pytest on the path.
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -132,6 +134,21 @@ def test_the_cpu_tier_expects_no_devices(nightly):
 
     assert nightly.arguments[:4] == ["tests/perf", "-m", "perf and cpu", "--ddp-strict"]
     assert "--ddp-expect-devices" not in nightly.arguments
+
+
+def test_the_command_for_another_project_has_the_options_of_the_script(nightly):
+    page = (REPOSITORY / "docs" / "own-workload.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\$ (pytest .*--ddp-strict (?:.*\\\n)*.*)$", page, re.MULTILINE)
+    words = shlex.split(command.replace("\\\n", " "))
+    nightly("--tier", "cpu")
+
+    assert words[:3] == ["pytest", "-m", "perf and cpu"]
+    assert "--save-baseline=append" in words
+    assert options_of(words) == options_of(nightly.arguments) - {"--benchmark-json"}
+
+
+def options_of(words):
+    return {word.split("=")[0] for word in words if word.startswith("--")}
 
 
 def test_the_output_of_pytest_is_shown_and_kept(nightly):

@@ -89,9 +89,19 @@ def comparison_text(comparison: SessionComparison, width: int) -> str:
     lines += wrapped(list(_remarks(comparison)), max(width, NARROWEST))
     lines += [
         false_alarm_line(comparison.false_alarm_rate, comparison.alpha),
-        f"B against A: {comparison.conclusion.value}",
+        f"B against A: {_conclusion(comparison)}",
     ]
     return "\n".join([*lines, *_next(comparison)])
+
+
+def _conclusion(comparison: SessionComparison) -> str:
+    """Return the conclusion. A session always passes against itself, so such a PASS is marked."""
+    text = comparison.conclusion.value
+    if comparison.conclusion is not Conclusion.PASS or not comparison.same_session:
+        return text
+    if len(comparison.old.sessions) == len(comparison.new.sessions) == 1:
+        return f"{text}, but both are the same session"
+    return f"{text}, but a session is on both sides"
 
 
 def _remarks(comparison: SessionComparison) -> Iterator[str]:

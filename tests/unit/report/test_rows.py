@@ -204,6 +204,15 @@ def test_a_case_that_no_test_asserts_is_marked_and_not_counted():
     )
 
 
+def test_a_case_that_was_not_judged_before_the_session_ended_does_not_lack_a_test():
+    result = make_result(
+        [make_measurement(ONE, [0.01]), make_measurement(TWO, [0.01])],
+        asserted={TWO.id: ("step_time",)},
+    )
+
+    assert report_summary([result], complete=False).untested == ()
+
+
 def test_a_session_whose_tests_assert_nothing_is_undecided():
     summary = report_summary([make_suite_result(asserted={ONE.id: ()})], complete=True)
 

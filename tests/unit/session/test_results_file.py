@@ -48,8 +48,9 @@ def test_results_are_read_back_as_written(tmp_path, result):
 def test_a_baseline_file_is_refused_by_its_kind(tmp_path):
     path = BaselineStore(tmp_path).update("h200", lambda _: make_baseline(accelerator="h200"))
 
-    with pytest.raises(ResultsError, match="this is a baseline file, not the results of a session"):
+    with pytest.raises(ResultsError, match="this is a baseline file, not the results of a ") as why:
         read_results(path)
+    assert "DIR/results.json of --ddp-report=DIR" in str(why.value)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,11 @@ from tests.builders import (
 from tests.reports import ONE, TWO, make_source, make_suite_result
 
 VOID = {"meta", "link", "br"}
+COUNTING = (
+    "This page counts cases, and pytest counts tests. A case has the worst verdict of its tests."
+    " RED: a test fails. UNDECIDED: no test fails, and a test without a decision is skipped"
+    " (--ddp-strict may fail it). GREEN: all its tests pass."
+)
 
 
 class Page(html.parser.HTMLParser):
@@ -135,7 +140,7 @@ def test_the_first_screen_has_the_next_command_below_the_verdict(monkeypatch):
 
     text = Page(make_source()).text
 
-    assert "1 passed Next: Do <this>. pytest -k 'a & b' 1 " in text
+    assert f"1 passed {COUNTING} Next: Do <this>. pytest -k 'a & b' 1 " in text
 
 
 def test_a_session_without_a_next_step_has_no_place_for_it(monkeypatch):
@@ -158,6 +163,7 @@ def test_a_session_without_measurements_has_a_page():
     page = Page(make_source(make_result([], baseline_path="none")))
 
     assert "? UNDECIDED nothing was measured" in page.text
+    assert COUNTING not in page.text
 
 
 def test_hostile_text_of_a_results_file_is_escaped(page):
