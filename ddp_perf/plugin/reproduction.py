@@ -14,6 +14,7 @@ from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.plugin.items import asserted_metric, case_of
+from ddp_perf.plugin.rootdir import PATH_OPTIONS
 
 # The options that change a case, or how often it is launched.
 WORK = (
@@ -40,7 +41,8 @@ SCRIPT = "DDP_PERF_COMMAND"
 def session_command(config: pytest.Config) -> str:
     """Return the command that measures the session again: as it was given, without `_ONCE`.
 
-    It is meant for a shell in the directory where the session was started.
+    It is meant for a shell in the directory where the session was started. A path follows its
+    option and "=": see ddp_perf/plugin/rootdir.py.
     """
     script = shlex.split(os.environ.get(SCRIPT, ""))
     given = script or ["pytest", *map(str, config.invocation_params.args)]
@@ -48,11 +50,14 @@ def session_command(config: pytest.Config) -> str:
 
 
 def _repeated(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments without those of `_ONCE` and their values."""
+    """Yield the arguments without those of `_ONCE` and their values. Each path follows "="."""
     left = iter(zip(arguments, [*arguments[1:], ""], strict=True))
     for argument, following in left:
         name, equals, _ = argument.partition("=")
-        if name not in _ONCE:
+        if argument in PATH_OPTIONS and following:
+            yield f"{argument}={following}"
+            next(left)
+        elif name not in _ONCE:
             yield argument
         elif not equals and (name != "--save-baseline" or following in SAVE_MODES):
             next(left, None)  # its value
@@ -83,12 +88,7 @@ def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[
 
 
 def _work_arguments(config: pytest.Config) -> list[str]:
-    return [
-        argument
-        for option in WORK
-        for value in _written(config.getoption(option))
-        for argument in (option, value)
-    ]
+    return [f"{option}={value}" for option in WORK for value in _written(config.getoption(option))]
 
 
 def _written(value: Any) -> list[str]:
