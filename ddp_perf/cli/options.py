@@ -30,7 +30,7 @@ def _recorded(metric: str) -> str:
     return metric
 
 
-RESULTS_HELP = "Written by pytest --ddp-json FILE; ./ci/bench writes artifacts/bench/results.json."
+RESULTS_HELP = "Written by pytest --ddp-json=FILE; ./ci/bench writes artifacts/bench/results.json."
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 BaselineDirectory = Annotated[
     Path, typer.Option("--baselines", metavar="DIR", help="The directory of baseline files.")

@@ -61,6 +61,6 @@ def test_a_missing_argument_is_refused_with_where_such_files_come_from():
 
     assert done.exit_code == 4
     assert done.stderr == (
-        "ddp-perf: Missing argument 'RESULTS.json': written by pytest --ddp-json FILE;"
+        "ddp-perf: Missing argument 'RESULTS.json': written by pytest --ddp-json=FILE;"
         " ./ci/bench writes artifacts/bench/results.json.\n"
     )
