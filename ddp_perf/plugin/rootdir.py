@@ -7,6 +7,7 @@ then an unknown option and a test path. It leaves out what begins with a dash: `
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -27,8 +28,8 @@ def refuse_misled_root(config: pytest.Config) -> None:
         path = Path(os.path.abspath(started / value))
         if path.exists() and not path.is_relative_to(started):
             raise pytest.UsageError(
-                f"{option} {value}: pytest took this path for a test's, and {config.rootpath} for"
-                f" the project, because of the space; write {option}={value}"
+                f"{option} {value}: pytest took the path after the space for that of a test, and"
+                f" {config.rootpath} for the project; write {shlex.quote(f'{option}={value}')}"
             )
 
 

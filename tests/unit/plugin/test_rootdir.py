@@ -34,7 +34,7 @@ def test_a_path_that_misleads_pytest_is_refused_with_the_form_that_does_not(coll
 
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     (line,) = filter(None, refused.stderr.lines)
-    assert line.startswith(f"ERROR: {option} ../{path}: pytest took this path for a test's")
+    assert line.startswith(f"ERROR: {option} ../{path}: pytest took the path after the space")
     assert line.endswith(f"write {option}=../{path}")
     assert collect(f"{option}=../{path}").ret == pytest.ExitCode.OK
 
