@@ -20,18 +20,23 @@ PACKAGES = {
     "pynvml": "nvidia-ml-py",
     "yaml": "PyYAML",
 }
-_ENVIRONMENT = Path(__file__).parents[2] / ".venv" / "bin" / "activate"  # ci/setup.sh makes it
+_ROOT = Path(__file__).parents[2]  # of a clone, or the directory of installed packages
 
 
 def require_packages() -> None:
     """Raise UsageError if a package is missing."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if not missing:
-        return
-    remedy = f"{sys.executable} -m pip install {' '.join(PACKAGES[name] for name in missing)}"
-    if _ENVIRONMENT.exists():
-        remedy = f"source {os.path.relpath(_ENVIRONMENT)}"
-    raise pytest.UsageError(f"{sys.executable} has no {', '.join(missing)}: {remedy}")
+    if missing:
+        raise pytest.UsageError(f"{sys.executable} has no {', '.join(missing)}: {_remedy(missing)}")
+
+
+def _remedy(missing: list[str]) -> str:
+    activate, bench = _ROOT / ".venv" / "bin" / "activate", _ROOT / "ci" / "bench"
+    if activate.exists():
+        return f"source {os.path.relpath(activate)}"
+    if bench.exists():
+        return f"{os.path.relpath(bench)} makes .venv, which has all packages"
+    return f"{sys.executable} -m pip install {' '.join(PACKAGES[name] for name in missing)}"
 
 
 require_packages()  # before the imports of ddp_perf/plugin/__init__.py that follow this one

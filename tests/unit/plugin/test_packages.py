@@ -24,7 +24,7 @@ ENTRY_POINT = "[pytest11]\nddp_perf.plugin = ddp_perf.plugin\n"
 
 @pytest.fixture
 def clone(tmp_path):
-    """A clone of the repository without its conftest.py, and an interpreter that has only pytest.
+    """The package in a directory of its own, and an interpreter that has only pytest.
 
     The packages of the interpreter are links in the directory ``site``.
     """
@@ -78,12 +78,20 @@ def test_without_the_packages_pytest_ends_with_one_line(clone, loaded_by):
     )
 
 
-def test_the_line_names_the_environment_of_the_clone_if_there_is_one(clone):
+@pytest.mark.parametrize(
+    ("file", "remedy"),
+    [
+        (".venv/bin/activate", "source .venv/bin/activate"),
+        ("ci/bench", "ci/bench makes .venv, which has all packages"),
+    ],
+)
+def test_the_line_names_the_environment_of_the_clone_or_what_makes_it(clone, file, remedy):
     copy_conftest(clone)
-    (clone / "clone" / ".venv" / "bin").mkdir(parents=True)
-    (clone / "clone" / ".venv" / "bin" / "activate").touch()
+    (clone / "clone" / file).parent.mkdir(parents=True)
+    (clone / "clone" / file).touch()
 
-    assert ": source .venv/bin/activate" in python(clone, "-m", "pytest").stderr
+    (line,) = filter(None, python(clone, "-m", "pytest").stderr.splitlines())
+    assert line.endswith(f"yaml: {remedy}")
 
 
 def test_the_line_names_only_what_is_missing(clone):
