@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from _pytest.mark import _parse_expression  # pytest has no public one
 
-# What the plugin needs at once. In a shell without .venv these are usually missing.
-MISSING = [
-    name
-    for name in ("filelock", "msgspec", "pynvml", "yaml")
-    if importlib.util.find_spec(name) is None
-]
-pytest_plugins = ["pytester"] if MISSING else ["ddp_perf.plugin", "pytester"]
+pytest_plugins = ["ddp_perf.plugin", "pytester"]
 
 TESTS = Path(__file__).parent / "tests"
 collect_ignore = ["ddp_perf"]  # the example project in it is for users
 SELECTING = {"perf", "cpu", "gpu"}
 # Which of the selecting markers the tests of a directory have together. Those of others: none.
 MARKERS = {"perf": [{"perf", "cpu"}, {"perf", "gpu"}], "correctness": [set(), {"gpu"}]}
-
-
-def pytest_addoption() -> None:
-    """Refuse to run without the packages, before pytest refuses the plugin's options."""
-    if MISSING:
-        raise pytest.UsageError(
-            f"{sys.executable} has no {', '.join(MISSING)}: source .venv/bin/activate"
-            " (./ci/bench makes .venv, and uses it by itself)"
-        )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

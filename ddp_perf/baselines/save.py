@@ -23,6 +23,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import field_changes
 from ddp_perf.stats.robust import robust_sd
 
@@ -55,6 +56,12 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     # By metric, the dates of stored sessions that turned out to be slower than the level.
     off_level: dict[str, tuple[str, ...]] = {}
     same_machine: bool = True  # as every stored session: they still inform the spread
+
+
+def check_reason(reason: str) -> None:
+    """Refuse the … of an advised command, and any text without a word. Raises BaselineError."""
+    if not any(character.isalnum() for character in reason):
+        raise BaselineError(f"--reason: state why, instead of {reason!r}")
 
 
 def refusal(new: NewSession) -> str | None:

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ddp_perf.baselines.save import SaveMode, acknowledge, unacknowledged
+from ddp_perf.baselines.save import SaveMode, acknowledge, check_reason, unacknowledged
 from ddp_perf.baselines.store import BaselineStore, read_baseline
-from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.group import CommandGroup, ExitCode
 from ddp_perf.cli.options import RESULTS_HELP, AsJson, BaselineDirectory, Metrics
 from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.metric import STEP_TIME
@@ -38,7 +38,7 @@ Accelerator = Annotated[
 ]
 _BASELINES = Path("baselines")
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 
 
 @app.callback()
@@ -135,6 +135,8 @@ def promote(
         )
     if (reason is not None) != (mode == "accept"):
         raise typer.BadParameter("--reason: --mode accept needs it, and no other mode takes it")
+    if reason is not None:
+        check_reason(reason)
     store = BaselineStore(directory)
     promoted = [
         promote_suite(suite, store, mode=_mode(mode), reason=reason) for suite in file.suites
@@ -165,6 +167,7 @@ def ack(
         day = datetime.date.fromisoformat(until)
     except ValueError:
         raise typer.BadParameter(f"--until: {until!r} is not a date, as in 2026-12-31") from None
+    check_reason(reason)
     store = BaselineStore(directory)
     today = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     new = [

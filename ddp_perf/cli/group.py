@@ -25,6 +25,16 @@ class ExitCode(enum.IntEnum):
 class CommandGroup(typer.core.TyperGroup):
     """The commands. An error that a user can correct is one line, not a traceback."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show the help where a command is missing.
+
+        With `no_args_is_help` the help would be the message of an error, which is one line here.
+        """
+        if not args:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(ExitCode.USAGE)
+        return super().parse_args(ctx, args)
+
     def main(self, *args: Any, **options: Any) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # in every locale, as JSON requires

@@ -1,5 +1,6 @@
 """The pytest plugin. Importing it imports no torch: the ranks run in other processes."""
 
+import ddp_perf.plugin.packages  # noqa: F401, first: it refuses to go on where one is missing
 from ddp_perf.plugin.collection import (
     pytest_collection,
     pytest_collection_finish,

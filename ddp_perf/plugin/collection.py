@@ -14,6 +14,7 @@ from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
 from ddp_perf.plugin.options import read_options
 from ddp_perf.plugin.reproduction import commands, session_command
+from ddp_perf.plugin.rootdir import refuse_misled_root
 from ddp_perf.plugin.session import SESSION, DdpSession
 from ddp_perf.render.units import counted
 
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Read the suites before anything is collected. A mistake in one is a usage error."""
+    refuse_misled_root(session.config)
     options = read_options(session.config)
     paths = options.configs or tuple(find_suites(options.config_directory))
     try:

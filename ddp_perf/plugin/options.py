@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.baselines.save import SAVE_MODES, SaveMode
+from ddp_perf.baselines.save import SAVE_MODES, SaveMode, check_reason
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import KINDS, Injection, parse_injection
-from ddp_perf.errors import ConfigError
+from ddp_perf.errors import BaselineError, ConfigError
 from ddp_perf.plugin.suggestions import suggest_options
 from ddp_perf.session.measure.bench import Policy
 
@@ -175,8 +175,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         type=parse_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="a case that is undecided, or cannot be stored yet, gets further launches until all its"
-        " launches took SECONDS (default: 60; 0: no further launches)",
+        help="a case that is undecided, or cannot be stored yet, gets further launches until all of"
+        " them took SECONDS (default: 60; 0: no further launches)",
     )
     group.addoption(
         "--ddp-profile",
@@ -259,6 +259,11 @@ def _check_saving(save_mode: SaveMode | None, reason: str | None, *, injected: b
         raise pytest.UsageError('--save-baseline=accept: needs --reason "why the change is right"')
     if reason and save_mode != "accept":
         raise pytest.UsageError("--reason: needs --save-baseline=accept")
+    if reason:
+        try:
+            check_reason(reason)
+        except BaselineError as error:
+            raise pytest.UsageError(str(error)) from None
     if save_mode is not None and injected:
         raise pytest.UsageError(
             "--save-baseline: a session that --ddp-inject slowed is not stored; remove one of them"

@@ -13,6 +13,7 @@ from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.plugin.items import asserted_metric, case_of
+from ddp_perf.plugin.rootdir import PATH_OPTIONS
 
 # The options that change a case, or how often it is launched.
 WORK = (
@@ -39,7 +40,8 @@ SCRIPT = "DDP_PERF_COMMAND"
 def session_command(config: pytest.Config) -> str:
     """Return the command that measures the session again, as it was given.
 
-    It is meant for a shell in the directory where the session was started.
+    It is meant for a shell in the directory where the session was started. A path follows its
+    option and "=": see ddp_perf/plugin/rootdir.py.
     """
     script = shlex.split(os.environ.get(SCRIPT, ""))
     given = script or ["pytest", *map(str, config.invocation_params.args)]
@@ -47,12 +49,18 @@ def session_command(config: pytest.Config) -> str:
 
 
 def _repeated(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments without those of `_ONCE`, and without a level that is accepted."""
+    """Yield the arguments without those of `_ONCE`, and without a level that is accepted.
+
+    Each path follows "=".
+    """
     left = iter(zip(arguments, [*arguments[1:], ""], strict=True))
     for argument, following in left:
         name, equals, value = argument.partition("=")
         accepts = name == "--save-baseline" and (value or following) == "accept"
-        if name not in _ONCE and not accepts:
+        if argument in PATH_OPTIONS and following:
+            yield f"{argument}={following}"
+            next(left)
+        elif name not in _ONCE and not accepts:
             yield argument
         elif not equals:
             next(left, None)  # its value
@@ -83,12 +91,7 @@ def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[
 
 
 def _work_arguments(config: pytest.Config) -> list[str]:
-    return [
-        argument
-        for option in WORK
-        for value in _written(config.getoption(option))
-        for argument in (option, value)
-    ]
+    return [f"{option}={value}" for option in WORK for value in _written(config.getoption(option))]
 
 
 def _written(value: Any) -> list[str]:

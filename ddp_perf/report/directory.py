@@ -1,4 +1,4 @@
-"""``--ddp-report DIR``: the page, and files for other tools with the same rows."""
+"""``--ddp-report=DIR``: the page, and files for other tools with the same rows."""
 
 from __future__ import annotations
 

@@ -93,27 +93,6 @@ def test_a_marker_that_its_directory_does_not_state_is_a_usage_error(pytester, c
     )
 
 
-def test_without_the_packages_pytest_is_refused_with_the_command_that_helps(tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['msgspec'] = None\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the plugin is not installed there
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-m", "perf and cpu", "--ddp-report", "report"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert done.stderr.splitlines() == [
-        f"ERROR: {sys.executable} has no msgspec: source .venv/bin/activate"
-        " (./ci/bench makes .venv, and uses it by itself)",
-        "",
-    ]
-
-
 def test_selecting_performance_cases_imports_their_tests_and_no_others(monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # or it would take itself for one
     done = subprocess.run(

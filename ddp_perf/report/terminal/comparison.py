@@ -138,7 +138,7 @@ def _next(comparison: SessionComparison) -> list[str]:
     wanted = _SECOND if fewest < _SECOND else _ENOUGH
     old, new = (shlex.join(_files(side, wanted)) for side in (comparison.old, comparison.new))
     return [
-        f"next: measure {wanted} sessions of each side in all, in turn (pytest --ddp-json FILE),"
+        f"next: measure {wanted} sessions of each side in all, in turn (pytest --ddp-json=FILE),"
         f" and compare all files: ddp-perf compare {old} vs {new}"
     ]
 

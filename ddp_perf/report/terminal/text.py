@@ -12,7 +12,7 @@ from ddp_perf.render.units import counted, percent_change
 from ddp_perf.session.figures import CallFigures, CaseFigures
 from ddp_perf.session.gate.utilisation import Utilisation
 
-WHOLE_TRACEBACK = "(These are the frames of your code; --ddp-json FILE writes the whole traceback.)"
+WHOLE_TRACEBACK = "(These are the frames of your code; --ddp-json=FILE writes the whole traceback.)"
 
 
 def describe_finding(finding: Finding) -> str:

@@ -150,6 +150,7 @@ def test_promote_reports_what_is_left_out(results):
         ({"injections": ("compute:5%",)}, [], "ranks that --ddp-inject slowed give no baseline"),
         ({}, ["--mode", "accept"], "--reason: --mode accept needs it"),
         ({}, ["--reason", "x"], "--reason: --mode accept needs it"),
+        ({}, ["--mode", "accept", "--reason", "…"], "--reason: state why, instead of '…'"),
         ({}, ["--mode", "always"], "'always' is not one of missing, append, accept"),
     ],
 )
@@ -159,6 +160,17 @@ def test_promote_refuses_what_cannot_be_stored(results, store, changes, argument
     assert done.exit_code == 4
     assert says in done.stderr
     assert not store.path(KEY).exists()
+
+
+@pytest.mark.parametrize("reason", ["…", "...", ""])
+def test_ack_refuses_a_reason_without_a_word(stored, reason):
+    before = stored.read_bytes()
+
+    done = run("ack", CASE.id, "--reason", reason, *UNTIL)
+
+    assert done.exit_code == 4
+    assert f"--reason: state why, instead of {reason!r}" in done.stderr
+    assert stored.read_bytes() == before
 
 
 def test_ack_is_written_replaced_and_shown(stored, store):

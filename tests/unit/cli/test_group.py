@@ -26,3 +26,11 @@ def test_a_misspelt_word_is_refused_with_the_one_that_was_meant(arguments, meant
     (line,) = done.stderr.splitlines()
     assert line.startswith("ddp-perf: No such ")
     assert meant in line
+
+
+@pytest.mark.parametrize("words", [[], ["baseline"]], ids=" ".join)
+def test_without_a_command_the_help_is_shown(words):
+    done = CliRunner().invoke(app, words)
+
+    assert done.exit_code == ExitCode.USAGE
+    assert done.stderr == CliRunner().invoke(app, [*words, "--help"]).stdout

@@ -157,6 +157,8 @@ def test_save_mode_accept_is_read_with_its_reason(options):
     [
         (["--save-baseline=accept"], "--save-baseline=accept: needs --reason"),
         (["--save-baseline=accept", "--reason="], "needs --reason"),
+        (["--save-baseline=accept", "--reason=…"], "--reason: state why, instead of '…'"),
+        (["--save-baseline=accept", "--reason= ..."], "--reason: state why, instead of ' ...'"),
         (["--save-baseline", "--reason=why"], "--reason: needs --save-baseline=accept"),
         (["--reason=why"], "--reason: needs --save-baseline=accept"),
         (["--ddp-json=nowhere/x.json"], "--ddp-json: there is no directory nowhere"),
@@ -170,7 +172,8 @@ def test_save_mode_accept_is_read_with_its_reason(options):
         ),
     ],
     ids=[
-        *("no reason", "empty reason", "reason of another mode", "reason alone", "no directory"),
+        *("no reason", "empty reason", "copied reason", "reason of dots"),
+        *("reason of another mode", "reason alone", "no directory"),
         *("injected", "injected and accepted"),
     ],
 )

@@ -58,9 +58,9 @@ def test_the_command_has_every_option_that_made_the_case_quoted_for_a_shell():
     )
 
     assert shlex.split(written)[4:] == [
-        *("--ddp-config", "my suite.yaml", "--ddp-config", "b.yaml", "--ddp-world-sizes", "1,2"),
-        *("--ddp-hidden-dim", "8", "--ddp-bucket-cap-mb", "0.5"),
-        *("--ddp-env", "NCCL_ALGO=Ring", "--ddp-env", "A=$b", "--ddp-inject", "compute:5%"),
+        *("--ddp-config=my suite.yaml", "--ddp-config=b.yaml", "--ddp-world-sizes=1,2"),
+        *("--ddp-hidden-dim=8", "--ddp-bucket-cap-mb=0.5"),
+        *("--ddp-env=NCCL_ALGO=Ring", "--ddp-env=A=$b", "--ddp-inject=compute:5%"),
     ]
 
 
@@ -90,6 +90,15 @@ def test_the_command_of_a_session_is_as_it_was_given_without_what_belongs_to_it_
     kept = ["-m", "perf and cpu", "--save-baseline=append", "tests/perf", "--ddp-launches=3"]
 
     assert shlex.split(again(*kept[:2], *once, *kept[2:])) == ["pytest", *kept]
+
+
+def test_a_path_follows_its_option_and_an_equals_sign_where_pytest_does_not_mistake_it():
+    given = ("--ddp-config", "b.yaml", "--ddp-json", "/my data/x.json", "--ddp-report", "/r")
+
+    assert shlex.split(again(*given, "--ddp-steps", "9", "--ddp-config=c.yaml")) == [
+        *("pytest", "--ddp-config=b.yaml", "--ddp-json=/my data/x.json", "--ddp-report=/r"),
+        *("--ddp-steps", "9", "--ddp-config=c.yaml"),
+    ]
 
 
 def test_a_script_that_runs_pytest_gives_its_own_command(monkeypatch):

@@ -124,7 +124,7 @@ def test_results_name_the_command_that_measures_each_case_again(project):
         case for suite in suites.values() for case in suite.commands
     ]
     assert suites["tiny"].commands[ONE] == (
-        f"pytest -m perf 'tests/test_throughput.py::test_throughput[{ONE}]' --ddp-steps 9"
+        f"pytest -m perf 'tests/test_throughput.py::test_throughput[{ONE}]' --ddp-steps=9"
     )
 
 
