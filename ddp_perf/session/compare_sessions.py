@@ -125,6 +125,7 @@ def _check_accelerators(old: ComparedSide, new: ComparedSide) -> None:
 
 
 def _judged(suite: SuiteResult, old: ComparedSide, new: ComparedSide, alpha: float) -> SuiteResult:
+    """Return a suite of the newer sessions, judged by the older ones."""
     key = suite.environment.accelerator_key
     context = JudgingContext(
         baseline=_baseline(old, key),
@@ -153,17 +154,13 @@ def _judged(suite: SuiteResult, old: ComparedSide, new: ComparedSide, alpha: flo
         for finding in judge_suite(suite.measurements, suite.summaries, context)
     ]
     judged = msgspec.structs.replace(
-        suite,
+        suite.unjudged(),
         baseline_path=old.name,
         alpha=alpha,
         findings=tuple(findings),
         links=find_links(
             suite.measurements, suite.summaries, context.baseline, context.environment
         ),
-        save_mode=None,
-        saved={},
-        not_saved={},
-        misfit=None,
     )
     explanations = explain_slower_cases(judged, context.baseline)
     return msgspec.structs.replace(judged, explanations=explanations)

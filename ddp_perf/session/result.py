@@ -83,6 +83,24 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         """True if the cases train, False if they call collectives."""
         return all(measurement.case.trains for measurement in self.measurements.values())
 
+    def unjudged(self) -> SuiteResult:
+        """Return the result as it was measured: no verdicts, and nothing that its session stored.
+
+        Every verdict counts from then on, whether a test asserted it or not.
+        """
+        return msgspec.structs.replace(
+            self,
+            findings=(),
+            links=(),
+            misfit=None,
+            explanations={},
+            asserted=None,
+            save_mode=None,
+            saved={},
+            not_saved={},
+            saved_structures={},
+        )
+
     def finding(self, case_id: str, metric: str) -> Finding | None:
         """Return the finding on a metric, or None if the metric is not gated or not measured."""
         for finding in self.findings:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from ddp_perf.baselines.save import Refused
 from ddp_perf.cli.app import app
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.session.results_file import write_results
@@ -261,6 +262,32 @@ def test_other_work_fails_and_names_the_field_and_what_helps(results, old):
     assert "INCOMPARABLE" in done.stdout
     assert "model.hidden_dim 32 → 48; measure the same work in both sessions" in unwrapped(done)
     assert "--save-baseline" not in done.stdout
+
+
+def test_what_the_newer_session_stored_does_not_matter(results, old):
+    stored = {
+        "save_mode": "missing",
+        "not_saved": {TWO.id: Refused(reason="one launch")},
+        "saved_structures": {TWO.id: "structure/ours.json"},
+    }
+
+    done = compare(old, results("new.json", usual(), **stored))
+
+    assert done.exit_code == 0, done.output
+    assert "structure/ours.json" not in done.output
+
+
+def test_every_verdict_counts_whatever_the_tests_asserted(results, old):
+    """The session of ``pytest -k structure`` asserts no time, and a comparison judges them all."""
+    slower = [measured(ONE, 0.030), measured(TWO, 0.036)]
+    of_structure = {"asserted": {TWO.id: ("structure",)}}
+
+    done = compare(old, results("new.json", slower, **of_structure))
+
+    assert done.exit_code == 1
+    (row,) = [line for line in done.stdout.splitlines() if line.split()[:1] == ["ddp-ws2"]]
+    assert "REGRESSION" in row
+    assert "no test" not in done.stdout
 
 
 def failing():
