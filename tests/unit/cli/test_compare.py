@@ -302,6 +302,17 @@ def test_a_case_that_failed_in_the_new_session_is_a_failure(results, old):
     assert f"FAILED: {TWO.id}: launch 1: rank 1: exited with code 3" in done.stdout
 
 
+def test_no_efficiency_is_invalid_if_one_rank_failed_in_the_new_session(results, old):
+    failed, whole = usual()
+    failed = msgspec.structs.replace(failed, launches=(), failures=(make_failure(ONE),))
+
+    done = compare(old, results("new.json", [failed, whole]), "--json")
+
+    assert done.exit_code == 1, done.output
+    assert outcomes(done)[TWO.id, "efficiency"] == "INVALID"
+    assert outcomes(done)[TWO.id, "step_time"] == "PASS"
+
+
 def test_a_case_that_failed_in_the_old_session_is_undecided(results):
     done = compare(results("old.json", failing()), results("new.json", usual()))
 
