@@ -129,6 +129,47 @@ def test_more_than_two_sessions_of_a_side_are_worth_it_from_five_on(results):
     )
 
 
+def test_the_names_of_further_files_are_on_no_side_yet(results):
+    noisy = at(1.0, 1.0, jitter=NOISY)
+    first, second = results("base.json", noisy), results("base-2.json", noisy, day=2)
+
+    done = compare(first, second)
+
+    assert done.stdout.splitlines()[-1].endswith(
+        "ddp-perf compare base.json base-3.json vs base-2.json base-2-2.json"
+    )
+
+
+def test_another_order_of_the_same_work_is_not_blamed_on_a_disturbance(results):
+    calls = make_structure().collectives
+    calls = (calls[0], msgspec.structs.replace(calls[0], bytes=calls[0].bytes + 4))
+    before, after = (make_structure(collectives=one) for one in (calls, calls[::-1]))
+    old = results("old.json", usual(structure=before))
+
+    done = compare(old, results("new.json", usual(structure=after), day=2))
+
+    assert done.exit_code == 2, done.output
+    assert "the same collectives in another order" in unwrapped(done)
+    assert done.stdout.splitlines()[-1] == (
+        "next: decide whether the change of the structure is meant: no session decides it"
+    )
+
+
+def test_a_figure_that_a_side_lacks_is_not_blamed_on_a_disturbance(results, old, tmp_path):
+    data = json.loads((tmp_path / old).read_bytes())
+    for rows in data["suites"][0]["summaries"].values():
+        for row in rows:
+            del row["values"]["cpu_time"]
+    (tmp_path / old).write_text(json.dumps(data), encoding="utf-8")
+
+    done = compare(old, results("new.json", usual()))
+
+    assert done.exit_code == 2, done.output
+    assert done.stdout.splitlines()[-1] == (
+        "next: measure again what could not be compared, as stated above"
+    )
+
+
 def sides(results, old, new, **jitter):
     """Write sessions of these levels, in turn, and return what the command takes."""
     names = {"old": [], "new": []}
@@ -346,6 +387,7 @@ def test_two_empty_files_do_not_pass(results):
     done = compare(results("old.json", []), results("new.json", []))
 
     assert done.exit_code == 2
+    assert done.stdout.endswith("B against A: UNDECIDED\n")
 
 
 BUSY = RankConditions(foreign=0.4)
