@@ -94,7 +94,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if outcome is Outcome.INVALID:
         return "measure it again when the machine is quieter", case
     if outcome is Outcome.INCONCLUSIVE and verdict.more_launches and not is_waiting(finding):
-        many = finding.launches + verdict.more_launches
+        many = finding.launches + (verdict.likely_launches or verdict.more_launches)
         return "measure more launches", f"{case} --ddp-launches={many} --ddp-budget=0"
     if outcome is Outcome.SUSPECT:
         return "see whether the next session agrees", _again(result, _APPEND)

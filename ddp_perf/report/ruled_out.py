@@ -92,7 +92,7 @@ def _needs(findings: Sequence[Finding]) -> list[str]:
     if by_sessions:
         lines.append(f"{_cases(by_sessions)}: further stored sessions may decide")
     if by_launches:
-        lines.append(f"{_cases(by_launches)}: more launches may decide (a larger --ddp-budget)")
+        lines.append(f"{_cases(by_launches)}: more launches may decide (a larger --ddp-launches)")
     return lines
 
 
