@@ -13,9 +13,8 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STRUCTURE
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
-from ddp_perf.report.ruled_out import is_waiting
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
-from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.result import SuiteResult, is_waiting
 
 _APPEND = "--save-baseline=append"
 _ACCEPT = '--save-baseline=accept --reason "…"'

@@ -10,7 +10,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import METRICS, MetricSpec, gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import at_most_percent, counted
-from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.result import SuiteResult, is_waiting
 
 # Only the bound of such a verdict describes the code.
 _BOUNDED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.SUSPECT, Outcome.INCONCLUSIVE)
@@ -98,9 +98,3 @@ def _needs(findings: Sequence[Finding]) -> list[str]:
 
 def _cases(findings: Sequence[Finding]) -> str:
     return counted(len({found.case_id for found in findings}), "case")
-
-
-def is_waiting(finding: Finding) -> bool:
-    """Return whether the finding is undecided while the spread of its sessions is assumed."""
-    verdict = finding.verdict
-    return verdict.outcome is Outcome.INCONCLUSIVE and verdict.assumed_sd is not None

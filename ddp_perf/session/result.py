@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.baselines.save import Refused, Saved, SaveMode
-from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
@@ -46,6 +45,16 @@ class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
 FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
+
+
+def is_waiting(finding: Finding) -> bool:
+    """Return whether the finding is undecided while how much sessions differ is assumed.
+
+    No machine could decide it yet. The sessions before an accepted change count as well: they show
+    how much sessions differ, and so do the machine's other cases.
+    """
+    verdict = finding.verdict
+    return verdict.outcome is Outcome.INCONCLUSIVE and verdict.assumed_sd is not None
 
 
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,13 +133,14 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ids of the cases with a metric that this machine could not decide, sorted.
 
         A case that only waits for its first sessions does not count: no machine could decide it.
+        Nor does a structure, which is the same on any machine.
         """
         return sorted({found.case_id for found in self.findings if self._is_undecided(found)})
 
     def _is_undecided(self, finding: Finding) -> bool:
         outcome = finding.verdict.outcome
         if outcome is Outcome.INCONCLUSIVE:
-            return finding.sessions >= LEAST_SESSIONS
+            return finding.metric != STRUCTURE and not is_waiting(finding)
         return outcome is Outcome.INVALID
 
     def is_refused(self, finding: Finding) -> bool:
