@@ -29,6 +29,7 @@ _REMEDIES = Remedies(
     no_such_case="measure it in both sessions",
     no_such_figure="measure both sessions with the same ddp-perf",
     other_work="measure the same work in both sessions",
+    other_structure="",
     other_machine="measure both sessions on one machine, set up alike",
 )
 

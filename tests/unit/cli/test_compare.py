@@ -150,6 +150,7 @@ def test_another_order_of_the_same_work_is_not_blamed_on_a_disturbance(results):
 
     assert done.exit_code == 2, done.output
     assert "the same collectives in another order" in unwrapped(done)
+    assert "--save-baseline" not in done.stdout  # no baseline is compared
     assert done.stdout.splitlines()[-1] == (
         "next: decide whether the change of the structure is meant: no session decides it"
     )
