@@ -35,12 +35,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     effect: the smallest slow-down, as a fraction (0.04: 4 %), that this comparison finds with
     90 % power. Each is None if the data do not give it. ``more_launches`` is about the number of
     further launches of this session that would decide the verdict if the ratio stays the same;
-    None if it is decided, or if no number would decide it. ``more_sessions`` is the same in
-    further baseline sessions, where launches do not decide it; the ratio and the spread never stay
-    the same, so it shows only whether sessions may decide it. ``assumed_sd`` is what sessions were
-    assumed to differ by, for want of enough of them. ``chance`` is the probability of a SUSPECT
-    session if nothing changed. ``off_level`` are the indexes of the baseline sessions on the
-    slower side of a move within the reference.
+    None if it is decided, or if no number would decide it. ``likely_launches`` decide an
+    INCONCLUSIVE verdict nine times in ten, because they allow for a ratio that moves; None if not
+    even 100 do. ``more_sessions`` is the same as ``more_launches`` in further baseline sessions,
+    where launches do not decide it; the ratio and the spread never stay the same, so it shows only
+    whether sessions may decide it. ``assumed_sd`` is what sessions were assumed to differ by, for
+    want of enough of them. ``chance`` is the probability of a SUSPECT session if nothing changed.
+    ``off_level`` are the indexes of the baseline sessions on the slower side of a move within the
+    reference.
     """
 
     outcome: Outcome
@@ -50,6 +52,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     upper: float | None = None
     minimum_detectable: float | None = None
     more_launches: int | None = None
+    likely_launches: int | None = None
     more_sessions: int | None = None
     assumed_sd: float | None = None
     chance: float | None = None

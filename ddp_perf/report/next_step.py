@@ -13,9 +13,8 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STRUCTURE
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
-from ddp_perf.report.ruled_out import is_waiting
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
-from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.result import SuiteResult, is_waiting
 
 _APPEND = "--save-baseline=append"
 _ACCEPT = '--save-baseline=accept --reason "…"'
@@ -93,7 +92,7 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if outcome is Outcome.INVALID:
         return "measure it again when the machine is quieter", case
     if outcome is Outcome.INCONCLUSIVE and verdict.more_launches and not is_waiting(finding):
-        many = finding.launches + verdict.more_launches
+        many = finding.launches + (verdict.likely_launches or verdict.more_launches)
         return "measure more launches", f"{case} --ddp-launches={many} --ddp-budget=0"
     if outcome is Outcome.SUSPECT:
         when = _apart(result, finding)

@@ -10,7 +10,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import METRICS, MetricSpec, gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import at_most_percent, counted
-from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.result import SuiteResult, is_waiting
 
 # Only the bound of such a verdict describes the code.
 _BOUNDED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.SUSPECT, Outcome.INCONCLUSIVE)
@@ -92,15 +92,9 @@ def _needs(findings: Sequence[Finding]) -> list[str]:
     if by_sessions:
         lines.append(f"{_cases(by_sessions)}: further stored sessions may decide")
     if by_launches:
-        lines.append(f"{_cases(by_launches)}: more launches may decide (a larger --ddp-budget)")
+        lines.append(f"{_cases(by_launches)}: more launches may decide (a larger --ddp-launches)")
     return lines
 
 
 def _cases(findings: Sequence[Finding]) -> str:
     return counted(len({found.case_id for found in findings}), "case")
-
-
-def is_waiting(finding: Finding) -> bool:
-    """Return whether the finding is undecided while the spread of its sessions is assumed."""
-    verdict = finding.verdict
-    return verdict.outcome is Outcome.INCONCLUSIVE and verdict.assumed_sd is not None

@@ -29,6 +29,7 @@ _REMEDIES = Remedies(
     no_such_case="measure it in both sessions",
     no_such_figure="measure both sessions with the same ddp-perf",
     other_work="measure the same work in both sessions",
+    other_structure="",
     other_machine="measure both sessions on one machine, set up alike",
 )
 
@@ -125,6 +126,7 @@ def _check_accelerators(old: ComparedSide, new: ComparedSide) -> None:
 
 
 def _judged(suite: SuiteResult, old: ComparedSide, new: ComparedSide, alpha: float) -> SuiteResult:
+    """Return a suite of the newer sessions, judged by the older ones."""
     key = suite.environment.accelerator_key
     context = JudgingContext(
         baseline=_baseline(old, key),
@@ -153,17 +155,13 @@ def _judged(suite: SuiteResult, old: ComparedSide, new: ComparedSide, alpha: flo
         for finding in judge_suite(suite.measurements, suite.summaries, context)
     ]
     judged = msgspec.structs.replace(
-        suite,
+        suite.unjudged(),
         baseline_path=old.name,
         alpha=alpha,
         findings=tuple(findings),
         links=find_links(
             suite.measurements, suite.summaries, context.baseline, context.environment
         ),
-        save_mode=None,
-        saved={},
-        not_saved={},
-        misfit=None,
     )
     explanations = explain_slower_cases(judged, context.baseline)
     return msgspec.structs.replace(judged, explanations=explanations)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.baselines.save import Refused, Saved, SaveMode
-from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
@@ -48,6 +47,16 @@ _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHE
 FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
 
 
+def is_waiting(finding: Finding) -> bool:
+    """Return whether the finding is undecided while how much sessions differ is assumed.
+
+    No machine could decide it yet. The sessions before an accepted change count as well: they show
+    how much sessions differ, and so do the machine's other cases.
+    """
+    verdict = finding.verdict
+    return verdict.outcome is Outcome.INCONCLUSIVE and verdict.assumed_sd is not None
+
+
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one suite. It grows while the session measures, judges and saves."""
 
@@ -83,6 +92,24 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         """True if the cases train, False if they call collectives."""
         return all(measurement.case.trains for measurement in self.measurements.values())
 
+    def unjudged(self) -> SuiteResult:
+        """Return the result as it was measured: no verdicts, and nothing that its session stored.
+
+        Every verdict counts from then on, whether a test asserted it or not.
+        """
+        return msgspec.structs.replace(
+            self,
+            findings=(),
+            links=(),
+            misfit=None,
+            explanations={},
+            asserted=None,
+            save_mode=None,
+            saved={},
+            not_saved={},
+            saved_structures={},
+        )
+
     def finding(self, case_id: str, metric: str) -> Finding | None:
         """Return the finding on a metric, or None if the metric is not gated or not measured."""
         for finding in self.findings:
@@ -106,13 +133,14 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ids of the cases with a metric that this machine could not decide, sorted.
 
         A case that only waits for its first sessions does not count: no machine could decide it.
+        Nor does a structure, which is the same on any machine.
         """
         return sorted({found.case_id for found in self.findings if self._is_undecided(found)})
 
     def _is_undecided(self, finding: Finding) -> bool:
         outcome = finding.verdict.outcome
         if outcome is Outcome.INCONCLUSIVE:
-            return finding.sessions >= LEAST_SESSIONS
+            return finding.metric != STRUCTURE and not is_waiting(finding)
         return outcome is Outcome.INVALID
 
     def is_refused(self, finding: Finding) -> bool:

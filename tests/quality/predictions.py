@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -128,9 +127,9 @@ def drawn_launches(
         ) -> Verdict:
             return judge_figures(now[:launches], baseline, tolerance=0.05, alpha=ALPHA)
 
-        advice = re.search(r"(\d+) more launch", verdict_of(LAUNCHES).reason)
+        advice = verdict_of(LAUNCHES).likely_launches
         if advice is not None:
-            yield verdict_of(LAUNCHES + int(advice[1])).outcome not in UNDECIDED
+            yield verdict_of(LAUNCHES + advice).outcome not in UNDECIDED
 
 
 def judged(series: Series, now: int, tolerance: float) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import PurePath
 
 import msgspec
@@ -27,6 +27,7 @@ _FEW = 6  # with fewer sessions the spread of sessions is assumed, unless the ca
 # Sessions of a side that are worth measuring. Where sessions differ by 3 %, three find no more than
 # two, because their spread is measured from then on (docs/judging.md).
 _SECOND, _ENOUGH = 2, 5
+_COMPARED = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.INCONCLUSIVE)
 
 
 class ComparisonFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,31 +129,41 @@ def _next(comparison: SessionComparison) -> list[str]:
     outcomes = {finding.verdict.outcome for finding in figures}
     if comparison.conclusion is not Conclusion.UNDECIDED or comparison.gaps:
         return []
-    if comparison.same_session:
+    if comparison.same_session or not comparison.findings:
         return []
-    if Outcome.INCONCLUSIVE not in outcomes and Outcome.SUSPECT not in outcomes:
+    if Outcome.INCONCLUSIVE in outcomes or Outcome.SUSPECT in outcomes:
+        return [f"next: {_more_sessions(comparison)}"]
+    if any(finding.disturbance for finding in figures):
         return ["next: remove what disturbed the sessions, as stated above, and measure them again"]
+    if all(finding.verdict.outcome in _COMPARED for finding in comparison.findings):
+        return ["next: decide whether the change of the structure is meant: no session decides it"]
+    return ["next: measure again what could not be compared, as stated above"]
+
+
+def _more_sessions(comparison: SessionComparison) -> str:
+    """Return how to measure and compare further sessions, unless those are enough."""
     fewest = min(len(side.sessions) for side in (comparison.old, comparison.new))
     if fewest >= _ENOUGH:
-        return ["next: sessions differ too much: use a quieter machine, or raise the tolerance"]
+        return "sessions differ too much: use a quieter machine, or raise the tolerance"
     wanted = _SECOND if fewest < _SECOND else _ENOUGH
-    old, new = (shlex.join(_files(side, wanted)) for side in (comparison.old, comparison.new))
-    return [
-        f"next: measure {wanted} sessions of each side in all, in turn (pytest --ddp-json=FILE),"
-        f" and compare all files: ddp-perf compare {old} vs {new}"
-    ]
+    compared = {session.name for _, session in _sessions(comparison)}
+    old = _files(comparison.old, wanted, taken=compared)
+    new = _files(comparison.new, wanted, taken=compared.union(old))
+    return (
+        f"measure {wanted} sessions of each side in all, in turn (pytest --ddp-json=FILE),"
+        f" and compare all files: ddp-perf compare {shlex.join(old)} vs {shlex.join(new)}"
+    )
 
 
-def _files(side: ComparedSide, wanted: int) -> list[str]:
+def _files(side: ComparedSide, wanted: int, *, taken: Set[str]) -> list[str]:
     """Return the files of a side, and names for those that it lacks."""
     names = [session.name for session in side.sessions]
     path = PurePath(names[0])
-    for number in itertools.count(2):
-        if len(names) >= wanted:
-            break
-        if (name := str(path.with_name(f"{path.stem}-{number}{path.suffix}"))) not in names:
-            names.append(name)
-    return names
+    numbered = (
+        str(path.with_name(f"{path.stem}-{number}{path.suffix}")) for number in itertools.count(2)
+    )
+    free = (name for name in numbered if name not in taken)
+    return [*names, *itertools.islice(free, max(0, wanted - len(names)))]
 
 
 def _sessions(comparison: SessionComparison) -> Iterator[tuple[str, ComparedSession]]:

@@ -10,7 +10,7 @@ from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import ABSENT, at_most_percent, counted, percent
-from ddp_perf.report.ruled_out import is_waiting, ruled_out_lines
+from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
@@ -19,7 +19,7 @@ from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.text import finding_note
 from ddp_perf.report.untested import untested_lines
 from ddp_perf.report.verdicts import NO_TEST, mark_of, worst
-from ddp_perf.session.result import SuiteResult
+from ddp_perf.session.result import SuiteResult, is_waiting
 
 _QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
 

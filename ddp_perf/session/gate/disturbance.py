@@ -267,7 +267,11 @@ def with_disturbance(
         return _with_remark(finding, f". {what}")
     reason = f"{what}; by the figures alone: {verdict.outcome.value}: {verdict.reason}"
     verdict = msgspec.structs.replace(
-        verdict, outcome=Outcome.INVALID, reason=reason, more_launches=disturbance.more_launches
+        verdict,
+        outcome=Outcome.INVALID,
+        reason=reason,
+        more_launches=disturbance.more_launches,
+        likely_launches=None,
     )
     return msgspec.structs.replace(finding, verdict=verdict, disturbance=what)
 

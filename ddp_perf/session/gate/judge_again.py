@@ -52,17 +52,11 @@ def judge_again(
         }
         findings = merge_findings(findings, judge_suite(seen, summaries, context))
     return msgspec.structs.replace(
-        result,
+        result.unjudged(),
         baseline_path=baseline_path,
         findings=conclude_findings(findings, context, result.date),
         links=find_links(result.measurements, result.summaries, baseline, result.environment),
         misfit=find_misfit(result.measurements, result.summaries, baseline, result.environment),
-        explanations={},
-        asserted=None,
-        save_mode=None,
-        saved={},
-        not_saved={},
-        saved_structures={},
     )
 
 

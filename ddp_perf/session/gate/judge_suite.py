@@ -40,11 +40,14 @@ from ddp_perf.stats.summary import as_session
 
 
 class Remedies(msgspec.Struct, frozen=True, kw_only=True):
-    """The remedies for a case that cannot be compared with the baseline."""
+    """The remedies for what cannot be compared with the baseline, and for another structure."""
 
     no_such_case: str = "--save-baseline records it"
     no_such_figure: str = "--save-baseline adds it"
     other_work: str = '--save-baseline=accept --reason "…" replaces it'
+    other_structure: str = (
+        '--save-baseline=accept --reason "…" takes it over, if it is intended'  # "": none
+    )
     other_machine: str = (
         '--save-baseline=accept --reason "…" replaces it, -o ddp_baselines=DIR keeps both'
     )
@@ -152,8 +155,9 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
     remedy = {
         Outcome.NO_BASELINE: remedies.no_such_case,
         Outcome.INCOMPARABLE: remedies.other_work,
-    }.get(verdict.outcome)
-    if remedy is not None:
+        Outcome.PASS: "",
+    }.get(verdict.outcome, remedies.other_structure)
+    if remedy:
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
     launches = len(measurement.launches)
     return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)

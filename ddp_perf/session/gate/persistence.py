@@ -96,7 +96,11 @@ def _without_level(finding: Finding, stored: CaseBaseline) -> Finding:
 def _red(finding: Finding, reason: str) -> Finding:
     """Return the finding as a REGRESSION. The reason has the disturbance, which excuses nothing."""
     verdict = msgspec.structs.replace(
-        finding.verdict, outcome=Outcome.REGRESSION, reason=reason, more_launches=None
+        finding.verdict,
+        outcome=Outcome.REGRESSION,
+        reason=reason,
+        more_launches=None,
+        likely_launches=None,
     )
     outcome = finding.verdict.outcome
     by_itself = None if outcome is Outcome.REGRESSION else outcome

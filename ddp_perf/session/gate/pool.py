@@ -81,6 +81,7 @@ def compared_with_hosts(finding: Finding, misfit: Misfit | None) -> Finding:
             outcome=Outcome.INVALID,
             reason=f"{misfit}; by the figures alone: {verdict.outcome.value}: {reason}",
             more_launches=None,
+            likely_launches=None,
             chance=None,
         )
         what = "the host does not fit its pool"

@@ -23,7 +23,7 @@ def judge_structure(
     """Judge by the structure that the suite's file states, or else by this machine's own.
 
     The suite's file wins, because it changes in the commit that changes the code. A machine's own
-    structure is as old as its sessions. The reason of a case that has neither states no remedy.
+    structure is as old as its sessions. No reason states a remedy.
     """
     stored = known_structure(case, shared) or own
     if stored is not None:
@@ -53,10 +53,7 @@ def compare_structure(launches: Sequence[LaunchResult], stored: Structure) -> Ve
         assert structure is not None  # the case trains
         if changes := structure_changes(stored, structure):
             outcome, amount = _amount_of_work(stored, structure)
-            reason = (
-                f"the step does {amount} work than the baseline's: {'; '.join(changes)};"
-                ' --save-baseline=accept --reason "…" takes it over, if it is intended'
-            )
+            reason = f"the step does {amount} work than the baseline's: {'; '.join(changes)}"
             found.append(Verdict(outcome=outcome, reason=reason))
     if found:
         return min(found, key=lambda verdict: _WORST_FIRST.index(verdict.outcome))

@@ -231,6 +231,7 @@ def _conclude(judged: JudgedDifference, levels: SignificanceLevels, *, alpha: fl
         upper=decision.upper,
         minimum_detectable=comparison.minimum_detectable(levels.regression),
         more_launches=launches,
+        likely_launches=likely_launches,
         more_sessions=sessions,
         assumed_sd=judged.errors.spread.assumed_sd,
         chance=chance,

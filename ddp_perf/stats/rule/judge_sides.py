@@ -28,9 +28,9 @@ def judge_sides(
 ) -> Verdict:
     """Judge one metric of one case by one figure for each launch; lower is better.
 
-    ``new`` and ``old`` have sessions × launches, at least one session each. ``prior`` is the spread
-    of sessions, from the machine's other cases or assumed. Not the ``same_machine``: each side
-    was measured on another host of a pool, and launches cannot show how hosts differ.
+    ``new`` and ``old`` have sessions × launches. ``prior`` is the spread of sessions, from the
+    machine's other cases or assumed. Not the ``same_machine``: each side was measured on another
+    host of a pool, and launches cannot show how hosts differ.
 
     - REGRESSION: slower at level ``alpha``, one-sided, and by at least ``tolerance``.
     - SUSPECT: slower at level 0.01; or more slow launches than in any older session, at the cost of
@@ -40,12 +40,12 @@ def judge_sides(
       spread of sessions is assumed, the bound is that of these sessions, by their launches; unless
       the sessions of a side differ by more than their launches explain.
     - INCONCLUSIVE: none of these, or most launches are slow, as in no older session.
-    - INVALID: there is a value that no measurement gives.
+    - INVALID: a side has no session, or there is a value that no measurement gives.
 
     Raises ValueError if an option is out of its range.
     """
     check_arguments(tolerance, alpha, None, prior, (), (), len(old))
-    problem = first_invalid_figure([*_named("newer", new), *_named("older", old)])
+    problem = _problem("newer", new) or _problem("older", old)
     if problem:
         return Verdict(outcome=Outcome.INVALID, reason=problem)
     difference = difference_of_sides(
@@ -65,8 +65,12 @@ def judge_sides(
     )
 
 
-def _named(side: str, sessions: Sequence[Figures]) -> list[tuple[str, Figures]]:
-    return [(f"{side} session {i}", session) for i, session in enumerate(sessions, start=1)]
+def _problem(side: str, sessions: Sequence[Figures]) -> str | None:
+    """Return why a side cannot be judged, in one sentence, or None if it can."""
+    if len(sessions) == 0:
+        return f"the {side} side has no session with a figure"
+    named = [(f"{side} session {i}", session) for i, session in enumerate(sessions, start=1)]
+    return first_invalid_figure(named)
 
 
 def _outcome(difference: SidesDifference, levels: SignificanceLevels) -> Outcome:

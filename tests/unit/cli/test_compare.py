@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from ddp_perf.baselines.save import Refused
 from ddp_perf.cli.app import app
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.session.results_file import write_results
@@ -134,6 +135,48 @@ def test_more_than_two_sessions_of_a_side_are_worth_it_from_five_on(results):
     )
     assert five.stdout.splitlines()[-1] == (
         "next: sessions differ too much: use a quieter machine, or raise the tolerance"
+    )
+
+
+def test_the_names_of_further_files_are_on_no_side_yet(results):
+    noisy = at(1.0, 1.0, jitter=NOISY)
+    first, second = results("base.json", noisy), results("base-2.json", noisy, day=2)
+
+    done = compare(first, second)
+
+    assert done.stdout.splitlines()[-1].endswith(
+        "ddp-perf compare base.json base-3.json vs base-2.json base-2-2.json"
+    )
+
+
+def test_another_order_of_the_same_work_is_not_blamed_on_a_disturbance(results):
+    calls = make_structure().collectives
+    calls = (calls[0], msgspec.structs.replace(calls[0], bytes=calls[0].bytes + 4))
+    before, after = (make_structure(collectives=one) for one in (calls, calls[::-1]))
+    old = results("old.json", usual(structure=before))
+
+    done = compare(old, results("new.json", usual(structure=after), day=2))
+
+    assert done.exit_code == 2, done.output
+    assert "the same collectives in another order" in unwrapped(done)
+    assert "--save-baseline" not in done.stdout  # no baseline is compared
+    assert done.stdout.splitlines()[-1] == (
+        "next: decide whether the change of the structure is meant: no session decides it"
+    )
+
+
+def test_a_figure_that_a_side_lacks_is_not_blamed_on_a_disturbance(results, old, tmp_path):
+    data = json.loads((tmp_path / old).read_bytes())
+    for rows in data["suites"][0]["summaries"].values():
+        for row in rows:
+            del row["values"]["cpu_time"]
+    (tmp_path / old).write_text(json.dumps(data), encoding="utf-8")
+
+    done = compare(old, results("new.json", usual()))
+
+    assert done.exit_code == 2, done.output
+    assert done.stdout.splitlines()[-1] == (
+        "next: measure again what could not be compared, as stated above"
     )
 
 
@@ -272,6 +315,32 @@ def test_other_work_fails_and_names_the_field_and_what_helps(results, old):
     assert "--save-baseline" not in done.stdout
 
 
+def test_what_the_newer_session_stored_does_not_matter(results, old):
+    stored = {
+        "save_mode": "missing",
+        "not_saved": {TWO.id: Refused(reason="one launch")},
+        "saved_structures": {TWO.id: "structure/ours.json"},
+    }
+
+    done = compare(old, results("new.json", usual(), **stored))
+
+    assert done.exit_code == 0, done.output
+    assert "structure/ours.json" not in done.output
+
+
+def test_every_verdict_counts_whatever_the_tests_asserted(results, old):
+    """The session of ``pytest -k structure`` asserts no time, and a comparison judges them all."""
+    slower = [measured(ONE, 0.030), measured(TWO, 0.036)]
+    of_structure = {"asserted": {TWO.id: ("structure",)}}
+
+    done = compare(old, results("new.json", slower, **of_structure))
+
+    assert done.exit_code == 1
+    (row,) = [line for line in done.stdout.splitlines() if line.split()[:1] == ["ddp-ws2"]]
+    assert "REGRESSION" in row
+    assert "no test" not in done.stdout
+
+
 def failing():
     whole, failed = usual()
     return [whole, msgspec.structs.replace(failed, failures=(make_failure(TWO),))]
@@ -282,6 +351,17 @@ def test_a_case_that_failed_in_the_new_session_is_a_failure(results, old):
 
     assert done.exit_code == 1
     assert f"FAILED: {TWO.id}: launch 1: rank 1: exited with code 3" in done.stdout
+
+
+def test_no_efficiency_is_invalid_if_one_rank_failed_in_the_new_session(results, old):
+    failed, whole = usual()
+    failed = msgspec.structs.replace(failed, launches=(), failures=(make_failure(ONE),))
+
+    done = compare(old, results("new.json", [failed, whole]), "--json")
+
+    assert done.exit_code == 1, done.output
+    assert outcomes(done)[TWO.id, "efficiency"] == "INVALID"
+    assert outcomes(done)[TWO.id, "step_time"] == "PASS"
 
 
 def test_a_case_that_failed_in_the_old_session_is_undecided(results):
@@ -317,6 +397,7 @@ def test_two_empty_files_do_not_pass(results):
     done = compare(results("old.json", []), results("new.json", []))
 
     assert done.exit_code == 2
+    assert done.stdout.endswith("B against A: UNDECIDED\n")
 
 
 BUSY = RankConditions(foreign=0.4)

@@ -46,6 +46,11 @@ def session(*findings, launches=3, **changes):
         (Outcome.INCONCLUSIVE, {"sessions": 8, "more_sessions": 2}, APPENDED),
         (
             Outcome.INCONCLUSIVE,
+            {"sessions": 8, "launches": 5, "more_launches": 4, "likely_launches": 11},
+            f"{CASE} --ddp-launches=16 --ddp-budget=0",
+        ),
+        (  # not even 100 more launches likely decide it, or the results file is older
+            Outcome.INCONCLUSIVE,
             {"sessions": 8, "launches": 5, "more_launches": 4},
             f"{CASE} --ddp-launches=9 --ddp-budget=0",
         ),

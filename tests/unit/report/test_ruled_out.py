@@ -99,13 +99,13 @@ def test_a_session_without_any_bound_has_no_line(outcome):
         ),
         (
             [{"more_launches": 7}, {"more_launches": 12}],
-            ["2 cases: more launches may decide (a larger --ddp-budget)"],
+            ["2 cases: more launches may decide (a larger --ddp-launches)"],
         ),
         (
             [{"more_launches": 1}, {"more_sessions": 6}],
             [
                 "1 case: further stored sessions may decide",
-                "1 case: more launches may decide (a larger --ddp-budget)",
+                "1 case: more launches may decide (a larger --ddp-launches)",
             ],
         ),
     ],

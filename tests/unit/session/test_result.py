@@ -6,6 +6,7 @@ import pytest
 
 from ddp_perf.baselines.save import Refused, Saved
 from ddp_perf.core.verdict import Outcome
+from ddp_perf.session.result import is_waiting
 from tests.builders import (
     make_case,
     make_collectives,
@@ -41,10 +42,25 @@ def test_a_case_is_undecided_by_any_of_its_metrics_and_counted_once():
 
 def test_a_case_that_waits_for_its_first_sessions_is_not_undecided():
     """No machine could decide the case yet, so it does not count against this machine."""
-    few = make_finding(A, Outcome.INCONCLUSIVE, sessions=2)
-    disturbed = make_finding(B, Outcome.INVALID, sessions=2)
+    few = make_finding(A, Outcome.INCONCLUSIVE, sessions=2, assumed_sd=0.03)
+    disturbed = make_finding(B, Outcome.INVALID, sessions=2, assumed_sd=0.03)
 
     assert make_result([], findings=(few, disturbed)).undecided() == ["b"]
+    assert [is_waiting(found) for found in (few, disturbed)] == [True, False]
+
+
+def test_a_case_of_a_new_level_is_undecided_if_its_spread_is_known():
+    """The sessions before an accepted change still show how much sessions differ."""
+    accepted = make_finding(A, Outcome.INCONCLUSIVE, sessions=1, more_sessions=2)
+
+    assert make_result([], findings=(accepted,)).undecided() == ["a"]
+    assert not is_waiting(accepted)
+
+
+def test_a_structure_of_the_same_amount_of_work_is_no_fault_of_the_machine():
+    other = make_finding(A, Outcome.INCONCLUSIVE, metric="structure")
+
+    assert make_result([], findings=(other,)).undecided() == []
 
 
 def test_a_refused_case_that_passes_is_decided():

@@ -142,6 +142,19 @@ def test_a_false_alarm_of_one_session_does_not_stay():
     assert share(GREEN, after) >= 0.9
 
 
+def test_an_undecided_session_waits_while_a_baseline_forms_and_not_after_an_accepted_change():
+    fresh, known = Gate(0), Gate(0)
+    fresh.days(2)
+    known.days(8)
+    known(accept=True)
+
+    waiting, undecided = (gate.least(Outcome.INCONCLUSIVE) for gate in (fresh, known))
+
+    assert waiting.finding(CASE.id, "step_time").sessions == 2
+    assert undecided.finding(CASE.id, "step_time").sessions == 1
+    assert (waiting.undecided(), undecided.undecided()) == ([], [CASE.id])
+
+
 class FollowingGate(Gate):
     """A machine that moved by some per cent, its control with it, and whose control moves alone."""
 

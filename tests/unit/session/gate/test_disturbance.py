@@ -260,11 +260,11 @@ def test_a_cause_is_reported_with_its_median_share():
 def test_more_launches_would_outweigh_the_disturbed_ones(disturbed, more):
     """The undisturbed launches must become the majority of all launches."""
     conditions = [BUSY] * disturbed + [QUIET] * (3 - disturbed)
-    finding = make_finding(TWO, Outcome.PASS)
+    finding = make_finding(TWO, Outcome.INCONCLUSIVE, more_launches=7, likely_launches=9)
 
     verdict = with_disturbance(finding, {TWO.id: measured(TWO, *conditions)}).verdict
 
-    assert verdict.more_launches == more
+    assert (verdict.more_launches, verdict.likely_launches) == (more, None)
     assert not disturbance(*conditions, *[QUIET] * more).prevails
     assert disturbance(*conditions, *[QUIET] * (more - 1)).prevails
 

@@ -189,7 +189,11 @@ def test_a_change_of_structure_is_judged_at_any_step_time(baseline, structure, o
 
     found = findings([make_measurement(ONE, launches(0.010), structure=odd)], baseline)
 
-    assert found[ONE.id, "structure"].verdict.outcome is outcome
+    verdict = found[ONE.id, "structure"].verdict
+    assert verdict.outcome is outcome
+    assert verdict.reason.endswith(
+        '; --save-baseline=accept --reason "…" takes it over, if it is intended'
+    )
     assert found[ONE.id, "step_time"].verdict.outcome is Outcome.PASS
 
 

@@ -255,7 +255,7 @@ def test_a_red_case_asks_which_sessions_are_right_while_few_set_the_level(verdic
 )
 def test_a_red_finding_has_the_outcome_of_the_session_by_itself(verdict, before, by_itself):
     """It asks for no more launches, and no disturbance excuses it."""
-    verdict = msgspec.structs.replace(verdict, more_launches=7)
+    verdict = msgspec.structs.replace(verdict, more_launches=7, likely_launches=9)
     finding = msgspec.structs.replace(
         make_finding(CASE, Outcome.PASS, tolerance=TOLERANCE), verdict=verdict, disturbance="heat"
     )
@@ -266,7 +266,7 @@ def test_a_red_finding_has_the_outcome_of_the_session_by_itself(verdict, before,
 
     assert found.verdict.outcome is Outcome.REGRESSION
     assert found.by_itself is by_itself
-    assert found.verdict.more_launches is None
+    assert (found.verdict.more_launches, found.verdict.likely_launches) == (None, None)
     assert found.disturbance is None
 
 

@@ -11,6 +11,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.machine_history import MachineHistory
 from ddp_perf.session.gate.persistence import with_persistence
+from ddp_perf.session.gate.pool import compared_with_hosts
 from ddp_perf.session.store_baseline import append
 from tests.builders import (
     make_baseline,
@@ -178,6 +179,16 @@ def pool_of_five():
     for number, control_s in enumerate(CONTROLS):
         gate(f"runner-{number}", 0.010, control_s)
     return gate
+
+
+def test_a_host_that_does_not_fit_needs_no_more_launches():
+    misfit = pool_of_five()("runner-7", 0.0125, 0.0025).misfit
+    finding = make_finding(CASE, Outcome.INCONCLUSIVE, more_launches=7, likely_launches=9)
+
+    verdict = compared_with_hosts(finding, misfit).verdict
+
+    assert verdict.outcome is Outcome.INVALID
+    assert (verdict.more_launches, verdict.likely_launches) == (None, None)
 
 
 def test_a_host_with_a_slow_control_does_not_fit_and_its_times_are_neither_judged_nor_stored():

@@ -38,6 +38,20 @@ def test_a_session_against_itself_passes_by_its_launches():
 
 
 @pytest.mark.parametrize(
+    ("new", "old", "reason"),
+    [
+        ([], [session()], "the newer side has no session with a figure"),
+        ([session()], [], "the older side has no session with a figure"),
+        ([[]], [session()], "newer session 1 has no launch"),
+    ],
+)
+def test_a_side_without_a_figure_is_invalid(new, old, reason):
+    verdict = judge_sides(new, old, **RULE)
+
+    assert (verdict.outcome, verdict.reason) == (Outcome.INVALID, reason)
+
+
+@pytest.mark.parametrize(
     ("jitter", "pooled"), [((1.0, 1.03, 0.97), False), ((1.0, 1.008, 0.992), True)]
 )
 def test_one_session_a_side_passes_where_the_t_test_rules_out_twice_the_tolerance(jitter, pooled):
