@@ -356,7 +356,7 @@ class NotedProgress:
     def begin(self, suite: str, plan: Sized, expected_s: Mapping[str, float]) -> None:
         self.begun.append((suite, len(plan), dict(expected_s)))
 
-    def extend(self, plan: Sized, why: str) -> None:
+    def extend(self, plan: Sized, why: str, *, judged: bool) -> None:
         self.extended.append((len(plan), why))
 
     def launched(self, request: LaunchRequest, outcome: Any) -> None:

@@ -147,7 +147,7 @@ def _measured_and_judged(
         more, why = _more_launches(result, measured, findings, request, context)
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
-            bench.progress.extend(plan, describe_more(more, context.looks, why))
+            bench.progress.extend(plan, describe_more(more, context.looks, why), judged=True)
     result = _extended(before, measured, conclude_findings(findings, context, before.date))
     seen = result.measurements, result.summaries, context.baseline, context.environment
     return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
