@@ -23,7 +23,7 @@ _INTENDED = "if the change is intended, store this state as the one to compare w
 
 
 class NextStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A shell command for pytest's root directory, and what it is for."""
+    """A command for a shell where the session was started, and what it is for."""
 
     why: str  # a sentence without a full stop
     command: str
