@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import HALF_DAY, REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS
+from ddp_perf.core.session import HALF_DAY
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.ruled_out import is_waiting

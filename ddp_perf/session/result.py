@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from ddp_perf.baselines.save import Refused, Saved, SaveMode
-from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.case import Tier
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.environment import Environment
@@ -14,6 +13,7 @@ from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.misfit import Misfit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
