@@ -1,7 +1,8 @@
-"""Print the figures of the house and check its two rules: ``python ci/house.py``.
+"""Print the figures of the house and check its three rules: ``python ci/house.py``.
 
-Each docstring is a sentence (ci/docstrings.py), and each public name of a module has one meaning
-in the whole package. Exit code 1 if a rule is broken.
+Each docstring is a sentence (ci/docstrings.py), each public name of a module has one meaning in the
+whole package, and no file of the package has more lines than `LONGEST`. Exit code 1 if a rule is
+broken.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ALLOWED = {
     "promote": "the command, and what it calls",
     "show": "commands of two groups, as users type them",
 }
-
+LONGEST = 400  # lines of a file: a longer one has two subjects
 # Every package imports these, so they do not show which packages belong together.
 GROUND = {"core", "errors", "render"}
 
@@ -34,13 +35,17 @@ def main() -> int:
     doubled = {name: places for name, places in _public_names(trees).items() if len(places) > 1}
     ambiguous = {name: places for name, places in doubled.items() if name not in ALLOWED}
     unused = sorted(ALLOWED.keys() - doubled)
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+    long = {path: lines for path, lines in lengths.items() if lines > LONGEST}
     print(*fragments, sep="\n", end="\n" if fragments else "")
     for name, places in sorted(ambiguous.items()):
         print(f"{name}: several public meanings: {', '.join(places)}")
     for name in unused:
         print(f"{name}: has one meaning; remove it from ALLOWED of ci/house.py")
-    _print_figures(trees, fragments=len(fragments), ambiguous=len(ambiguous))
-    return int(bool(fragments or ambiguous or unused))
+    for path, lines in long.items():
+        print(f"{path.relative_to(ROOT)}: {lines} lines, more than {LONGEST}: split it")
+    _print_figures(trees, lengths, fragments=len(fragments), ambiguous=len(ambiguous))
+    return int(bool(fragments or ambiguous or unused or long))
 
 
 def _public_names(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
@@ -53,17 +58,19 @@ def _public_names(trees: dict[Path, ast.Module]) -> dict[str, list[str]]:
     return places
 
 
-def _print_figures(trees: dict[Path, ast.Module], *, fragments: int, ambiguous: int) -> None:
+def _print_figures(
+    trees: dict[Path, ast.Module], lengths: dict[Path, int], *, fragments: int, ambiguous: int
+) -> None:
     modules = [path for path in trees if path.name != "__init__.py"]
     folder, widest = Counter(path.parent for path in modules).most_common(1)[0]
-    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in trees)
     figures = {
         "files": len(modules),
         "widest folder": f"{widest} ({folder.relative_to(ROOT)})",
         "package pairs, without the ground": len(_package_pairs(trees)),
         "docstrings that are fragments": fragments,
         "names with two meanings": ambiguous,
-        "lines": lines,
+        "lines of the longest file": max(lengths.values()),
+        "lines": sum(lengths.values()),
     }
     for name, value in figures.items():
         print(f"{name:<34} {value}")

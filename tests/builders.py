@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import Suite, Variant, cases_of
-from ddp_perf.core.baseline import TYPICAL_STEP, Acknowledgement, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare
 from ddp_perf.core.disturbance import RankConditions
@@ -29,6 +29,7 @@ from ddp_perf.core.launch import (
 )
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import METRICS
+from ddp_perf.core.session import TYPICAL_STEP, Session
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.session.result import SuiteResult
@@ -356,7 +357,7 @@ class NotedProgress:
     def begin(self, suite: str, plan: Sized, expected_s: Mapping[str, float]) -> None:
         self.begun.append((suite, len(plan), dict(expected_s)))
 
-    def extend(self, plan: Sized, why: str) -> None:
+    def extend(self, plan: Sized, why: str, *, judged: bool) -> None:
         self.extended.append((len(plan), why))
 
     def launched(self, request: LaunchRequest, outcome: Any) -> None:

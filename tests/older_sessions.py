@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.core.baseline import MEDIANS, Session
 from ddp_perf.core.metric import CPU_TIME
+from ddp_perf.core.session import MEDIANS, Session
 
 
 def with_medians(*sessions: Session) -> list[Session]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.core.baseline import SCHEMA_VERSION, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import SCHEMA_VERSION, Baseline, CaseBaseline
 from ddp_perf.core.environment import Environment
+from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 
 Columns = dict[str, tuple[float | None, ...]]  # by name: the figure of each launch that has it

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ddp_perf.baselines.layout import columns, environment_name
-from ddp_perf.core.baseline import CONTROL, MEDIANS
 from ddp_perf.core.metric import METRICS
+from ddp_perf.core.session import CONTROL, MEDIANS
 
 
 def baseline_from_version_1(data: dict[str, Any]) -> None:

@@ -10,18 +10,12 @@ from typing import Literal, get_args
 import msgspec
 
 from ddp_perf.baselines.thin import thin
-from ddp_perf.core.baseline import (
-    Acknowledgement,
-    Baseline,
-    CaseBaseline,
-    Rebaseline,
-    Session,
-    are_apart,
-)
+from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.core.session import Session, are_apart
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.render.units import field_changes

@@ -20,16 +20,15 @@ from ddp_perf.baselines.format import format_json
 from ddp_perf.baselines.layout import Columns, FileBaseline, FileCase, from_file, to_file
 from ddp_perf.baselines.migrations import baseline_from_version_1, baseline_from_version_2
 from ddp_perf.core.baseline import (
-    CONTROL,
     SCHEMA_VERSION,
     STRUCTURE_VERSION,
-    TYPICAL_STEP,
     Baseline,
     CaseStructure,
     StructureBaseline,
 )
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
+from ddp_perf.core.session import CONTROL, TYPICAL_STEP
 from ddp_perf.errors import BaselineError, nearest_or_all
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.versioned_json import VersionedJson

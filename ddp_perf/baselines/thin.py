@@ -10,15 +10,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from ddp_perf.core.baseline import (
-    MEDIANS,
-    REFERENCE_SESSIONS,
-    TYPICAL_STEP,
-    CaseBaseline,
-    MetricHistory,
-    Session,
-)
+from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.metric import METRICS, STEP_TIME
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS, MetricHistory
+from ddp_perf.core.session import MEDIANS, TYPICAL_STEP, Session
 from ddp_perf.core.verdict import Outcome
 
 INFORMING = 28  # newest sessions that inform the level and the spread of a metric

@@ -21,7 +21,8 @@ from ddp_perf.report.terminal.doctor import (
 )
 from ddp_perf.system.checks import Spoiler, gpu_spoilers, host_spoilers, variable_spoilers
 from ddp_perf.system.gpu.gpus import find_gpus
-from ddp_perf.system.gpu.nvml import GpuReader, NvmlReader
+from ddp_perf.system.gpu.nvml import NvmlReader
+from ddp_perf.system.gpu.reader import GpuReader
 from ddp_perf.system.gpu.xid import find_xids
 from ddp_perf.system.host.host_state import read_host_state
 from ddp_perf.system.host.launch_platform import LAUNCH_REMEDY, launch_obstacle

@@ -31,10 +31,13 @@ _SETTINGS = {
     ".pytest.toml": "",
     _INI: "",
     ".pytest.ini": "",
-    "pyproject.toml": r"^\[tool\.pytest\b",
+    "pyproject.toml": r"^\[tool\.pytest(\.ini_options)?\]",
     "tox.ini": r"^\[pytest\]",
     "setup.cfg": r"^\[tool:pytest\]",
 }
+# The value of addopts, a list in TOML or a text that may go on in indented lines; and its last -m.
+_ADDOPTS = re.compile(r"^addopts\s*=\s*(\[[^]]*\]|.*(?:\n[ \t].*)*)", re.MULTILINE)
+_EXPRESSION = re.compile(r"""(?<![\w-])-m\b[\\"',=\s]*([^"'\\\n]*)""")
 
 
 def init(
@@ -45,7 +48,7 @@ def init(
     """Write the tests, a suite and a workload that a project needs to measure its training.
 
     No file is changed. If one of the files exists, nothing is written. If pytest has settings in
-    this directory, pytest.ini is left out, and the line that they lack is printed.
+    this directory, pytest.ini is left out, and what they lack is printed.
 
     \b
     Exit code:
@@ -60,8 +63,8 @@ def init(
     width = max(len(str(directory / name)) for name in texts)
     for name in texts:
         typer.echo(f"wrote {directory / name!s:<{width}}  {_PURPOSES[name]}")
-    if settings is not None and "not perf" not in _read(settings):
-        typer.echo(_addition(settings))
+    if settings is not None and (advice := _advice(settings)):
+        typer.echo(advice)
     enter = "" if directory == Path() else f"cd {shlex.quote(str(directory))} && "
     typer.echo(f'next: {enter}pytest {_TESTS} -m "perf and cpu" --save-baseline')
 
@@ -110,10 +113,22 @@ def _write(path: Path, text: str) -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _addition(settings: Path) -> str:
-    """Return what a file with pytest's settings lacks."""
-    in_toml, in_ini = 'addopts = ["-m", "not perf"]', 'addopts = -m "not perf"'
+def _advice(settings: Path) -> str:
+    """Return what a file with pytest's settings lacks; an empty text if it lacks nothing."""
+    found = _ADDOPTS.search(_read(settings))
+    value = found[1] if found else ""
+    expressions = _EXPRESSION.findall(value)
+    if expressions and re.search(r"\bnot perf\b", expressions[-1]):  # pytest uses the last one
+        return ""
+    in_list = value.startswith("[") if found else settings.suffix == ".toml"
+    lacking = '"-m", "not perf"' if in_list else "-m 'not perf'"
+    if expressions:
+        what, line = "Let the expression of -m in addopts be this", "(…) and not perf"
+    elif found:
+        what, line = "Add this to addopts", lacking
+    else:
+        what, line = "Add this line to them", f"addopts = {f'[{lacking}]' if in_list else lacking}"
     return (
-        f"{settings} has pytest's settings, and was left as it is. Add this line to them, or a bare"
-        f" pytest measures, too:\n    {in_toml if settings.suffix == '.toml' else in_ini}"
+        f"{settings} has pytest's settings, and was left as it is. {what}, or a bare pytest"
+        f" measures, too:\n    {line}"
     )

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.core.baseline import MEDIANS
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.core.session import MEDIANS
 
 
 def _checked(rate: float) -> float:

@@ -163,7 +163,7 @@ class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     rank: int | None  # None: no single rank is the cause
     detail: str
     traceback: str = ""
-    user_frames: str = ""  # those of the traceback that are neither of this package nor of torch
+    user_frames: str = ""  # the traceback without the frames of this package and of torch
     output: str = ""  # the last lines of the rank on stdout and stderr
     stacks: dict[str, str] = {}  # "rank 0": faulthandler's dump, or the state of the process
     collectives: dict[str, str] = {}  # "rank 0": the last ones that it began, if the launch hung

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, insert, inspect, select, text, update
 
-from ddp_perf.core.baseline import MEDIANS
+from ddp_perf.core.session import MEDIANS
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.tables import FIGURES, METADATA, SCHEMA
 

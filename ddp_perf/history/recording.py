@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, SessionRecord
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult

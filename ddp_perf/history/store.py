@@ -14,8 +14,8 @@ import msgspec
 from sqlalchemy import Connection, RowMapping, and_, func, or_, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ddp_perf.core.baseline import MEDIANS
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.session import MEDIANS
 from ddp_perf.core.verdict import Verdict
 from ddp_perf.errors import HistoryError
 from ddp_perf.history.database import Database

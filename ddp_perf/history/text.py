@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ddp_perf.core.baseline import MEDIANS
 from ddp_perf.core.metric import METRICS, metric_title
+from ddp_perf.core.session import MEDIANS
 from ddp_perf.history.analysis import CaseHistory, ChangeRange
 from ddp_perf.history.records import HistoryPoint, SessionInfo, TimeSeries
 from ddp_perf.history.trend import TrendChange

@@ -70,12 +70,28 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Remove the tests without any case before pytest counts them.
 
-    It would collect each as an item, and skip it.
+    It would collect each as an item, and skip it. One that the command line names remains, or it
+    would be an error: it is skipped, with the reason.
     """
     report = yield
-    if collector.config.stash.get(PARAMETERS, None):
-        report.result = [node for node in report.result or () if not _has_no_case(node)]
+    if not collector.config.stash.get(PARAMETERS, None):
+        return report
+    kept = []
+    for node in report.result or ():
+        if not _has_no_case(node):
+            kept.append(node)
+        elif isinstance(node, pytest.Function) and _is_named(node):
+            reason = f"no suite has a case that is gated by its {asserted_metric(node)}"
+            node.add_marker(pytest.mark.skip(reason=reason), append=False)
+            kept.append(node)
+    report.result = kept
     return report
+
+
+def _is_named(test: pytest.Function) -> bool:
+    """Return whether the command line names this test function, in whatever file."""
+    names = test.nodeid.partition("[")[0].split("::")[1:]
+    return any(argument.split("::")[1:] == names for argument in test.config.args)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k and -m deselect

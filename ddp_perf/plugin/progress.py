@@ -60,8 +60,10 @@ class TerminalProgress:
             self._bar = bar if bar.is_possible else None
             self._draw()
 
-    def extend(self, plan: Sequence[LaunchRequest], why: str) -> None:
+    def extend(self, plan: Sequence[LaunchRequest], why: str, *, judged: bool) -> None:
         self._pending.add(plan)
+        if not judged:
+            self._step_s.clear()  # the line of a case has what was judged, or what was not
         self.say(f"{self._suite}: {why}{self._left(', about {}')}")
         self._draw()
 

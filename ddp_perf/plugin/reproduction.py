@@ -69,8 +69,8 @@ def _repeated(arguments: Sequence[str]) -> Iterator[str]:
 def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[str, str], str]:
     """Return the command that measures each case again, by suite and case id.
 
-    It is meant for a shell in pytest's root directory. It runs the test that asserts the case's
-    step time, or else the case's first test.
+    It is meant for a shell in the directory where the session was started. It runs the test that
+    asserts the case's step time, or else the case's first test.
     """
     chosen: dict[tuple[str, str], str] = {}
     for item in items:
@@ -78,7 +78,8 @@ def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[
         if case is None:
             continue
         if case.key not in chosen or asserted_metric(item) == STEP_TIME.name:
-            chosen[case.key] = item.nodeid
+            file = os.path.relpath(item.path, config.invocation_params.dir)
+            chosen[case.key] = file + "".join(item.nodeid.partition("::")[1:])
     arguments = _work_arguments(config)
     data = {DATA_FOLDER: os.environ[DATA_FOLDER]} if os.environ.get(DATA_FOLDER) else {}
     before = "".join(f"{name}={shlex.quote(value)} " for name, value in data.items())

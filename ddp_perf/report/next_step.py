@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import HALF_DAY, REFERENCE_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS
+from ddp_perf.core.session import HALF_DAY
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.verdicts import SEVERITY, Status, status_of
@@ -22,7 +23,7 @@ _INTENDED = "if the change is intended, store this state as the one to compare w
 
 
 class NextStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A shell command for pytest's root directory, and what it is for."""
+    """A command for a shell where the session was started, and what it is for."""
 
     why: str  # a sentence without a full stop
     command: str

@@ -19,7 +19,7 @@ from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import settled_text
 from ddp_perf.report.terminal.explanation import cause_line
 from ddp_perf.report.terminal.text import describe_known
-from ddp_perf.report.untested import untested_lines
+from ddp_perf.report.untested import untested_failures, untested_lines
 from ddp_perf.report.verdicts import NO_TEST, Status, mark_of, status_of, worst
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
 from ddp_perf.session.result import SuiteResult
@@ -92,18 +92,22 @@ class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
 def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSummary:
     """Return the rows and the status of a session.
 
-    A session that measured nothing, or that was cut short, is never green.
+    A session that measured nothing, or that was cut short, is never green. Neither is one in which
+    a case failed that no test requests: what is computed from it cannot be judged.
     """
     rows = tuple(_row(suite, case_id) for suite in suites for case_id in suite.measurements)
     tested = [row for row in rows if row.status is not Status.UNTESTED]
+    failed = [failure for suite in suites for failure in untested_failures(suite)]
     status = Status.UNDECIDED
     if any(row.status is Status.RED for row in tested):
         status = Status.RED
-    elif tested and complete and all(row.status is Status.GREEN for row in tested):
+    elif tested and complete and not failed and all(row.status is Status.GREEN for row in tested):
         status = Status.GREEN
     headline = _headline(tested) or (
         "no test asserts a verdict" if rows else "nothing was measured"
     )
+    if failed:
+        headline += f"; {counted(len(failed), 'case')} failed that no test requests"
     if not complete:
         headline += "; the session did not measure all requested cases"
     return ReportSummary(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import METRICS, MetricSpec, gated_metrics
+from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import at_most_percent, counted
 from ddp_perf.session.result import SuiteResult, is_waiting

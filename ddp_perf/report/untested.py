@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import metric_title
 from ddp_perf.core.verdict import Outcome
@@ -11,21 +12,31 @@ from ddp_perf.session.result import SuiteResult
 
 
 def untested_lines(result: SuiteResult) -> list[str]:
-    """Return the number of cases that do not count, and a line for each REGRESSION that does not.
+    """Return the number of cases that do not count, and a line for each that failed or is slower.
 
-    There is no line if tests assert the verdicts of every case, and no other one is a REGRESSION.
-    A case that the session did not judge before it ended has no verdict that a test could assert.
+    There is no line if tests request every case that failed, and assert every other verdict. A case
+    that the session did not judge before it ended has no verdict that a test could assert.
     """
     tested = {found.case_id for found in result.asserted_findings()}
     judged = {found.case_id for found in result.findings}
     cases = [
         case_id
         for case_id, measurement in result.measurements.items()
-        if case_id not in tested
-        if (not result.is_requested(case_id) if measurement.failures else case_id in judged)
+        if case_id not in tested and case_id in judged and not measurement.failures
     ]
     lines = [_not_counted(len(cases))] if cases and result.asserted is not None else []
+    failed = [str(failure).splitlines()[0] for failure in untested_failures(result)]
+    lines += [f"FAILED {NO_TEST}: {failure}" for failure in failed]
     return [*lines, *(_regression(found) for found in result.findings if _is_hidden(result, found))]
+
+
+def untested_failures(result: SuiteResult) -> list[LaunchFailure]:
+    """Return the first failure of each case that failed and that no test requests."""
+    return [
+        measurement.failures[0]
+        for case_id, measurement in result.measurements.items()
+        if measurement.failures and not result.is_requested(case_id)
+    ]
 
 
 def _not_counted(cases: int) -> str:

@@ -8,13 +8,14 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from ddp_perf.core.baseline import TYPICAL_STEP, Baseline
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.launch import Structure, Unit
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, scaling_key, work_without
+from ddp_perf.core.session import TYPICAL_STEP
 from ddp_perf.scaling.points import ScalingPoint, point_of, session_points
 from ddp_perf.scaling.shape import (
     Exchange,

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import Session
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import STEP_TIME, gated_metrics, needs_single_rank
+from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.selftest.curve import LEAST_TRIALS, FalseAlarms, Point, PowerCurve
 from ddp_perf.selftest.launches import (

@@ -8,11 +8,12 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.core.baseline import MEDIANS, Acknowledgement, Baseline, CaseBaseline, Rebaseline
+from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
 from ddp_perf.core.case import Scalar
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.published import PublishedRow, PublishedTable
+from ddp_perf.core.session import MEDIANS
 from ddp_perf.render.units import field_changes
 from ddp_perf.session.gate.comparability import changes
 from ddp_perf.session.gate.structure import structure_changes

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from ddp_perf.baselines.save import NewSession, SaveMode, too_noisy
-from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP
 from ddp_perf.core.metric import EFFICIENCY, METRICS, STEP_TIME, TAIL, gated_metrics
+from ddp_perf.core.session import CONTROL, TYPICAL_STEP
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult

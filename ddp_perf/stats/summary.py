@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
+from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.step.decomposition import decompose
 

@@ -45,7 +45,7 @@ class RankError(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
 
     detail: str
     traceback: str
-    user_frames: str = ""  # those of the traceback that are neither of this package nor of torch
+    user_frames: str = ""  # the traceback without the frames of this package and of torch
     at: float  # time.monotonic(), which is one clock for all processes of a machine
     peer_lost: bool  # the error is a symptom: another rank died
     exit_code: int | None  # of a SystemExit
@@ -185,10 +185,19 @@ def _describe(error: BaseException) -> RankError:
 
 
 def _user_frames(error: BaseException) -> str:
-    """Return the frames of the user's code, as a traceback shows them."""
-    frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
-    return "".join(traceback.format_list(users))
+    """Return the traceback of the error and of what caused it, with the user's frames alone.
+
+    It is empty if none of them has a frame of the user's code.
+    """
+    whole = traceback.TracebackException.from_exception(error)
+    found, left = 0, [whole]
+    while left:
+        part = left.pop()
+        users = [frame for frame in part.stack if not frame.filename.startswith(_MACHINERY)]
+        part.stack = traceback.StackSummary.from_list(users)
+        found += len(users)
+        left += [cause for cause in (part.__cause__, part.__context__) if cause is not None]
+    return "".join(whole.format()) if found else ""
 
 
 def _detail(error: BaseException) -> str:

@@ -17,9 +17,10 @@ from pathlib import Path
 import msgspec
 
 from ddp_perf.baselines.save import merge, refusal, too_noisy
-from ddp_perf.core.baseline import LEAST_SESSIONS, Baseline
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.metric import STEP_TIME
+from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.selftest.power import share_found
 from ddp_perf.selftest.text import interval_text

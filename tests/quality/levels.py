@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from scipy import stats
 
-from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.level import clean_steps, launch_level
 from ddp_perf.stats.rule.judge import judge_figures

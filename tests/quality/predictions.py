@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import msgspec
 import numpy as np
 
-from ddp_perf.core.baseline import LEAST_SESSIONS, REFERENCE_SESSIONS
+from ddp_perf.core.metric_history import LEAST_SESSIONS, REFERENCE_SESSIONS
 from ddp_perf.core.verdict import UNDECIDED, Outcome, Verdict
 from ddp_perf.stats.rule.judge import judge_figures
 from tests.quality.bounds import with_interval

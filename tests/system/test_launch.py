@@ -138,6 +138,22 @@ def test_a_failure_has_the_users_frames_beside_the_whole_traceback(launcher, req
     assert "in run_rank" in outcome.traceback
 
 
+def test_the_users_frames_name_what_caused_the_exception(launcher, request_of):
+    outcome = launcher.launch(request_of("faulty:build", {"fault": "raise-from"}))
+
+    lines = outcome.user_frames.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "Traceback (most recent call last):",
+        "KeyError: 'the key'",
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        "Traceback (most recent call last):",
+        "ValueError: the data are broken",
+    ]
+    assert "in run_rank" not in outcome.user_frames
+
+
 @pytest.mark.parametrize(
     ("fault", "state", "stack"),
     [

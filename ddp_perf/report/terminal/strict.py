@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddp_perf.core.baseline import LEAST_SESSIONS
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import metric_title
+from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.result import SuiteResult, is_waiting
 

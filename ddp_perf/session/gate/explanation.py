@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ddp_perf.core.baseline import CONTROL, TYPICAL_STEP, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained
+from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.causes import Evidence, find_causes, grown_by_count
 from ddp_perf.session.gate.comparability import changes, same_software

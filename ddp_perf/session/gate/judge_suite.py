@@ -9,14 +9,7 @@ import msgspec
 
 from ddp_perf.baselines.save import work_differences
 from ddp_perf.baselines.structures import own_structure
-from ddp_perf.core.baseline import (
-    CONTROL,
-    REFERENCE_SESSIONS,
-    Baseline,
-    CaseBaseline,
-    CaseStructure,
-    Session,
-)
+from ddp_perf.core.baseline import Baseline, CaseBaseline, CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
@@ -26,6 +19,8 @@ from ddp_perf.core.metric import (
     gated_metrics,
     metric_spec,
 )
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS
+from ddp_perf.core.session import CONTROL, Session
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance

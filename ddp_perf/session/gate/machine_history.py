@@ -5,18 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ddp_perf.core.baseline import (
-    CONTROL,
-    LEAST_SESSIONS,
-    Baseline,
-    MetricHistory,
-    Session,
-    both_sides,
-)
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import is_controlled, metric_spec
+from ddp_perf.core.metric_history import LEAST_SESSIONS, MetricHistory, both_sides
+from ddp_perf.core.session import CONTROL, Session
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.session.gate.comparability import same_software, software
 from ddp_perf.stats.rule.machine_prior import CaseSessions, MachineSpread

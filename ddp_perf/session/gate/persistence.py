@@ -14,14 +14,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ddp_perf.core.baseline import (
-    MEDIANS,
-    REFERENCE_SESSIONS,
-    CaseBaseline,
-    MetricHistory,
-    are_apart,
-)
+from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS, MetricHistory
+from ddp_perf.core.session import MEDIANS, are_apart
 from ddp_perf.core.verdict import UNDECIDED, Outcome
 from ddp_perf.stats.rule.suspicion import sessions_to_confirm
 

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import CONTROL, LEAST_SESSIONS, Baseline
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import metric_spec
+from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.misfit import Misfit
+from ddp_perf.core.session import CONTROL
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.session.gate.comparability import same_software

@@ -24,7 +24,8 @@ class Progress(Protocol):
     ) -> None:
         """Note a plan. ``expected_s``: of a launch, by id of each case that was timed before."""
 
-    def extend(self, plan: Sequence[LaunchRequest], why: str) -> None: ...
+    def extend(self, plan: Sequence[LaunchRequest], why: str, *, judged: bool) -> None:
+        """Note further launches. Those that are not judged follow all that are."""
 
     def launched(self, request: LaunchRequest, outcome: LaunchOutcome) -> None:
         """Note an outcome. A case that failed is not launched again."""

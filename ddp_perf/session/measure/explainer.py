@@ -55,7 +55,7 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         plan = interleave([(case, count)], self.bench, start=1 + judged[-1].round)
         if plan:
             more = counted(count, "more launch")
-            self.bench.progress.extend(plan, f"{more} to explain {case.id}")
+            self.bench.progress.extend(plan, f"{more} to explain {case.id}", judged=False)
         done: list[LaunchResult] = []
         for request in plan:
             outcome = self.bench.launcher.launch(_with_longer_probe(request))

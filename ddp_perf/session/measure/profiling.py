@@ -31,7 +31,8 @@ def profile_cases(cases: Sequence[Case], steps: int, bench: Bench) -> dict[str, 
     read, become the problem of that case.
     """
     plan = interleave([(case, 1) for case in cases], bench)
-    bench.progress.extend(plan, f"one more launch of each case, with {steps} profiled steps")
+    why = f"one more launch of each case, with {steps} profiled steps"
+    bench.progress.extend(plan, why, judged=False)
     return {request.case.id: _profile(request, steps, bench) for request in plan}
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ddp_perf.core.baseline import TYPICAL_STEP, Baseline
+from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.session import TYPICAL_STEP
 from ddp_perf.session.measure.artifacts import hang_directory
 from ddp_perf.session.measure.bench import Bench, LaunchOutcome
 

@@ -148,7 +148,7 @@ def _measured_and_judged(
         more = launches_before_next_look(measured, findings, context.looks, request.policy.budget_s)
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
-            bench.progress.extend(plan, describe_more(more, context.looks))
+            bench.progress.extend(plan, describe_more(more, context.looks), judged=True)
     result = _extended(before, measured, conclude_findings(findings, context, before.date))
     seen = result.measurements, result.summaries, context.baseline, context.environment
     return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
@@ -203,9 +203,8 @@ def _launched_again(
     rounds = [launch.round for one in measurements.values() for launch in one.launches]
     plan = _plan(request, bench, more, start=1 + max(rounds))
     cases = f"{len(again)} of {counted(len(measurements), 'case')}"
-    bench.progress.extend(
-        plan, f"{cases} cannot be stored yet: {counted(len(plan), 'more launch')}"
-    )
+    why = f"{cases} cannot be stored yet: {counted(len(plan), 'more launch')}"
+    bench.progress.extend(plan, why, judged=False)
     measured = run_plan(
         plan,
         bench,

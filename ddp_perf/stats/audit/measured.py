@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.core.baseline import MEDIANS, Baseline, CaseBaseline, Session
+from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
 from ddp_perf.core.scaling_key import RANKS, RANKS_AND_STRATEGY, work_without
+from ddp_perf.core.session import MEDIANS, Session
 from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
 from ddp_perf.stats.audit.published import ROUNDING, Contradiction
 from ddp_perf.stats.mfu import mfu, peak_flops

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.verdict import SessionPrior
 from ddp_perf.stats.robust import Floats
 from ddp_perf.stats.rule.inputs import Figures

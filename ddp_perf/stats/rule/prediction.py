@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 from scipy import special
 
-from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.variance_components import VarianceComponents
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ddp_perf.core.baseline import LEAST_SESSIONS
+from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import at_most_percent, counted, short_percent
 from ddp_perf.stats.rule.comparison import SignificanceLevels

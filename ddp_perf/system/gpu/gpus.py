@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ddp_perf.core.gpu import Gpu, GpuMachine
-from ddp_perf.system.gpu.nvml import GpuReader, NvmlReader
+from ddp_perf.system.gpu.nvml import NvmlReader
+from ddp_perf.system.gpu.reader import GpuReader
 
 NO_GPUS = GpuMachine(gpus=())
 

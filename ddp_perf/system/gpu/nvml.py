@@ -11,7 +11,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pynvml
 
@@ -49,18 +49,6 @@ _NODE_WORDS = 2
 _NODE_SCOPE = pynvml.NVML_AFFINITY_SCOPE_NODE
 _SWITCH = "switch"
 _LOADED_DRIVER = Path("/proc/driver/nvidia/version")
-
-
-class GpuReader(Protocol):
-    """A reader of this machine's GPUs: through NVML, or from a recording of another machine."""
-
-    def machine(self) -> GpuMachine:
-        """Return all GPUs, also those that CUDA_VISIBLE_DEVICES hides; none without a driver."""
-        ...
-
-    def health(self, gpus: Sequence[Gpu]) -> tuple[GpuHealth, ...]:
-        """Return the present state of these GPUs, in their order."""
-        ...
 
 
 class NvmlReader:

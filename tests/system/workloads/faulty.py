@@ -33,6 +33,13 @@ def _raise(module):
     raise ValueError("the data are broken")
 
 
+def _raise_from(module):
+    try:
+        {}["the key"]
+    except KeyError as error:
+        raise ValueError("the data are broken") from error
+
+
 def _tamper(module):
     with torch.no_grad():
         next(module.parameters()).add_(1)
@@ -41,6 +48,7 @@ def _tamper(module):
 _FAULTS = {
     "nothing": lambda module: None,
     "raise": _raise,
+    "raise-from": _raise_from,
     "exit": lambda module: sys.exit(3),
     "os-exit": lambda module: os._exit(3),
     "kill": lambda module: os.kill(os.getpid(), signal.SIGKILL),

@@ -7,7 +7,7 @@ import difflib
 import pytest
 
 from ddp_perf.baselines.thin import INFORMING, NEWEST
-from ddp_perf.core.baseline import REFERENCE_SESSIONS
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from tests.years import CASES, DAYS, append_day, date_of, year_of_sessions
 
 KEY = "cpu-some-2c-host"

@@ -102,11 +102,11 @@ def test_a_second_run_changes_nothing(directory):
 @pytest.mark.parametrize(
     ("name", "text", "line"),
     [
-        ("pytest.ini", "[pytest]\n", 'addopts = -m "not perf"'),
+        ("pytest.ini", "[pytest]\n", "addopts = -m 'not perf'"),
         ("pyproject.toml", "[tool.pytest.ini_options]\n", 'addopts = ["-m", "not perf"]'),
         ("pyproject.toml", "[tool.pytest]\n", 'addopts = ["-m", "not perf"]'),
-        ("tox.ini", "[tox]\n[pytest]\n", 'addopts = -m "not perf"'),
-        ("setup.cfg", "[tool:pytest]\n", 'addopts = -m "not perf"'),
+        ("tox.ini", "[tox]\n[pytest]\n", "addopts = -m 'not perf'"),
+        ("setup.cfg", "[tool:pytest]\n", "addopts = -m 'not perf'"),
     ],
 )
 def test_settings_of_pytest_are_left_as_they_are_and_the_line_is_printed(
@@ -123,15 +123,54 @@ def test_settings_of_pytest_are_left_as_they_are_and_the_line_is_printed(
     assert done.stdout.splitlines()[-2] == f"    {line}"
 
 
-def test_settings_that_deselect_already_get_no_advice(directory):
-    (directory / "pytest.ini").write_text('[pytest]\naddopts = -q -m "not perf"\n')
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", '[pytest]\naddopts = -q -m "not perf"\n'),
+        ("pytest.ini", "[pytest]\naddopts =\n    -q\n    -m 'not perf and not slow'\n"),
+        ("pyproject.toml", '[tool.pytest]\naddopts = [\n  "-m",\n  "not slow and not perf",\n]\n'),
+        ("pyproject.toml", '[tool.pytest.ini_options]\naddopts = "-q -m \\"not perf\\""\n'),
+    ],
+)
+def test_settings_that_deselect_already_get_no_advice(directory, name, text):
+    (directory / name).write_text(text)
 
     assert "addopts" not in init().stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "what", "line"),
+    [
+        ("pytest.ini", "addopts = -q\n", "Add this to addopts", "-m 'not perf'"),
+        ("pyproject.toml", 'addopts = ["-q"]\n', "Add this to addopts", '"-m", "not perf"'),
+        ("pyproject.toml", 'addopts = "-q"\n', "Add this to addopts", "-m 'not perf'"),
+        (
+            "pytest.ini",
+            "addopts = -q -m 'not slow'\n",
+            "Let the expression of -m in addopts be this",
+            "(…) and not perf",
+        ),
+        (
+            "pytest.ini",
+            "markers =\n    draft: not performed each night\n# not perf\n",
+            "Add this line to them",
+            "addopts = -m 'not perf'",
+        ),
+    ],
+)
+def test_the_advice_adds_to_the_options_that_a_project_has(directory, name, text, what, line):
+    section = "[pytest]" if name == "pytest.ini" else "[tool.pytest.ini_options]"
+    (directory / name).write_text(f"{section}\n{text}")
+
+    *_, reason, shown, _ = init().stdout.splitlines()
+    assert f" {what}, or a bare pytest measures, too:" in reason
+    assert shown == f"    {line}"
+
+
 @pytest.mark.parametrize("name", ["pyproject.toml", "tox.ini", "setup.cfg"])
-def test_a_file_without_settings_of_pytest_does_not_matter(directory, name):
-    (directory / name).write_text("[project]\nname = 'pytest'\n")
+@pytest.mark.parametrize("section", ["project", "tool.pytest-watcher", "tool.pytest_env"])
+def test_a_file_without_settings_of_pytest_does_not_matter(directory, name, section):
+    (directory / name).write_text(f"[{section}]\nname = 'pytest'\n")
 
     init()
 

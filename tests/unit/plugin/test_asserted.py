@@ -79,7 +79,9 @@ def test_a_metric_that_no_test_asserts_is_shown_and_not_counted(project):
     assert "step time: " not in "".join(summary.ruled_out)
 
 
-def test_failed_launches_of_a_case_that_no_test_requests_are_not_counted(project):
+def test_a_case_that_fails_and_that_no_test_requests_is_named_and_leaves_the_page_undecided(
+    project,
+):
     project.store()
     good = project.steps_of(0.010, 0.012)
     project.answer = lambda request: (
@@ -90,7 +92,11 @@ def test_failed_launches_of_a_case_that_no_test_requests_are_not_counted(project
 
     assert done.ret == 0
     assert verdicts_of(summary)[ONE] == ("FAILED (no test)", Status.UNTESTED)
-    assert summary.status is Status.GREEN
+    assert summary.status is Status.UNDECIDED
+    assert summary.headline == "1 passed; 1 case failed that no test requests"
+    failure = f"FAILED (no test): {make_failure(project.cases()[0])}"
+    assert summary.untested == (f"tiny: {failure}",)
+    assert failure in " ".join(str(done.stdout).split())
 
 
 @pytest.mark.parametrize(

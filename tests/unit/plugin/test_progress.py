@@ -132,12 +132,26 @@ class TestLog:
 
         log.begin(plan)
         log.launch(plan)
-        log.progress.extend(more, "1 of 2 cases are undecided: 2 more launches")
+        log.progress.extend(more, "1 of 2 cases are undecided: 2 more launches", judged=True)
         log.launch(more, step_s=0.012)
 
         assert log.lines[3:] == [
             "ddp: quick: 1 of 2 cases are undecided: 2 more launches, about 8 s",
             "ddp: b: 10.00 ms a step (10.00 to 12.00 in 5 launches)",
+        ]
+
+    def test_launches_that_are_not_judged_have_a_line_of_their_own(self, log):
+        plan, more = log.plan(A, count=3), log.plan(A, count=2)
+
+        log.begin(plan)
+        log.launch(plan)
+        log.progress.extend(more, "2 more launches to explain a", judged=False)
+        log.launch(more, step_s=0.012)
+
+        assert log.lines[1:] == [
+            "ddp: a: 10.00 ms a step (in 3 launches)",
+            "ddp: quick: 2 more launches to explain a, about 8 s",
+            "ddp: a: 12.00 ms a step (in 2 launches)",
         ]
 
     def test_a_quiet_session_writes_only_why_it_waits(self, log):
@@ -175,7 +189,7 @@ class TestTerminal:
         session.begin(plan)
         session.fail(plan[0])
         session.launch([plan[1], plan[3]])
-        session.progress.extend(more, "1 of 2 cases are undecided: 1 more launch")
+        session.progress.extend(more, "1 of 2 cases are undecided: 1 more launch", judged=True)
 
         assert screen.lines[2:4] == [
             f"ddp: FAILED: {make_failure(A)}",

@@ -17,13 +17,15 @@ CASE = make_case()
 
 def config(**given):
     options = {name: given.get(name.removeprefix("--ddp-").replace("-", "_")) for name in WORK}
-    return SimpleNamespace(getoption=options.__getitem__)
+    invocation = SimpleNamespace(dir=Path())
+    return SimpleNamespace(getoption=options.__getitem__, invocation_params=invocation)
 
 
 def item(node, metric, case=CASE):
     marker = metric and SimpleNamespace(args=(metric,))
     return SimpleNamespace(
         nodeid=node,
+        path=Path(node.partition("::")[0]),
         callspec=SimpleNamespace(params={"ddp_case": case}),
         get_closest_marker=lambda name: marker,
     )
@@ -106,3 +108,17 @@ def test_a_script_that_runs_pytest_gives_its_own_command(monkeypatch):
 
     assert again("tests/perf") == "./ci/bench --ddp-steps 50 -k 'a b' --save-baseline"
     assert command([item("a.py::b", None)]).startswith(".venv/bin/pytest -m perf")
+
+
+def test_from_a_subdirectory_the_command_of_a_case_runs_there(project, monkeypatch):
+    monkeypatch.chdir(project.path / "tests")
+    suite = "../bench_configs/tiny.yaml"
+    given = ("test_step_latency.py", "--ddp-config", suite, "--save-baseline=append")
+
+    result = project.results(f"--ddp-json={project.path / 'results.json'}", *given)["tiny"]
+
+    for command in (result.command, *result.commands.values()):
+        program, *arguments = shlex.split(command)
+        assert program == "pytest"
+        again = project.run("--collect-only", "-q", *arguments)
+        assert again.ret == pytest.ExitCode.OK, command

@@ -197,10 +197,13 @@ def test_a_case_that_no_test_asserts_is_marked_and_not_counted():
         ("INCONCLUSIVE (no test)", Status.UNTESTED),
         (f"{FAILED} (no test)", Status.UNTESTED),
     ]
-    assert (summary.status, summary.headline) == (Status.GREEN, "1 passed")
+    assert (summary.status, summary.headline) == (
+        Status.UNDECIDED,
+        "1 passed; 1 case failed that no test requests",
+    )
     assert summary.counts == {"PASS": 1}
     assert summary.untested[0] == (
-        "quick: (no test): 3 cases are measured and not counted: no test asserts their verdicts"
+        "quick: (no test): 2 cases are measured and not counted: no test asserts their verdicts"
     )
 
 
@@ -218,5 +221,5 @@ def test_a_session_whose_tests_assert_nothing_is_undecided():
 
     assert (summary.status, summary.headline) == (
         Status.UNDECIDED,
-        "no test asserts a verdict",
+        "no test asserts a verdict; 1 case failed that no test requests",
     )

@@ -152,9 +152,9 @@ def test_a_session_without_a_next_step_has_no_place_for_it(monkeypatch):
 def test_a_case_that_no_test_asserts_is_shown_and_not_counted():
     page = Page(make_source(make_suite_result(asserted={ONE.id: ("step_time",)})))
 
-    assert "✓ GREEN 1 passed" in page.text
+    assert "UNDECIDED 1 passed; 1 case failed that no test requests" in page.text
     assert "· REGRESSION (no test)" in page.text
-    assert "(no test): 3 cases are measured and not counted" in page.text
+    assert "(no test): 2 cases are measured and not counted" in page.text
     assert f"REGRESSION (no test): step time of {TWO.id}: 1.200 × the baseline" in page.text
     assert "Cases that are not green" not in page.text
 

@@ -1,0 +1,58 @@
+"""A stored session of a case: its figures, and whether it counts beside another one."""
+
+from __future__ import annotations
+
+import datetime
+
+import msgspec
+
+from ddp_perf.core.decomposition import TERMS
+from ddp_perf.core.environment import Environment
+from ddp_perf.core.metric import EFFICIENCY, STEP_TIME, TAIL
+from ddp_perf.core.verdict import Outcome
+
+HALF_DAY = datetime.timedelta(hours=12)  # sessions that are closer count as one
+CONTROL = "control"  # the control's name among a launch's figures
+TYPICAL_STEP = "median_step_time"  # the name of its median step, which is stored but not gated
+# Figures of the level of a step, and the names of those of its median, which older sessions have.
+MEDIANS = {
+    STEP_TIME.name: TYPICAL_STEP,
+    TAIL.name: "median_tail",
+    EFFICIENCY.name: "median_efficiency",
+}
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One session: for each launch one figure of each metric and of the control, by name."""
+
+    date: str  # ISO 8601, UTC
+    environment: Environment
+    launches: tuple[dict[str, float], ...]
+    terms: tuple[dict[str, float], ...] = ()  # of each launch: the terms of its step, s
+    overhead_s: float | None = None  # of a launch, outside its timed steps; None: an older session
+    # By metric, where the session was judged to be off the level: REGRESSION, SUSPECT, IMPROVEMENT.
+    verdicts: dict[str, Outcome] = {}
+
+    def values(self, metric: str) -> list[float]:
+        """Return the figures of `metric`, one for each launch that has it."""
+        return [launch[metric] for launch in self.launches if metric in launch]
+
+    def has_only_medians(self) -> bool:
+        """Return whether it has the median of the step, and not its level."""
+        return bool(self.values(TYPICAL_STEP)) and not self.values(STEP_TIME.name)
+
+    def has_terms(self) -> bool:
+        """Return whether any launch has all terms of its step."""
+        return any(terms.keys() >= set(TERMS) for terms in self.terms)
+
+
+def are_apart(earlier: str, later: str) -> bool:
+    """Return whether two sessions count as two: they began at least half a day apart.
+
+    Sessions of one hour share the state of the machine, and do not show how sessions differ.
+    """
+    begun = map(datetime.datetime.fromisoformat, (earlier, later))
+    first, second = (
+        one if one.tzinfo else one.replace(tzinfo=datetime.timezone.utc) for one in begun
+    )
+    return second - first >= HALF_DAY
