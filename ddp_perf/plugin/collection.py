@@ -22,8 +22,9 @@ from ddp_perf.render.units import counted
 # to the cost of collection.
 PARAMETERS = pytest.StashKey[list[Any]]()
 _MEASURING = pytest.StashKey[list[pytest.Item]]()  # the performance tests, selected or not
+_TIERS = (pytest.mark.cpu, pytest.mark.gpu)
 # The parameter of a test that no suite gives a case. It is selected with either tier, and refused.
-_NO_SUITE = pytest.param(None, id="no-suite", marks=[pytest.mark.cpu, pytest.mark.gpu])
+_NO_SUITE = pytest.param(None, id="no-suite", marks=_TIERS)
 _MARKERS = (
     "perf: measures training; deselected unless -m asks for it",
     "gpu: needs CUDA devices",
@@ -82,7 +83,8 @@ def pytest_make_collect_report(
             kept.append(node)
         elif isinstance(node, pytest.Function) and _is_named(node):
             reason = f"no suite has a case that is gated by its {asserted_metric(node)}"
-            node.add_marker(pytest.mark.skip(reason=reason), append=False)
+            for mark in (*_TIERS, pytest.mark.skip(reason=reason)):
+                node.add_marker(mark, append=False)
             kept.append(node)
     report.result = kept
     return report

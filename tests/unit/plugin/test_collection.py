@@ -52,15 +52,16 @@ def test_the_number_of_collected_items_is_that_of_the_outcomes(project):
     assert sum(result.parseoutcomes().values()) == 12
 
 
-def test_a_test_without_a_case_that_is_named_is_skipped_with_the_reason(project):
+@pytest.mark.parametrize("expression", ["perf", "perf and cpu"])
+def test_a_test_without_a_case_that_is_named_is_skipped_with_the_reason(project, expression):
     energy = "tests/test_energy.py::test_energy"
 
-    alone = project.run("-m", "perf", "-rs", energy)
+    alone = project.run("-m", expression, "-rs", energy)
     assert alone.ret == pytest.ExitCode.OK
     alone.assert_outcomes(skipped=1)
     assert "no suite has a case that is gated by its energy" in str(alone.stdout)
 
-    beside = project.run("-m", "perf", energy, "tests/test_structure.py::test_structure")
+    beside = project.run("-m", expression, energy, "tests/test_structure.py::test_structure")
     assert sum(beside.parseoutcomes().values()) == 3
 
 
