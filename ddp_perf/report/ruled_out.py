@@ -9,7 +9,7 @@ from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import METRICS, MetricSpec, gated_metrics
 from ddp_perf.core.metric_history import LEAST_SESSIONS
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.render.units import at_most_percent, counted
+from ddp_perf.render.units import at_most_percent, counted, short_percent
 from ddp_perf.session.result import SuiteResult, is_waiting
 
 # Only the bound of such a verdict describes the code.
@@ -85,9 +85,10 @@ def _needs(findings: Sequence[Finding]) -> list[str]:
     by_launches = [found for found in undecided if found.verdict.more_launches]
     lines = []
     if waiting:
+        assumed = max(found.verdict.assumed_sd or 0.0 for found in waiting)
         lines.append(
-            f"{_cases(waiting)}: how much sessions differ is assumed, and measured from"
-            f" {LEAST_SESSIONS} stored ones on"
+            f"{_cases(waiting)}: sessions are assumed to differ by {short_percent(assumed)}, until"
+            f" {LEAST_SESSIONS} are stored"
         )
     if by_sessions:
         lines.append(f"{_cases(by_sessions)}: further stored sessions may decide")
