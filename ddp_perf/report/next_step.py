@@ -61,10 +61,11 @@ def step_after(result: SuiteResult, finding: Finding) -> NextStep | None:
 
 def _again(result: SuiteResult, *options: str) -> str:
     """Return the command that measures the whole session again, with further options."""
-    marks = "gpu" if result.tier == "gpu" else "perf and cpu"
-    command = result.command or shlex.join(["pytest", "-m", marks])
-    stored_anyway = f"--save-baseline={result.save_mode}"  # by the command itself
-    return " ".join([command, *(option for option in options if option != stored_anyway)])
+    if not result.command:  # an older file
+        marks = "gpu" if result.tier == "gpu" else "perf and cpu"
+        return " ".join([shlex.join(["pytest", "-m", marks]), *options])
+    given = f"--save-baseline={result.save_mode}"
+    return " ".join([result.command, *(option for option in options if option != given)])
 
 
 def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:

@@ -156,6 +156,8 @@ def test_a_file_without_the_command_of_its_session_gets_the_usual_one():
     )
 
     assert next_step([result]).command == "pytest -m 'perf and cpu' --save-baseline=append"
+    appended = msgspec.structs.replace(result, save_mode="append")
+    assert next_step([appended]).command == next_step([result]).command
 
 
 def test_structures_that_one_launch_stored_are_to_be_committed():
