@@ -64,7 +64,7 @@ def stored(tmp_path_factory):
         encoding="utf-8",
         check=False,
     )
-    assert "2 cases: stored in" in saved.stdout, saved.stdout
+    assert "2 cases are stored" in saved.stdout, saved.stdout
     return path
 
 
@@ -183,9 +183,9 @@ def test_changed_work_is_incomparable_and_a_changed_override_has_no_baseline(slo
     path = project.path / "bench_configs" / "slowed.yaml"
     path.write_text(path.read_text().replace("switch: ", "hidden_dim: 256, switch: "))
     result = project.runpytest("-k", "structure and ws2", "--ddp-launches=1")
-    result.stdout.fnmatch_lines(["*contains other work: model.hidden_dim unset → 256*"])
+    result.stdout.fnmatch_lines(["*is of other work: model.hidden_dim unset → 256*"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result = project.runpytest(
         "-k", "structure and ws2", "--ddp-launches=1", "--ddp-hidden-dim=128"
     )
-    result.stdout.fnmatch_lines(["*ws2-b128-hidden_dim=128*", "*has no such case*"])
+    result.stdout.fnmatch_lines(["NO_BASELINE: structure of *ws2-b128-hidden_dim=128*"])

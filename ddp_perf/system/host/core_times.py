@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")  # most times in /proc are in ticks, usually of 10 ms
+# Most times in /proc are in ticks, usually of 10 ms. Windows has neither.
+TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class CoreTimes(msgspec.Struct, frozen=True, kw_only=True):
