@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from ddp_perf.baselines.save import SAVE_MODES
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STRUCTURE
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
@@ -60,12 +61,22 @@ def step_after(result: SuiteResult, finding: Finding) -> NextStep | None:
 
 
 def _again(result: SuiteResult, *options: str) -> str:
-    """Return the command that measures the whole session again, with further options."""
+    """Return the command that measures the whole session again, with these options.
+
+    What it was to store is left out. A script that stores by itself goes on to do so.
+    """
     if not result.command:  # an older file
         marks = "gpu" if result.tier == "gpu" else "perf and cpu"
         return " ".join([shlex.join(["pytest", "-m", marks]), *options])
-    given = f"--save-baseline={result.save_mode}"
-    return " ".join([result.command, *(option for option in options if option != given)])
+    words = shlex.split(result.command)
+    kept = [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if word.partition("=")[0] != "--save-baseline"
+        and not (before == "--save-baseline" and word in SAVE_MODES)
+    ]
+    by_itself = f"--save-baseline={result.save_mode}" if kept == words else None
+    return " ".join([shlex.join(kept), *(option for option in options if option != by_itself)])
 
 
 def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
@@ -177,7 +188,8 @@ def _committed(result: SuiteResult) -> Iterator[NextStep]:
 
 def _forming(result: SuiteResult) -> Iterator[NextStep]:
     few = [found for found in result.findings if 0 < found.sessions < REFERENCE_SESSIONS]
-    if few and not result.saved:
+    one_launch = any(len(measured.launches) < 2 for measured in result.measurements.values())
+    if few and not result.saved and not one_launch:
         fewest = min(few, key=lambda found: found.sessions)
         why = f"the baseline has {counted(fewest.sessions, 'session')} of {REFERENCE_SESSIONS}"
         when = _apart(result, fewest)

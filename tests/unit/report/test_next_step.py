@@ -203,3 +203,30 @@ def test_what_was_to_be_accepted_needs_its_reason_again():
     refused = {"save_mode": "accept", "not_saved": {TWO.id: Refused(reason="too noisy")}}
 
     assert next_step([session(found, **refused)]).command == ACCEPTED
+
+
+@pytest.mark.parametrize(
+    "stored", ["--save-baseline", "--save-baseline append", "--save-baseline=append"]
+)
+def test_a_command_says_once_what_it_stores(stored):
+    found = make_finding(TWO, Outcome.INCONCLUSIVE, sessions=1, assumed_sd=0.03)
+    result = msgspec.structs.replace(
+        session(found), command=f"pytest {stored} -m 'perf and cpu'", save_mode="append"
+    )
+
+    assert next_step([result]).command == "pytest -m 'perf and cpu' --save-baseline=append"
+
+
+def test_what_was_stored_is_judged_without_storing_again():
+    found = make_finding(TWO, Outcome.NO_BASELINE)
+    stored = {TWO.id: Saved(path="p", mode="missing")}
+    result = session(found, save_mode="missing", saved=stored)
+    result = msgspec.structs.replace(result, command="pytest -m cpu --save-baseline")
+
+    assert next_step([result]).command == "pytest -m cpu"
+
+
+def test_a_session_of_one_launch_is_not_advised_to_be_appended():
+    green = make_finding(TWO, Outcome.PASS, sessions=3)
+
+    assert next_step([session(green, launches=1)]) is None
