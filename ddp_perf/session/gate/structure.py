@@ -22,16 +22,16 @@ def judge_structure(
 ) -> Verdict:
     """Judge by the structure that the suite's file states, or else by this machine's own.
 
-    The suite's file wins, because it changes in the commit that changes the code. A machine's own
-    structure is as old as its sessions. No reason states a remedy.
+    The suite's file wins, because it changes in the commit that changes the code, also if it states
+    other work: then it was not committed. No reason states a remedy.
     """
-    stored = known_structure(case, shared) or own
-    if stored is not None:
-        return compare_structure(launches, stored)
-    if (other := shared.get(case.id)) is not None:
+    stated = known_structure(case, shared)
+    if stated is None and (other := shared.get(case.id)) is not None:
         changed = ", ".join(field_changes(other.work, case.work()))
         reason = f"the stored structure is of other work: {changed}"
         return Verdict(outcome=Outcome.INCOMPARABLE, reason=reason)
+    if (stored := stated or own) is not None:
+        return compare_structure(launches, stored)
     reason = "no structure of this case is stored"
     if sizes := sorted(other_sizes(case, shared)):
         reason = (
