@@ -85,14 +85,15 @@ def _selected(
     for new in _of_cases(result, case_ids):
         stored = baseline.cases.get(new.case.id)
         reasons = reasons_to_leave_out(new, result, mode)
+        fit = without(new, {*reasons, *_stored_already(new, stored, mode)})
         why_not = (
             not_wanted(new, stored, mode)
             or refusal(new)
             or refused(new, reasons, mode)
             or _keeps_medians(new, stored, reasons)
+            or _adds_nothing(new, fit, stored, reasons, mode)
         )
         if why_not is None:
-            fit = without(new, {*reasons, *_stored_already(new, stored, mode)})
             fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
             sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
             gated = {name: why for name, why in reasons.items() if name in gated_metrics(new.case)}
@@ -201,6 +202,19 @@ def _stored_already(
     if mode != "missing" or stored is None or not stored.has_level:
         return ()
     return {metric.name for metric in METRICS} - new_metrics(stored, new)
+
+
+def _adds_nothing(
+    new: NewSession,
+    fit: NewSession,
+    stored: CaseBaseline | None,
+    reasons: Mapping[str, str],
+    mode: SaveMode,
+) -> str | None:
+    """Return why ``missing`` stores no metric of what is fit to be stored, or None if it does."""
+    if mode != "missing" or stored is None or new_metrics(stored, fit):
+        return None
+    return next(why for metric, why in reasons.items() if metric in new_metrics(stored, new))
 
 
 def _beside(new: NewSession, stored: CaseBaseline | None) -> str | None:

@@ -176,13 +176,18 @@ def _saved(
     later = {case.id for case in again}
     result = keep(result, [case_id for case_id in wanted if case_id not in later])
     on_partial(result)
+
+    def note(newest: SuiteResult) -> None:
+        nonlocal result
+        result = newest
+        on_partial(newest)
+
     try:
         while again:
-            result = _launched_again(result, again, request, bench, on_partial)
+            _launch_again(result, again, request, bench, note)
             again = find(result, later)
     finally:
-        result = keep(result, later)  # also what an interrupt leaves
-        on_partial(result)
+        note(keep(result, later))  # also what an interrupt leaves
     return result
 
 
@@ -191,13 +196,14 @@ def _is_requested(case: Case, request: SuiteRequest) -> bool:
     return request.requested is None or case.id in request.requested
 
 
-def _launched_again(
+def _launch_again(
     result: SuiteResult,
     again: Sequence[Case],
     request: SuiteRequest,
     bench: Bench,
     on_partial: Callable[[SuiteResult], None],
-) -> SuiteResult:
+) -> None:
+    """Run further launches of these cases. ``on_partial`` gets the result after every round."""
     more = launches_in_rounds(again, {case.id for case in request.cases}, result)
     measurements = {case.id: result.measurements[case.id] for case in request.cases}
     rounds = [launch.round for one in measurements.values() for launch in one.launches]
@@ -205,13 +211,12 @@ def _launched_again(
     cases = f"{len(again)} of {counted(len(measurements), 'case')}"
     why = f"{cases} cannot be stored yet: {counted(len(plan), 'more launch')}"
     bench.progress.extend(plan, why, judged=False)
-    measured = run_plan(
+    run_plan(
         plan,
         bench,
         measured=measurements,
         on_round=lambda so_far: on_partial(_with_launches(result, so_far)),
     )
-    return _with_launches(result, measured)
 
 
 def _with_launches(result: SuiteResult, measured: Mapping[str, Measurement]) -> SuiteResult:

@@ -170,3 +170,26 @@ def test_a_level_stays_as_it_is_when_another_metric_is_added(session):
     assert stored.level("step_time") == level
     assert len(stored.sessions_with("step_time")) == 1
     assert len(stored.sessions_with("tail")) == 1
+
+
+def test_an_interrupt_of_further_launches_loses_no_finished_one(session):
+    def answer(request):
+        if request.round > FIRST:
+            raise KeyboardInterrupt
+        return busy_until(1000)(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        session(answer, save_mode="missing", budget_s=60)
+
+    assert launches(session.partial[-1], TWO) == FIRST + 1
+
+
+def test_a_session_that_adds_no_metric_is_refused_and_not_reported_as_stored(session):
+    session(busy_until(1000), save_mode="missing")
+    before = session.stored(TWO)
+
+    result = session(busy_until(1000), save_mode="missing")
+
+    assert TWO.id not in result.saved
+    assert "launches were disturbed" in result.not_saved[TWO.id].reason
+    assert session.stored(TWO) == before
