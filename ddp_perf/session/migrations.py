@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.metric import METRICS
 
 _SAVED = re.compile(r"stored \((?P<mode>missing|append|accept)\) in (?P<path>.*)", re.DOTALL)
 _REFUSED = "not stored: "
@@ -48,6 +49,22 @@ def from_version_2(data: dict[str, Any]) -> None:
         suite["summaries"] = {}
         with contextlib.suppress(ArithmeticError, ValueError):  # the reader names the wrong field
             suite["summaries"] = _summaries(suite["measurements"])
+
+
+def from_version_3(data: dict[str, Any]) -> None:
+    """Change the raw data of version 3 to version 4, in place.
+
+    Version 3 had one text for all metrics that were left out of a stored session, with their
+    titles; or, without a new number, the reason by metric.
+    """
+    for suite in data["suites"]:
+        for saved in suite.get("saved", {}).values():
+            if not isinstance(without := saved.get("without"), dict):
+                saved["without"] = _left_out(without or "")
+
+
+def _left_out(text: str) -> dict[str, str]:
+    return {metric.name: text for metric in METRICS if metric.title in text}
 
 
 def _summaries(measurements: dict[str, Any]) -> Any:

@@ -13,12 +13,12 @@ import msgspec
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.errors import ResultsError
-from ddp_perf.session.migrations import from_version_1, from_version_2
+from ddp_perf.session.migrations import from_version_1, from_version_2, from_version_3
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.system.files import replace_file
 from ddp_perf.system.versioned_json import VersionedJson
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _REMEDY = "write it anew with pytest --ddp-json"
 
 
@@ -36,7 +36,7 @@ _FORMAT = VersionedJson(
     kind="a results file",
     error=ResultsError,
     remedy=_REMEDY,
-    migrations={1: from_version_1, 2: from_version_2},
+    migrations={1: from_version_1, 2: from_version_2, 3: from_version_3},
     others={
         "accelerator": "a baseline file, not the results of a session; name a file that pytest"
         " --ddp-json=FILE wrote, or DIR/results.json of --ddp-report=DIR"

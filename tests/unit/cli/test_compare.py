@@ -507,8 +507,8 @@ def test_results_of_another_accelerator_are_refused_by_both_names(results, old):
         pytest.param(lambda text: "", "cut short", id="empty"),
         pytest.param(lambda text: "no JSON\nat all", "is not JSON", id="not JSON"),
         pytest.param(
-            lambda text: text.replace('"schema_version":3', '"schema_version":4'),
-            "schema_version: is 4, this ddp-perf reads 3",
+            lambda text: text.replace('"schema_version":4', '"schema_version":99'),
+            "schema_version: is 99, this ddp-perf reads 4",
             id="foreign schema",
         ),
         pytest.param(

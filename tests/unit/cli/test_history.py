@@ -119,7 +119,7 @@ def test_a_file_is_imported_once(results):
     ("change", "says"),
     [
         (lambda text: text[: len(text) // 2], "cut short"),
-        (lambda text: text.replace('"schema_version":3', '"schema_version":9'), "is 9, this"),
+        (lambda text: text.replace('"schema_version":4', '"schema_version":9'), "is 9, this"),
         (lambda text: text.replace('"wall_s":1.0', '"wall_s":NaN', 1), "wall_s: Expected `float`"),
         (lambda text: text.replace('"step_time":0.01,', '"step_time":-1.0,'), "no measured figure"),
     ],
@@ -225,7 +225,7 @@ def test_older_results_are_imported_with_their_levels(older, results):
     written = results.read_text()
     assert '"step_time":0.011,' in written
     results.write_text(
-        written.replace('"schema_version":3', '"schema_version":2').replace(
+        written.replace('"schema_version":4', '"schema_version":2').replace(
             '"step_time":0.011,', '"step_time":99.0,'
         )
     )

@@ -1,4 +1,4 @@
-"""Results files of older versions are read; `recorded/` contains what versions 1 and 2 wrote."""
+"""Results files of older versions are read; `recorded/` contains what versions 1 to 3 wrote."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ddp_perf.session.results_file import SCHEMA_VERSION, read_results, write_re
 from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.summary import summaries_of
 
-VERSION_1, VERSION_2 = (
-    Path(__file__).parent / "recorded" / f"results_version_{version}.json" for version in (1, 2)
+VERSION_1, VERSION_2, VERSION_3 = (
+    Path(__file__).parent / "recorded" / f"results_version_{version}.json" for version in (1, 2, 3)
 )
 CASE = "mlp-ddp-fp32-ws2-b16"
 
@@ -44,7 +44,7 @@ def test_version_1_is_written_back_in_the_newest_version(tmp_path):
 
     write_results(path, old.suites, complete=True)
 
-    assert json.loads(path.read_bytes())["schema_version"] == SCHEMA_VERSION == 3
+    assert json.loads(path.read_bytes())["schema_version"] == SCHEMA_VERSION
     assert read_results(path) == old
 
 
@@ -123,7 +123,7 @@ def test_a_known_condition_of_a_rank_is_kept(tmp_path, shared, own, expected):
         (lambda data: data.pop("suites"), "a field is missing or has another type than in ver"),
         (lambda data: data.update(suites=3), "a field is missing or has another type than in ver"),
         (lambda data: data.pop("complete"), "missing required field `complete`"),
-        (lambda data: data.update(schema_version=0), "schema_version: is 0, this ddp-perf reads 3"),
+        (lambda data: data.update(schema_version=0), "schema_version: is 0, this ddp-perf reads 4"),
         (lambda data: data.update(schema_version=True), "schema_version: is True, this ddp-perf"),
     ],
     ids=["no suites", "suites of another type", "no field", "version 0", "version true"],
@@ -169,7 +169,7 @@ def test_all_other_fields_of_version_2_are_as_they_were(tmp_path):
     write_results(path, read_results(VERSION_2).suites, complete=True)
     after = json.loads(path.read_bytes())
 
-    assert after.pop("schema_version") == 3
+    assert after.pop("schema_version") == SCHEMA_VERSION
     assert before.pop("schema_version") == 2
     for suite in (*before["suites"], *after["suites"]):
         del suite["summaries"]
@@ -211,3 +211,31 @@ def test_a_broken_file_of_version_2_is_refused(tmp_path, change, message):
 
     assert message in str(caught.value)
     assert "pytest --ddp-json" in str(caught.value)
+
+
+def test_version_3_is_read_as_it_was_stored():
+    (suite,) = read_results(VERSION_3).suites
+
+    assert {saved.mode for saved in suite.saved.values()} == {"missing"}
+    assert {case_id: saved.without for case_id, saved in suite.saved.items()} == {ONE: {}, TWO: {}}
+
+
+@pytest.mark.parametrize(
+    ("without", "metrics"),
+    [
+        (
+            "tail (mean step ÷ its level), CPU time of a step: 2 launches were disturbed",
+            {"tail", "cpu_time"},
+        ),
+        ({"tail": "2 launches were disturbed"}, {"tail"}),
+    ],
+    ids=["one text", "by metric"],
+)
+def test_a_metric_that_version_3_left_out_is_left_out_still(tmp_path, without, metrics):
+    def leave_out(data):
+        data["suites"][0]["saved"][TWO]["without"] = without
+
+    (suite,) = read_results(edited(tmp_path, leave_out, older=VERSION_3)).suites
+
+    assert suite.saved[TWO].without.keys() == metrics
+    assert all("2 launches were disturbed" in why for why in suite.saved[TWO].without.values())

@@ -42,7 +42,7 @@ def test_results_are_read_back_as_written(tmp_path, result):
 
     write_results(path, [result], complete=True)
 
-    assert read_results(path) == ResultsFile(schema_version=3, complete=True, suites=(result,))
+    assert read_results(path) == ResultsFile(schema_version=4, complete=True, suites=(result,))
 
 
 def test_a_baseline_file_is_refused_by_its_kind(tmp_path):
@@ -56,8 +56,8 @@ def test_a_baseline_file_is_refused_by_its_kind(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param('"schema_version":3', '"version":1', "schema_version: missing", id="none"),
-        pytest.param('"schema_version":3', '"schema_version":"3"', "is '3', this", id="text"),
+        pytest.param('"schema_version":4', '"version":1', "schema_version: missing", id="none"),
+        pytest.param('"schema_version":4', '"schema_version":"3"', "is '3', this", id="text"),
         pytest.param('"suites":[', '"suits":[', "missing required field `suites`", id="field"),
         pytest.param('"complete":true', '"complete":1', "complete: Expected `bool`", id="type"),
         pytest.param(
@@ -128,7 +128,7 @@ def test_a_session_without_results_is_written(tmp_path):
     write_results(path, [], complete=True)
 
     assert msgspec.json.decode(path.read_bytes()) == {
-        "schema_version": 3,
+        "schema_version": 4,
         "complete": True,
         "suites": [],
     }
