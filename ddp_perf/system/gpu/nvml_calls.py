@@ -14,7 +14,7 @@ import pynvml
 
 @contextlib.contextmanager
 def loaded_nvml() -> Iterator[None]:
-    """Initialise NVML for the ``with`` block. Raises NVMLError if there is none."""
+    """Keep NVML initialised in the ``with`` block. Raises NVMLError if there is none."""
     call("nvmlInit")
     try:
         yield
