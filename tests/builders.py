@@ -136,7 +136,7 @@ def make_rank_result(rank: int = 0, **changes: Any) -> RankResult:
 def make_utilisation(**changes: Any) -> RankUtilisation:
     """Half a core in 2 s, a fifth of it in the kernel; ``gpu``: fields of its use, if any."""
     gpu = changes.pop("gpu", None)
-    fields = {"period_s": 2.0, "cpu_s": 1.0, "system_s": 0.2, "loaders_cpu_s": 0.0}
+    fields: dict[str, Any] = {"period_s": 2.0, "cpu_s": 1.0, "system_s": 0.2, "loaders_cpu_s": 0.0}
     if gpu is not None:
         fields["gpu"] = GpuUse(**gpu)
     return RankUtilisation(**{**fields, **changes})
