@@ -7,7 +7,10 @@ within it. None means unknown. docs/measuring.md has the source, the cost and th
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from ddp_perf.core.disturbance import Share
 
@@ -43,7 +46,7 @@ class NetworkUse(msgspec.Struct, frozen=True, kw_only=True):
 class RankUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     """The cores, the network and the GPU that one rank used in the period."""
 
-    period_s: float
+    period_s: Annotated[float, Meta(gt=0)]
     cpu_s: float  # CPU time of the rank's process, all threads
     system_s: float  # the part of it in the kernel
     loaders_cpu_s: float | None = None  # of its child processes: the workers of its data loader

@@ -93,6 +93,8 @@ class UtilisationWatch:
     ) -> NetworkUse | None:
         if self._interface is None or before is None or after is None:
             return None
+        if after.sent < before.sent or after.received < before.received:
+            return None  # somebody made the interface anew
         return NetworkUse(
             interface=self._interface,
             sent=after.sent - before.sent,

@@ -107,9 +107,16 @@ def test_a_gpu_is_read_for_the_period_and_its_counters_twice():
     assert earliest <= since_us <= until_us <= time.time_ns() // 1000
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_the_bytes_of_the_interface_are_a_difference(missing, monkeypatch):
-    counters = iter([InterfaceBytes(10, 20), None if missing else InterfaceBytes(110, 320)])
+@pytest.mark.parametrize(
+    ("after", "missing"),
+    [
+        pytest.param(InterfaceBytes(110, 320), False, id="counted on"),
+        pytest.param(None, True, id="gone"),
+        pytest.param(InterfaceBytes(5, 320), True, id="began again"),
+    ],
+)
+def test_the_bytes_of_the_interface_are_a_difference(after, missing, monkeypatch):
+    counters = iter([InterfaceBytes(10, 20), after])
     monkeypatch.setattr(utilisation_watch, "read_interface", lambda name: next(counters))
     monkeypatch.setattr(utilisation_watch, "link_speed", lambda name: 1.25e9)
     watch = UtilisationWatch(gpu=None, interface="eth9")
