@@ -30,6 +30,7 @@ from ddp_perf.core.launch import (
 from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.session import TYPICAL_STEP, Session
+from ddp_perf.core.utilisation import GpuUse, RankUtilisation
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.session.result import SuiteResult
@@ -130,6 +131,15 @@ def make_rank_result(rank: int = 0, **changes: Any) -> RankResult:
         "ddp_logging": {},
     }
     return RankResult(**{**fields, **changes})
+
+
+def make_utilisation(**changes: Any) -> RankUtilisation:
+    """Half a core in 2 s, a fifth of it in the kernel; ``gpu``: fields of its use, if any."""
+    gpu = changes.pop("gpu", None)
+    fields: dict[str, Any] = {"period_s": 2.0, "cpu_s": 1.0, "system_s": 0.2, "loaders_cpu_s": 0.0}
+    if gpu is not None:
+        fields["gpu"] = GpuUse(**gpu)
+    return RankUtilisation(**{**fields, **changes})
 
 
 PHASES_S = {

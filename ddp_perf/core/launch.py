@@ -12,6 +12,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.utilisation import RankUtilisation
 
 _LONG = 0.02  # of a step: a longer wait for a core disturbs it (docs/judging.md has the choice)
 
@@ -95,6 +96,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     slowdown: float | None = None  # share that compute:N% added to its step, as measured
     energy_j: float | None = None  # of its GPU, in warm-ups and measured steps; None: unknown
     sm_clock_mhz: int | None = None  # of its GPU after the last step; None: unknown, or no GPU
+    utilisation: RankUtilisation | None = None  # None: an older file
     probe: RankProbe | None = None  # None: an older file, or a step that a CUDA graph replays
 
 

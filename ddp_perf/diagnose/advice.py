@@ -20,6 +20,7 @@ _MATTERS = 0.10  # of the step: a smaller term is not worth the work
 _SMALL_MESSAGE = 2**20  # bytes: a smaller collective is dominated by its latency
 _SHORT_STEP_S = 0.030  # document 000: keep computation above 30 to 50 ms a step
 _ROOMY = 0.5  # of a GPU's memory: less in use leaves room for a batch of twice the size
+_NO_CORE_LEFT = 0.9  # of the CPU time of all cores: further workers find no core
 _TIMES = 4  # batch size, or micro-steps, in the promise of a rule
 
 
@@ -36,6 +37,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory: float
     gpu_memory: int | None  # None: not on a GPU
     loads_data: bool
+    cores_share: float | None = None  # of the CPU time of their cores: ranks and loaders
 
     @property
     def compute_s(self) -> float:
@@ -125,6 +127,14 @@ def _matters(name: str) -> Callable[[Measured], bool]:
     return lambda m: m.share(m.step.terms[name]) > _MATTERS
 
 
+def _waits_for_data(m: Measured) -> bool:
+    return m.loads_data and _matters("data")(m)
+
+
+def _has_no_core_left(m: Measured) -> bool:
+    return m.cores_share is not None and m.cores_share >= _NO_CORE_LEFT
+
+
 def _ms(seconds: float) -> str:
     return f"{milliseconds(seconds, 1)} ms"
 
@@ -193,7 +203,19 @@ _RULES = (
         factor=_without(_term("imbalance")),
     ),
     _Rule(
-        applies=lambda m: m.loads_data and _matters("data")(m),
+        applies=lambda m: _waits_for_data(m) and _has_no_core_left(m),
+        finding=lambda m: (
+            f"a step waits {_ms(m.step.terms['data'])} for its batch, and the ranks and their"
+            f" loaders use {m.cores_share or 0:.0%} of their cores: further workers find no core"
+        ),
+        recommendation=(
+            "give the ranks more cores, or their loaders less work: store the samples as the"
+            " model needs them"
+        ),
+        factor=_without(_term("data")),
+    ),
+    _Rule(
+        applies=lambda m: _waits_for_data(m) and not _has_no_core_left(m),
         finding=lambda m: f"a step waits {_ms(m.step.terms['data'])} for its batch",
         recommendation="use more loader workers (data: {num_workers: …}), or give them less work",
         factor=_without(_term("data")),

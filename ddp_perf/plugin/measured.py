@@ -25,6 +25,7 @@ from ddp_perf.report.terminal.text import (
 from ddp_perf.session.figures import CaseFigures, case_figures, properties
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.session.result import FAILING, SuiteResult
+from ddp_perf.stats.utilisation import utilisation_figures
 from ddp_perf.system.gpu.xid import find_xids
 
 _SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)
@@ -174,6 +175,7 @@ def measured_case(
         node.user_properties.append(("mfu", utilisation.mfu))
     if figures.energy_j is not None:
         node.user_properties.append(("energy_j_per_sample", figures.energy_j))
+    node.user_properties.extend(utilisation_figures(measurement.launches).known().items())
     block = summary_block(measurement, result.summaries[case.id], figures, utilisation)
     step = result.finding(case.id, STEP_TIME.name)
     judged = step is not None and step.verdict.outcome is not Outcome.NO_BASELINE

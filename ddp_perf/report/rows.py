@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.core.case import Case
+from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
@@ -22,7 +23,10 @@ from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.untested import untested_failures, untested_lines
 from ddp_perf.report.verdicts import NO_TEST, Status, mark_of, status_of, worst
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
+from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.audit.link_peak import link_peak
+from ddp_perf.stats.utilisation import utilisation_figures
 
 FAILED = "FAILED"  # a launch of the case failed
 NOT_JUDGED = "NOT JUDGED"
@@ -73,6 +77,23 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     bus_bytes_per_s: float | None
     reason: str
     cause: str | None  # the largest cause, with its evidence, if the case got slower
+    # Utilisation: of a rank or a GPU, the mean over all of them; docs/measuring.md defines each.
+    cpu_cores: float | None = None
+    system_cores: float | None = None
+    loader_cores: float | None = None
+    cores_share: float | None = None
+    interface: str | None = None
+    network_bytes_per_s: float | None = None
+    network_share: float | None = None
+    mfu: float | None = None
+    gpu_busy: float | None = None
+    gpu_memory_busy: float | None = None
+    gpu_memory_used: float | None = None
+    gpu_memory_share: float | None = None
+    sm_clock_mhz: float | None = None
+    pcie_bytes_per_s: float | None = None
+    nvlink_bytes_per_s: float | None = None
+    nvlink_share: float | None = None
 
 
 class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +175,7 @@ def _row(result: SuiteResult, case_id: str) -> CaseRow:
         launches=len(measurement.launches),
         **_judged(result, case_id),
         **_measured(result, case),
+        **_used(result, case),
     )
 
 
@@ -232,6 +254,28 @@ def _measured(result: SuiteResult, case: Case) -> dict[str, Any]:
         "algorithm_bytes_per_s": call and call.algorithm_bytes_per_s,
         "bus_bytes_per_s": call and call.bus_bytes_per_s,
     }
+
+
+def _used(result: SuiteResult, case: Case) -> dict[str, Any]:
+    """Return the utilisation fields, those that the machine's figures give among them."""
+    measurement, machine = result.measurements[case.id], result.environment
+    used = utilisation_figures(measurement.launches)
+    training = utilisation_of(measurement, machine.accelerator_key)
+    return {
+        **msgspec.structs.asdict(used),
+        "mfu": training and training.mfu,
+        "gpu_memory_share": _ratio(used.gpu_memory_used, machine.gpu_memory),
+        "nvlink_share": _ratio(used.nvlink_bytes_per_s, _nvlink_peak(machine)),
+    }
+
+
+def _nvlink_peak(machine: Environment) -> float | None:
+    link = machine.interconnect or ""
+    return link_peak(machine.accelerator_key, link) if link.startswith("NV") else None
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
 
 
 def _epoch_s(case: Case, figures: CaseFigures | None, unit: Unit) -> float | None:

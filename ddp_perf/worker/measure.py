@@ -15,7 +15,9 @@ import torch
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.launch import LaunchRequest, RankResult
+from ddp_perf.system.host.network import group_interface
 from ddp_perf.system.watch.rank_watch import RankWatch
+from ddp_perf.system.watch.utilisation_watch import UtilisationWatch
 from ddp_perf.torch_compat import numerics
 from ddp_perf.worker.examine import examine_training
 from ddp_perf.worker.heartbeat import Phase
@@ -49,13 +51,19 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
             pinned=not on_gpu,
             gpu=placement.device_id if on_gpu else None,
         )
+        utilisation_watch = UtilisationWatch(
+            gpu=placement.device_id if on_gpu else None,
+            interface=group_interface(case) if context.rank == 0 else None,
+        )
         # A CPU's step time is steady after the suite's own warm-ups. More would double a launch.
         extra_warmup = warm_up(steps, device) if on_gpu else None
         watch.begin()
+        utilisation_watch.begin()
         for _ in range(extra_warmup.again if extra_warmup is not None else 0):
             steps.step()
         timed = timed_schedule(steps, case.schedule, device)
         steps.enter(Phase.AFTER)
+        utilisation = utilisation_watch.used()
         watched = watch.watched()
         peak_memory = _peak_memory(device)  # read before anything else can raise it
         profile_steps(steps, request.profiling, context)  # the same steps as the timed ones
@@ -81,6 +89,7 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         numerics=numerics() if on_gpu and case.trains else None,
         energy_j=watched.energy_j,
         sm_clock_mhz=watched.sm_clock_mhz,
+        utilisation=utilisation,
         probe=facts.probe,
     )
 

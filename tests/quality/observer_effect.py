@@ -1,4 +1,8 @@
-"""Compare the step time of the harness and of a bare DDP loop, in alternating blocks."""
+"""Compare the step time of the harness and of a bare DDP loop, in alternating blocks.
+
+A third loop is the harness between the readings that a launch takes around its steps: the
+conditions of the rank and its utilisation.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,9 @@ from torch._C._distributed_c10d import FileStore
 from ddp_perf.config.loading import load_suite
 from ddp_perf.config.suite import Variant, cases_of
 from ddp_perf.core.case import Case
+from ddp_perf.system.host.network import group_interface
+from ddp_perf.system.watch.rank_watch import RankWatch
+from ddp_perf.system.watch.utilisation_watch import UtilisationWatch
 from ddp_perf.torch_compat import broadcast_buffers_argument
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.placement import place
@@ -39,16 +46,26 @@ def main() -> None:
         if case.world_size == 2 and case.batch_size == 128
     )
     by_rank = _run(case)
-    ratios = []
-    for pair in range(PAIRS):
-        harness, bare = (
-            statistics.median(map(max, *(blocks[pair][loop] for blocks in by_rank)))
-            for loop in ("harness", "bare")
-        )
-        ratios.append(harness / bare)
-        print(f"  pair {pair + 1}: harness {harness * 1e3:.2f} ms, bare {bare * 1e3:.2f} ms")
+    medians = {loop: _medians_s(by_rank, loop) for loop in ("harness", "bare", "read")}
+    for pair, steps in enumerate(zip(*medians.values(), strict=True), 1):
+        figures = (f"{loop} {s * 1e3:.2f} ms" for loop, s in zip(medians, steps, strict=True))
+        print(f"  pair {pair}: {', '.join(figures)}")
+    _print_ratio("observer effect", medians["harness"], medians["bare"])
+    _print_ratio("readings around the steps", medians["read"], medians["harness"])
+
+
+def _medians_s(by_rank: list[list[dict[str, list[float]]]], loop: str) -> list[float]:
+    """Return the median step of each pair, of its slowest rank step by step, in seconds."""
+    return [
+        statistics.median(map(max, *(blocks[pair][loop] for blocks in by_rank)))
+        for pair in range(PAIRS)
+    ]
+
+
+def _print_ratio(name: str, ones: list[float], others: list[float]) -> None:
+    ratios = [one / other for one, other in zip(ones, others, strict=True)]
     print(
-        f"observer effect: {statistics.median(ratios):.3f} (median of {PAIRS} alternating pairs"
+        f"{name}: {statistics.median(ratios):.3f} (median of {PAIRS} alternating pairs"
         f" of {STEPS} steps, {min(ratios):.3f} to {max(ratios):.3f}; target: 1.00 ± 0.01)"
     )
 
@@ -73,6 +90,7 @@ def _run(case: Case) -> list[list[dict[str, list[float]]]]:
 
 
 def _rank(case: Case, rank: int, directory: str, heartbeats: Heartbeats, sender) -> NoReturn:
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # as in a launch
     device, placement = place(case, rank)
     context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
     store = FileStore(f"{directory}/store", case.world_size)
@@ -86,18 +104,35 @@ def _rank(case: Case, rank: int, directory: str, heartbeats: Heartbeats, sender)
 
 
 def _pairs(case: Case, context: RankContext) -> list[dict[str, list[float]]]:
+    harness = partial(timed_steps, Trainer(case, context), STEPS, context.device)
     loops: dict[str, Callable[[], tuple[Any, ...]]] = {
-        "harness": partial(timed_steps, Trainer(case, context), STEPS, context.device),
+        "harness": harness,
         "bare": _BareLoop(case).run,
+        "read": partial(_between_readings, harness, case, context),
     }
     for loop in loops.values():
         loop()  # warm up
     pairs = []
     for pair in range(PAIRS):
         # Which goes first alternates too, so that a drift favours neither.
-        order = ("harness", "bare") if pair % 2 else ("bare", "harness")
+        order = list(loops) if pair % 2 else list(reversed(loops))
         pairs.append({name: loops[name]()[0] for name in order})
     return pairs
+
+
+def _between_readings(
+    loop: Callable[[], tuple[Any, ...]], case: Case, context: RankContext
+) -> tuple[Any, ...]:
+    """Run the loop with the readings of a launch before it and after it."""
+    watch = RankWatch(context.placement.cores, pinned=True)
+    interface = group_interface(case) if context.rank == 0 else None
+    utilisation_watch = UtilisationWatch(gpu=None, interface=interface)
+    watch.begin()
+    utilisation_watch.begin()
+    timed = loop()
+    utilisation_watch.used()
+    watch.watched()
+    return timed
 
 
 class _BareLoop:

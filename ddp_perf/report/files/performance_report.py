@@ -9,6 +9,7 @@ from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import headline, suite_table
+from ddp_perf.report.utilisation import utilisation_table
 from ddp_perf.session.result import SuiteResult
 
 
@@ -19,6 +20,9 @@ def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) ->
         title = headline(suite)
         lines += ["", title, "=" * len(title), suite.date, "", suite_table(suite, NARROWEST)]
         if (table := decomposition_table(suite, NARROWEST)) is not None:
+            lines += ["", table]
+        rows = [row for row in summary.rows if row.suite == suite.suite]
+        if (table := utilisation_table(rows, NARROWEST)) is not None:
             lines += ["", table]
         for row in summary.rows:
             if row.suite == suite.suite and row.case in suite.measurements:

@@ -27,6 +27,18 @@ _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
     ),
     ("scaling_efficiency_ratio", "Speed-up divided by ranks.", lambda row: row.efficiency),
     ("peak_memory_bytes", "Peak memory of the rank that needs most.", lambda row: row.peak_memory),
+    ("cpu_cores", "CPU cores that a rank uses, mean over the ranks.", lambda row: row.cpu_cores),
+    ("loader_cores", "CPU cores that a rank's loaders use.", lambda row: row.loader_cores),
+    (
+        "network_bytes_per_second",
+        "Of the group's interface, by all processes of the host.",
+        lambda row: row.network_bytes_per_s,
+    ),
+    ("gpu_busy_ratio", "Time in which some kernel ran ÷ time.", lambda row: row.gpu_busy),
+    ("gpu_memory_used_bytes", "Of the fullest GPU.", lambda row: row.gpu_memory_used),
+    ("mfu_ratio", "Model FLOPs utilisation.", lambda row: row.mfu),
+    ("nvlink_bytes_per_second", "Of a GPU.", lambda row: row.nvlink_bytes_per_s),
+    ("pcie_bytes_per_second", "Of a GPU.", lambda row: row.pcie_bytes_per_s),
     ("ratio", "This session divided by its baseline, of the worst metric.", lambda row: row.ratio),
     ("red", "Whether the case failed.", lambda row: float(row.status is Status.RED)),
     (

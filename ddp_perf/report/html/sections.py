@@ -40,7 +40,9 @@ from ddp_perf.report.terminal.step_terms import (
 )
 from ddp_perf.report.terminal.table import headline
 from ddp_perf.report.terminal.text import describe_finding, describe_launch_failure
+from ddp_perf.report.terminal.utilisation import rank_utilisation_lines
 from ddp_perf.report.untested import untested_lines
+from ddp_perf.report.utilisation import utilisation_columns
 from ddp_perf.report.verdicts import NO_TEST, Status, status_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.decomposition import typical_step
@@ -81,6 +83,7 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[CaseSection, ...]
     scaling: tuple[Captioned, ...]
     terms: TermSection | None
+    utilisation: list[Column]
     changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
     topology: list[list[str]]
@@ -110,6 +113,7 @@ def suite_section(
         ),
         scaling=(*_throughput_plots(result, rows), *_bar_plots(rows, names)),
         terms=_terms(result, rows, names),
+        utilisation=utilisation_columns(rows),
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
         machine=_present_fields(result.environment),
         topology=topology_rows(result.machine) if result.machine else [],
@@ -167,7 +171,11 @@ def _case_section(
             if finding.case_id == row.case
         ),
         why=tuple(explanation_lines(why)) if why else (),
-        advice=(*advice_lines(result, row.case), *_ranks(result, row.case)),
+        advice=(
+            *advice_lines(result, row.case),
+            *_ranks(result, row.case),
+            *rank_utilisation_lines(result, row.case),
+        ),
         failures=tuple(map(describe_launch_failure, measurement.failures)),
         plots=_case_plots(result, row, sessions),
         command=result.commands.get(row.case),

@@ -58,4 +58,6 @@ def _note(case_id: str, profile: CaseProfile) -> str:
     if profile.analysis.comparison is not None:
         slowest = f"; {comparison_lines(profile.analysis.comparison)[-1]}"
     path = os.path.relpath(f"{profile.directory}/{MERGED}")
-    return f"{path}{slowest}"
+    splits = [rank.split for rank in profile.analysis.ranks if rank.split.window_s]
+    busy = min((1 - split.idle_s / split.window_s for split in splits), default=None)
+    return f"{path}{slowest}" if busy is None else f"{path}{slowest}; busy {busy:.0%} of the time"

@@ -13,6 +13,7 @@ from ddp_perf.report.terms import HIDDEN, SHOWN, hidden_share, term_values
 from ddp_perf.session.figures import case_figures
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.decomposition import typical_step
+from ddp_perf.stats.utilisation import utilisation_figures
 
 
 def advice_lines(result: SuiteResult, case_id: str) -> list[str]:
@@ -56,6 +57,7 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
         peak_memory=statistics.median(row.values[PEAK_MEMORY.name] for row in rows),
         gpu_memory=result.environment.gpu_memory,
         loads_data=case.data.num_workers is not None,
+        cores_share=utilisation_figures(measurement.launches).cores_share,
     )
 
 

@@ -9,8 +9,10 @@ from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import STEP_TIME, metric_title
 from ddp_perf.render.units import counted, percent_change
+from ddp_perf.report.terminal.utilisation import utilisation_lines
 from ddp_perf.session.figures import CallFigures, CaseFigures
 from ddp_perf.session.gate.utilisation import Utilisation
+from ddp_perf.stats.utilisation import utilisation_figures
 
 WHOLE_TRACEBACK = "(These are the frames of your code; --ddp-json=FILE writes the whole traceback.)"
 
@@ -132,6 +134,7 @@ def summary_block(
     if utilisation is not None:
         lines.append(f"MFU              : {utilisation}")
     lines += _of_clocks(measurement)
+    lines += utilisation_lines(utilisation_figures(measurement.launches))
     if figures.energy_j is not None:
         lines.append(f"Energy           : {figures.energy_j:.3g} J per sample, all GPUs")
     return "\n".join(lines)

@@ -1,8 +1,7 @@
-"""The only module that calls NVML. It needs no torch and no CUDA context, and returns values.
+"""Readings of GPUs through NVML, as values, without torch and without a CUDA context.
 
 A reading that a card, a driver or a container does not give is None. A GPU that does not answer is
-left out and named in ``GpuMachine.problem``. Functions are called by name: pynvml has the functions
-of its own version, the driver's library those of the driver, and either may lack some.
+left out and named in ``GpuMachine.problem``.
 """
 
 from __future__ import annotations
@@ -16,6 +15,15 @@ from typing import Any
 import pynvml
 
 from ddp_perf.core.gpu import Gpu, GpuHealth, GpuLink, GpuMachine, GpuProcess, PcieLevel, Throttle
+from ddp_perf.system.gpu.nvml_calls import (
+    call,
+    card_of,
+    first_known,
+    has_mig,
+    is_slice,
+    loaded_nvml,
+    optional,
+)
 
 _LEVELS: dict[int, PcieLevel] = {
     pynvml.NVML_TOPOLOGY_INTERNAL: "INT",
@@ -56,7 +64,7 @@ class NvmlReader:
 
     def machine(self) -> GpuMachine:
         try:
-            with _nvml():
+            with loaded_nvml():
                 return _read_machine()
         except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
             return GpuMachine(gpus=(), problem=_without_nvml(error))
@@ -70,7 +78,7 @@ class NvmlReader:
 def read_health(uuid: str) -> GpuHealth:
     """Return the present state of one GPU or one MIG slice."""
     try:
-        with _nvml():
+        with loaded_nvml():
             return _read_health(uuid)
     except pynvml.NVMLError:
         return GpuHealth(uuid=uuid)
@@ -82,11 +90,11 @@ def read_counters(uuid: str) -> GpuHealth:
     These are few calls, so they fit between two steps.
     """
     try:
-        with _nvml():
-            handle = _call("nvmlDeviceGetHandleByUUID", uuid)
+        with loaded_nvml():
+            handle = call("nvmlDeviceGetHandleByUUID", uuid)
             return GpuHealth(
                 uuid=uuid,
-                heat_s=_heat_s(_card(handle)),
+                heat_s=_heat_s(card_of(handle)),
                 energy_j=_energy_j(handle),
                 ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
             )
@@ -101,14 +109,14 @@ def keep_open() -> None:
     initialise NVML.
     """
     with contextlib.suppress(pynvml.NVMLError):
-        _call("nvmlInit")
+        call("nvmlInit")
 
 
 def cores_near(uuid: str) -> tuple[int, ...]:
     """Return the cores of the GPU's NUMA node, or () if NVML does not report them."""
     try:
-        with _nvml():
-            return _cores_near(_card(_call("nvmlDeviceGetHandleByUUID", uuid)))
+        with loaded_nvml():
+            return _cores_near(card_of(call("nvmlDeviceGetHandleByUUID", uuid)))
     except pynvml.NVMLError:
         return ()
 
@@ -121,53 +129,16 @@ def nvml_uuid(cuda_uuid: str, mask: str | None) -> str:
     """
     whole, cut = f"GPU-{cuda_uuid}", f"MIG-{cuda_uuid}"
     try:
-        with _nvml():
-            if _optional("nvmlDeviceGetHandleByUUID", cut) is not None:
+        with loaded_nvml():
+            if optional("nvmlDeviceGetHandleByUUID", cut) is not None:
                 return cut
-            card = _call("nvmlDeviceGetHandleByUUID", whole)
-            uuids = [_call("nvmlDeviceGetUUID", one) for one in _slices(card)]
+            card = call("nvmlDeviceGetHandleByUUID", whole)
+            uuids = [call("nvmlDeviceGetUUID", one) for one in _slices(card)]
     except pynvml.NVMLError:
         return whole
     first = (mask or "").split(",")[0].strip()
     named = [uuid for uuid in uuids if first and uuid.startswith(first)]
     return next(iter(named or uuids), whole)
-
-
-@contextlib.contextmanager
-def _nvml() -> Iterator[None]:
-    _call("nvmlInit")
-    try:
-        yield
-    finally:
-        _optional("nvmlShutdown")
-
-
-def _call(name: str, *arguments: Any) -> Any:
-    """Call pynvml's function of that name.
-
-    Raises NVMLError, also if pynvml or the driver's library has no such function.
-    """
-    function = getattr(pynvml, name, None)
-    if function is None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    try:
-        return function(*arguments)
-    except pynvml.NVMLLibraryMismatchError:  # this class is no NVMLError
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from None
-
-
-def _optional(name: str, *arguments: Any) -> Any:
-    """Call a function, and return None if the card or the driver refuses or lacks it."""
-    try:
-        return _call(name, *arguments)
-    except pynvml.NVMLError:
-        return None
-
-
-def _first(names: Sequence[str], *arguments: Any) -> Any:
-    """Return the first result that is not None, of functions by their newer and older names."""
-    answers = (_optional(name, *arguments) for name in names)
-    return next((answer for answer in answers if answer is not None), None)
 
 
 def _without_nvml(error: pynvml.NVMLError) -> str | None:
@@ -181,9 +152,9 @@ def _read_machine() -> GpuMachine:
     gpus: list[Gpu] = []
     problems: list[str] = []
     handles: dict[int, Any] = {}
-    for index in range(_call("nvmlDeviceGetCount")):
+    for index in range(call("nvmlDeviceGetCount")):
         try:
-            handle = _call("nvmlDeviceGetHandleByIndex", index)
+            handle = call("nvmlDeviceGetHandleByIndex", index)
             found = _read_gpu(index, handle)
         except pynvml.NVMLError as error:
             problems.append(f"GPU {index}: {error}")
@@ -193,11 +164,11 @@ def _read_machine() -> GpuMachine:
         elif not found[0].mig:
             handles[index] = handle
         gpus += found
-    cuda = _optional("nvmlSystemGetCudaDriverVersion")
+    cuda = optional("nvmlSystemGetCudaDriverVersion")
     return GpuMachine(
         gpus=tuple(gpus),
         links=tuple(_read_links(handles)),
-        driver=_optional("nvmlSystemGetDriverVersion"),
+        driver=optional("nvmlSystemGetDriverVersion"),
         cuda_driver=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         problem="; ".join(problems) or None,
     )
@@ -205,30 +176,30 @@ def _read_machine() -> GpuMachine:
 
 def _read_gpu(index: int, handle: Any) -> list[Gpu]:
     """Return the GPU, or its slices if MIG is on. Raises NVMLError if it does not answer."""
-    nodes = _optional("nvmlDeviceGetMemoryAffinity", handle, _NODE_WORDS, _NODE_SCOPE)
-    limit_mw = _optional("nvmlDeviceGetEnforcedPowerLimit", handle)
-    default_mw = _optional("nvmlDeviceGetPowerManagementDefaultLimit", handle)
-    ecc = _optional("nvmlDeviceGetEccMode", handle)
-    persistence = _optional("nvmlDeviceGetPersistenceMode", handle)
+    nodes = optional("nvmlDeviceGetMemoryAffinity", handle, _NODE_WORDS, _NODE_SCOPE)
+    limit_mw = optional("nvmlDeviceGetEnforcedPowerLimit", handle)
+    default_mw = optional("nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    ecc = optional("nvmlDeviceGetEccMode", handle)
+    persistence = optional("nvmlDeviceGetPersistenceMode", handle)
     clock = pynvml.NVML_CLOCK_SM
-    slices = list(_slices(handle)) if _has_mig(handle) else [handle]
+    slices = list(_slices(handle)) if has_mig(handle) else [handle]
     return [
         Gpu(
             index=index,
-            uuid=_call("nvmlDeviceGetUUID", one),
-            name=_call("nvmlDeviceGetName", one),
-            compute_capability=tuple(_call("nvmlDeviceGetCudaComputeCapability", handle)),
+            uuid=call("nvmlDeviceGetUUID", one),
+            name=call("nvmlDeviceGetName", one),
+            compute_capability=tuple(call("nvmlDeviceGetCudaComputeCapability", handle)),
             mig=one is not handle,
-            memory=_total(_optional("nvmlDeviceGetMemoryInfo", one)),
+            memory=_total(optional("nvmlDeviceGetMemoryInfo", one)),
             numa_node=min(_bits(nodes), default=None),
             cores=_cores_near(handle),
             power_limit_w=_thousandth(limit_mw),
             power_default_w=_thousandth(default_mw),
-            sm_clock_mhz=_optional("nvmlDeviceGetApplicationsClock", handle, clock),
-            sm_clock_default_mhz=_optional("nvmlDeviceGetDefaultApplicationsClock", handle, clock),
-            sm_clock_max_mhz=_optional("nvmlDeviceGetMaxClockInfo", handle, clock),
-            pcie_generation_max=_optional("nvmlDeviceGetMaxPcieLinkGeneration", handle),
-            pcie_width_max=_optional("nvmlDeviceGetMaxPcieLinkWidth", handle),
+            sm_clock_mhz=optional("nvmlDeviceGetApplicationsClock", handle, clock),
+            sm_clock_default_mhz=optional("nvmlDeviceGetDefaultApplicationsClock", handle, clock),
+            sm_clock_max_mhz=optional("nvmlDeviceGetMaxClockInfo", handle, clock),
+            pcie_generation_max=optional("nvmlDeviceGetMaxPcieLinkGeneration", handle),
+            pcie_width_max=optional("nvmlDeviceGetMaxPcieLinkWidth", handle),
             persistence=None if persistence is None else bool(persistence),
             ecc=None if ecc is None else bool(ecc[0]),
         )
@@ -238,12 +209,12 @@ def _read_gpu(index: int, handle: Any) -> list[Gpu]:
 
 def _cores_near(handle: Any) -> tuple[int, ...]:
     arguments = handle, _CORE_WORDS, _NODE_SCOPE
-    return _bits(_optional("nvmlDeviceGetCpuAffinityWithinScope", *arguments))
+    return _bits(optional("nvmlDeviceGetCpuAffinityWithinScope", *arguments))
 
 
 def _slices(handle: Any) -> Iterator[Any]:
-    for number in range(_optional("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
-        one = _optional("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+    for number in range(optional("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+        one = optional("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
         if one is not None:
             yield one
 
@@ -255,7 +226,7 @@ def _read_links(handles: dict[int, Any]) -> Iterator[GpuLink]:
     for first, second in itertools.combinations(handles, 2):
         direct = ends[first].count(places[second]) if places[second] else 0
         switched = min(ends[first].count(_SWITCH), ends[second].count(_SWITCH))
-        level = _optional("nvmlDeviceGetTopologyCommonAncestor", handles[first], handles[second])
+        level = optional("nvmlDeviceGetTopologyCommonAncestor", handles[first], handles[second])
         yield GpuLink(
             first=first,
             second=second,
@@ -268,18 +239,18 @@ def _nvlink_ends(handle: Any) -> list[str]:
     """Return the other end of each active NVLink of the GPU: "switch", or a bus id."""
     ends = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        if not _optional("nvmlDeviceGetNvLinkState", handle, link):
+        if not optional("nvmlDeviceGetNvLinkState", handle, link):
             continue
-        kind = _optional("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+        kind = optional("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             ends.append(_SWITCH)
-        elif info := _optional("nvmlDeviceGetNvLinkRemotePciInfo", handle, link):
+        elif info := optional("nvmlDeviceGetNvLinkRemotePciInfo", handle, link):
             ends.append(_text(info.busId))
     return ends
 
 
 def _bus_id(handle: Any) -> str:
-    info = _optional("nvmlDeviceGetPciInfo", handle)
+    info = optional("nvmlDeviceGetPciInfo", handle)
     return _text(info.busId) if info else ""
 
 
@@ -290,48 +261,31 @@ def _read_health(uuid: str) -> GpuHealth:
     those of all its slices, so a slice has neither. The memory and the processes of a card with
     slices belong to the slices, so the card has neither.
     """
-    handle = _optional("nvmlDeviceGetHandleByUUID", uuid)
+    handle = optional("nvmlDeviceGetHandleByUUID", uuid)
     if handle is None:
         return GpuHealth(uuid=uuid)
-    is_slice, card = _is_slice(handle), _card(handle)
-    has_mig = _has_mig(card)
-    has_own_power, has_own_memory = not (is_slice or has_mig), is_slice or not has_mig
+    card = card_of(handle)
+    is_part, is_parted = is_slice(handle), has_mig(card)
+    has_own_power, has_own_memory = not (is_part or is_parted), is_part or not is_parted
     clock, link = "nvmlDeviceGetClockInfo", "nvmlDeviceGetCurrPcieLink"
-    memory = _optional("nvmlDeviceGetMemoryInfo", handle) if has_own_memory else None
-    power_mw = _optional("nvmlDeviceGetPowerUsage", handle) if has_own_power else None
+    memory = optional("nvmlDeviceGetMemoryInfo", handle) if has_own_memory else None
+    power_mw = optional("nvmlDeviceGetPowerUsage", handle) if has_own_power else None
     return GpuHealth(
         uuid=uuid,
         throttle=_throttle_reasons(card),
         heat_s=_heat_s(card),
-        temperature_c=_first(_TEMPERATURE, card, pynvml.NVML_TEMPERATURE_GPU),
-        sm_clock_mhz=_optional(clock, card, pynvml.NVML_CLOCK_SM),
-        memory_clock_mhz=_optional(clock, card, pynvml.NVML_CLOCK_MEM),
+        temperature_c=first_known(_TEMPERATURE, card, pynvml.NVML_TEMPERATURE_GPU),
+        sm_clock_mhz=optional(clock, card, pynvml.NVML_CLOCK_SM),
+        memory_clock_mhz=optional(clock, card, pynvml.NVML_CLOCK_MEM),
         power_w=_thousandth(power_mw),
         energy_j=_energy_j(handle),
         ecc_corrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
         ecc_uncorrected=_ecc_errors(handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-        pcie_generation=_optional(f"{link}Generation", card),
-        pcie_width=_optional(f"{link}Width", card),
+        pcie_generation=optional(f"{link}Generation", card),
+        pcie_width=optional(f"{link}Width", card),
         memory_used=None if memory is None else int(memory.used),
         processes=_processes(handle) if has_own_memory else None,
     )
-
-
-def _is_slice(handle: Any) -> bool:
-    return bool(_optional("nvmlDeviceIsMigDeviceHandle", handle))
-
-
-def _card(handle: Any) -> Any:
-    """Return the GPU of a MIG slice, or the handle itself if it is a GPU's."""
-    if not _is_slice(handle):
-        return handle
-    card = _optional("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
-    return handle if card is None else card
-
-
-def _has_mig(card: Any) -> bool:
-    mig = _optional("nvmlDeviceGetMigMode", card)
-    return bool(mig and mig[0])
 
 
 def _energy_j(handle: Any) -> float | None:
@@ -339,20 +293,20 @@ def _energy_j(handle: Any) -> float | None:
 
     The card counts the energy of all its slices together.
     """
-    if _is_slice(handle) or _has_mig(handle):
+    if is_slice(handle) or has_mig(handle):
         return None
-    return _thousandth(_optional("nvmlDeviceGetTotalEnergyConsumption", handle))
+    return _thousandth(optional("nvmlDeviceGetTotalEnergyConsumption", handle))
 
 
 def _processes(handle: Any) -> tuple[GpuProcess, ...] | None:
-    found = _first(_PROCESSES, handle)
+    found = first_known(_PROCESSES, handle)
     if found is None:
         return None
     return tuple(GpuProcess(pid=one.pid, memory=one.usedGpuMemory) for one in found)
 
 
 def _throttle_reasons(card: Any) -> tuple[Throttle, ...] | None:
-    bits = _first(_REASONS, card)
+    bits = first_known(_REASONS, card)
     return None if bits is None else tuple(name for bit, name in _THROTTLE.items() if bits & bit)
 
 
@@ -361,17 +315,17 @@ def _heat_s(card: Any) -> float | None:
 
     Software and hardware may reduce them at the same time, so the longer time counts.
     """
-    fields = _optional("nvmlDeviceGetFieldValues", card, list(_HEAT_FIELDS)) or ()
+    fields = optional("nvmlDeviceGetFieldValues", card, list(_HEAT_FIELDS)) or ()
     counted = [one.value.ullVal for one in fields if one.nvmlReturn == pynvml.NVML_SUCCESS]
     if counted:
         return int(max(counted)) / 1e9
-    status = _optional("nvmlDeviceGetViolationStatus", card, _THERMAL_POLICY)
+    status = optional("nvmlDeviceGetViolationStatus", card, _THERMAL_POLICY)
     return None if status is None else int(status.violationTime) / 1e9
 
 
 def _ecc_errors(handle: Any, kind: int) -> int | None:
     name, counter = "nvmlDeviceGetTotalEccErrors", pynvml.NVML_VOLATILE_ECC
-    errors: int | None = _optional(name, handle, kind, counter)
+    errors: int | None = optional(name, handle, kind, counter)
     return errors
 
 

@@ -113,6 +113,18 @@ def test_late_batches_get_the_advice_of_workers_if_there_is_a_loader():
     assert advise(measured(data=50)) == []
 
 
+@pytest.mark.parametrize(
+    ("share", "advised"),
+    [(None, "num_workers"), (0.5, "num_workers"), (0.95, "more cores")],
+)
+def test_more_workers_are_advised_only_if_a_core_is_left_for_them(share, advised):
+    """A worker that finds no core takes its CPU time from the ranks and the other workers."""
+    advice = only(data=50, loads_data=True, cores_share=share)
+
+    assert advised in advice.recommendation
+    assert advice.factor == pytest.approx(150 / 100)
+
+
 def test_ranks_without_a_core_are_reported():
     assert "no core" in only(idle=50).finding
 

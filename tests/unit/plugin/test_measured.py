@@ -14,6 +14,7 @@ from tests.builders import (
     make_gpu_machine,
     make_launch,
     make_probe,
+    make_utilisation,
 )
 from tests.projects import TINY
 
@@ -196,6 +197,17 @@ def test_junit_has_injections_and_changed_software(project):
 
     assert found["injected"] == "compute:20%"
     assert "→" in found["changed"]  # this machine's Python is not that of the stored sessions
+
+
+def test_junit_has_the_utilisation(project):
+    project.answer = lambda request: make_launch(
+        request.case, request.round, utilisation=make_utilisation()
+    )
+
+    found = properties(project, "-k", STEP)
+
+    assert (float(found["cpu_cores"]), float(found["system_cores"])) == (0.5, 0.1)
+    assert "gpu_busy" not in found
 
 
 @pytest.mark.parametrize(("disturbed", "red"), [(1, False), (2, True)])

@@ -47,6 +47,16 @@ def order(monkeypatch):
     def noted(name, result):
         return lambda *arguments: done.append(name) or result
 
+    class UseWatch:
+        def __init__(self, **options):
+            pass
+
+        def begin(self):
+            done.append("begin use")
+
+        def used(self):
+            done.append("end use")
+
     numerics = Numerics(
         matmul_precision="highest",
         convolution_tf32=False,
@@ -57,6 +67,7 @@ def order(monkeypatch):
     for name, stand_in in (
         ("_build_steps", lambda *arguments: (Steps(), examine)),
         ("RankWatch", Watch),
+        ("UtilisationWatch", UseWatch),
         ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2))),
         ("timed_schedule", noted("time", timed)),
         ("profile_steps", noted("profile", None)),
@@ -76,7 +87,7 @@ def order(monkeypatch):
 def test_measure_reads_before_the_warm_up_and_runs_further_steps_after_it(order):
     done, result = order("gpu")
 
-    warm = ["control", "read", "warm up", "begin", "step", "step", "time", "end"]
+    warm = ["control", "read", "warm up", "begin", "begin use", "step", "step", "time", "end use"]
     assert done[: len(warm)] == warm
     assert result.host_bound is False  # the host was ahead by two steps
 
@@ -91,5 +102,6 @@ def test_measure_profiles_before_it_examines_the_steps(order):
 def test_measure_on_a_cpu_has_no_extra_warm_up_and_no_pace(order):
     done, result = order("cpu")
 
-    assert done == ["control", "read", "begin", "time", "end", "profile", "examine", "control"]
+    before = ["control", "read", "begin", "begin use"]
+    assert done == [*before, "time", "end use", "end", "profile", "examine", "control"]
     assert result.host_bound is None

@@ -1,0 +1,140 @@
+"""The utilisation in every report: the page, the tables, the block of a case, and the files."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ddp_perf.core.utilisation import GpuTraffic, NetworkUse
+from ddp_perf.report.files.performance_report import performance_report
+from ddp_perf.report.files.prometheus import prometheus_text
+from ddp_perf.report.files.summary import summary_csv
+from ddp_perf.report.html.page import report_html
+from ddp_perf.report.rows import report_summary
+from ddp_perf.report.terminal.utilisation import rank_utilisation_lines, utilisation_lines
+from ddp_perf.report.utilisation import utilisation_table
+from ddp_perf.stats.utilisation import utilisation_figures
+from tests.builders import (
+    make_cases,
+    make_environment,
+    make_measurement,
+    make_result,
+    make_utilisation,
+)
+from tests.reports import make_source
+
+ONE, TWO = make_cases()
+NETWORK = NetworkUse(interface="lo", sent=8 * 10**8, received=8 * 10**8)
+ON_CPU = make_utilisation(loaders_cpu_s=0.5, network=NETWORK)
+ON_GPU = make_utilisation(
+    gpu={
+        "busy": 0.8,
+        "memory_busy": 0.3,
+        "sm_clock_mhz": 1590.0,
+        "memory_used": 4_200_000_000,
+        "traffic": GpuTraffic(
+            pcie_sent=10**9, pcie_received=0, nvlink_sent=36 * 10**10, nvlink_received=0
+        ),
+    }
+)
+
+
+def result_of(used, **environment):
+    measurements = [make_measurement(case, [0.01], utilisation=used) for case in (ONE, TWO)]
+    return make_result(measurements, environment=make_environment(**environment))
+
+
+def on_gpus():
+    return result_of(
+        ON_GPU, accelerator_key="v100-sxm2-16gb", gpu_memory=6 * 10**9, interconnect="NV6"
+    )
+
+
+def rows_of(result):
+    return report_summary([result], complete=True).rows
+
+
+def lines_of(result):
+    return utilisation_lines(utilisation_figures(result.measurements[TWO.id].launches))
+
+
+def test_the_block_of_a_case_has_only_what_was_read():
+    assert lines_of(result_of(None)) == []
+    assert lines_of(result_of(make_utilisation())) == [
+        "CPU              : 0.50 cores a rank, 0.10 of them in the kernel"
+    ]
+
+
+def test_the_block_of_a_case_on_cpus_has_loaders_and_network():
+    assert lines_of(result_of(ON_CPU)) == [
+        "CPU              : 0.50 cores a rank, 0.10 of them in the kernel;"
+        " loaders 0.25 cores a rank",
+        "Network          : 400 MB/s over lo (whole host)",
+    ]
+
+
+def test_the_block_of_a_case_on_gpus_has_gpus_and_links():
+    assert lines_of(on_gpus())[1:] == [
+        "GPU              : busy 80%, SM clock 1,590 MHz, 4.2 GB in use",
+        "GPU links        : PCIe 0.5 GB/s, NVLink 180 GB/s (of a GPU, the busier direction)",
+    ]
+
+
+def test_each_rank_has_the_columns_of_document_002():
+    """Memory used, utilisation and data samples of each GPU."""
+    assert rank_utilisation_lines(on_gpus(), TWO.id) == [
+        f"rank {rank} used 0.50 cores, GPU busy 80%, 4.2 GB in use, 640 samples in the timed steps"
+        for rank in (0, 1)
+    ]
+    assert rank_utilisation_lines(result_of(None), TWO.id) == []
+
+
+def test_rows_have_shares_of_the_gpus_memory_and_of_the_peak_of_its_links():
+    row = rows_of(on_gpus())[1]
+
+    assert row.gpu_memory_share == pytest.approx(0.7)
+    assert row.nvlink_share == pytest.approx(180 / 150)  # of one direction, by its data sheet
+    assert rows_of(result_of(ON_GPU))[1].nvlink_share is None  # no NVLink
+
+
+def test_the_table_of_text_fits_into_80_columns_and_has_only_known_columns():
+    table = utilisation_table(rows_of(on_gpus()), 80)
+    on_cpu = utilisation_table(rows_of(result_of(make_utilisation())), 80)
+
+    assert max(map(len, table.splitlines())) <= 80
+    for heading, cell in (("GPU", "80 %"), ("NVLink", "180"), ("1,590", "4.2")):
+        assert heading in table
+        assert cell in table
+    assert "GPU" not in on_cpu
+    assert "0.50" in on_cpu
+    assert utilisation_table(rows_of(result_of(None)), 80) is None
+
+
+def test_the_page_and_the_report_of_text_have_the_table_only_with_readings():
+    for used, expected in ((None, False), (ON_CPU, True)):
+        result = result_of(used)
+        summary = report_summary([result], complete=True)
+        page = report_html(make_source(result), summary).decode()
+
+        assert ("What the ranks use" in page) == expected
+        assert ("loaders 0.25 cores" in page) == expected
+        assert ("utilisation" in performance_report([result], summary)) == expected
+
+
+def test_csv_and_prometheus_have_the_figures():
+    rows = rows_of(on_gpus())
+    written = list(csv.DictReader(io.StringIO(summary_csv(rows))))[1]
+    gauges = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(prometheus_text(rows))
+        for sample in family.samples
+    }
+
+    assert float(written["gpu_busy"]) == gauges["ddp_perf_gpu_busy_ratio"] == pytest.approx(0.8)
+    assert float(written["sm_clock_mhz"]) == 1590
+    assert float(written["cpu_cores"]) == gauges["ddp_perf_cpu_cores"] == 0.5
+    assert written["network_bytes_per_s"] == ""
+    assert "ddp_perf_network_bytes_per_second" not in gauges

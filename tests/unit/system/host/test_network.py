@@ -1,0 +1,82 @@
+"""Network interfaces: their counters, the speed of their link, and the one of a process group."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from ddp_perf.system.host import network
+from ddp_perf.system.host.network import group_interface, link_speed, read_interface
+from tests.builders import make_case
+
+
+@pytest.fixture
+def interface(monkeypatch, tmp_path):
+    """``interface(speed)``: make an interface eth9 whose file ``speed`` has this text."""
+
+    def make(speed):
+        counters = tmp_path / "eth9" / "statistics"
+        counters.mkdir(parents=True)
+        (counters / "tx_bytes").write_text("12\n")
+        (counters / "rx_bytes").write_text("34\n")
+        if speed is not None:
+            (tmp_path / "eth9" / "speed").write_text(speed)
+        monkeypatch.setattr(network, "_INTERFACES", tmp_path)
+
+    return make
+
+
+def test_an_interface_has_the_bytes_it_sent_and_received(interface):
+    interface("10000\n")
+
+    assert read_interface("eth9") == (12, 34)
+    assert read_interface("eth8") is None
+
+
+def test_the_counters_of_loopback_count_what_is_sent_over_it():
+    """Other programs may send, too, so there is no upper bound."""
+    before = read_interface("lo")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as sender,
+    ):
+        receiver, _ = server.accept()
+        with receiver:
+            sender.sendall(bytes(20_000))
+            while len(receiver.recv(20_000, socket.MSG_PEEK)) < 20_000:
+                pass
+    after = read_interface("lo")
+
+    assert after.sent - before.sent >= 20_000
+    assert after.received - before.received >= 20_000
+
+
+@pytest.mark.parametrize(
+    ("speed", "expected"),
+    [("10000\n", 1.25e9), ("-1\n", None), ("", None), (None, None)],
+    ids=["10 Gbit/s", "unknown to the driver", "empty", "no file"],
+)
+def test_the_speed_of_a_link_is_in_bytes_per_second(speed, expected, interface):
+    interface(speed)
+
+    assert link_speed("eth9") == expected
+
+
+@pytest.mark.parametrize(
+    ("tier", "world_size", "expected"),
+    [("cpu", 2, "lo"), ("gpu", 2, "eth9"), ("cpu", 1, None)],
+)
+def test_the_interface_is_what_the_variable_of_the_backend_names(
+    tier, world_size, expected, monkeypatch
+):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=eth9")
+
+    assert group_interface(make_case(tier=tier, world_size=world_size)) == expected
+
+
+def test_without_the_variable_the_interface_is_unknown(monkeypatch):
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+
+    assert group_interface(make_case(world_size=2)) is None
