@@ -73,6 +73,7 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         structure=facts.structure,
         ddp_logging=facts.ddp_logging,
         flops=facts.flops,
+        losses=facts.losses,
         unit=facts.unit,
         conditions=watched.conditions,
         extra_warmup=extra_warmup,

@@ -18,6 +18,7 @@ from ddp_perf.torch_compat import set_tf32
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import WARM_UPS, capture_graph
+from ddp_perf.worker.steps.losses import Losses
 from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import Batch, BuildContext
 
@@ -60,6 +61,7 @@ class Trainer:
         self._heartbeats = context.heartbeats
         self._rank = context.rank
         self._steps = 0
+        self.losses = Losses()
 
     def step(self, *, synchronise: bool = True) -> None:
         """Update the parameters once, and beat BEATS_PER_STEP times for any number of micro-steps.
@@ -76,6 +78,7 @@ class Trainer:
         self._scaler.update()
         self._strategy.after_step()
         self._steps += 1
+        self.losses.end_step(self._steps)
         self.beat()
         self._on_phase("optimizer")
 
@@ -123,6 +126,7 @@ class Trainer:
     def _compute_gradients(self, synchronise: bool = True) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         self._on_phase("optimizer")
+        self.losses.begin_step()
         for micro_step in range(1, self.micro_steps + 1):
             last = micro_step == self.micro_steps
             with self._strategy.micro_step(last and synchronise):
@@ -130,6 +134,7 @@ class Trainer:
                 self._on_phase("data")
                 with self._autocast:
                     loss = self._share(self._loss(self.module, batch))
+                self.losses.add(loss)
                 if last:
                     self.beat()
                 self._on_phase("forward")
