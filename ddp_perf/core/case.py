@@ -62,7 +62,7 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = None
 
     loss: Annotated[
-        Fraction | None | UnsetType,
+        Fraction | UnsetType | None,
         Meta(
             description="Change of a loss, as a share of the largest one; by default what rounding"
             " explains in the precision of the case."

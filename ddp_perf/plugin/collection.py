@@ -170,8 +170,8 @@ def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[C
 def _asserts_something(case: Case, metric: str) -> bool:
     """Return whether this metric of the case is gated.
 
-    Only training has a structure and a loss, only several ranks have an efficiency, and some metrics belong
-    to one tier.
+    Only training has a structure and a loss, only several ranks have an efficiency, and some
+    metrics belong to one tier.
     """
     if metric == STRUCTURE:
         return case.trains

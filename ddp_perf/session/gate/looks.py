@@ -14,9 +14,9 @@ from ddp_perf.core.verdict import UNDECIDED
 def merge_findings(before: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
     """Merge the findings of another look into those before.
 
-    A decided finding stays as it was. Structure and loss are exact, and their newest findings replace
-    the older ones. An undecided finding is replaced, and keeps the verdicts of earlier looks. A case
-    that failed since then is not judged again, and keeps its findings.
+    A decided finding stays as it was. Structure and loss are exact: their newest findings replace
+    the older ones. An undecided finding is replaced, and keeps the verdicts of earlier looks. A
+    case that failed since then is not judged again, and keeps its findings.
     """
     earlier = {(finding.case_id, finding.metric): finding for finding in before}
     merged = [

@@ -18,6 +18,10 @@ UNSEEDED = (
     " tolerances: {loss: null}"
 )
 
+# A step is stored if its launches agree far better than a session must agree with them: another
+# processor rounds otherwise than two launches with other last bits (docs/correctness.md).
+_OF_THE_TOLERANCE = 0.1
+
 
 class _Change(NamedTuple):
     """The change of the loss of one step."""
@@ -35,21 +39,18 @@ def judge_loss(
 
     A loss that is not finite is a REGRESSION whatever is stored, because it compares with nothing.
     A higher loss is one, and so is a lower one. No reason states a remedy but that for launches
-    that differ among themselves: then there is nothing to compare with.
+    that differ from their first step on: then there is nothing to compare with.
     """
     if not all(launch.losses for launch in launches):
         return None
     if (where := _not_finite(launches)) is not None:
         return Verdict(outcome=Outcome.REGRESSION, reason=where)
-    if not stored:
-        if (change := spread(launches, tolerance)) is not None:
-            reason = (
-                f"the losses of this session's launches differ among themselves: {_text(change)}"
-                f" ({change.share:.1%} of the largest loss, tolerance {tolerance:.2g}); {UNSEEDED}"
-            )
-            return Verdict(outcome=Outcome.INVALID, reason=reason)
-        return Verdict(outcome=Outcome.NO_BASELINE, reason="no losses of this case are stored")
-    return _compare(launches, stored, tolerance)
+    if stored:
+        return _compare(launches, stored, tolerance)
+    if not _repeated(launches, tolerance):
+        reason = f"{_first_difference(launches)}; {UNSEEDED}"
+        return Verdict(outcome=Outcome.INVALID, reason=reason)
+    return Verdict(outcome=Outcome.NO_BASELINE, reason="no losses of this case are stored")
 
 
 def _compare(
@@ -66,22 +67,25 @@ def _compare(
         return Verdict(outcome=Outcome.PASS, reason=reason)
     worst = max(changed, key=lambda each: max(one.share for one in each))
     first, largest = worst[0], max(worst, key=lambda one: one.share)
-    where = dict.fromkeys([_text(first), _text(largest)])
-    some = "" if len(changed) == len(launches) else f" in {len(changed)} of {len(launches)} launches"
+    where = ", ".join(dict.fromkeys([_text(first), _text(largest)]))
+    if len(changed) < len(launches):
+        where += f" in {len(changed)} of {len(launches)} launches"
     reason = (
-        f"{', '.join(where)}{some} ({largest.share:.2g} of the largest loss, tolerance"
-        f" {tolerance:.2g}); the training does other work, or computes it wrongly"
+        f"{where} ({largest.share:.2g} of the largest loss, tolerance {tolerance:.2g}); the"
+        " training does other work, or computes it wrongly"
     )
     return Verdict(outcome=Outcome.REGRESSION, reason=reason)
 
 
 def losses_to_store(launches: Sequence[LaunchResult], tolerance: float | None) -> dict[int, float]:
-    """Return the losses of a case's launches, or {} if they are not judged or not repeatable."""
+    """Return the losses that later sessions are compared with, or {} if there are none.
+
+    A case that is not judged by its losses has none, nor has one whose losses are not finite, or
+    not repeatable.
+    """
     if tolerance is None or not all(launch.losses for launch in launches):
         return {}
-    if _not_finite(launches) is not None or spread(launches, tolerance) is not None:
-        return {}
-    return losses_of(launches[0])
+    return {} if _not_finite(launches) is not None else _repeated(launches, tolerance)
 
 
 def losses_of(launch: LaunchResult) -> dict[int, float]:
@@ -89,12 +93,30 @@ def losses_of(launch: LaunchResult) -> dict[int, float]:
     return {step: loss for step, loss in launch.losses.items() if loss is not None}
 
 
-def spread(launches: Sequence[LaunchResult], tolerance: float) -> _Change | None:
-    """Return the largest change from the first launch to another one, if beyond the tolerance."""
-    first = losses_of(launches[0])
-    changes = [one for launch in launches[1:] for one in _changes(first, losses_of(launch))]
-    largest = max(changes, key=lambda one: one.share, default=None)
-    return largest if largest is not None and largest.share > tolerance else None
+def _repeated(launches: Sequence[LaunchResult], tolerance: float) -> dict[int, float]:
+    """Return the losses of the steps before the first one in which the launches differ.
+
+    Every second launch begins with other last bits. So it shows from which step on rounding decides
+    what a workload computes: there no two machines agree, although both are right.
+    """
+    first, *others = (losses_of(launch) for launch in launches)
+    repeated: dict[int, float] = {}
+    for step in sorted(first):
+        upto = {**repeated, step: first[step]}
+        changes = [one for other in others for one in _changes(upto, other)]
+        if any(one.share > _OF_THE_TOLERANCE * tolerance for one in changes):
+            break
+        repeated = upto
+    return repeated
+
+
+def _first_difference(launches: Sequence[LaunchResult]) -> str:
+    step = min(losses_of(launches[0]))
+    each = [losses_of(launch)[step] for launch in launches]
+    return (
+        f"the launches of this session differ in the loss of step {step}: {min(each):.6g} to"
+        f" {max(each):.6g}"
+    )
 
 
 def _changes(old: Mapping[int, float], new: Mapping[int, float]) -> Iterator[_Change]:

@@ -24,13 +24,15 @@ from ddp_perf.workloads.workload import Batch, BuildContext
 
 Loss = Callable[[nn.Module, Batch], torch.Tensor]
 
+_LAST_BITS = 1e-6  # relative: some units in the last place of float32
 _SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
 
 
 class Trainer:
     """The training iteration of a case on one rank: what the timed loop calls."""
 
-    def __init__(self, case: Case, context: RankContext) -> None:
+    def __init__(self, case: Case, context: RankContext, *, nudged: bool = False) -> None:
+        """Build the training. A ``nudged`` one begins with other last bits of its parameters."""
         device = context.device
         torch.manual_seed(_SEED)
         set_tf32(case.precision == "tf32")
@@ -44,6 +46,8 @@ class Trainer:
             data=case.data,
         )
         workload = build_workload(case.workload, build_context, case.model)
+        if nudged:
+            _nudge(workload.model)
         self._strategy = apply_strategy(
             case, Parts(model=workload.model, blocks=workload.blocks), device
         )
@@ -157,6 +161,14 @@ class Trainer:
     def _share(self, loss: torch.Tensor) -> torch.Tensor:
         """Scale a micro-step's loss: the micro-steps add up to the mean loss of the whole batch."""
         return loss / self.micro_steps if self.micro_steps > 1 else loss
+
+
+def _nudge(model: nn.Module) -> None:
+    """Change the last bits of every second row of the parameters, without any further memory."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point() and parameter.dim():
+                parameter[::2].mul_(1 + _LAST_BITS)
 
 
 def _ignore(phase: str) -> None:
