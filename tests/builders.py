@@ -39,6 +39,7 @@ from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS
 
 CPU_S = 0.009  # CPU time of a step
+LOSSES = {1: 0.8, 2: 0.7, 4: 0.6, 8: 0.5}
 SUITE = {
     "suite": "quick",
     "tier": "cpu",
@@ -128,6 +129,7 @@ def make_rank_result(rank: int = 0, **changes: Any) -> RankResult:
         "peak_memory": 1000,
         "digest": 42,
         "structure": make_structure(),
+        "losses": LOSSES,
         "ddp_logging": {},
     }
     return RankResult(**{**fields, **changes})
@@ -185,7 +187,7 @@ def make_launch(
     steps = step_s if isinstance(step_s, tuple) else (step_s,) * case.schedule.measured
     if case.collective is not None:
         unit = Unit(name="bytes", per_sample=case.collective.payload)
-        rank = {"digest": None, "structure": None, "unit": unit, **rank}
+        rank = {"digest": None, "structure": None, "losses": {}, "unit": unit, **rank}
     return LaunchResult(
         case_id=case.id,
         round=round_,
@@ -256,6 +258,7 @@ def make_case_baseline(case: Case, *sessions: Session, **changes: Any) -> CaseBa
     fields = {
         "work": case.work(),
         "structure": make_structure(),
+        "losses": LOSSES,
         "sessions": sessions or (make_session([0.01, 0.0101, 0.0099]),),
         "first": {"step_time": 0.01},
     }

@@ -14,7 +14,7 @@ from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Reba
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
-from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.core.metric import LOSS, METRICS, STEP_TIME, STRUCTURE
 from ddp_perf.core.session import Session, are_apart
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
@@ -47,6 +47,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     structure: Structure | None  # None: the case does not train
     flops: int | None = None
+    losses: dict[int, float] = {}  # {}: not judged, not finite, or not repeatable
     # By metric, the dates of stored sessions that turned out to be slower than the level.
     off_level: dict[str, tuple[str, ...]] = {}
     same_machine: bool = True  # as every stored session: they still inform the spread
@@ -111,12 +112,13 @@ def merge(
 
 
 def new_metrics(stored: CaseBaseline, new: NewSession) -> set[str]:
-    """Return the metrics that the session has, and of which no stored session has a level."""
-    return {
+    """Return what the session has and is not stored: metrics without a level, and the losses."""
+    metrics = {
         metric.name
         for metric in METRICS
         if new.session.values(metric.name) and not stored.sessions_with(metric.name)
     }
+    return metrics | {LOSS} if new.losses and not stored.losses else metrics
 
 
 def _with_verdicts(
@@ -162,6 +164,8 @@ def unacknowledged(baseline: Baseline, case_id: str, date: str) -> list[str]:
     metrics = [m.name for m in METRICS if any(s.values(m.name) for s in stored.sessions)]
     if stored.structure is not None:
         metrics.append(STRUCTURE)
+    if stored.losses:
+        metrics.append(LOSS)
     given = [baseline.acknowledgement(case_id, metric) for metric in metrics]
     return [m for m, one in zip(metrics, given, strict=True) if not (one and one.holds(date))]
 
@@ -189,14 +193,40 @@ def _first(new: NewSession) -> CaseBaseline:
         work=new.case.work(),
         structure=new.structure,
         flops=new.flops,
+        flops_torch=_torch_of(new),
+        losses=new.losses,
         sessions=(new.session,),
         first=_medians(new.session),
     )
 
 
+def _torch_of(new: NewSession) -> str | None:
+    return None if new.flops is None else new.session.environment.torch
+
+
+def _with_counts(old: CaseBaseline, new: NewSession) -> CaseBaseline:
+    """Return the case with the losses, if it has none, and FLOPs that this torch counts alike.
+
+    Stored losses stay: those of every session are compared with them until a change is accepted.
+    """
+    torch = _torch_of(new)
+    if torch is None or is_counted_alike(old.flops_torch, torch):
+        return msgspec.structs.replace(old, losses=old.losses or new.losses)
+    return msgspec.structs.replace(
+        old, losses=old.losses or new.losses, flops=new.flops, flops_torch=torch
+    )
+
+
+def is_counted_alike(one: str | None, other: str) -> bool:
+    """Return whether two versions of torch count FLOPs alike: the same minor version does."""
+    return one is not None and one.split(".")[:2] == other.split(".")[:2]
+
+
 def _appended(old: CaseBaseline, new: NewSession) -> CaseBaseline:
     """Add the session, or replace the stored one that has only medians of the same steps."""
-    session = new.session
+    session, old = new.session, _with_counts(old, new)
+    if not any(session.launches):
+        return old  # ``missing`` adds the losses alone
     replaced = stored_session(old, session.date, session.environment)
     if replaced is not None and replaced.values(STEP_TIME.name):
         replaced = None
@@ -229,6 +259,8 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         work=new.case.work(),
         structure=new.structure,
         flops=new.flops,
+        flops_torch=_torch_of(new),
+        losses=new.losses,
         sessions=(*(older if comparable and new.same_machine else ()), new.session),
         first=_first_figures(old, new.session) if comparable else _medians(new.session),
         log=(*old.log, entry),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from ddp_perf.core.collective import CollectiveStep
 from ddp_perf.core.data import DataOptions
@@ -15,6 +15,9 @@ Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
 Tier = Literal["cpu", "gpu"]
 _ENOUGH_CLEAN = 20  # steps: twice as many as the level of a launch is the fastest of
+# What rounding changes at most on another processor, with a margin (docs/correctness.md has the
+# measurements). That of TF32 was not measured.
+LOSS_TOLERANCES: dict[Precision, float] = {"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 2e-2}
 MOST_EXTRA_WARMUPS = 200  # steps on a GPU before the suite's own, until its pace is steady
 
 
@@ -57,6 +60,14 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     energy: Annotated[
         Fraction | None, Meta(description="Joules per sample, of all GPUs; tier gpu only.")
     ] = None
+
+    loss: Annotated[
+        Fraction | UnsetType | None,
+        Meta(
+            description="Change of a loss, as a share of the largest one; by default what rounding"
+            " explains in the precision of the case."
+        ),
+    ] = UNSET
 
     def of(self, metric: str) -> float | None:
         tolerance: float | None = getattr(self, metric)
@@ -105,6 +116,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def trains(self) -> bool:
         """True if the case trains a model, so that it has a structure, scaling and samples."""
         return self.collective is None
+
+    @property
+    def loss_tolerance(self) -> float | None:
+        """The largest change of a loss, as a share of the largest one. None: it is not judged."""
+        given = self.tolerances.loss
+        return LOSS_TOLERANCES[self.precision] if given is UNSET else given
 
     @property
     def threads_per_rank(self) -> int:

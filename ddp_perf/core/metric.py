@@ -83,12 +83,14 @@ ENERGY = MetricSpec(
 
 METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, CPU_TIME, PEAK_MEMORY, ENERGY)
 STRUCTURE = "structure"
+LOSS = "loss"
+EXACT = (STRUCTURE, LOSS)  # judged without statistics: they take no part of the error rate
 MISSING_READINGS = {metric.name: metric.missing for metric in METRICS if metric.missing}
 _SPECS = {metric.name: metric for metric in METRICS}
 
 
 def metric_spec(metric: str) -> MetricSpec:
-    """Return the specification of a metric by its name; a bare one for `STRUCTURE`."""
+    """Return the specification of a metric by its name; a bare one for those in `EXACT`."""
     return _SPECS.get(metric) or MetricSpec(name=metric, title=metric, unit="", disturbed_by=None)
 
 

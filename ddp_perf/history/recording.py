@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import METRICS, STEP_TIME, STRUCTURE
+from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.history.records import CaseRecord, RecordedFigure, SessionInfo, SessionRecord
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
@@ -45,8 +45,9 @@ def _figures(result: SuiteResult, case_id: str, session: Session) -> Iterator[Re
         like = STEP_TIME.name if metric == TYPICAL_STEP else metric
         if values:
             yield _figure(metric, values, finding, _disturbance(result, case_id, like))
-    if (finding := result.finding(case_id, STRUCTURE)) is not None:
-        yield _figure(STRUCTURE, [], finding, None)
+    for metric in EXACT:
+        if (finding := result.finding(case_id, metric)) is not None:
+            yield _figure(metric, [], finding, None)
 
 
 def _disturbance(result: SuiteResult, case_id: str, metric: str) -> str | None:

@@ -13,7 +13,9 @@ class RecordedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of one case in one session."""
 
     metric: str
-    value: float | None  # median over the launches; None: the metric has no figure (structure)
+    value: (
+        float | None
+    )  # median over the launches; None: the metric has no figure (structure, loss)
     launches: tuple[float, ...] = ()
     verdict: Verdict | None = None  # None: not gated
     baseline: float | None = None  # the level that the verdict compares with

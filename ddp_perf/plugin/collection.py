@@ -9,7 +9,7 @@ import pytest
 
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.core.case import Case
-from ddp_perf.core.metric import STRUCTURE, metric_spec
+from ddp_perf.core.metric import LOSS, STRUCTURE, metric_spec
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
 from ddp_perf.plugin.options import read_options
@@ -170,11 +170,13 @@ def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[C
 def _asserts_something(case: Case, metric: str) -> bool:
     """Return whether this metric of the case is gated.
 
-    Only training has a structure, only several ranks have an efficiency, and some metrics belong
-    to one tier.
+    Only training has a structure and a loss, only several ranks have an efficiency, and some
+    metrics belong to one tier.
     """
     if metric == STRUCTURE:
         return case.trains
+    if metric == LOSS:
+        return case.trains and case.loss_tolerance is not None
     spec = metric_spec(metric)
     if spec.tier not in (None, case.tier) or (spec.needs_single_rank and case.world_size == 1):
         return False

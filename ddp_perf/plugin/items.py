@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.metric import METRICS, STRUCTURE
+from ddp_perf.core.metric import EXACT, METRICS, STRUCTURE
 from ddp_perf.errors import did_you_mean
 
-_KNOWN = [STRUCTURE, *(metric.name for metric in METRICS)]
+_KNOWN = [*EXACT, *(metric.name for metric in METRICS)]
 
 
 def case_of(item: pytest.Item) -> Case | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from ddp_perf.baselines.save import SAVE_MODES
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric import LOSS, STRUCTURE
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.session import HALF_DAY
 from ddp_perf.core.verdict import Outcome
@@ -102,6 +102,8 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         return why, f"git log --oneline --since={since} && git diff --stat"
     if outcome is Outcome.BELOW_PUBLISHED:
         return "check that the machine is fit", "ddp-perf doctor"
+    if outcome is Outcome.INVALID and finding.metric == LOSS:
+        return "make the losses of all launches alike, and measure it again", case
     if outcome is Outcome.INVALID:
         return "measure it again when the machine is quieter", case
     if outcome is Outcome.INCONCLUSIVE and verdict.more_launches and not is_waiting(finding):

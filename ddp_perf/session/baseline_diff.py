@@ -115,7 +115,8 @@ def _fields(case: CaseBaseline) -> dict[str, Scalar]:
     first = {f"first.{metric}": value for metric, value in case.first.items()}
     stated = {"document": case.document, "flops": case.flops}
     known = {name: value for name, value in stated.items() if value is not None}
-    return {"source": case.source, **known, **first}
+    losses = {f"loss of step {step}": value for step, value in case.losses.items()}
+    return {"source": case.source, **known, **first, **losses}
 
 
 def _levels(before: CaseBaseline, after: CaseBaseline) -> Iterator[LevelChange]:

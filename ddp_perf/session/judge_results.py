@@ -134,13 +134,19 @@ def _judged(
 
 
 def sessions_before(baseline: Baseline, date: str) -> Baseline:
-    """Return the baseline as it was before that date: what is newer may contain the session."""
+    """Return the baseline as it was before that date: what is newer may contain the session.
+
+    FLOPs and losses that were accepted later are unknown before. Older ones are not kept.
+    """
     cases = {}
     for case_id, stored in baseline.cases.items():
         sessions = tuple(session for session in stored.sessions if session.date < date)
         log = tuple(entry for entry in stored.log if entry.date < date)
         if sessions:
-            cases[case_id] = msgspec.structs.replace(stored, sessions=sessions, log=log)
+            stored = msgspec.structs.replace(stored, sessions=sessions)
+            if log != stored.log:
+                stored = msgspec.structs.replace(stored, log=log, flops=None, losses={})
+            cases[case_id] = stored
     given = tuple(one for one in baseline.acknowledged if one.date < date)
     return msgspec.structs.replace(baseline, cases=cases, acknowledged=given)
 

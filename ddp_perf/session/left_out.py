@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from ddp_perf.baselines.save import NewSession, SaveMode, too_noisy
-from ddp_perf.core.metric import EFFICIENCY, METRICS, STEP_TIME, TAIL, gated_metrics
+from ddp_perf.core.metric import EFFICIENCY, LOSS, METRICS, STEP_TIME, TAIL, gated_metrics
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
@@ -34,7 +34,11 @@ def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -
             reasons.setdefault(found.metric, f"the measurement is INVALID: {found.verdict.reason}")
     if (why := too_noisy(new)) is not None:
         reasons = {**dict.fromkeys(_OF_THE_STEP, why), **reasons}
-    return {metric: why for metric, why in reasons.items() if new.session.values(metric)}
+    return {
+        metric: why
+        for metric, why in reasons.items()
+        if metric == LOSS or new.session.values(metric)
+    }
 
 
 def refused(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str | None:
@@ -47,6 +51,7 @@ def refused(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str 
         for metric in gated_metrics(new.case)
         if new.session.values(metric) and metric not in reasons
     ]
+    reasons = {metric: why for metric, why in reasons.items() if metric != LOSS}
     if reasons and (not left or (mode == "accept" and STEP_TIME.name in reasons)):
         return reasons.get(STEP_TIME.name) or next(iter(reasons.values()))
     return None

@@ -12,7 +12,7 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric import EXACT, STRUCTURE
 from ddp_perf.core.misfit import Misfit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
@@ -140,7 +140,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     def _is_undecided(self, finding: Finding) -> bool:
         outcome = finding.verdict.outcome
         if outcome is Outcome.INCONCLUSIVE:
-            return finding.metric != STRUCTURE and not is_waiting(finding)
+            return finding.metric not in EXACT and not is_waiting(finding)
         return outcome is Outcome.INVALID
 
     def is_refused(self, finding: Finding) -> bool:
@@ -164,8 +164,10 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         return refused and finding.metric != STRUCTURE
 
     def _is_stored(self, finding: Finding) -> bool:
-        if finding.metric == STRUCTURE:
-            return finding.case_id in self.saved_structures
+        if finding.metric == STRUCTURE and finding.case_id in self.saved_structures:
+            return True
+        if finding.metric == STRUCTURE and self.save_mode != "accept":  # which stores the FLOPs
+            return False
         return finding.case_id in self.saved and not self._is_left_out(finding)
 
     def _is_left_out(self, finding: Finding) -> bool:

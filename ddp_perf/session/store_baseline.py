@@ -20,12 +20,14 @@ from ddp_perf.baselines.save import (
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import METRICS, STEP_TIME, gated_metrics
+from ddp_perf.core.metric import LOSS, METRICS, STEP_TIME, gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.judge_again import judge_again
+from ddp_perf.session.gate.loss import losses_to_store
 from ddp_perf.session.gate.published import cases_elsewhere
+from ddp_perf.session.gate.structure import counted_flops
 from ddp_perf.session.left_out import reasons_to_leave_out, refused, without
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_structures import save_structures
@@ -96,7 +98,8 @@ def _selected(
         if why_not is None:
             fit = msgspec.structs.replace(fit, same_machine=_same_machine(fit, stored))
             sessions.append(fit if mode == "accept" else _with_verdicts(fit, result))
-            gated = {name: why for name, why in reasons.items() if name in gated_metrics(new.case)}
+            shown = (*gated_metrics(new.case), LOSS)
+            gated = {name: why for name, why in reasons.items() if name in shown}
             saved[new.case.id] = Saved(
                 path=result.baseline_path,
                 mode=mode,
@@ -151,7 +154,8 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
             case=measurement.case,
             session=as_session(result.summaries[case_id], result.environment, result.date),
             structure=measurement.launches[0].ranks[0].structure,
-            flops=measurement.launches[0].ranks[0].flops,
+            flops=counted_flops(measurement.launches),
+            losses=losses_to_store(measurement.launches, measurement.case.loss_tolerance),
         )
         for case_id, measurement in result.measurements.items()
         if _is_complete(measurement)
@@ -168,7 +172,7 @@ def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
         found.metric: found.verdict.outcome
         for found in result.findings
         if found.case_id == new.case.id
-        and new.session.values(found.metric)  # structure has none
+        and new.session.values(found.metric)  # structure and loss have none
         and found.verdict.outcome in _OFF_LEVEL
     }
     off_level = {

@@ -26,8 +26,9 @@ def examine_training(
     trainer.run_until_settled(SETTLED_AFTER)
     with FlopCounter() as counter:
         structure = count_structure(trainer.module, trainer.step)
-    # Both before the probe, which times DDP's steps by itself and lets parameters differ by rank.
+    # All before the probe, which times DDP's steps by itself and lets parameters differ by rank.
     digest, logging = parameter_digest(trainer.module), ddp_logging(trainer.module)
+    losses = trainer.losses.read()
     probed = None
     if not is_captured(case, device):
         probed = probe(case, trainer, structure, device, probe_steps)
@@ -37,5 +38,6 @@ def examine_training(
         ddp_logging=logging,
         probe=probed,
         flops=counter.flops,
+        losses=losses,
         unit=trainer.unit,
     )

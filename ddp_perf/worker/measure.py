@@ -81,6 +81,7 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         structure=facts.structure,
         ddp_logging=facts.ddp_logging,
         flops=facts.flops,
+        losses=facts.losses,
         unit=facts.unit,
         conditions=watched.conditions,
         extra_warmup=extra_warmup,
@@ -102,7 +103,8 @@ def _build_steps(
         calls = CollectiveSteps(request.case.collective, context)
         return calls, calls.examine
     case = injected.change_case(request.case)
-    trainer = Trainer(case, context)
+    # How far the losses of every second launch are off shows what rounding does to this workload.
+    trainer = Trainer(case, context, nudged=request.round % 2 == 1)
     injected.apply_to(trainer)
     if is_captured(case, context.device):
         trainer.capture()

@@ -7,7 +7,7 @@ import itertools
 import jinja2
 from markupsafe import Markup
 
-from ddp_perf.core.metric import STRUCTURE, metric_title
+from ddp_perf.core.metric import EXACT, metric_title
 from ddp_perf.report.html.columns import percent_text, ratio_text
 from ddp_perf.report.html.plots.power import power_plot
 from ddp_perf.report.html.sections import suite_section
@@ -54,7 +54,7 @@ def false_alarm_rate(source: ReportSource) -> float:
         suite.alpha
         for suite in source.suites
         for finding in suite.findings
-        if finding.metric != STRUCTURE
+        if finding.metric not in EXACT
     )
 
 

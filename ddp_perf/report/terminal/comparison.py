@@ -12,7 +12,7 @@ import msgspec
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric import EXACT
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.render.units import to_json
@@ -125,7 +125,7 @@ def _remarks(comparison: SessionComparison) -> Iterator[str]:
 
 def _next(comparison: SessionComparison) -> list[str]:
     """Return what may decide an undecided comparison: the command, if more sessions may."""
-    figures = [finding for finding in comparison.findings if finding.metric != STRUCTURE]
+    figures = [finding for finding in comparison.findings if finding.metric not in EXACT]
     outcomes = {finding.verdict.outcome for finding in figures}
     if comparison.conclusion is not Conclusion.UNDECIDED or comparison.gaps:
         return []

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.save import work_differences
+from ddp_perf.baselines.save import is_comparable, work_differences
 from ddp_perf.baselines.structures import own_structure
 from ddp_perf.core.baseline import Baseline, CaseBaseline, CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import (
+    LOSS,
     MISSING_READINGS,
     STRUCTURE,
     gated_metrics,
@@ -24,10 +25,11 @@ from ddp_perf.core.session import CONTROL, Session
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
+from ddp_perf.session.gate.loss import judge_loss
 from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
-from ddp_perf.session.gate.structure import judge_structure
+from ddp_perf.session.gate.structure import judge_structure, with_flops
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.judge_sides import judge_sides
@@ -140,13 +142,16 @@ def _refused(
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
     if case.trains:
         yield _judge_structure(measurement, context)
+        yield from _judge_loss(measurement, context)
 
 
 def _judge_structure(measurement: Measurement, context: JudgingContext) -> Finding:
     """Judge the structure, which needs neither this machine's sessions nor an undisturbed one."""
     case, remedies = measurement.case, context.remedies
-    own = own_structure(case, context.baseline.cases.get(case.id))
+    stored = context.baseline.cases.get(case.id)
+    own = own_structure(case, stored)
     verdict = judge_structure(case, measurement.launches, own, context.structures)
+    verdict = with_flops(verdict, measurement.launches, case, stored, context.environment.torch)
     remedy = {
         Outcome.NO_BASELINE: remedies.no_such_case,
         Outcome.INCOMPARABLE: remedies.other_work,
@@ -156,6 +161,35 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
         verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
     launches = len(measurement.launches)
     return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
+
+
+def _judge_loss(measurement: Measurement, context: JudgingContext) -> Iterable[Finding]:
+    """Judge the losses, if the case is judged by them and its launches have them."""
+    case, launches, remedies = measurement.case, measurement.launches, context.remedies
+    stored = context.baseline.cases.get(case.id)
+    if stored is not None and not is_comparable(stored, case):
+        stored = None
+    if (tolerance := case.loss_tolerance) is None:
+        return
+    verdict = judge_loss(launches, stored.losses if stored else {}, tolerance=tolerance)
+    if verdict is None:
+        return
+    remedy = {
+        Outcome.NO_BASELINE: remedies.no_such_case if stored is None else remedies.no_such_figure,
+        Outcome.REGRESSION: remedies.other_structure,
+    }.get(verdict.outcome)
+    if remedy:
+        verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
+    first = stored.sessions[0] if stored is not None and stored.sessions else None
+    yield Finding(
+        case_id=case.id,
+        metric=LOSS,
+        verdict=verdict,
+        launches=len(launches),
+        baseline_date=first.date if first else None,
+        changed=tuple(changes(first.environment, context.environment)) if first else (),
+        tolerance=tolerance,
+    )
 
 
 def _judge_case(
@@ -176,6 +210,7 @@ def _judge_case(
     findings = _with_ratios_checked(findings)
     if case.trains:
         findings.append(_judge_structure(measurement, context))
+        findings += _judge_loss(measurement, context)
     return findings
 
 

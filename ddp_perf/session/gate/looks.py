@@ -7,16 +7,16 @@ from collections.abc import Iterable
 import msgspec
 
 from ddp_perf.core.measurement import Finding, Look
-from ddp_perf.core.metric import STRUCTURE
+from ddp_perf.core.metric import EXACT
 from ddp_perf.core.verdict import UNDECIDED
 
 
 def merge_findings(before: Iterable[Finding], now: Iterable[Finding]) -> list[Finding]:
     """Merge the findings of another look into those before.
 
-    A decided finding stays as it was. Structure is exact, and its newest finding replaces the
-    older one. An undecided finding is replaced, and keeps the verdicts of earlier looks. A case
-    that failed since then is not judged again, and keeps its findings.
+    A decided finding stays as it was. Structure and loss are exact: their newest findings replace
+    the older ones. An undecided finding is replaced, and keeps the verdicts of earlier looks. A
+    case that failed since then is not judged again, and keeps its findings.
     """
     earlier = {(finding.case_id, finding.metric): finding for finding in before}
     merged = [
@@ -28,7 +28,7 @@ def merge_findings(before: Iterable[Finding], now: Iterable[Finding]) -> list[Fi
 def _merged(old: Finding | None, new: Finding) -> Finding:
     if old is None or old.launches == new.launches:
         return old or new
-    if new.metric == STRUCTURE:
+    if new.metric in EXACT:
         return new
     if old.verdict.outcome not in UNDECIDED:
         return old

@@ -6,8 +6,9 @@ import collections
 import itertools
 from collections.abc import Mapping, Sequence
 
+from ddp_perf.baselines.save import is_comparable, is_counted_alike
 from ddp_perf.baselines.structures import known_structure, other_sizes
-from ddp_perf.core.baseline import CaseStructure
+from ddp_perf.core.baseline import CaseBaseline, CaseStructure
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Collective, LaunchResult, Structure
 from ddp_perf.core.verdict import Outcome, Verdict
@@ -77,6 +78,39 @@ def _amount_of_work(old: Structure, new: Structure) -> tuple[Outcome, str]:
 def _amounts(structure: Structure) -> tuple[int, ...]:
     sent = sum(collective.bytes for collective in structure.collectives)
     return structure.parameters, structure.gradient_bytes, len(structure.collectives), sent
+
+
+def with_flops(
+    verdict: Verdict,
+    launches: Sequence[LaunchResult],
+    case: Case,
+    stored: CaseBaseline | None,
+    torch: str,
+) -> Verdict:
+    """Return the verdict on the structure with the FLOPs of a step: fewer are a REGRESSION, too.
+
+    Both counts are exact, so a step that computes less does other work, until someone accepts it.
+    They are not compared if another version of torch counted them, whose operators have other
+    names and formulas, nor if a compiler replaces the operators.
+    """
+    now = counted_flops(launches)
+    if stored is None or case.compile or not is_comparable(stored, case):
+        return verdict
+    if not now or not stored.flops or not is_counted_alike(stored.flops_torch, torch):
+        return verdict
+    if now == stored.flops or verdict.outcome in (Outcome.NO_BASELINE, Outcome.INCOMPARABLE):
+        return verdict
+    change = change_text("FLOPs of a step:", f"{stored.flops:,}", f"{now:,}")
+    before = verdict.reason
+    if verdict.outcome is Outcome.PASS:
+        before = f"the step computes {'more' if now > stored.flops else 'less'} than the baseline's"
+    return Verdict(outcome=Outcome.REGRESSION, reason=f"{before}; {change}")
+
+
+def counted_flops(launches: Sequence[LaunchResult]) -> int | None:
+    """Return the FLOPs of a step of rank 0, or None if launches counted different steps."""
+    counts = {launch.ranks[0].flops for launch in launches}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def structure_changes(old: Structure, new: Structure) -> list[str]:

@@ -18,18 +18,21 @@ from ddp_perf.torch_compat import set_tf32
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import WARM_UPS, capture_graph
+from ddp_perf.worker.steps.losses import Losses
 from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import Batch, BuildContext
 
 Loss = Callable[[nn.Module, Batch], torch.Tensor]
 
+_LAST_BITS = 1e-6  # relative: some units in the last place of float32
 _SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
 
 
 class Trainer:
     """The training iteration of a case on one rank: what the timed loop calls."""
 
-    def __init__(self, case: Case, context: RankContext) -> None:
+    def __init__(self, case: Case, context: RankContext, *, nudged: bool = False) -> None:
+        """Build the training. A ``nudged`` one begins with other last bits of its parameters."""
         device = context.device
         torch.manual_seed(_SEED)
         set_tf32(case.precision == "tf32")
@@ -43,6 +46,8 @@ class Trainer:
             data=case.data,
         )
         workload = build_workload(case.workload, build_context, case.model)
+        if nudged:
+            _nudge(workload.model)
         self._strategy = apply_strategy(
             case, Parts(model=workload.model, blocks=workload.blocks), device
         )
@@ -60,6 +65,7 @@ class Trainer:
         self._heartbeats = context.heartbeats
         self._rank = context.rank
         self._steps = 0
+        self.losses = Losses()
 
     def step(self, *, synchronise: bool = True) -> None:
         """Update the parameters once, and beat BEATS_PER_STEP times for any number of micro-steps.
@@ -76,6 +82,7 @@ class Trainer:
         self._scaler.update()
         self._strategy.after_step()
         self._steps += 1
+        self.losses.end_step(self._steps)
         self.beat()
         self._on_phase("optimizer")
 
@@ -123,6 +130,7 @@ class Trainer:
     def _compute_gradients(self, synchronise: bool = True) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         self._on_phase("optimizer")
+        self.losses.begin_step()
         for micro_step in range(1, self.micro_steps + 1):
             last = micro_step == self.micro_steps
             with self._strategy.micro_step(last and synchronise):
@@ -130,6 +138,7 @@ class Trainer:
                 self._on_phase("data")
                 with self._autocast:
                     loss = self._share(self._loss(self.module, batch))
+                self.losses.add(loss)
                 if last:
                     self.beat()
                 self._on_phase("forward")
@@ -152,6 +161,14 @@ class Trainer:
     def _share(self, loss: torch.Tensor) -> torch.Tensor:
         """Scale a micro-step's loss: the micro-steps add up to the mean loss of the whole batch."""
         return loss / self.micro_steps if self.micro_steps > 1 else loss
+
+
+def _nudge(model: nn.Module) -> None:
+    """Change the last bits of every second row of the parameters, without any further memory."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point() and parameter.dim():
+                parameter[::2].mul_(1 + _LAST_BITS)
 
 
 def _ignore(phase: str) -> None:

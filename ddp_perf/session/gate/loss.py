@@ -1,0 +1,150 @@
+"""The loss gate: training that is faster because it computes something else, or wrongly, is red.
+
+It compares the mean loss of the ranks in steps that are counted from the initial parameters on. It
+takes no part of the error rate: what rounding may change is measured, and far below a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ddp_perf.core.launch import LaunchResult
+from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.render.units import counted
+
+UNSEEDED = (
+    "seed what is random in the workload (a generator of its own for each batch), or set"
+    " tolerances: {loss: null}"
+)
+
+# A step is stored if its launches agree far better than a session must agree with them: another
+# processor rounds otherwise than two launches with other last bits (docs/correctness.md).
+_OF_THE_TOLERANCE = 0.1
+
+
+class _Change(NamedTuple):
+    """The change of the loss of one step."""
+
+    step: int
+    old: float
+    new: float
+    share: float  # of the largest loss
+
+
+def judge_loss(
+    launches: Sequence[LaunchResult], stored: Mapping[int, float], *, tolerance: float
+) -> Verdict | None:
+    """Judge the losses by the stored ones, or return None if an older version measured them.
+
+    A loss that is not finite is a REGRESSION whatever is stored, because it compares with nothing.
+    A higher loss is one, and so is a lower one. No reason states a remedy but that for launches
+    that differ from their first step on: then there is nothing to compare with.
+    """
+    if not all(launch.losses for launch in launches):
+        return None
+    if (where := _not_finite(launches)) is not None:
+        return Verdict(outcome=Outcome.REGRESSION, reason=where)
+    if stored:
+        return _compare(launches, stored, tolerance)
+    if not _repeated(launches, tolerance):
+        reason = f"{_first_difference(launches)}; {UNSEEDED}"
+        return Verdict(outcome=Outcome.INVALID, reason=reason)
+    return Verdict(outcome=Outcome.NO_BASELINE, reason="no losses of this case are stored")
+
+
+def _compare(
+    launches: Sequence[LaunchResult], stored: Mapping[int, float], tolerance: float
+) -> Verdict:
+    found = [list(_changes(stored, losses_of(launch))) for launch in launches]
+    if not found[0]:
+        reason = f"only the losses of {_steps(stored)} are stored, and this session has no such one"
+        return Verdict(outcome=Outcome.NO_BASELINE, reason=reason)
+    beyond = [[one for one in each if one.share > tolerance] for each in found]
+    changed = [each for each in beyond if each]
+    if not changed:
+        reason = f"the losses of {_steps(one.step for one in found[0])} are those of the baseline"
+        return Verdict(outcome=Outcome.PASS, reason=reason)
+    worst = max(changed, key=lambda each: max(one.share for one in each))
+    first, largest = worst[0], max(worst, key=lambda one: one.share)
+    where = ", ".join(dict.fromkeys([_text(first), _text(largest)]))
+    if len(changed) < len(launches):
+        where += f" in {len(changed)} of {len(launches)} launches"
+    reason = (
+        f"{where} ({largest.share:.2g} of the largest loss, tolerance {tolerance:.2g}); the"
+        " training does other work, or computes it wrongly"
+    )
+    return Verdict(outcome=Outcome.REGRESSION, reason=reason)
+
+
+def losses_to_store(launches: Sequence[LaunchResult], tolerance: float | None) -> dict[int, float]:
+    """Return the losses that later sessions are compared with, or {} if there are none.
+
+    A case that is not judged by its losses has none, nor has one whose losses are not finite, or
+    not repeatable.
+    """
+    if tolerance is None or not all(launch.losses for launch in launches):
+        return {}
+    return {} if _not_finite(launches) is not None else _repeated(launches, tolerance)
+
+
+def losses_of(launch: LaunchResult) -> dict[int, float]:
+    """Return the mean losses of the ranks that are finite, by step."""
+    return {step: loss for step, loss in launch.losses.items() if loss is not None}
+
+
+def _repeated(launches: Sequence[LaunchResult], tolerance: float) -> dict[int, float]:
+    """Return the losses of the steps before the first one in which the launches differ.
+
+    Every second launch begins with other last bits. So it shows from which step on rounding decides
+    what a workload computes: there no two machines agree, although both are right.
+    """
+    first, *others = (losses_of(launch) for launch in launches)
+    repeated: dict[int, float] = {}
+    for step in sorted(first):
+        upto = {**repeated, step: first[step]}
+        changes = [one for other in others for one in _changes(upto, other)]
+        if any(one.share > _OF_THE_TOLERANCE * tolerance for one in changes):
+            break
+        repeated = upto
+    return repeated
+
+
+def _first_difference(launches: Sequence[LaunchResult]) -> str:
+    step = min(losses_of(launches[0]))
+    each = [losses_of(launch)[step] for launch in launches]
+    return (
+        f"the launches of this session differ in the loss of step {step}: {min(each):.6g} to"
+        f" {max(each):.6g}"
+    )
+
+
+def _changes(old: Mapping[int, float], new: Mapping[int, float]) -> Iterator[_Change]:
+    """Yield the change of each step that both have.
+
+    It is a share of the largest loss: near zero, where training may end, no ratio means anything.
+    """
+    scale = max(map(abs, old.values()), default=0.0)
+    for step in sorted(old.keys() & new.keys()):
+        difference = abs(new[step] - old[step])
+        share = difference / scale if scale else float(difference > 0)
+        yield _Change(step, old[step], new[step], share)
+
+
+def _not_finite(launches: Iterable[LaunchResult]) -> str | None:
+    """Return the first loss of a rank that is NaN or infinite, in words, or None."""
+    for launch in launches:
+        for rank, result in enumerate(launch.ranks):
+            for step, loss in result.losses.items():
+                if loss is None:
+                    return f"the loss of step {step} is NaN or infinite on rank {rank}"
+    return None
+
+
+def _steps(steps: Iterable[int]) -> str:
+    numbers = [str(step) for step in steps]
+    return f"{counted(len(numbers), 'step')} ({', '.join(numbers)})"
+
+
+def _text(change: _Change) -> str:
+    return f"loss of step {change.step}: {change.old:.6g} → {change.new:.6g}"
