@@ -37,6 +37,7 @@ class RankMemory(msgspec.Struct, frozen=True, kw_only=True):
     whole: float  # copies and gathered parameters, beside the activations
     update: float  # temporary lists of the optimizer's step, which has no activations beside it
     host: float = 0.0
+    build: float  # the whole model, which this suite builds on each rank before it is sharded
     activations: float | None = None  # None: not known
 
     @property
@@ -67,12 +68,15 @@ def rank_memory(
     autocast keeps half copies of the weights until their backward, and FSDP2 gathers in half.
     """
     states = parameters * (2 + _MOMENTS[optimizer]) * _FULL
+    built = parameters * _FULL
     gathered = parameters * (_HALF if half else _FULL)
     # torch.optim, "Algorithms": foreach uses about the size of the parameters more at its peak.
     update = parameters * _FULL if optimizer == "adam" else 0.0
     if sharding == "ddp":
         copies = gathered if half else 0.0
-        return RankMemory(states=states, whole=copies, update=update, activations=activations)
+        return RankMemory(
+            states=states, whole=copies, update=update, build=built, activations=activations
+        )
     unit = gathered / layers_of(parameters)
     whole = gathered + unit if sharding == "zero2" else _WHOLE_UNITS * unit
     on_host = sharding == "offload"
@@ -81,5 +85,6 @@ def rank_memory(
         whole=whole,
         update=0.0 if on_host else update / ranks,
         host=states / ranks if on_host else 0.0,
+        build=built,
         activations=activations,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import Literal, cast
 
 import msgspec
 
@@ -18,6 +18,9 @@ from ddp_perf.session.result import SuiteResult
 
 _BATCH = {"batch_size", "gradient_accumulation"}
 _CHECKPOINT = {"activation_checkpointing"}
+
+
+Kept = Literal["all", "checkpoints"]  # which activations are kept for the backward
 
 
 class CaseFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +52,7 @@ class MeasuredStep(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int | None = None
     accelerator: str = ""
     gpu_memory: int | None = None
-    activations: dict[bool, float] = {}  # bytes of a sample: without and with checkpointing
+    activations: dict[Kept, float] = {}  # bytes of a sample
 
     @property
     def precision(self) -> Precision:
@@ -122,12 +125,12 @@ def measured_step(curve: ScalingCurve, facts: Sequence[CaseFacts]) -> MeasuredSt
     )
 
 
-def _activations(member: CaseFacts, facts: Sequence[CaseFacts]) -> dict[bool, float]:
+def _activations(member: CaseFacts, facts: Sequence[CaseFacts]) -> dict[Kept, float]:
     """Return the memory of a sample: the difference of two batches, so that no state is in it.
 
     It is the largest over the numbers of ranks and strategies.
     """
-    found: dict[bool, float] = {}
+    found: dict[Kept, float] = {}
     same = _model_of(member.work)
     groups: dict[str, list[CaseFacts]] = {}
     for fact in facts:
@@ -139,9 +142,9 @@ def _activations(member: CaseFacts, facts: Sequence[CaseFacts]) -> dict[bool, fl
         small, large = (pick(group, key=lambda fact: fact.samples) for pick in (min, max))
         if small.samples < large.samples and small.peak_memory and large.peak_memory:
             slope = (large.peak_memory - small.peak_memory) / (large.samples - small.samples)
-            checkpointed = bool(small.work.get("activation_checkpointing", False))
-            if slope > found.get(checkpointed, 0.0):
-                found[checkpointed] = slope
+            kept: Kept = "checkpoints" if small.work.get("activation_checkpointing") else "all"
+            if slope > found.get(kept, 0.0):
+                found[kept] = slope
     return found
 
 

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from ddp_perf.core.case import Scalar
+from ddp_perf.core.strategy import DdpOptions, changed_options
 from ddp_perf.scaling.advice.choice import Recommendation
 from ddp_perf.scaling.advice.plan import Plan, fits, plan_memory
 
@@ -39,7 +40,8 @@ def _suite(found: Recommendation, plan: Plan) -> dict[str, object]:
     suite["world_sizes"] = sorted({1, target.gpus}) if alone else [target.gpus]
     suite["strategy"] = "ddp" if plan.sharding == "ddp" else "fsdp"
     if plan.sharding == "ddp":
-        suite["ddp"] = {**dict(_group(work, "ddp")), "gradient_as_bucket_view": True}
+        measured = msgspec.convert(dict(_group(work, "ddp")), DdpOptions)
+        suite["ddp"] = {**changed_options(measured), "gradient_as_bucket_view": True}
     elif options := _fsdp_options(plan):
         suite["fsdp"] = options
     if plan.hook is not None:

@@ -86,9 +86,9 @@ def fits(memory: RankMemory, target: Target) -> bool:
 
 
 def _activation_bytes(plan: Plan, target: Target, step: MeasuredStep) -> float | None:
-    measured = step.activations.get(plan.checkpointing)
+    measured = step.activations.get("checkpoints" if plan.checkpointing else "all")
     if measured is None:
-        plain = step.activations.get(False)
+        plain = step.activations.get("all")
         if plain is None or not plan.checkpointing:
             return None
         measured = plain * _KEPT_BY_CHECKPOINTS

@@ -95,11 +95,13 @@ class StepModel:
 
     def _shape(self, plan: Plan) -> StepShape:
         """Return the communication of a step: in bytes, or in shares of the gradients."""
-        known = self._step.curve.work.shape.payload_known
+        measured = self._step.curve.work.shape
+        known = measured.payload_known
         gradients = 4 * self._target.parameters if known else 1.0
         if plan.sharding == "ddp":
             cap = float(self._step.work.get("ddp.bucket_cap_mb", _BUCKET_MB)) * MIB
-            largest = max(cap, gradients / _MOST_BUCKETS) if known else 1.0
+            buckets = [one.payload for one in measured.exchanges if one.kind == "all_reduce"]
+            largest = max(cap, gradients / _MOST_BUCKETS, *buckets) if known else 1.0
             shape = ddp_shape(in_buckets(gradients, largest), plan.micro_steps)
         else:
             layers = layers_of(self._target.parameters) if known else 1

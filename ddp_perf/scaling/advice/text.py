@@ -146,6 +146,12 @@ def _notes(found: Recommendation) -> Iterator[str]:
             f"No plan that fits reaches {found.use.efficiency[0]:.0%} efficiency on this link: the"
             " recommended one is nearest."
         )
+    build = found.candidates[0].memory.build
+    if found.plan is not None and build > USABLE * found.target.gpu_memory:
+        yield (
+            f"This suite builds the whole model, {build / _GIGA:.0f} GB, on each GPU before it is"
+            " sharded, and so cannot measure it: measure a smaller model of this kind."
+        )
     largest = max(point.world_size for point in found.step.curve.points)
     if found.target.gpus > largest:
         yield f"{found.target.gpus} GPUs are beyond the {largest} measured ranks."

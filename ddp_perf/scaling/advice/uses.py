@@ -74,7 +74,7 @@ def use_of(gpus: int, parameters: float) -> Use:
 def differences_from(use: Use, plan: Plan, time: PlanTime | None) -> Iterator[str]:
     """Yield each point in which the advice differs from the document's, or is not comparable."""
     if use.sharded != (plan.sharding != "ddp"):
-        why = "all states fit on each GPU" if use.sharded else "the states do not fit on a GPU"
+        why = "all states fit on each GPU" if use.sharded else "DDP does not fit, or is slower"
         yield f"strategy: it recommends {use.strategy}; here {why}"
     elif plan.sharding != "offload" and "offload" in use.strategy:
         yield "strategy: it recommends offload; here the model fits without"
