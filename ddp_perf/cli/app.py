@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from ddp_perf.cli.advise import advise_training
 from ddp_perf.cli.audit import audit
 from ddp_perf.cli.baseline import app as baseline
 from ddp_perf.cli.compare import compare
@@ -34,6 +35,7 @@ app.command()(explain)
 app.command()(report)
 app.command()(selftest)
 app.command()(predict)
+app.command("advise")(advise_training)
 app.command()(trace)
 app.add_typer(baseline, name="baseline")
 app.add_typer(history, name="history")

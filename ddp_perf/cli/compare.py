@@ -9,11 +9,15 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson, FalseAlarmRate
+from ddp_perf.cli.options import AsJson, BaselineDirectory, FalseAlarmRate
 from ddp_perf.report.terminal.comparison import comparison_json, comparison_text
+from ddp_perf.report.terminal.machines import machines_json, machines_text
+from ddp_perf.scaling.machines import side_by_side
 from ddp_perf.session.compare_sessions import compare_sessions
-from ddp_perf.session.compared_side import ComparedSession
+from ddp_perf.session.compared_side import ComparedSession, one_side
+from ddp_perf.session.other_machine import machine_differences
 from ddp_perf.session.results_file import read_results
 
 _BETWEEN = "vs"
@@ -29,23 +33,33 @@ def compare(
         ),
     ],
     false_alarm_rate: FalseAlarmRate = 0.01,
+    directory: BaselineDirectory = Path("baselines"),
     as_json: AsJson = False,
 ) -> None:
-    """Judge results of newer code by results of older code, of one machine.
+    """Judge results of newer code by results of older code, both of one machine.
 
     One file of each side: ddp-perf compare main.json branch.json. Several sessions of each side
     show how sessions differ, and so find smaller slow-downs; measure the sides in turn:
     ddp-perf compare main.json main-2.json vs branch.json branch-2.json
 
+    Results of two machines (other GPUs, another link, another host) are set side by side, without
+    a verdict.
+
     \b
     Exit code:
       0  pass: nothing is slower, and every case was compared
       1  regression: a slower or failed case, other work, or another structure
-      2  undecided: inconclusive, suspect or invalid, or a case that is missing in one file
+      2  undecided: inconclusive, suspect or invalid, a case that is missing in one file, or
+         two machines
       4  usage: an argument, or files that cannot be read or compared
     """
-    old, new = _sides(files)
-    comparison = compare_sessions(_read(old), _read(new), false_alarm_rate=false_alarm_rate)
+    old, new = (one_side(_read(paths)) for paths in _sides(files))
+    if differences := machine_differences(old, new):
+        found = side_by_side(old, new, differences, BaselineStore(directory))
+        width = shutil.get_terminal_size().columns
+        typer.echo(machines_json(found) if as_json else machines_text(found, width))
+        raise typer.Exit(ExitCode.UNDECIDED)
+    comparison = compare_sessions(old, new, false_alarm_rate=false_alarm_rate)
     if as_json:
         typer.echo(comparison_json(comparison))
     else:

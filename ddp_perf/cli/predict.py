@@ -113,7 +113,7 @@ def predict(
     request = PredictRequest(
         world_sizes=_sizes("--world-sizes", world_sizes),
         fit_world_sizes=_sizes("--fit", fit) if fit is not None else None,
-        topology=_topology(
+        topology=topology_of(
             gpus_per_node, (intra_bandwidth, inter_bandwidth), (intra_latency, inter_latency)
         ),
         changes=tuple(map(parse_change, change)) if change else None,
@@ -142,7 +142,7 @@ def _predictions(file: Path, request: PredictRequest, only: str) -> list[Predict
     # All curves are predicted, since one may contradict another.
     predictions = [
         one
-        for one in predict_all(_curves(file), request)
+        for one in predict_all(curves_of(file), request)
         if only in f"{one.series.where} {one.series.label}"
     ]
     if not predictions:
@@ -153,8 +153,9 @@ def _predictions(file: Path, request: PredictRequest, only: str) -> list[Predict
     return predictions
 
 
-def _curves(file: Path) -> list[ScalingCurve]:
-    if not _is_baseline(file):
+def curves_of(file: Path) -> list[ScalingCurve]:
+    """Return the scaling curves of a results file or a baseline."""
+    if not is_baseline(file):
         return [one for suite in read_results(file).suites for one in measured_series(suite)]
     store = BaselineStore(file.parent)
     baseline, structures = store.load(file.stem), store.structures_by_case()
@@ -162,7 +163,7 @@ def _curves(file: Path) -> list[ScalingCurve]:
     return [*stored_series(baseline), *published]
 
 
-def _is_baseline(file: Path) -> bool:
+def is_baseline(file: Path) -> bool:
     """Return whether the file is meant as a baseline. The reader checks it."""
     try:
         content = json.loads(file.read_bytes())
@@ -185,11 +186,12 @@ def _positive(option: str, value: float | None) -> float | None:
     return value
 
 
-def _topology(
+def topology_of(
     gpus_per_node: int | None,
     bandwidths: tuple[float | None, float | None],
     latencies: tuple[float, float],
 ) -> Topology:
+    """Return the links of the options, in GB/s and µs. Raises ConfigError if some are missing."""
     intra, inter = bandwidths
     if gpus_per_node is None:
         if intra is not None or inter is not None:

@@ -71,6 +71,8 @@ class PublishedTable(
     date: Date | None = None  # of that revision; None: a file that is older than this field
     where: str  # the place of the table in the document: its section, for example
     hardware: str
+    # How the GPUs are linked, if the document states it for figures of GPUs that it does not name.
+    link: Literal["nvlink", "pcie"] | None = None
     modelled: bool = False  # its authors expected or extrapolated the figures
     scaling: Literal["weak", "strong"] = "weak"  # the document's own term
     unit: str = "samples"

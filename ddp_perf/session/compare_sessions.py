@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from ddp_perf.baselines.save import NewSession, merge
@@ -12,9 +10,7 @@ from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchFailure
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import gated_metrics
-from ddp_perf.core.verdict import Outcome
-from ddp_perf.errors import ResultsError
-from ddp_perf.session.compared_side import ComparedSession, ComparedSide, one_side
+from ddp_perf.session.compared_side import ComparedSession, ComparedSide
 from ddp_perf.session.conclusion import Conclusion, conclude
 from ddp_perf.session.gate.comparability import environment_differences
 from ddp_perf.session.gate.disturbance import with_disturbance
@@ -78,15 +74,12 @@ class SessionComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_sessions(
-    old: Sequence[ComparedSession], new: Sequence[ComparedSession], *, false_alarm_rate: float
+    before: ComparedSide, after: ComparedSide, *, false_alarm_rate: float
 ) -> SessionComparison:
-    """Judge every case of the sessions ``new`` by the sessions ``old``.
+    """Judge every case of the sides ``after`` by the side ``before``, of the same machine.
 
-    Raises ResultsError if a side is not of one machine and the same cases, or the two sides were
-    measured on different accelerators.
+    For two machines see `other_machine.machine_differences`: they get no verdict.
     """
-    before, after = one_side(old), one_side(new)
-    _check_accelerators(before, after)
     merged = after.merged()
     gated = sum(
         len(gated_metrics(measurement.case))
@@ -109,20 +102,6 @@ def compare_sessions(
         gaps=_gaps(before, after),
         judged=tuple(_judged(suite, before, after, alpha) for suite in merged),
     )
-
-
-def _check_accelerators(old: ComparedSide, new: ComparedSide) -> None:
-    """Raise ResultsError if each side has an accelerator that the other one lacks."""
-    before, after = old.accelerators(), new.accelerators()
-    if not (before.keys() <= after.keys() or after.keys() <= before.keys()):
-        names = [
-            ", ".join(f"{name} ({key})" for key, name in accelerators.items())
-            for accelerators in (before, after)
-        ]
-        raise ResultsError(
-            f"{Outcome.INCOMPARABLE.value}: {old.name} was measured on {names[0]}, {new.name} on"
-            f" {names[1]}; compare results of one machine"
-        )
 
 
 def _judged(suite: SuiteResult, old: ComparedSide, new: ComparedSide, alpha: float) -> SuiteResult:

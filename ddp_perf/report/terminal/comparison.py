@@ -56,7 +56,7 @@ def comparison_json(comparison: SessionComparison) -> str:
         old=tuple(session.name for session in comparison.old.sessions),
         new=tuple(session.name for session in comparison.new.sessions),
         incomplete=tuple(session.name for session in sessions if not session.complete),
-        injected={session.name: _injections(session) for session in sessions},
+        injected={session.name: injections_of(session) for session in sessions},
         changed=comparison.changed,
         false_alarm_rate=comparison.false_alarm_rate,
         alpha=comparison.alpha,
@@ -75,7 +75,7 @@ def comparison_json(comparison: SessionComparison) -> str:
 def comparison_text(comparison: SessionComparison, width: int) -> str:
     """Return the tables, and every reason why the comparison did not pass."""
     sessions = list(_sessions(comparison))
-    lines = [_describe(label, session) for label, session in sessions]
+    lines = [describe_session(label, session) for label, session in sessions]
     lines += [
         f"{session.name} is incomplete: it was written while its session was still running"
         for _, session in sessions
@@ -173,16 +173,18 @@ def _sessions(comparison: SessionComparison) -> Iterator[tuple[str, ComparedSess
             yield label, session
 
 
-def _describe(label: str, session: ComparedSession) -> str:
+def describe_session(label: str, session: ComparedSession) -> str:
+    """Return the line of a session: its side, file, date and commit, and what slowed it."""
     if not session.suites:
         return f"{label}: {session.name} (nothing was measured)"
     first = session.suites[0]
     commit = first.environment.commit or "unknown"
     text = f"{label}: {session.name} ({first.date[:16]}, commit {commit})"
-    if injections := _injections(session):
+    if injections := injections_of(session):
         text += f", slowed on purpose: {', '.join(injections)}"
     return text
 
 
-def _injections(session: ComparedSession) -> list[str]:
+def injections_of(session: ComparedSession) -> list[str]:
+    """Return the slow-downs that were injected into a session, sorted."""
     return sorted({injection for suite in session.suites for injection in suite.injections})

@@ -45,7 +45,7 @@ def mismatches(stored: Environment, now: Environment, *, world_size: int) -> lis
     """
     return [
         f"{name} {before}, here {after}"
-        for name, before, after in _checked(stored, now, world_size)
+        for name, before, after in checked_conditions(stored, now, world_size)
         if before != after
     ]
 
@@ -76,7 +76,7 @@ def environment_differences(
     return field_changes(before.conditions(), after.conditions(), names)
 
 
-def _checked(
+def checked_conditions(
     stored: Environment, now: Environment, world_size: int
 ) -> Iterator[tuple[str, str, str]]:
     """Yield name and both values of each checked field that both environments have."""

@@ -491,15 +491,6 @@ def refused(done):
     return line
 
 
-def test_results_of_another_accelerator_are_refused_by_both_names(results, old):
-    other = make_environment(accelerator="NVIDIA H200", accelerator_key="h200-nvlink")
-
-    line = refused(compare(old, results("new.json", usual(), environment=other)))
-
-    assert "INCOMPARABLE: old.json was measured on Some Processor (cpu-some-2c-host)" in line
-    assert "new.json on NVIDIA H200 (h200-nvlink); compare results of one machine" in line
-
-
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.session.compare_sessions import compare_sessions
-from ddp_perf.session.compared_side import ComparedSession
+from ddp_perf.session.compared_side import ComparedSession, one_side
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.stats.link.model import Link, ring_s
 from ddp_perf.stats.summary import summaries_of
@@ -185,10 +185,10 @@ def test_a_session_compares_its_link_with_the_stored_session(tmp_path):
 def test_two_results_files_compare_their_links(tmp_path):
     before, after = (session_on(link, tmp_path) for link in (LINK, SLOW))
     old, new = (
-        ComparedSession(name=name, complete=True, suites=(suite,))
+        one_side([ComparedSession(name=name, complete=True, suites=(suite,))])
         for name, suite in (("old.json", before), ("new.json", after))
     )
 
-    (judged,) = compare_sessions([old], [new], false_alarm_rate=0.01).judged
+    (judged,) = compare_sessions(old, new, false_alarm_rate=0.01).judged
 
     assert [link.slower for link in judged.links] == [("bandwidth",)] * 2

@@ -1,0 +1,211 @@
+"""``ddp-perf advise FILE``: how to train a model on a number of GPUs."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+
+from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.predict import curves_of, is_baseline, topology_of
+from ddp_perf.core.strategy import Precision
+from ddp_perf.errors import ConfigError, ResultsError
+from ddp_perf.scaling.advice.choice import Recommendation, recommend
+from ddp_perf.scaling.advice.facts import (
+    CaseFacts,
+    MeasuredStep,
+    measured_step,
+    result_facts,
+    stored_facts,
+)
+from ddp_perf.scaling.advice.fragment import suite_fragment
+from ddp_perf.scaling.advice.plan import Target
+from ddp_perf.scaling.advice.step_model import StepModel
+from ddp_perf.scaling.advice.text import advice_json, advice_text
+from ddp_perf.scaling.consistency import link_clashes
+from ddp_perf.scaling.curves import ScalingCurve
+from ddp_perf.session.results_file import read_results
+from ddp_perf.stats.memory import Optimizer
+from ddp_perf.system.files import replace_file
+
+_GIGA = 1e9
+_MOST_PARAMETERS, _MOST_GPUS = 1e15, 2**20
+_WRITTEN = Path("advised.yaml")  # the name that the next command proposes
+
+
+def advise_training(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Results of pytest --ddp-json, or a baseline with or without published tables.",
+        ),
+    ],
+    gpus: Annotated[int, typer.Option(metavar="N", help="Number of GPUs.")],
+    model_params: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="Parameters, as in 7e9. [default: the measured model's]"),
+    ] = None,
+    gpu_memory: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB", help="Memory of a GPU, 10⁹ bytes. [default: the measured GPU's]"
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(get_args(Precision))}. [default: the GPU's half format, else"
+            " the measured one]",
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(get_args(Optimizer))}.")
+    ] = "adam",
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Start from the curve with TEXT in its name.")
+    ] = "",
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="GPUs per node. [default: one link for all GPUs]"),
+    ] = None,
+    intra_bandwidth: Annotated[
+        float | None, typer.Option(metavar="GB/s", help="Bandwidth between two GPUs of a node.")
+    ] = None,
+    inter_bandwidth: Annotated[
+        float | None,
+        typer.Option(metavar="GB/s", help="Bandwidth of a node, all adapters together."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE.yaml", help="Write the suite that measures the advice."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recommend how to train a model: strategy, hook, batch, accumulation, precision, checkpoints.
+
+    Memory is computed by formula, and the time of a step by the α-β model that is fitted to a
+    scaling curve of FILE. What is modelled is marked; document 004's advice is shown beside it.
+
+    \b
+    Exit code:
+      0  a plan is recommended, and it reaches the efficiency that the document expects of its use
+      2  undecided: nothing fits, no plan reaches it, or its time is not modelled
+      4  usage: an argument, or a file that cannot be read
+    """
+    topology = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), (5.7, 14.0))
+    step = _step(file, only)
+    target = _target(file, step, gpus, model_params, gpu_memory, precision, optimizer)
+    try:
+        model = StepModel(step, target, topology)
+    except ValueError as error:
+        why = "; ".join([str(error), *step.curve.left_out])
+        raise ResultsError(
+            f"{file}: no advice from {step.curve.label}: {why}; measure it again on two numbers of"
+            " ranks"
+        ) from None
+    found = recommend(step, target, model)
+    if output is not None and found.plan is not None:
+        _write(output, suite_fragment(found, found.plan))
+    if as_json:
+        typer.echo(advice_json(found))
+    else:
+        typer.echo(advice_text(found, shutil.get_terminal_size().columns))
+        typer.echo(f"next: {_next(file, found, output)}")
+    raise typer.Exit(ExitCode.PASS if found.reaches else ExitCode.UNDECIDED)
+
+
+def _step(file: Path, only: str) -> MeasuredStep:
+    """Return the step of the curve with the most points among those whose name has the text.
+
+    Raises ResultsError if there is none, or if the curve contradicts another one.
+    """
+    curves = curves_of(file)
+    named = [i for i, one in enumerate(curves) if only in f"{one.where} {one.label}"]
+    if not named:
+        raise ResultsError(
+            f"{file}: no curve{f' with {only!r}' if only else ''}: step times of several world"
+            " sizes at one batch are needed"
+        )
+    clashes = link_clashes(curves)
+    sound = [i for i in named if i not in clashes]
+    if not sound:
+        raise ResultsError(f"{file}: no advice: {clashes[named[0]]}")
+    curve: ScalingCurve = curves[max(sound, key=lambda i: len(curves[i].points))]
+    return measured_step(curve, _facts(file))
+
+
+def _facts(file: Path) -> list[CaseFacts]:
+    if is_baseline(file):
+        return list(stored_facts(BaselineStore(file.parent).load(file.stem)))
+    return [fact for suite in read_results(file).suites for fact in result_facts(suite)]
+
+
+def _target(
+    file: Path,
+    step: MeasuredStep,
+    gpus: int,
+    parameters: float | None,
+    gpu_memory: float | None,
+    precision: str | None,
+    optimizer: str,
+) -> Target:
+    """Return the target. Raises ConfigError for a value that is none, or that is missing."""
+    parameters = step.parameters if parameters is None else parameters
+    if parameters is None:
+        raise ConfigError(f"{file} states no number of parameters: give --model-params, as in 7e9")
+    memory = step.gpu_memory if gpu_memory is None else gpu_memory * _GIGA
+    if memory is None:
+        raise ConfigError(f"{file} states no memory of a GPU: give --gpu-memory GB, as in 80")
+    if not 1 <= parameters <= _MOST_PARAMETERS:
+        raise ConfigError(f"--model-params {parameters:g}: give a number of parameters, as in 7e9")
+    if not 1 <= gpus <= _MOST_GPUS:
+        raise ConfigError(f"--gpus {gpus}: give a number of GPUs, as in 8")
+    if not 0 < memory < _MOST_PARAMETERS:
+        raise ConfigError(f"--gpu-memory {gpu_memory:g}: give the GB of a GPU, as in 80")
+    for option, value, known in (
+        ("--precision", precision, get_args(Precision)),
+        ("--optimizer", optimizer, get_args(Optimizer)),
+    ):
+        if value is not None and value not in known:
+            raise ConfigError(f"{option} {value}: it is not one of {', '.join(known)}")
+    return Target(
+        parameters=parameters,
+        gpus=gpus,
+        gpu_memory=memory,
+        optimizer="sgd" if optimizer == "sgd" else "adam",
+        precision=next((one for one in get_args(Precision) if one == precision), None),
+    )
+
+
+def _write(path: Path, suite: str) -> None:
+    try:
+        replace_file(path, f"{suite}\n".encode())
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
+    typer.echo(f"written: {path}", err=True)
+
+
+def _next(file: Path, found: Recommendation, output: Path | None) -> str:
+    """Return the one command that leads on."""
+    target = found.target
+    if found.plan is None:
+        return (
+            f"ddp-perf advise {shlex.quote(str(file))} --model-params {target.parameters:g} --gpus"
+            f" {2 * target.gpus} --gpu-memory {target.gpu_memory / _GIGA:g}"
+        )
+    if output is None:
+        return (
+            f"ddp-perf advise {shlex.quote(str(file))} --model-params {target.parameters:g} --gpus"
+            f" {target.gpus} --gpu-memory {target.gpu_memory / _GIGA:g} -o {_WRITTEN}"
+        )
+    tier = "'perf and cpu'" if found.step.on_cpu else "gpu"
+    return f"pytest -m {tier} --ddp-config={shlex.quote(str(output))} --ddp-json=advised.json"

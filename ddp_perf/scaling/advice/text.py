@@ -1,0 +1,180 @@
+"""Advice as text and as JSON: the recommendation, the candidates, the document, the suite file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import rich.table
+
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
+from ddp_perf.render.units import ABSENT, counted, short_number, to_json
+from ddp_perf.scaling.advice.choice import Candidate, Recommendation, gain_text
+from ddp_perf.scaling.advice.fragment import suite_fragment
+from ddp_perf.scaling.advice.plan import TITLES, USABLE
+from ddp_perf.scaling.advice.uses import DOCUMENT
+from ddp_perf.scaling.fit import Band
+from ddp_perf.stats.memory import RankMemory
+
+SCHEMA_VERSION = 1
+_GIGA = 1e9
+
+
+class AdviceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The advice for programs. What is modelled has 90 % bands."""
+
+    schema_version: int = SCHEMA_VERSION
+    confidence: float = 0.9
+    recommendation: Recommendation
+    document: str = DOCUMENT  # of the use; its figures were not measured here
+    suite: str  # YAML: the suite file that measures the recommended plan; empty: nothing fits
+
+
+def advice_json(found: Recommendation) -> str:
+    """Return the advice as JSON."""
+    suite = suite_fragment(found, found.plan) if found.plan is not None else ""
+    return to_json(AdviceFile(recommendation=found, suite=suite))
+
+
+def advice_text(found: Recommendation, width: int) -> str:
+    """Return the recommendation, the candidates, what the document says, and the suite file."""
+    width = max(width, NARROWEST)
+    target, curve = found.target, found.step.curve
+    lines = wrapped(
+        [
+            f"{target.parameters:.3g} parameters, {target.optimizer}, on"
+            f" {counted(target.gpus, 'GPU')} of {target.gpu_memory / _GIGA:.0f} GB:"
+            f" {found.use.name}",
+            f"from {curve.where}: {curve.label} ({curve.source}),"
+            f" {', '.join(str(point.world_size) for point in curve.points)} ranks",
+        ],
+        width,
+    )
+    lines += ["", *wrapped(list(_recommended(found)), width)]
+    lines += ["", *rendered(_table(found), width)]
+    lines += wrapped(list(_notes(found)), width)
+    if found.plan is not None:
+        lines += ["", suite_fragment(found, found.plan)]
+    return "\n".join(lines)
+
+
+def _recommended(found: Recommendation) -> Iterator[str]:
+    plan, target = found.plan, found.target
+    if plan is None:
+        least = min(found.candidates, key=lambda one: one.memory.peak)
+        yield (
+            f"DOES NOT FIT: the smallest is {least.plan.title}, {_memory_text(least.memory)} of"
+            f" {USABLE * target.gpu_memory / _GIGA:.0f} usable GB; more GPUs, or GPUs with more"
+            " memory, are needed"
+        )
+        return
+    chosen = found.candidates[0]
+    micro = f" × {counted(plan.micro_steps, 'micro-step')}" if plan.micro_steps > 1 else ""
+    yield f"strategy    {TITLES[plan.sharding]}"
+    yield f"precision   {plan.precision}"
+    yield f"hook        {plan.hook or 'none'}"
+    yield f"checkpoints {'yes' if plan.checkpointing else 'no'}"
+    yield (
+        f"batch       {plan.batch_size} a GPU{micro}: {plan.samples * target.gpus} samples a step"
+    )
+    yield f"memory      {_memory_text(chosen.memory)} of {target.gpu_memory / _GIGA:.0f} GB"
+    if chosen.time is None:
+        yield "step        not modelled: the host's optimizer is not measured"
+        return
+    step, efficiency = chosen.time.step_s, chosen.time.efficiency
+    yield f"step        {_band(step, 1e3)} ms (modelled)"
+    yield f"efficiency  {_band(efficiency, 100)} % (modelled)"
+    overhead = Band(value=1 - efficiency.value, low=1 - efficiency.high, high=1 - efficiency.low)
+    yield f"overhead    {_band(overhead, 100)} % of a step (modelled)"
+
+
+def _memory_text(memory: RankMemory) -> str:
+    parts = {"states": memory.states, "whole for a time": memory.whole}
+    if memory.activations is not None:
+        parts["activations"] = memory.activations
+    parts["or the update's lists"] = memory.update
+    stated = ", ".join(
+        f"{name} {short_number(size / _GIGA)}" for name, size in parts.items() if size
+    )
+    unknown = "" if memory.activations is not None else "; activations not known"
+    host = f"; host {short_number(memory.host / _GIGA)} GB" if memory.host else ""
+    return f"{short_number(memory.peak / _GIGA)} GB ({stated}{unknown}{host})"
+
+
+def _table(found: Recommendation) -> rich.table.Table:
+    table = plain_table()
+    table.add_column("candidate\n", overflow="fold")
+    for heading in ("batch\n", "memory\nGB", "step\nms", "effi-\ncy %", "through-\nput, %"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("why not\n", overflow="fold")
+    for candidate in found.candidates:
+        table.add_row(candidate.plan.title, *_cells(candidate), candidate.why_not or "RECOMMENDED")
+    return table
+
+
+def _cells(candidate: Candidate) -> list[str]:
+    plan, time, gain = candidate.plan, candidate.time, candidate.gain
+    batch = f"{plan.batch_size}×{plan.micro_steps}" if plan.micro_steps > 1 else plan.batch_size
+    unknown = "+?" if candidate.memory.activations is None else ""
+    return [
+        str(batch),
+        f"{short_number(candidate.memory.peak / _GIGA)}{unknown}",
+        short_number(1e3 * time.step_s.value) if time else ABSENT,
+        f"{100 * time.efficiency.value:.0f}" if time else ABSENT,
+        gain_text(gain).removesuffix(" %") if gain and candidate.why_not else ABSENT,
+    ]
+
+
+def _notes(found: Recommendation) -> Iterator[str]:
+    yield (
+        "Memory by formula (Rajbhandari et al. 2020), steps by the fitted α-β model with 90 %"
+        " bands, compute proportional to parameters × samples (Kaplan et al. 2020); all modelled."
+        " Throughput is relative to the recommended plan."
+    )
+    yield from (f"{reason}." for reason in found.reasons)
+    if not found.step.activations:
+        yield (
+            "Activations are not known: the file has no two batch sizes of one case with their"
+            " memory, so no larger batch is recommended, and what fits may not fit."
+        )
+    if found.step.parameters is None:
+        yield "The file states no parameters: its step is taken for that of this model."
+    if found.step.on_cpu:
+        yield "The step and the link were measured on CPUs: on GPUs both are others."
+    if found.plan is not None and found.plan.sharding != "offload" and not found.reaches:
+        yield (
+            f"No plan that fits reaches {found.use.efficiency[0]:.0%} efficiency on this link: the"
+            " recommended one is nearest."
+        )
+    build = found.candidates[0].memory.build
+    if found.plan is not None and build > USABLE * found.target.gpu_memory:
+        yield (
+            f"This suite builds the whole model, {build / _GIGA:.0f} GB, on each GPU before it is"
+            " sharded, and so cannot measure it: measure a smaller model of this kind."
+        )
+    largest = max(point.world_size for point in found.step.curve.points)
+    if found.target.gpus > largest:
+        yield f"{found.target.gpus} GPUs are beyond the {largest} measured ranks."
+    yield from _document(found)
+
+
+def _document(found: Recommendation) -> Iterator[str]:
+    use = found.use
+    low, high = use.efficiency
+    least, most = use.batch_size
+    batch = str(least) if least == most else f"{least} to {most}"
+    further = f", {use.further}" if use.further else ""
+    yield (
+        f"Document 004 for {use.name} ({use.gpus[0]} to {use.gpus[1]} GPUs; its advice, not"
+        f" measured here): {use.strategy}, batch {batch}, {low:.0%} to {high:.0%}"
+        f" efficiency{further}."
+    )
+    if found.plan is not None:
+        yield from (f"Differs in {one}." for one in found.differences)
+        if not found.differences:
+            yield "The models agree with it."
+
+
+def _band(band: Band, factor: float) -> str:
+    value, low, high = (short_number(factor * end) for end in (band.value, band.low, band.high))
+    return f"{value} ({low}–{high})"
