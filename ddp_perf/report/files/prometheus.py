@@ -28,6 +28,8 @@ _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
     ("scaling_efficiency_ratio", "Speed-up divided by ranks.", lambda row: row.efficiency),
     ("peak_memory_bytes", "Peak memory of the rank that needs most.", lambda row: row.peak_memory),
     ("ratio", "This session divided by its baseline, of the worst metric.", lambda row: row.ratio),
+    ("targets", "Absolute targets of the case.", lambda row: row.targets),
+    ("targets_met", "Absolute targets that it meets.", lambda row: row.targets_met),
     ("red", "Whether the case failed.", lambda row: float(row.status is Status.RED)),
     (
         "measured_timestamp_seconds",

@@ -54,7 +54,7 @@ def false_alarm_rate(source: ReportSource) -> float:
         suite.alpha
         for suite in source.suites
         for finding in suite.findings
-        if finding.metric != STRUCTURE
+        if finding.metric != STRUCTURE and finding.target is None
     )
 
 
