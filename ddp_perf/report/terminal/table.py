@@ -84,11 +84,14 @@ def _passed(result: SuiteResult) -> list[str]:
     The table shows the worst verdict of a case, and so hides them.
     """
     outcomes: dict[str, set[Outcome]] = {}
+    met = True
     for finding in result.asserted_findings():
-        if finding.target is None:
+        if finding.target is not None:
+            met = met and finding.verdict.outcome is Outcome.MEETS_TARGET
+        else:
             outcomes.setdefault(finding.metric, set()).add(finding.verdict.outcome)
     titles = [metric_title(metric) for metric, found in outcomes.items() if found == {Outcome.PASS}]
-    if len(titles) in (0, len(outcomes)):
+    if not titles or (met and len(titles) == len(outcomes)):
         return []
     return [f"PASS in every judged case: {', '.join(titles)}"]
 

@@ -22,7 +22,7 @@ from ddp_perf.stats.rule.target import TargetJudgement, judge_target
 
 
 class _Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What the figures of a case are computed from."""
+    """A measured case, with the launches that its figures are computed from."""
 
     measurement: Measurement
     summaries: Sequence[LaunchSummary]
