@@ -57,7 +57,7 @@ STEP_TIME = TargetSpec(
 MFU = TargetSpec(name="mfu", title="MFU", at_least=True, units=_SHARE, example=">= 0.35")
 PEAK_MEMORY = TargetSpec(
     name="peak_memory",
-    title="peak memory of a rank",
+    title="peak memory",
     at_least=False,
     units={"GB": 1e9, "GiB": 2**30, "MB": 1e6, "MiB": 2**20},
     example="<= 14 GB",

@@ -73,9 +73,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _targets(ddp: DdpSession) -> Iterator[Any]:
     """Yield a parameter for each target of each case on the accelerator of this machine."""
+    keys = {tier: ddp.capacity.accelerator_key(tier) for tier in ("cpu", "gpu")}
     for name, case in ddp.names.items():
-        key, tier = ddp.capacity.accelerator_key(case.tier), getattr(pytest.mark, case.tier)
-        for metric, target in targets_on(key, case.targets).items():
+        for metric, target in targets_on(keys[case.tier], case.targets).items():
+            tier = getattr(pytest.mark, case.tier)
             yield pytest.param(case, metric, id=f"{name}-{target.figure}", marks=tier)
 
 

@@ -53,7 +53,11 @@ def judge_targets(
 
 def _judged(target: Target, measured: _Measured, looks: Sequence[int]) -> Finding:
     case = measured.measurement.case
-    figures = _FIGURES[target.figure](measured)
+    utilisation = utilisation_of(measured.measurement, measured.accelerator)
+    if utilisation is not None and utilisation.is_impossible:
+        figures: list[float] | str = f"a measurement error: MFU {utilisation}"
+    else:
+        figures = _FIGURES[target.figure](measured)
     if isinstance(figures, str) or not figures:
         why = figures if isinstance(figures, str) else _NO_LAUNCH
         verdict = Verdict(outcome=Outcome.INVALID, reason=_missing(target, why))

@@ -73,7 +73,7 @@ def finding_of(figure, bound, unit="", **changes):
         ("throughput", 7_000, "/rank", "MISSES", "at least 7,000 samples/s per rank in"),
         ("step_time", 0.011, "ms", "MEETS", "step time 10 ms (99 % interval 9.4"),
         ("step_time", 0.009, "ms", "MISSES", "misses the target of at most 9 ms in"),
-        ("peak_memory", 1000, "MB", "MEETS", "peak memory of a rank 0.001 MB"),
+        ("peak_memory", 1000, "MB", "MEETS", "peak memory 0.001 MB"),
         ("peak_memory", 900, "MB", "MISSES", "misses the target of at most 0.0009 MB"),
         ("efficiency", 0.95, "", "MEETS", "efficiency 1 (99 % interval 1 to 1, 3 launches)"),
     ],
@@ -270,7 +270,21 @@ def test_a_missed_target_may_be_acknowledged_until_a_date(until, bound, state):
     assert finding.known.state == state
 
 
-def test_every_figure_of_a_suite_file_can_be_judged():
-    from ddp_perf.session.gate.targets import _FIGURES
+@pytest.mark.parametrize("figure", TARGET_SPECS)
+def test_every_figure_of_a_suite_file_has_a_finding(figure):
+    case = make_collectives()[0] if figure == "busbw" else TWO
+    case = with_target(case, target(figure, 0.5, next(iter(TARGET_SPECS[figure].units))))
 
-    assert _FIGURES.keys() == TARGET_SPECS.keys()
+    assert list(judged([make_measurement(case, STEPS)])) == [f"target:{figure}"]
+
+
+def test_a_time_that_the_hardware_cannot_have_meets_no_target():
+    gpu = msgspec.structs.replace(
+        with_target(TWO, target("mfu", 0.35), target("throughput", 5)), tier="gpu", precision="fp16"
+    )
+    found = judged(
+        [make_measurement(gpu, STEPS, flops=int(2 * 125e12 * 0.01))], key="v100-sxm2-16gb"
+    )
+
+    assert {one.verdict.outcome for one in found.values()} == {Outcome.INVALID}
+    assert "a measurement error: MFU 200" in found["target:throughput"].verdict.reason
