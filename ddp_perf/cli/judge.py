@@ -52,8 +52,8 @@ def judge(
     \b
     Exit code:
       0  pass: no session has a regression, and the newest one of each suite passed
-      1  regression: in any session a slower case that is not acknowledged, a failed one, other
-         work or another machine, or more work in a step
+      1  regression: in any session a slower case or a missed target that is not acknowledged, a
+         failed case, other work or another machine, or more work in a step
       2  undecided: the newest session is inconclusive, suspect, invalid, without a baseline, or
          slower as acknowledged
       4  usage: an argument, or a file that cannot be read or stored; nothing is written

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME
+from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME, TARGETS
 from ddp_perf.core.session import MEDIANS
 
 
@@ -40,7 +40,7 @@ _RECORDED = [*_METRICS, *MEDIANS.values()]
 Metric = Annotated[
     str, typer.Option(metavar="NAME", callback=_recorded, help=f"One of {', '.join(_RECORDED)}.")
 ]
-_ACKNOWLEDGED = [*_METRICS, *EXACT]
+_ACKNOWLEDGED = [*_METRICS, *EXACT, *(metric.name for metric in TARGETS)]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from ddp_perf.config.targets import TargetEntries
 from ddp_perf.core.case import Schedule, Tier
 
 Count = Annotated[int, Meta(ge=1)]
@@ -49,6 +50,13 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     env: Annotated[
         dict[str, str], Meta(description="Environment of the ranks, read before torch is imported.")
     ] = {}
+    targets: Annotated[
+        TargetEntries,
+        Meta(
+            description="What the figures of the cases must be, whatever a baseline contains. Of"
+            " several entries that fit a case, the first one applies."
+        ),
+    ] = []
 
     def schedule(self) -> Schedule:
         return Schedule(

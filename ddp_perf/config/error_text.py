@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from ddp_perf.core.target import TARGET_SPECS
 from ddp_perf.errors import did_you_mean, nearest_or_all
 
 # What msgspec calls the types of a YAML file, in words.
@@ -24,6 +25,7 @@ _REMEDIES = {
     "suite": "use letters, digits, dot, dash and underscore",
     "sizes": "write whole KiB, MiB or GiB, as in 64KiB",
 }
+_EXAMPLES = {f"targets.{name}": spec.example for name, spec in TARGET_SPECS.items()}
 
 
 def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefix: str = "") -> str:
@@ -51,6 +53,8 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
         )
     elif "matching regex" in message:
         message = _REMEDIES.get(_without_index(field), message)
+    elif (example := _EXAMPLES.get(_without_index(field))) is not None:
+        message = f'{message}; write it as in "{example}"'
     elif field.endswith("[...]"):
         field, message = _first_wrong_text(field.removesuffix("[...]"), data, message)
     message = re.sub(r"`([a-z |]+)`", lambda match: _in_words(match[1]), message)

@@ -15,7 +15,8 @@ from ddp_perf.config.collectives import CollectivesSuite, check_collectives
 from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.overrides import Overrides, apply_overrides
-from ddp_perf.config.suite import AnySuite, Suite, cases_of
+from ddp_perf.config.suite import AnySuite, Suite, Variant, cases_of
+from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.user_workload import check_target
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
@@ -67,8 +68,14 @@ def load_cases(
             if key in origin:
                 raise ConfigError(_duplicate(case.id, origin[key], path))
             origin[key] = path
-            cases.append(case)
+            cases.append(with_targets(case, variant.suite.targets, _from_here(path)))
     return cases
+
+
+def _from_here(path: Path) -> str:
+    """Return the path from the current directory on, if it is in it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _check_overridden(path: Path, suite: AnySuite) -> None:
@@ -149,6 +156,7 @@ def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
                 f"{field}: {twice[0]} is listed twice, so two cases have one id; remove one"
             )
     _check(suite)
+    check_targets(suite.targets, cases_of(Variant(suite=suite)))
     return suite if isinstance(suite, CollectivesSuite) else _with_workload(suite, import_paths)
 
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from ddp_perf.core.collective import CollectiveStep
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precision, Strategy
+from ddp_perf.core.target import Target
 
 Scalar = bool | int | float | str
 Fraction = Annotated[float, Meta(gt=0, lt=1)]
@@ -103,6 +104,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     schedule: Schedule
     tolerances: Tolerances
+    targets: tuple[Target, ...] = ()  # of each figure the first one on the accelerator applies
     single: str | None  # id of the single-rank case that is the denominator of scaling
     price_per_gpu_hour: float | None = None  # None: not stated, so no cost is shown
     epoch_samples: int | None = None

@@ -10,6 +10,7 @@ from ddp_perf.core.baseline import Acknowledgement
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import Decomposition
 from ddp_perf.core.launch import LaunchFailure, LaunchResult
+from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome, Verdict
 
 
@@ -69,6 +70,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     disturbance: str | None = None  # reason why its launches are worthless: then it is INVALID
     known: Known | None = None  # None: not acknowledged
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines
+    target: Target | None = None  # that `value` is judged by, instead of a baseline
+    value_interval: tuple[float, float] | None = None  # 99 %, of `value` over the launches
 
     @property
     def is_expected(self) -> bool:

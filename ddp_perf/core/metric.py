@@ -7,6 +7,9 @@ from typing import Literal
 import msgspec
 
 from ddp_perf.core.case import Case, Tier
+from ddp_perf.core.target import EFFICIENCY as EFFICIENCY_TARGET
+from ddp_perf.core.target import PEAK_MEMORY as PEAK_MEMORY_TARGET
+from ddp_perf.core.target import TARGET_SPECS, TargetSpec, target_metric
 
 # NVML's energy counter is updated every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter). In
 # a shorter time the energy that is not counted yet would be several per cent of the total.
@@ -22,6 +25,7 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     follows_machine: bool = False  # a slower machine changes it, as it changes the control
     # What disturbs a launch for it: all that lengthens a step, a slow clock alone, or nothing.
     disturbed_by: Literal["waits", "clock", None] = "waits"
+    has_stalls: bool = False  # it contains every stall, as the mean step does
     tier: Tier | None = None  # None: gated on both tiers
     explained: bool = False  # the terms of a step explain why it got worse
     # It compares with the one-rank launches of the same rounds.
@@ -44,7 +48,7 @@ STEP_TIME = MetricSpec(
     explained=True,
     published_as="step",
 )
-TAIL = MetricSpec(name="tail", title="tail (mean step ÷ its level)", unit="ratio")
+TAIL = MetricSpec(name="tail", title="tail (mean step ÷ its level)", unit="ratio", has_stalls=True)
 EFFICIENCY = MetricSpec(
     name="efficiency",
     title="scaling cost (step N ÷ step 1)",
@@ -86,7 +90,21 @@ STRUCTURE = "structure"
 LOSS = "loss"
 EXACT = (STRUCTURE, LOSS)  # judged without statistics: they take no part of the error rate
 MISSING_READINGS = {metric.name: metric.missing for metric in METRICS if metric.missing}
-_SPECS = {metric.name: metric for metric in METRICS}
+
+
+def _of_target(spec: TargetSpec) -> MetricSpec:
+    return MetricSpec(
+        name=target_metric(spec.name),
+        title=f"{spec.title} target",
+        unit="",
+        disturbed_by=None if spec is PEAK_MEMORY_TARGET else "waits",
+        has_stalls=spec.has_stalls,
+        needs_single_rank=spec is EFFICIENCY_TARGET,
+    )
+
+
+TARGETS = tuple(map(_of_target, TARGET_SPECS.values()))  # judged without a baseline
+_SPECS = {metric.name: metric for metric in (*METRICS, *TARGETS)}
 
 
 def metric_spec(metric: str) -> MetricSpec:
@@ -107,6 +125,11 @@ def is_explained(metric: str) -> bool:
 def needs_single_rank(metric: str) -> bool:
     """Return whether the metric compares with the one-rank launches of the same rounds."""
     return metric_spec(metric).needs_single_rank
+
+
+def is_target(metric: str) -> bool:
+    """Return whether it is an absolute target, which no baseline judges."""
+    return any(metric == target.name for target in TARGETS)
 
 
 def gated_metrics(case: Case) -> list[str]:

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Outcome(str, enum.Enum):
-    """The possible outcomes. Only PASS and IMPROVEMENT are good."""
+    """The possible outcomes. PASS, IMPROVEMENT and those that begin with MEETS are good."""
 
     PASS = "PASS"
     IMPROVEMENT = "IMPROVEMENT"
@@ -20,6 +20,8 @@ class Outcome(str, enum.Enum):
     INVALID = "INVALID"
     MEETS_PUBLISHED = "MEETS PUBLISHED"  # of a figure without a spread, instead of PASS
     BELOW_PUBLISHED = "BELOW PUBLISHED"
+    MEETS_TARGET = "MEETS TARGET"  # of an absolute target, whatever the baseline contains
+    MISSES_TARGET = "MISSES TARGET"
 
 
 # Outcomes that more launches of the same session may still change.

@@ -10,6 +10,7 @@ import pytest
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.core.case import Case
 from ddp_perf.core.metric import LOSS, STRUCTURE, metric_spec
+from ddp_perf.core.target import targets_on
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
 from ddp_perf.plugin.options import read_options
@@ -25,6 +26,7 @@ _MEASURING = pytest.StashKey[list[pytest.Item]]()  # the performance tests, sele
 _TIERS = (pytest.mark.cpu, pytest.mark.gpu)
 # The parameter of a test that no suite gives a case. It is selected with either tier, and refused.
 _NO_SUITE = pytest.param(None, id="no-suite", marks=_TIERS)
+_NO_TARGET = pytest.param(None, None, id="no-suite", marks=_TIERS)
 _MARKERS = (
     "perf: measures training; deselected unless -m asks for it",
     "gpu: needs CUDA devices",
@@ -59,10 +61,23 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "ddp_case" not in metafunc.fixturenames:
         return
-    metric = asserted_metric(metafunc.definition)
     every = metafunc.config.stash[PARAMETERS]
+    if "ddp_target" in metafunc.fixturenames:
+        ddp = metafunc.config.stash[SESSION]
+        metafunc.parametrize("ddp_case, ddp_target", [*_targets(ddp)] if every else [_NO_TARGET])
+        return
+    metric = asserted_metric(metafunc.definition)
     gated = [p for p in every if _asserts_something(p.values[0], metric)]
     metafunc.parametrize("ddp_case", gated if every else [_NO_SUITE])
+
+
+def _targets(ddp: DdpSession) -> Iterator[Any]:
+    """Yield a parameter for each target of each case on the accelerator of this machine."""
+    keys = {tier: ddp.capacity.accelerator_key(tier) for tier in ("cpu", "gpu")}
+    for name, case in ddp.names.items():
+        for metric, target in targets_on(keys[case.tier], case.targets).items():
+            tier = getattr(pytest.mark, case.tier)
+            yield pytest.param(case, metric, id=f"{name}-{target.figure}", marks=tier)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -83,6 +98,8 @@ def pytest_make_collect_report(
             kept.append(node)
         elif isinstance(node, pytest.Function) and _is_named(node):
             reason = f"no suite has a case that is gated by its {asserted_metric(node)}"
+            if "ddp_target" in node.fixturenames:
+                reason = "no suite has a target for this accelerator"
             for mark in (*_TIERS, pytest.mark.skip(reason=reason)):
                 node.add_marker(mark, append=False)
             kept.append(node)

@@ -19,10 +19,14 @@ def case_of(item: pytest.Item) -> Case | None:
 
 
 def asserted_metric(node: pytest.Item | pytest.Function) -> str:
-    """Return the metric of the ``ddp_metric`` marker; without one, the structure.
+    """Return the metric of ``ddp_target``, or of the ``ddp_metric`` marker; else the structure.
 
     Raises CollectError for a name that is no metric.
     """
+    callspec = getattr(node, "callspec", None)
+    target = callspec.params.get("ddp_target") if callspec else None
+    if isinstance(target, str):
+        return target
     marker = node.get_closest_marker("ddp_metric")
     metric = str(*marker.args[:1]) if marker else STRUCTURE
     if metric not in _KNOWN:

@@ -126,6 +126,8 @@ class MeasuredCase:
             "ratio": verdict.ratio,
             "interval": verdict.interval,
             "minimum_detectable": verdict.minimum_detectable,
+            "value_interval": finding.value_interval,
+            "target": finding.target and finding.target.bound,
         }
         self.record(**{name: value for name, value in figures.items() if value is not None})
 

@@ -100,6 +100,11 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
         since = (finding.baseline_date or result.date)[:10]
         why = "see what changed since the baseline"
         return why, f"git log --oneline --since={since} && git diff --stat"
+    if outcome is Outcome.MISSES_TARGET:
+        file = finding.target.file if finding.target else "the suite file"
+        return f"check that the machine is fit for its target in {file}", "ddp-perf doctor"
+    if outcome is Outcome.INVALID and finding.target is not None and not finding.disturbance:
+        return f"change targets in {finding.target.file}, and measure it again", case
     if outcome is Outcome.BELOW_PUBLISHED:
         return "check that the machine is fit", "ddp-perf doctor"
     if outcome is Outcome.INVALID and finding.metric == LOSS:
@@ -115,6 +120,8 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if is_waiting(finding) or verdict.more_sessions:
         when = _apart(result, finding)
         return f"add a session of code that you trust{when}", _again(result, _APPEND)
+    if finding.target is not None:
+        return "it is too near to its target; see what disturbs this machine", "ddp-perf doctor"
     return "raise the tolerance, or see what disturbs this machine", "ddp-perf doctor"
 
 

@@ -15,6 +15,7 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import Unit
 from ddp_perf.core.measurement import Finding, LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
+from ddp_perf.core.verdict import Outcome
 from ddp_perf.render.units import counted
 from ddp_perf.report.ruled_out import ruled_out_lines
 from ddp_perf.report.saved import settled_text
@@ -76,6 +77,8 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     algorithm_bytes_per_s: float | None
     bus_bytes_per_s: float | None
     reason: str
+    targets: int | None  # number of the case's targets on this accelerator
+    targets_met: int | None
     cause: str | None  # the largest cause, with its evidence, if the case got slower
     # Utilisation: of a rank or a GPU, the mean over all of them; docs/measuring.md defines each.
     cpu_cores: float | None = None
@@ -211,7 +214,15 @@ def _judged(result: SuiteResult, case_id: str) -> dict[str, Any]:
         "ratio_high": high,
         "minimum_detectable": found and found.minimum_detectable,
         "cause": _cause(result.explanations.get(case_id)),
+        **_targets(findings),
     }
+
+
+def _targets(findings: Sequence[Finding]) -> dict[str, int | None]:
+    """Return the number of targets and of those that are met; None without a target."""
+    outcomes = [found.verdict.outcome for found in findings if found.target is not None]
+    met = outcomes.count(Outcome.MEETS_TARGET)
+    return {"targets": len(outcomes) or None, "targets_met": met if outcomes else None}
 
 
 def _reason(result: SuiteResult, finding: Finding) -> str:

@@ -48,12 +48,16 @@ def _not_counted(cases: int) -> str:
 
 
 def _is_hidden(result: SuiteResult, finding: Finding) -> bool:
-    slower = finding.verdict.outcome is Outcome.REGRESSION and not finding.is_expected
-    return slower and not result.is_asserted(finding.case_id, finding.metric)
+    bad = finding.verdict.outcome in (Outcome.REGRESSION, Outcome.MISSES_TARGET)
+    return (
+        bad and not finding.is_expected and not result.is_asserted(finding.case_id, finding.metric)
+    )
 
 
 def _regression(finding: Finding) -> str:
     ratio = finding.verdict.ratio
     size = "" if ratio is None else f": {ratio:.3f} × the baseline"
+    if finding.target is not None:
+        size = f": {finding.verdict.reason}"
     what = f"{metric_title(finding.metric)} of {finding.case_id}"
-    return f"{Outcome.REGRESSION.value} {NO_TEST}: {what}{size}"
+    return f"{finding.verdict.outcome.value} {NO_TEST}: {what}{size}"

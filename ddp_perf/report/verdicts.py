@@ -14,6 +14,7 @@ NO_TEST = "(no test)"  # the mark of what is shown and not counted
 # Among verdicts with the same status, the first in this order represents the case.
 SEVERITY = [
     Outcome.REGRESSION,
+    Outcome.MISSES_TARGET,
     Outcome.INCOMPARABLE,
     Outcome.BELOW_PUBLISHED,
     Outcome.NO_BASELINE,
@@ -23,8 +24,14 @@ SEVERITY = [
     Outcome.MEETS_PUBLISHED,
     Outcome.PASS,
     Outcome.IMPROVEMENT,
+    Outcome.MEETS_TARGET,
 ]
-_PASSING = (Outcome.MEETS_PUBLISHED, Outcome.PASS, Outcome.IMPROVEMENT)
+_PASSING = (
+    Outcome.MEETS_PUBLISHED,
+    Outcome.PASS,
+    Outcome.IMPROVEMENT,
+    Outcome.MEETS_TARGET,
+)
 
 
 class Status(str, enum.Enum):

@@ -8,8 +8,13 @@ from collections.abc import Iterable
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.verdict import Outcome
 
-_WORSE = (Outcome.REGRESSION, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
-_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_PUBLISHED)
+_WORSE = (
+    Outcome.REGRESSION,
+    Outcome.INCOMPARABLE,
+    Outcome.BELOW_PUBLISHED,
+    Outcome.MISSES_TARGET,
+)
+_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_PUBLISHED, Outcome.MEETS_TARGET)
 
 
 class Conclusion(str, enum.Enum):

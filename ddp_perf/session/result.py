@@ -44,7 +44,7 @@ class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
-FAILING = (Outcome.REGRESSION, *_FIRST_TIME)
+FAILING = (Outcome.REGRESSION, *_FIRST_TIME, Outcome.MISSES_TARGET)
 
 
 def is_waiting(finding: Finding) -> bool:
@@ -161,9 +161,11 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         The structure is accepted even if the times are refused.
         """
         refused = self.save_mode == "accept" and finding.case_id in self.not_saved
-        return refused and finding.metric != STRUCTURE
+        return refused and finding.metric != STRUCTURE and finding.target is None
 
     def _is_stored(self, finding: Finding) -> bool:
+        if finding.target is not None:
+            return False  # a baseline does not change it
         if finding.metric == STRUCTURE and finding.case_id in self.saved_structures:
             return True
         if finding.metric == STRUCTURE and self.save_mode != "accept":  # which stores the FLOPs

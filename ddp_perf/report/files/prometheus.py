@@ -40,6 +40,8 @@ _GAUGES: tuple[tuple[str, str, Callable[[CaseRow], float | None]], ...] = (
     ("nvlink_bytes_per_second", "Of a GPU.", lambda row: row.nvlink_bytes_per_s),
     ("pcie_bytes_per_second", "Of a GPU.", lambda row: row.pcie_bytes_per_s),
     ("ratio", "This session divided by its baseline, of the worst metric.", lambda row: row.ratio),
+    ("targets", "Absolute targets of the case.", lambda row: row.targets),
+    ("targets_met", "Absolute targets that it meets.", lambda row: row.targets_met),
     ("red", "Whether the case failed.", lambda row: float(row.status is Status.RED)),
     (
         "measured_timestamp_seconds",

@@ -78,6 +78,12 @@ def _overhead(row: CaseRow) -> float | None:
     return row.scaling_overhead_s / row.step_s
 
 
+def _targets_met(row: CaseRow) -> float | None:
+    if row.targets is None or row.targets_met is None:
+        return None
+    return row.targets_met / row.targets
+
+
 _STEP = (
     Column(
         "step ms",
@@ -117,6 +123,12 @@ _SCALING = (
     ),
 )
 _OTHERS = (
+    Column(
+        "targets met",
+        "of the case's absolute targets, the share that it meets",
+        _targets_met,
+        percent_text,
+    ),
     Column(
         "call µs", "one call of the collective", lambda row: row.call_s, lambda s: f"{1e6 * s:,.1f}"
     ),

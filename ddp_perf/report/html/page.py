@@ -54,7 +54,7 @@ def false_alarm_rate(source: ReportSource) -> float:
         suite.alpha
         for suite in source.suites
         for finding in suite.findings
-        if finding.metric not in EXACT
+        if finding.metric not in EXACT and finding.target is None
     )
 
 

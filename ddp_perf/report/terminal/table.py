@@ -16,12 +16,17 @@ from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.pace import pace_notes
+from ddp_perf.report.terminal.targets import target_lines
 from ddp_perf.report.terminal.text import finding_note
 from ddp_perf.report.untested import untested_lines
 from ddp_perf.report.verdicts import NO_TEST, mark_of, worst
 from ddp_perf.session.result import SuiteResult, is_waiting
 
-_QUIET = (Outcome.PASS, Outcome.NO_BASELINE)  # these need no line of their own
+_QUIET = (
+    Outcome.PASS,
+    Outcome.NO_BASELINE,
+    Outcome.MEETS_TARGET,
+)  # these need no line of their own
 
 
 def headline(result: SuiteResult) -> str:
@@ -58,7 +63,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
     width = max(width, NARROWEST)
     lines = [*rendered(table, width), *link_lines(result, width)]
-    notes = [*_passed(result), *ruled_out_lines(result), *_notes(result)]
+    notes = [*_passed(result), *target_lines(result), *ruled_out_lines(result), *_notes(result)]
     return "\n".join([*lines, *wrapped(notes, width)])
 
 
@@ -79,10 +84,14 @@ def _passed(result: SuiteResult) -> list[str]:
     The table shows the worst verdict of a case, and so hides them.
     """
     outcomes: dict[str, set[Outcome]] = {}
+    met = True
     for finding in result.asserted_findings():
-        outcomes.setdefault(finding.metric, set()).add(finding.verdict.outcome)
+        if finding.target is not None:
+            met = met and finding.verdict.outcome is Outcome.MEETS_TARGET
+        else:
+            outcomes.setdefault(finding.metric, set()).add(finding.verdict.outcome)
     titles = [metric_title(metric) for metric, found in outcomes.items() if found == {Outcome.PASS}]
-    if len(titles) in (0, len(outcomes)):
+    if not titles or (met and len(titles) == len(outcomes)):
         return []
     return [f"PASS in every judged case: {', '.join(titles)}"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
-from ddp_perf.core.metric import STEP_TIME, metric_title
+from ddp_perf.core.metric import STEP_TIME, is_target, metric_title
 from ddp_perf.render.units import counted, percent_change
 from ddp_perf.report.terminal.utilisation import utilisation_lines
 from ddp_perf.session.figures import CallFigures, CaseFigures
@@ -67,7 +67,8 @@ def describe_known(known: Known) -> str:
     if known.state == "expired":
         return f"{text}; the acknowledgement ended on {entry.until}"
     remedy = "ddp-perf baseline ack with a past date ends the acknowledgement"
-    return f"{text} until {entry.until}; the regression is over: {remedy}"
+    over = "the target is met" if is_target(entry.metric) else "the regression is over"
+    return f"{text} until {entry.until}; {over}: {remedy}"
 
 
 def _describe_look(look: Look) -> str:

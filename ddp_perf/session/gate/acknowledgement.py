@@ -1,4 +1,4 @@
-"""Acknowledged regressions: they are expected until a date."""
+"""Acknowledged regressions and missed targets: they are expected until a date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from ddp_perf.core.baseline import Acknowledgement, Baseline
 from ddp_perf.core.measurement import Finding, Known
 from ddp_perf.core.verdict import Outcome
 
-_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT)
+_GOOD = (Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_TARGET)
+_BAD = (Outcome.REGRESSION, Outcome.MISSES_TARGET)
 
 
 def with_acknowledgements(
@@ -31,7 +32,7 @@ def _known(found: Finding, given: Acknowledgement | None, date: str) -> Known | 
         return None
     if found.verdict.outcome in _GOOD:
         return Known(acknowledgement=given, state="over")
-    if found.verdict.outcome is not Outcome.REGRESSION:
+    if found.verdict.outcome not in _BAD:
         return None
     if not given.holds(date):
         return Known(acknowledgement=given, state="expired")

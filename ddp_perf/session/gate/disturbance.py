@@ -15,7 +15,7 @@ import msgspec
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import STEP_TIME, TAIL, metric_spec
+from ddp_perf.core.metric import STEP_TIME, metric_spec
 from ddp_perf.core.verdict import Outcome
 
 _NOT_COMPARED = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE)
@@ -135,7 +135,7 @@ def _foreign(launch: LaunchResult) -> float:
 def _most_foreign(case: Case, metric: str) -> float:
     """Return the share that other processes may take; the mean in the tail contains all of it."""
     tolerance = case.tolerances.step_time
-    return tolerance if metric == TAIL.name else max(tolerance, _MOST_FOREIGN)
+    return tolerance if metric_spec(metric).has_stalls else max(tolerance, _MOST_FOREIGN)
 
 
 def _causes_of(metric: str) -> Collection[str]:

@@ -30,6 +30,7 @@ from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure, with_flops
+from ddp_perf.session.gate.targets import judge_targets
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.judge_sides import judge_sides
@@ -102,6 +103,9 @@ def judge_suite(
                 )
             ]
             findings += [with_disturbance(finding, measurements) for finding in judged]
+    if context.compared is None:  # a comparison is of two states of the code, not with a target
+        key = context.environment.accelerator_key
+        findings += judge_targets(measurements, summaries, key, context.looks)
     return findings
 
 

@@ -14,7 +14,7 @@ from ddp_perf.stats.rule.comparison import Comparison, SignificanceLevels
 from ddp_perf.stats.rule.variance_components import VarianceComponents
 
 LIKELY = 0.9
-_MOST = 100  # launches or sessions that are considered
+MOST = 100  # launches or sessions that are considered
 
 
 def launches_to_decide(
@@ -38,7 +38,7 @@ def launches_that_likely_decide(
     The mean of k launches moves by N(0, σ²_launch (1/k − 1/k')) on the way to k' launches. None:
     not even 100 more do.
     """
-    for more in range(least, _MOST + 1):
+    for more in range(least, MOST + 1):
         fewer = 1 / errors.launches - 1 / (errors.launches + more)
         move = float(special.ndtri(LIKELY)) * math.sqrt(errors.launch_variance * fewer)
         if _launches_decide(errors, now, levels, more, move=move):
@@ -96,6 +96,6 @@ def sessions_to_decide(
 
 def _fewest(decided: Callable[[int], bool]) -> int | None:
     """Find the smallest number by bisection: a larger one never decides less."""
-    counts = range(1, _MOST + 1)
+    counts = range(1, MOST + 1)
     found = bisect.bisect_left(counts, True, key=decided)
     return counts[found] if found < len(counts) else None

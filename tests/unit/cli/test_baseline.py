@@ -200,6 +200,15 @@ def test_ack_of_several_metrics_names_those_that_still_fail(stored, store):
     assert said == {"step_time", *others}
 
 
+def test_ack_of_a_missed_target_covers_it_whatever_its_figure(stored, store):
+    done = run("ack", CASE.id, "--reason", "r", *UNTIL, "--metric", "target:efficiency")
+
+    assert done.exit_code == 0, done.output
+    (given,) = store.load(KEY).acknowledged
+    assert (given.metric, given.ratio) == ("target:efficiency", None)
+    assert f"efficiency target of {CASE.id}" in " ".join(done.stdout.split())
+
+
 def test_ack_names_metrics_whose_acknowledgement_has_ended(stored):
     done = run("ack", CASE.id, "--reason", "r", "--until", "2020-01-01")
 

@@ -14,6 +14,7 @@ from ddp_perf.config.schema import suite_schema
 from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions
+from ddp_perf.core.target import targets_on
 
 CONFIGS = Path(__file__).parents[3] / "bench_configs"
 
@@ -159,3 +160,30 @@ def test_all_suites_of_a_directory_can_be_run_together(directory):
 def test_the_published_schema_is_the_one_that_validates():
     path = CONFIGS / "schema.json"
     assert json.loads(path.read_text(encoding="utf-8")) == json.loads(json.dumps(suite_schema()))
+
+
+@pytest.mark.parametrize(
+    ("name", "accelerator", "targets"),
+    [
+        (
+            "resnet50_scaling.yaml",
+            "v100-sxm2-16gb",
+            {2: {"efficiency": 0.85, "exposed_communication": 0.15}, 1: {}, 32: {}},
+        ),
+        ("resnet50_scaling.yaml", "h200", {2: {}, 16: {}}),
+        ("text_transformer_agnews_optimized.yaml", "h200", {2: {}, 4: {"efficiency": 0.75}}),
+        ("distilbert_agnews.yaml", "t4", {2: {"efficiency": 0.85}, 4: {}}),
+        ("cpu/resnet50_scaling.yaml", "cpu-some", {2: {"peak_memory": 4e9}}),
+    ],
+)
+def test_the_targets_of_the_documents_ship_for_their_accelerators(name, accelerator, targets):
+    for case in load_cases([CONFIGS / name], Overrides()):
+        found = targets_on(accelerator, case.targets).values()
+        expected = targets.get(case.world_size)
+        assert expected is None or {one.figure: one.bound for one in found} == expected
+
+
+def test_no_shipped_suite_for_cpus_has_a_target_that_depends_on_time():
+    cases = load_cases([*find_suites(CONFIGS / "cpu"), CONFIGS / "cpu_quick.yaml"], Overrides())
+
+    assert {one.figure for case in cases for one in case.targets} <= {"peak_memory"}

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.save import Refused, Saved
+from ddp_perf.core.target import Target
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.report.next_step import next_step, step_after
 from ddp_perf.report.verdicts import Status, status_of
@@ -16,6 +17,7 @@ SESSION = "./ci/bench --ddp-steps 50"
 CASE = "pytest -m perf 'test_throughput.py::test_throughput[two]'"
 APPENDED = f"{SESSION} --save-baseline=append"
 SINCE = "git log --oneline --since=2026-01-01 && git diff --stat"
+TARGET = Target(figure="efficiency", bound=0.85, unit="", file="bench_configs/x.yaml")
 CASE_ACCEPTED = f'{CASE} --save-baseline=accept --reason "…"'
 ACCEPTED = f'{SESSION} --save-baseline=accept --reason "…"'
 
@@ -40,6 +42,14 @@ def session(*findings, launches=3, **changes):
         (Outcome.INCONCLUSIVE, {"metric": "structure"}, CASE_ACCEPTED),
         (Outcome.BELOW_PUBLISHED, {}, "ddp-perf doctor"),
         (Outcome.INVALID, {}, CASE),
+        (Outcome.MISSES_TARGET, {"target": TARGET}, "ddp-perf doctor"),
+        (Outcome.INVALID, {"target": TARGET}, CASE),
+        (Outcome.INCONCLUSIVE, {"target": TARGET, "launches": 5}, "ddp-perf doctor"),
+        (
+            Outcome.INCONCLUSIVE,
+            {"target": TARGET, "launches": 5, "more_launches": 4},
+            f"{CASE} --ddp-launches=9 --ddp-budget=0",
+        ),
         (Outcome.SUSPECT, {}, APPENDED),
         (Outcome.INCONCLUSIVE, {"sessions": 1, "assumed_sd": 0.03}, APPENDED),
         (Outcome.INCONCLUSIVE, {"sessions": 8}, "ddp-perf doctor"),
@@ -69,7 +79,12 @@ def test_every_outcome_is_green_or_has_a_command():
         outcome for outcome in Outcome if step_after(session(), make_finding(TWO, outcome)) is None
     }
 
-    assert green == {Outcome.PASS, Outcome.IMPROVEMENT, Outcome.MEETS_PUBLISHED}
+    assert green == {
+        Outcome.PASS,
+        Outcome.IMPROVEMENT,
+        Outcome.MEETS_PUBLISHED,
+        Outcome.MEETS_TARGET,
+    }
 
 
 def test_a_metric_that_a_stored_case_lacks_is_stored():
@@ -230,3 +245,20 @@ def test_a_session_of_one_launch_is_not_advised_to_be_appended():
     green = make_finding(TWO, Outcome.PASS, sessions=3)
 
     assert next_step([session(green, launches=1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why"),
+    [
+        (
+            Outcome.MISSES_TARGET,
+            "check that the machine is fit for its target in bench_configs/x.yaml",
+        ),
+        (Outcome.INVALID, "change targets in bench_configs/x.yaml, and measure it again"),
+        (Outcome.INCONCLUSIVE, "it is too near to its target; see what disturbs this machine"),
+    ],
+)
+def test_the_step_after_a_target_names_the_file_that_states_it(outcome, why):
+    finding = make_finding(TWO, outcome, metric=TARGET.metric, target=TARGET)
+
+    assert step_after(session(finding), finding).why == why

@@ -42,3 +42,7 @@ def test_peak_memory(ddp_measured, assert_verdict):
 @pytest.mark.ddp_metric("energy")  # if the suite has tolerances: {energy: ...}
 def test_energy(ddp_measured, assert_verdict):
     assert_verdict()
+
+
+def test_target(ddp_measured, ddp_target, assert_verdict):  # if the suite has targets: {...}
+    assert_verdict()

@@ -1,0 +1,186 @@
+"""The judgement of absolute targets: a finding for each target of a case on this accelerator.
+
+It needs no baseline. The figures are those that the tables show: what training costs on this
+machine, with every stall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
+from ddp_perf.core.metric import PEAK_MEMORY
+from ddp_perf.core.target import EXPOSED, THROUGHPUT, Target, targets_on
+from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.render.units import counted
+from ddp_perf.session.gate.disturbance import with_disturbance
+from ddp_perf.session.gate.utilisation import utilisation_of
+from ddp_perf.stats.link.model import bus_factor
+from ddp_perf.stats.rule.target import TargetJudgement, judge_target
+
+
+class _Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured case, with the launches that its figures are computed from."""
+
+    measurement: Measurement
+    summaries: Sequence[LaunchSummary]
+    singles: Mapping[int, LaunchSummary]  # of its one-rank case, by round
+    accelerator: str
+
+
+def judge_targets(
+    measurements: Mapping[str, Measurement],
+    summaries: Mapping[str, Sequence[LaunchSummary]],
+    accelerator: str,
+    looks: Mapping[str, tuple[int, ...]],
+) -> Iterator[Finding]:
+    """Judge the targets of all cases that were measured without a failed launch."""
+    for case_id, measurement in measurements.items():
+        if measurement.failures or not measurement.launches:
+            continue
+        measured = _Measured(
+            measurement=measurement,
+            summaries=summaries[case_id],
+            singles={row.round: row for row in summaries.get(measurement.case.single or "", ())},
+            accelerator=accelerator,
+        )
+        for target in targets_on(accelerator, measurement.case.targets).values():
+            finding = _judged(target, measured, looks.get(case_id, ()))
+            yield with_disturbance(finding, measurements)
+
+
+def _judged(target: Target, measured: _Measured, looks: Sequence[int]) -> Finding:
+    case = measured.measurement.case
+    utilisation = utilisation_of(measured.measurement, measured.accelerator)
+    if utilisation is not None and utilisation.is_impossible:
+        figures: list[float] | str = f"a measurement error: MFU {utilisation}"
+    else:
+        figures = _FIGURES[target.figure](measured)
+    if isinstance(figures, str) or not figures:
+        why = figures if isinstance(figures, str) else _NO_LAUNCH
+        verdict = Verdict(outcome=Outcome.INVALID, reason=_missing(target, why))
+        return Finding(case_id=case.id, metric=target.metric, verdict=verdict, target=target)
+    ranks = case.world_size if target.per_rank else 1
+    judged = _judge([value / ranks for value in figures], target, looks)
+    return Finding(
+        case_id=case.id,
+        metric=target.metric,
+        verdict=Verdict(
+            outcome=judged.outcome,
+            reason=_reason(target, judged, measured.measurement, len(figures)),
+            more_launches=judged.more_launches,
+            likely_launches=judged.likely_launches,
+        ),
+        launches=len(figures),
+        value=judged.value,
+        target=target,
+        value_interval=judged.interval,
+    )
+
+
+def _judge(figures: Sequence[float], target: Target, looks: Sequence[int]) -> TargetJudgement:
+    """Judge the figures; a share that may be 0 is judged by the rest of the step."""
+    if target.figure != EXPOSED.name:
+        return judge_target(figures, target.bound, at_least=target.spec.at_least, looks=looks)
+    rest = judge_target(
+        [1 - share for share in figures], 1 - target.bound, at_least=True, looks=looks
+    )
+    return msgspec.structs.replace(
+        rest,
+        value=1 - rest.value,
+        interval=rest.interval and (1 - rest.interval[1], 1 - rest.interval[0]),
+    )
+
+
+def _efficiency(measured: _Measured) -> list[float] | str:
+    case = measured.measurement.case
+    if case.single is None:
+        return "there is no one-rank case to compare with; measure one rank too (world_sizes)"
+    return [
+        row.throughput / (case.world_size * measured.singles[row.round].throughput)
+        for row in measured.summaries
+        if row.round in measured.singles
+    ]
+
+
+def _exposed(measured: _Measured) -> list[float] | str:
+    steps = [row.decomposition for row in measured.summaries if row.decomposition is not None]
+    if not all(step.sees_communication for step in steps):
+        return "the probe does not see the communication of this strategy; remove the target"
+    return [step.terms["exposed"] / step.step_s for step in steps]
+
+
+def _mfu(measured: _Measured) -> list[float] | str:
+    utilisation = utilisation_of(measured.measurement, measured.accelerator)
+    if utilisation is None:
+        return "no operation of its step was counted; remove the target"
+    if utilisation.mfu is None:
+        return f"{utilisation}; name the accelerators of the target (accelerators: [...])"
+    mfu, step_s = utilisation.mfu, utilisation.step_s
+    return [mfu * step_s / row.typical_step_s for row in measured.summaries]
+
+
+def _bus_bandwidth(measured: _Measured) -> list[float] | str:
+    case = measured.measurement.case
+    assert case.collective is not None  # the suite's check refuses it otherwise
+    factor = bus_factor(case.collective.kind, case.world_size)
+    return [row.throughput * factor for row in measured.summaries]
+
+
+# The figure of each launch, or why there is none.
+_FIGURES: dict[str, Callable[[_Measured], list[float] | str]] = {
+    "efficiency": _efficiency,
+    "exposed_communication": _exposed,
+    "throughput": lambda measured: [row.throughput for row in measured.summaries],
+    "step_time": lambda measured: [row.typical_step_s for row in measured.summaries],
+    "mfu": _mfu,
+    "peak_memory": lambda measured: [row.values[PEAK_MEMORY.name] for row in measured.summaries],
+    "busbw": _bus_bandwidth,
+}
+_NO_LAUNCH = "no launch has it; see why its one-rank case or its probe has no figure"
+
+
+def _missing(target: Target, why: str) -> str:
+    return f"no {target.spec.title} was measured: {why} ({_aim(target, '')})"
+
+
+def _reason(
+    target: Target, judged: TargetJudgement, measurement: Measurement, launches: int
+) -> str:
+    """Return the figure, its interval, and the target with the file that states it."""
+    unit = f" {measurement.launches[0].unit.name}/s" if target.figure == THROUGHPUT.name else ""
+    over = counted(launches, "launch")
+    if judged.interval is not None:
+        low, high = (_number(target, value) for value in judged.interval)
+        over = f"99 % interval {low} to {high}, {over}"
+    verb = {Outcome.MEETS_TARGET: "meets", Outcome.MISSES_TARGET: "misses"}.get(judged.outcome)
+    figure = f"{target.spec.title} {_number(target, judged.value)}{_suffix(target, unit)} ({over})"
+    if verb is not None:
+        return f"{figure} {verb} {_aim(target, unit)}"
+    if judged.interval is None:
+        need = "one launch does not show how launches differ"
+    elif judged.more_launches is None:
+        need = "not even 100 more launches would decide it"
+    else:
+        need = f"about {counted(judged.more_launches, 'more launch')} would decide it"
+    return f"{figure} does not decide {_aim(target, unit)}: {need}"
+
+
+def _aim(target: Target, unit: str) -> str:
+    relation = "at least" if target.spec.at_least else "at most"
+    bound = f"{_number(target, target.bound)}{_suffix(target, unit)}"
+    return f"the target of {relation} {bound} in {target.file}"
+
+
+def _number(target: Target, value: float) -> str:
+    """Write a value in the unit of the target, with four significant digits."""
+    scaled = value / target.spec.units[target.unit]
+    return f"{scaled:,.0f}" if abs(scaled) >= 1000 else f"{scaled:.4g}"
+
+
+def _suffix(target: Target, unit: str) -> str:
+    if target.per_rank:
+        return f"{unit} per rank"
+    return unit or (f" {target.unit}" if target.unit else "")
