@@ -33,6 +33,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     json_path: Path | None
     history: str | None  # URL of the store that the session is appended to
     report: Path | None  # directory
+    summary: bool  # show the placement and the summary of each case
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
@@ -150,6 +151,12 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         " measurements to DIR/results.json, or to the FILE of --ddp-json",
     )
     group.addoption(
+        "--ddp-summary",
+        action="store_true",
+        help="show for each case where its ranks ran, and the summary that a benchmark script"
+        " prints; without this option only a failing test shows them",
+    )
+    group.addoption(
         "--ddp-strict",
         action="store_true",
         help="fail a suite if it measured nothing, or if over a fifth of its cases are undecided; a"
@@ -240,6 +247,7 @@ def read_options(config: pytest.Config) -> Options:
         json_path=json_path,
         history=value("ddp_history"),
         report=report,
+        summary=value("ddp_summary"),
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),
