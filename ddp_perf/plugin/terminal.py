@@ -33,6 +33,7 @@ def pytest_terminal_summary(
 ) -> None:
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.render.tables import wrapped
+    from ddp_perf.report.terminal.amdahl import amdahl_lines
     from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
     from ddp_perf.report.terminal.strict import strict_lines
@@ -52,6 +53,7 @@ def pytest_terminal_summary(
             texts.append(f"\n{table}\n")
         if result.profiles:
             texts.append(profiles_text(result, width))
+        texts += wrapped(amdahl_lines(result), width)
         texts += wrapped(forming_lines(result), width)
         texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode

@@ -27,10 +27,12 @@ from ddp_perf.report.html.plots.scaling import (
 from ddp_perf.report.html.plots.steps import launch_boxes, rank_boxes, step_plot
 from ddp_perf.report.html.plots.terms import Stack, term_plot
 from ddp_perf.report.rows import CaseRow
+from ddp_perf.report.terminal.amdahl import amdahl_lines
 from ddp_perf.report.terminal.columns import device_of
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
+from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.profiles import profiles_text
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
@@ -80,6 +82,8 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     tables: list[str]  # of links and profiles, as the terminal shows them
     cases: tuple[CaseSection, ...]
     scaling: tuple[Captioned, ...]
+    laws: list[str]  # Amdahl's, of each scaling curve
+    output: list[str]  # what the ranks printed, and what NCCL chose
     terms: TermSection | None
     changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
@@ -109,6 +113,8 @@ def suite_section(
             for row in rows
         ),
         scaling=(*_throughput_plots(result, rows), *_bar_plots(rows, names)),
+        laws=amdahl_lines(result),
+        output=output_lines(result),
         terms=_terms(result, rows, names),
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
         machine=_present_fields(result.environment),
