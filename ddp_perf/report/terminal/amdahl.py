@@ -18,14 +18,15 @@ from ddp_perf.session.result import SuiteResult
 
 def amdahl_lines(result: SuiteResult) -> list[str]:
     """Return a line for each curve that was measured at two world sizes or more."""
-    curves = [one for one in measured_series(result) if first_invalid_point(one.points) is None]
+    curves, speedups = measured_series(result), _observed(result)
     names = short_names([curve.label for curve in curves])
-    speedups = _observed(result)
-    return [
-        f"Amdahl's law, {names[curve.label]}: {_line(curve, speedups)}"
-        for curve in curves
-        if (curve.label, _most(curve)) in speedups
-    ]
+    lines = {}
+    for curve in curves:
+        if first_invalid_point(curve.points) is None and (curve.label, _most(curve)) in speedups:
+            lines[curve.label] = _line(curve, speedups)
+        elif curve.left_out:
+            lines[curve.label] = "not fitted, because launches were disturbed"
+    return [f"Amdahl's law, {names[label]}: {line}" for label, line in lines.items()]
 
 
 def _observed(result: SuiteResult) -> dict[tuple[str, int], float]:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.report.files.performance_report import performance_report
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.terminal.amdahl import amdahl_lines
-from tests.builders import make_cases, make_collectives, make_measurement, make_result
+from tests.builders import (
+    make_cases,
+    make_collectives,
+    make_measurement,
+    make_result,
+    with_conditions,
+)
 from tests.reports import make_source
 
 
@@ -50,6 +57,15 @@ def test_more_ranks_without_any_cost_have_no_limit():
     (line,) = amdahl_lines(result_of(0.0, world_sizes=[1, 2, 4]))
 
     assert "no limit of the speed-up below " in line
+
+
+def test_a_curve_of_disturbed_launches_is_not_fitted():
+    one, two = make_cases()
+    busy = with_conditions(make_measurement(two, [0.02] * 3), *[RankConditions(foreign=0.9)] * 3)
+
+    lines = amdahl_lines(make_result([make_measurement(one, [0.01] * 3), busy]))
+
+    assert lines == ["Amdahl's law, mlp-ddp-fp32-b64: not fitted, because launches were disturbed"]
 
 
 def test_each_curve_has_its_line_and_its_short_name():
