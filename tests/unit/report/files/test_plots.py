@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ddp_perf.report.curves import series_of
@@ -84,7 +85,7 @@ def test_the_bars_of_a_point_reach_from_the_slowest_to_the_fastest_launch():
 
     (axes,) = throughput_figure(series_of(result, rows_of(result)), "").axes
 
-    low, high = axes.collections[0].get_segments()[0][:, 1]  # of one rank
+    low, high = np.asarray(axes.collections[0].get_paths()[0].vertices)[:, 1]  # of one rank
     assert (low, high) == (pytest.approx(6_400 / 1.1), pytest.approx(6_400 / 0.9))
 
 
