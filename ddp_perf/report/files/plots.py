@@ -34,35 +34,23 @@ def plot_files(result: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[tuple[s
     measured = [row for row in rows if row.throughput is not None][:_MOST]
     if not measured:
         return
-    curves = series_of(result, measured)
+    title = result.suite + (", slowed on purpose" if result.injections else "")
     unit = f"{measured[0].unit} a second, over all ranks"
-    if curves:
-        figure = throughput_figure(curves, unit)
-    else:
-        figure = _bars(measured, [row.throughput or 0.0 for row in measured], unit)
-    yield from _files(
-        "throughput", figure, _title(result, "throughput"), measured, draws_range=bool(curves)
-    )
+    curves = series_of(result, measured)
+    rates = [row.throughput or 0.0 for row in measured]
+    figure = throughput_figure(curves, unit) if curves else _bars(measured, rates, unit)
+    _describe(figure, f"{title}: throughput", measured, draws_range=bool(curves))
+    yield from _files("throughput", figure)
     if scaled := [row for row in measured if row.efficiency is not None]:
-        title = _title(result, "speed-up and efficiency")
-        yield from _files("speedup_efficiency", _speedup_and_efficiency(scaled), title, scaled)
+        figure = _speedup_and_efficiency(scaled)
+        _describe(figure, f"{title}: speed-up and efficiency", scaled)
+        yield from _files("speedup_efficiency", figure)
     if timed := [row for row in measured if row.epoch_s is not None]:
-        curves = series_of(result, timed)
-        seconds = "seconds of an epoch, computed"
+        unit, curves = "seconds of an epoch, computed", series_of(result, timed)
         times = [row.epoch_s or 0.0 for row in timed]
-        figure = epoch_figure(curves, seconds) if curves else _bars(timed, times, seconds)
-        yield from _files(
-            "epoch_time_detailed",
-            figure,
-            _title(result, "time of an epoch"),
-            timed,
-            draws_range=bool(curves),
-        )
-
-
-def _title(result: SuiteResult, what: str) -> str:
-    slowed = ", SLOWED ON PURPOSE" if result.injections else ""
-    return f"{result.suite}: {what}{slowed}"
+        figure = epoch_figure(curves, unit) if curves else _bars(timed, times, unit)
+        _describe(figure, f"{title}: time of an epoch", timed, draws_range=bool(curves))
+        yield from _files("epoch_time_detailed", figure)
 
 
 def _speedup_and_efficiency(rows: Sequence[CaseRow]) -> Figure:
@@ -133,19 +121,23 @@ def _plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def _files(
-    name: str, figure: Figure, title: str, rows: Sequence[CaseRow], *, draws_range: bool = False
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the figure in each format, with its title, and the source of its data below."""
+def _describe(
+    figure: Figure, title: str, rows: Sequence[CaseRow], *, draws_range: bool = False
+) -> None:
+    """Write the title above the figure, and the source of its data below."""
     height = figure.get_figheight()
-    launches = {row.launches for row in rows}
+    fewest, most = (end(row.launches for row in rows) for end in (min, max))
     commit = f", commit {rows[0].commit}" if rows[0].commit else ""
-    how = f"median of {counted(max(launches), 'launch')}" if max(launches) > 1 else "one launch"
+    launches = counted(most, "launch") if fewest == most else f"{fewest} to {most} launches"
+    how = f"median of {launches}" if most > 1 else "one launch"
     source = f"{rows[0].accelerator}, {rows[0].date[:10]}{commit}; {how} of each case"
-    if draws_range and max(launches) > 1:
+    if draws_range and most > 1:
         source += ", with the fastest and the slowest"
     figure.text(0.02, 1 - 0.12 / height, _plain(title), fontsize=11, va="top")
     figure.text(0.02, 0.1 / height, _plain(source), fontsize=7, color="0.35")
+
+
+def _files(name: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
     for kind in _FORMATS:
         data = io.BytesIO()
         with matplotlib.rc_context({"svg.fonttype": "none"}), warnings.catch_warnings():

@@ -93,7 +93,7 @@ def describe_launch_failure(failure: LaunchFailure) -> str:
 
 
 def case_summary(result: SuiteResult, case_id: str) -> str:
-    """Return the placement of a case's ranks and its summary block. Every launch finished."""
+    """Return the placement of the ranks of a case that finished a launch, and its summary block."""
     measurement, figures = result.measurements[case_id], case_figures(result, case_id)
     assert figures is not None  # it was measured
     utilisation = utilisation_of(measurement, result.environment.accelerator_key)

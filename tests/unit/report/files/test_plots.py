@@ -110,7 +110,7 @@ def test_every_plot_states_what_it_shows_and_where_it_was_measured():
 def test_a_slowed_session_is_marked():
     drawn = drawn_of(result_of(make_cases(), injections=("compute:5%",)))
 
-    assert "quick: throughput, SLOWED ON PURPOSE<" in drawn["throughput.svg"]
+    assert "quick, slowed on purpose: throughput<" in drawn["throughput.svg"]
 
 
 @pytest.mark.parametrize(
