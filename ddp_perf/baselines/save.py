@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -23,6 +23,20 @@ from ddp_perf.stats.robust import robust_sd
 
 SaveMode = Literal["missing", "append", "accept"]
 SAVE_MODES: tuple[SaveMode, ...] = get_args(SaveMode)
+
+
+def without_saving(words: Sequence[str], modes: Collection[str] = SAVE_MODES) -> list[str]:
+    """Return a command's words without --save-baseline in these modes."""
+    kept = []
+    left = iter(zip(words, [*words[1:], ""], strict=True))
+    for word, following in left:
+        name, _, mode = word.partition("=")
+        is_next = word == "--save-baseline" and following in SAVE_MODES
+        if name != "--save-baseline" or (following if is_next else mode or "missing") not in modes:
+            kept.append(word)
+        elif is_next:
+            next(left)
+    return kept
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import AnySuite, Suite, Variant
-from ddp_perf.core.case import Scalar
+from ddp_perf.core.case import LOGGING_VARIABLES, Scalar
 from ddp_perf.core.data import has_texts
 from ddp_perf.core.models import MODELS
 from ddp_perf.errors import ConfigError
@@ -72,7 +72,9 @@ def _variants(path: Path, suite: AnySuite, overrides: Overrides) -> list[Variant
             " --ddp-steps counts the warm-ups too (see --ddp-warmup)"
         )
     return [
-        msgspec.structs.replace(changed, env=env, suffix=changed.suffix + _suffix(env, suite.env))
+        msgspec.structs.replace(
+            changed, env=env, suffix=changed.suffix + _suffix(_working(env), suite.env)
+        )
         for env in _environments(overrides.env)
     ]
 
@@ -131,9 +133,20 @@ def _environments(assignments: Sequence[tuple[str, str]]) -> list[dict[str, str]
     values: dict[str, list[str]] = {}
     for name, value in assignments:
         values.setdefault(name, []).append(value)
+    for name in LOGGING_VARIABLES & values.keys():
+        if len(values[name]) > 1:
+            raise ConfigError(
+                f"--ddp-env {name}: it only changes what is logged, so its values are not compared;"
+                " give one of them"
+            )
     return [
         dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
     ]
+
+
+def _working(env: dict[str, str]) -> dict[str, str]:
+    """Return the variables that change the work: the others leave the id of a case as it is."""
+    return {name: value for name, value in env.items() if name not in LOGGING_VARIABLES}
 
 
 def _suffix(chosen: dict[str, Any], default: dict[str, Any]) -> str:

@@ -19,6 +19,11 @@ _ENOUGH_CLEAN = 20  # steps: twice as many as the level of a launch is the faste
 # What rounding changes at most on another processor, with a margin (docs/correctness.md has the
 # measurements). That of TF32 was not measured.
 LOSS_TOLERANCES: dict[Precision, float] = {"fp32": 1e-3, "tf32": 1e-2, "fp16": 1e-2, "bf16": 2e-2}
+# Of the ranks. They change what is logged while a process group starts, and no step.
+# NCCL_DEBUG_SUBSYS can log each call, and TORCH_DISTRIBUTED_DEBUG adds checks: these are work.
+LOGGING_VARIABLES = frozenset(
+    {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "TORCH_CPP_LOG_LEVEL", "GLOO_LOG_LEVEL"}
+)
 MOST_EXTRA_WARMUPS = 200  # steps on a GPU before the suite's own, until its pace is steady
 
 
@@ -135,6 +140,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.env.get("OMP_NUM_THREADS", "1"))
 
     @property
+    def working_env(self) -> dict[str, str]:
+        """The environment of the ranks without the variables that only change what is logged."""
+        return {name: text for name, text in self.env.items() if name not in LOGGING_VARIABLES}
+
+    @property
     def samples_per_step(self) -> int:
         """Samples of all ranks in one step. For a collective: its calls in one step."""
         if self.collective is not None:
@@ -154,7 +164,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             work |= _flat("collective", self.collective)
         else:
             work |= self._training()
-        work |= {f"env.{name}": value for name, value in self.env.items()}
+        work |= {f"env.{name}": value for name, value in self.working_env.items()}
         return work
 
     def _training(self) -> dict[str, Scalar]:

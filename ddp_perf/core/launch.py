@@ -109,6 +109,25 @@ def waited_long(step_s: Sequence[float], waited_s: Sequence[float]) -> list[bool
     return [wait > _LONG * step for step, wait in zip(step_s, waited_s, strict=True)]
 
 
+class NcclChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The choice of NCCL for the ranks of a launch, from the lines of NCCL_DEBUG=INFO."""
+
+    version: str | None = None
+    channels: int | None = None  # of collectives
+    nvls_channels: int | None = None  # of them through NVLink SHARP; None: an older NCCL
+    transports: tuple[str, ...] = ()  # "P2P/CUMEM", "SHM/direct/direct", "NET/IB/GDRDMA"
+    # "AllReduce RING/SIMPLE", if NCCL_DEBUG_SUBSYS has TUNING.
+    algorithms: tuple[str, ...] = ()
+
+
+class KeptOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """The output of a launch, kept as a file of each rank that printed anything."""
+
+    directory: str
+    problem: str | None = None  # why it is not there
+    nccl: NcclChoice | None = None  # None: no rank printed a line of NCCL
+
+
 class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     """A launch in which every rank delivered a result and exited with code 0."""
 
@@ -117,6 +136,7 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     ranks: tuple[RankResult, ...]  # by rank
     started: str  # ISO 8601, UTC
     wall_s: float  # from the request to the outcome
+    output: KeptOutput | None = None  # None: nothing was printed, or it was not asked for
 
     @property
     def step_s(self) -> list[float]:
@@ -197,6 +217,7 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     probe_steps: int = 8  # steps of each run of the probe, after the timed steps
     profiling: Profiling | None = None
     records: str | None = None  # directory for the flight records of ranks that hang
+    output: str | None = None  # directory for what the ranks print, if the launch succeeds
     # All ranks run on cuda:0, over gloo, to test DDP's CUDA path on a machine with one GPU. Their
     # times mean nothing, so such a launch is never judged or stored.
     shared_gpu: bool = False

@@ -17,10 +17,9 @@ from ddp_perf.report.next_step import step_after
 from ddp_perf.report.saved import refused_text, settled_text
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.text import (
+    case_summary,
     describe_finding,
     describe_launch_failure,
-    placement_lines,
-    summary_block,
 )
 from ddp_perf.session.figures import CaseFigures, case_figures, properties
 from ddp_perf.session.gate.utilisation import utilisation_of
@@ -171,18 +170,16 @@ def measured_case(
         pytest.fail("\n".join(map(describe, measurement.failures)), pytrace=False)
     figures = case_figures(result, case.id)
     assert figures is not None  # no launch failed
-    placements = placement_lines([rank.placement for rank in measurement.launches[0].ranks])
     utilisation = utilisation_of(measurement, result.environment.accelerator_key)
     if utilisation is not None and utilisation.mfu is not None:
         node.user_properties.append(("mfu", utilisation.mfu))
     if figures.energy_j is not None:
         node.user_properties.append(("energy_j_per_sample", figures.energy_j))
     node.user_properties.extend(utilisation_figures(measurement.launches).known().items())
-    block = summary_block(measurement, result.summaries[case.id], figures, utilisation)
     step = result.finding(case.id, STEP_TIME.name)
     judged = step is not None and step.verdict.outcome is not Outcome.NO_BASELINE
     advice = advice_lines(result, case.id) if judged else []
-    about = "\n".join([*placements, "", block, *advice])
+    about = "\n".join([case_summary(result, case.id), *advice])
     return MeasuredCase(case, result, figures, about=about, ddp=ddp, node=node)
 
 

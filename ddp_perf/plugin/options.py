@@ -33,6 +33,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     json_path: Path | None
     history: str | None  # URL of the store that the session is appended to
     report: Path | None  # directory
+    summary: bool  # show the placement and the summary of each case
     strict: bool
     expect_devices: int | None
     false_alarm_rate: float
@@ -107,7 +108,8 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="environment variable of the ranks, as in NCCL_ALGO=Ring; may be repeated, and each"
-        " value of a name is measured as a case of its own",
+        " value of a name is measured as a case of its own; one that only changes what is logged,"
+        " as NCCL_DEBUG=INFO, makes no other case",
     )
 
 
@@ -148,6 +150,12 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         metavar="DIR",
         help="write an HTML report to DIR, its figures in the formats of other tools, and all"
         " measurements to DIR/results.json, or to the FILE of --ddp-json",
+    )
+    group.addoption(
+        "--ddp-summary",
+        action="store_true",
+        help="show for each case where its ranks ran, and the summary that a benchmark script"
+        " prints; without this option only a failing test shows them",
     )
     group.addoption(
         "--ddp-strict",
@@ -240,6 +248,7 @@ def read_options(config: pytest.Config) -> Options:
         json_path=json_path,
         history=value("ddp_history"),
         report=report,
+        summary=value("ddp_summary"),
         strict=value("ddp_strict"),
         expect_devices=value("ddp_expect_devices"),
         false_alarm_rate=value("ddp_false_alarm_rate"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import Injection
 from ddp_perf.core.metric import STEP_TIME
@@ -45,22 +46,18 @@ def session_command(config: pytest.Config) -> str:
     """
     script = shlex.split(os.environ.get(SCRIPT, ""))
     given = script or ["pytest", *map(str, config.invocation_params.args)]
-    return shlex.join(_repeated(given))
+    return shlex.join(_repeated(without_saving(given, ("accept",))))
 
 
 def _repeated(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments without those of `_ONCE`, and without a level that is accepted.
-
-    Each path follows "=".
-    """
+    """Yield the arguments without those of `_ONCE`. Each path follows "="."""
     left = iter(zip(arguments, [*arguments[1:], ""], strict=True))
     for argument, following in left:
-        name, equals, value = argument.partition("=")
-        accepts = name == "--save-baseline" and (value or following) == "accept"
+        name, equals, _ = argument.partition("=")
         if argument in PATH_OPTIONS and following:
             yield f"{argument}={following}"
             next(left)
-        elif name not in _ONCE and not accepts:
+        elif name not in _ONCE:
             yield argument
         elif not equals:
             next(left, None)  # its value

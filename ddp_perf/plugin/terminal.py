@@ -9,6 +9,7 @@ import pytest
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import SESSION, DdpSession
 from ddp_perf.report.next_step import next_step
+from ddp_perf.session.result import SuiteResult
 
 _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
 
@@ -32,6 +33,7 @@ def pytest_terminal_summary(
 ) -> None:
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.render.tables import wrapped
+    from ddp_perf.report.terminal.amdahl import amdahl_lines
     from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
     from ddp_perf.report.terminal.strict import strict_lines
@@ -51,11 +53,14 @@ def pytest_terminal_summary(
             texts.append(f"\n{table}\n")
         if result.profiles:
             texts.append(profiles_text(result, width))
+        texts += wrapped(amdahl_lines(result), width)
         texts += wrapped(forming_lines(result), width)
         texts += wrapped(strict_lines(result) if ddp.options.strict else [], width)
         for line in "\n".join(texts).splitlines():  # pytest escapes "\n" of a line it cannot encode
             terminalreporter.write_line(line)
         terminalreporter.write_line(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))
+        if ddp.options.summary:
+            _write_summaries(terminalreporter, result)
     if not ddp.results and (reason := _why_nothing(terminalreporter)):
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and _lacks_suites(config, ddp):
@@ -71,6 +76,17 @@ def pytest_terminal_summary(
         terminalreporter.write_line(problem, red=True)
     for line in ddp.lines:
         terminalreporter.write_line(line)
+
+
+def _write_summaries(terminalreporter: pytest.TerminalReporter, result: SuiteResult) -> None:
+    """Write where the ranks of each measured case ran, and the case's summary block."""
+    from ddp_perf.report.terminal.text import case_summary
+
+    terminalreporter.section(f"each case of {result.suite}")
+    measured = [case_id for case_id in result.measurements if result.summaries.get(case_id)]
+    for case_id in measured:
+        for line in ["", case_id, *case_summary(result, case_id).splitlines()]:
+            terminalreporter.write_line(line)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

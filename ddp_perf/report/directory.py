@@ -60,5 +60,5 @@ def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, 
         yield name, text.encode("utf-8", "replace")
     for suite in source.suites:
         rows = [row for row in summary.rows if row.suite == suite.suite]
-        for name, data in plot_files(rows):
+        for name, data in plot_files(suite, rows):
             yield f"{_UNSAFE.sub('_', suite.suite)}_{name}", data

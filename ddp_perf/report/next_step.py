@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ddp_perf.baselines.save import SAVE_MODES
+from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import LOSS, STRUCTURE
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
@@ -69,12 +69,7 @@ def _again(result: SuiteResult, *options: str) -> str:
         marks = "gpu" if result.tier == "gpu" else "perf and cpu"
         return " ".join([shlex.join(["pytest", "-m", marks]), *options])
     words = shlex.split(result.command)
-    kept = [
-        word
-        for before, word in zip(["", *words], words, strict=False)
-        if word.partition("=")[0] != "--save-baseline"
-        and not (before == "--save-baseline" and word in SAVE_MODES)
-    ]
+    kept = without_saving(words)
     by_itself = f"--save-baseline={result.save_mode}" if kept == words else None
     return " ".join([shlex.join(kept), *(option for option in options if option != by_itself)])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ddp_perf.core.case import Tier
+from ddp_perf.core.case import LOGGING_VARIABLES, Tier
 
 _OF_TORCH = ("TORCH_DISTRIBUTED_DEBUG", "TORCHINDUCTOR_")
 _OF_GPUS = (
@@ -31,4 +31,8 @@ def training_variables(tier: Tier, environ: Mapping[str, str]) -> dict[str, str]
     Variables that a suite sets are part of its cases, not of the result.
     """
     prefixes = (*_OF_TORCH, *_OF_GPUS) if tier == "gpu" else _OF_TORCH
-    return {name: value for name, value in sorted(environ.items()) if name.startswith(prefixes)}
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if name.startswith(prefixes) and name not in LOGGING_VARIABLES
+    }

@@ -261,3 +261,34 @@ def test_closing_ends_the_forkserver(request_of):
     launcher.close()
     launcher.close()  # a second call does nothing
     assert set(_children(os.getpid())) == before
+
+
+def test_the_output_of_every_rank_is_kept_and_a_silent_launch_forgets_it(
+    launcher, request_of, tmp_path
+):
+    kept = tmp_path / "kept"
+    ask = {"output": str(kept)}
+    printing = request_of("faulty:build", {"fault": "nothing"}, env={"GLOO_LOG_LEVEL": "INFO"})
+    sizes = {"input_dim": 16, "hidden_dim": 16, "output_dim": 4, "num_layers": 2}
+    silent = request_of("mlp", sizes)
+
+    outcome = launcher.launch(msgspec.structs.replace(printing, **ask))
+
+    assert isinstance(outcome, LaunchResult), str(outcome)
+    assert (outcome.output.directory, outcome.output.problem) == (str(kept), None)
+    printed = {path.name: path.read_text() for path in kept.iterdir()}
+    assert sorted(printed) == ["rank0.out", "rank1.out"]  # gloo logs how the ranks connect
+    assert "about to nothing\n" in printed["rank1.out"]
+    assert "about to nothing" not in printed["rank0.out"]
+
+    assert launcher.launch(msgspec.structs.replace(silent, **ask)).output is None
+    assert not kept.exists()
+
+
+def test_the_output_of_a_failed_launch_is_in_its_failure_alone(launcher, request_of, tmp_path):
+    request = request_of("faulty:build", {"fault": "raise"})
+
+    outcome = launcher.launch(msgspec.structs.replace(request, output=str(tmp_path / "kept")))
+
+    assert "about to raise" in outcome.output
+    assert not (tmp_path / "kept").exists()

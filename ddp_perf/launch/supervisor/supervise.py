@@ -13,6 +13,7 @@ from pathlib import Path
 import torch.multiprocessing as multiprocessing
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.launch.supervisor.output import forget_output, keep_output
 from ddp_perf.launch.supervisor.postmortem import check_agreement, describe_failure, describe_hang
 from ddp_perf.launch.supervisor.rank_process import REAPED_S, RankProcess
 from ddp_perf.worker.heartbeat import Heartbeats
@@ -35,10 +36,15 @@ def run_launch(
     launch_directory = Path(tempfile.mkdtemp(dir=directory))
     heartbeats = Heartbeats(request.case.world_size)
     ranks: list[RankProcess] = []
+    output = None
+    if request.output is not None:
+        forget_output(Path(request.output))
     try:
         _start(request, launch_directory, heartbeats, driver, ranks)
         failure = _watch(request, ranks, heartbeats, driver, alive)
         failure = failure or check_agreement(request, ranks)
+        if failure is None and request.output is not None:
+            output = keep_output(Path(request.output), [rank.files.output for rank in ranks])
     finally:
         _end(ranks, REAPED_S[request.case.tier], alive)
         shutil.rmtree(launch_directory, ignore_errors=True)
@@ -50,6 +56,7 @@ def run_launch(
         ranks=tuple(rank.result for rank in ranks),
         started=started.isoformat(timespec="seconds"),
         wall_s=time.monotonic() - begin,
+        output=output,
     )
 
 

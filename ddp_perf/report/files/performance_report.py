@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.report.rows import CaseRow, ReportSummary
+from ddp_perf.report.terminal.amdahl import amdahl_lines
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import headline, suite_table
@@ -24,6 +25,8 @@ def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) ->
         rows = [row for row in summary.rows if row.suite == suite.suite]
         if (table := utilisation_table(rows, NARROWEST)) is not None:
             lines += ["", table]
+        if law := wrapped(amdahl_lines(suite), NARROWEST):
+            lines += ["", *law]
         for row in summary.rows:
             if row.suite == suite.suite and row.case in suite.measurements:
                 lines += _case(suite, row)

@@ -1,40 +1,85 @@
-"""PNG and SVG plots of a suite for papers and slides: throughput, speed-up and efficiency."""
+"""PNG and SVG plots of a suite for papers and slides, with the ideal line of each curve."""
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
+from ddp_perf.diagnose.advice import GOOD
 from ddp_perf.render.tables import short_names
+from ddp_perf.render.units import counted, prefixed_number
+from ddp_perf.report.curves import series_of
+from ddp_perf.report.files.rank_plot import epoch_figure, throughput_figure
 from ddp_perf.report.rows import CaseRow
+from ddp_perf.session.result import SuiteResult
 
 _FORMATS = ("png", "svg")
 _MOST = 40  # bars that a reader can distinguish
 _BLUE = "#0072b2"
 _WIDTH, _LETTER = 7.0, 0.075  # inches: width of a figure, and of a letter
+_TOP, _BOTTOM, _ROW = 0.62, 0.85, 0.28  # inches
 
 
-def plot_files(rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each plot of one suite, or nothing if no case was measured."""
+def plot_files(result: SuiteResult, rows: Sequence[CaseRow]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each plot of one suite, or nothing if no case was measured.
+
+    Throughput and time of an epoch are drawn against the ranks, and as bars without a curve.
+    """
     measured = [row for row in rows if row.throughput is not None][:_MOST]
-    scaled = [row for row in measured if row.efficiency is not None]
-    if measured:
-        figure, (axes,) = _figure(measured, 1)
-        values = [row.throughput or 0.0 for row in measured]
-        _bars(axes, values, "{:,.0f}", f"{measured[0].unit} a second, over all ranks")
-        yield from _files("throughput", figure)
-    if scaled:
-        figure, (left, right) = _figure(scaled, 2)
-        _bars(left, [row.speedup or 0.0 for row in scaled], "{:.2f} ×", "speed-up, one rank = 1")
-        _bars(right, [100 * (row.efficiency or 0.0) for row in scaled], "{:.0f}", "efficiency, %")
-        for reference in (80, 90):
-            right.axvline(reference, color="0.4", linewidth=0.9, linestyle=":")
+    if not measured:
+        return
+    title = result.suite + (", slowed on purpose" if result.injections else "")
+    unit = f"{measured[0].unit} a second, over all ranks"
+    curves = series_of(result, measured)
+    rates = [row.throughput or 0.0 for row in measured]
+    figure = throughput_figure(curves, unit) if curves else _bars(measured, rates, unit)
+    _describe(figure, f"{title}: throughput", measured, draws_range=bool(curves))
+    yield from _files("throughput", figure)
+    if scaled := [row for row in measured if row.efficiency is not None]:
+        figure = _speedup_and_efficiency(scaled)
+        _describe(figure, f"{title}: speed-up and efficiency", scaled)
         yield from _files("speedup_efficiency", figure)
+    if timed := [row for row in measured if row.epoch_s is not None]:
+        unit, curves = "seconds of an epoch, computed", series_of(result, timed)
+        times = [row.epoch_s or 0.0 for row in timed]
+        figure = epoch_figure(curves, unit) if curves else _bars(timed, times, unit)
+        _describe(figure, f"{title}: time of an epoch", timed, draws_range=bool(curves))
+        yield from _files("epoch_time_detailed", figure)
+
+
+def _speedup_and_efficiency(rows: Sequence[CaseRow]) -> Figure:
+    """Draw both as bars side by side, with the ideal of each, and the least good efficiency."""
+    figure, (left, right) = _figure(rows, 2)
+    speedups, ranks = [row.speedup or 0.0 for row in rows], [float(row.ranks) for row in rows]
+    _draw(left, speedups, "{:.2f} ×".format, "speed-up, one rank = 1")
+    for line, ideal in enumerate(ranks):
+        left.plot([ideal, ideal], [line - 0.42, line + 0.42], color="black", linewidth=1.5)
+    left.set_xlim(0, 1.05 * max(*ranks, *speedups))
+    _name(left, ranks[0], "ideal")
+    percents = [100 * (row.efficiency or 0.0) for row in rows]
+    _draw(right, percents, "{:.0f} %".format, "efficiency, %")
+    right.set_xlim(0, 1.05 * max(100, *percents))
+    for place, name, style in ((100.0, "ideal", "-"), (100 * GOOD, f"good: {100 * GOOD:.0f}", ":")):
+        right.axvline(place, color="black", linewidth=1.2, linestyle=style)
+        _name(right, place, name)
+    return figure
+
+
+def _name(axes: Axes, place: float, name: str) -> None:
+    """Write the name of a line above it."""
+    axes.text(place, -0.55, name, ha="center", va="bottom", fontsize=8)
+
+
+def _bars(rows: Sequence[CaseRow], values: Sequence[float], label: str) -> Figure:
+    figure, (axes,) = _figure(rows, 1)
+    _draw(axes, values, prefixed_number, label)
+    return figure
 
 
 def _figure(rows: Sequence[CaseRow], columns: int) -> tuple[Figure, list[Axes]]:
@@ -43,29 +88,53 @@ def _figure(rows: Sequence[CaseRow], columns: int) -> tuple[Figure, list[Axes]]:
     The margins are set by hand, because matplotlib's automatic layouts draw every figure twice.
     """
     names = list(short_names(row.case for row in rows).values())
-    height = 0.9 + 0.28 * len(rows)
+    height = _TOP + _BOTTOM + _ROW * len(rows)
     left = min(0.3 + _LETTER * max(map(len, names)), 0.6 * _WIDTH)
     margins = {
         "left": left / _WIDTH,
-        "right": 0.98,
-        "wspace": 0.08,
-        "bottom": 0.6 / height,
-        "top": 1 - 0.1 / height,
+        "right": 0.92,
+        "wspace": 0.25,
+        "bottom": _BOTTOM / height,
+        "top": 1 - _TOP / height,
     }
     figure = Figure(figsize=(_WIDTH, height))
     axes = list(figure.subplots(1, columns, sharey=True, squeeze=False, gridspec_kw=margins)[0])
-    names = [name.replace("$", r"\$") for name in names]
-    axes[0].set_yticks(range(len(rows)), names, fontsize=8)
-    axes[0].invert_yaxis()
+    axes[0].set_yticks(range(len(rows)), [_plain(name) for name in names], fontsize=8)
+    axes[0].set_ylim(len(rows) - 0.5, -0.5)
     return figure, axes
 
 
-def _bars(axes: Axes, values: Sequence[float], written: str, label: str) -> None:
-    bars = axes.barh(range(len(values)), values, color=_BLUE)
-    axes.bar_label(bars, [written.format(value) for value in values], padding=3, fontsize=8)
-    axes.set_xlabel(label)
-    axes.margins(x=0.2)
+def _draw(axes: Axes, values: Sequence[float], write: Callable[[float], str], label: str) -> None:
+    """Draw the bars, with their figures at the right of the frame, where no line crosses them."""
+    axes.barh(range(len(values)), values, color=_BLUE, height=0.7)
+    for place, value in enumerate(values):
+        right = axes.get_yaxis_transform()  # x in units of the frame, y in units of the data
+        axes.text(1.02, place, write(value), transform=right, va="center", fontsize=8)
+    axes.set_xlabel(label, fontsize=9)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: prefixed_number(number)))
+    axes.tick_params(axis="x", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _plain(name: str) -> str:
+    """Return the text without a formula of matplotlib's."""
+    return name.replace("$", r"\$")
+
+
+def _describe(
+    figure: Figure, title: str, rows: Sequence[CaseRow], *, draws_range: bool = False
+) -> None:
+    """Write the title above the figure, and the source of its data below."""
+    height = figure.get_figheight()
+    fewest, most = (end(row.launches for row in rows) for end in (min, max))
+    commit = f", commit {rows[0].commit}" if rows[0].commit else ""
+    launches = counted(most, "launch") if fewest == most else f"{fewest} to {most} launches"
+    how = f"median of {launches}" if most > 1 else "one launch"
+    source = f"{rows[0].accelerator}, {rows[0].date[:10]}{commit}; {how} of each case"
+    if draws_range and most > 1:
+        source += ", with the fastest and the slowest"
+    figure.text(0.02, 1 - 0.12 / height, _plain(title), fontsize=11, va="top")
+    figure.text(0.02, 0.1 / height, _plain(source), fontsize=7, color="0.35")
 
 
 def _files(name: str, figure: Figure) -> Iterator[tuple[str, bytes]]:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Mapping, Sequence
 
 import msgspec
 from markupsafe import Markup
 
-from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.measurement import Finding
 from ddp_perf.core.metric import STEP_TIME
-from ddp_perf.core.scaling_key import curve_label, scaling_key
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
+from ddp_perf.report.curves import series_of
 from ddp_perf.report.html.columns import Column, columns_of
 from ddp_perf.report.html.plots.history import session_plot
 from ddp_perf.report.html.plots.scaling import (
-    PlotSeries,
     efficiency_bars,
     epoch_bars,
     speedup_bars,
@@ -27,10 +24,12 @@ from ddp_perf.report.html.plots.scaling import (
 from ddp_perf.report.html.plots.steps import launch_boxes, rank_boxes, step_plot
 from ddp_perf.report.html.plots.terms import Stack, term_plot
 from ddp_perf.report.rows import CaseRow
+from ddp_perf.report.terminal.amdahl import amdahl_lines
 from ddp_perf.report.terminal.columns import device_of
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
+from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.profiles import profiles_text
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
@@ -82,6 +81,8 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     tables: list[str]  # of links and profiles, as the terminal shows them
     cases: tuple[CaseSection, ...]
     scaling: tuple[Captioned, ...]
+    laws: list[str]  # Amdahl's, of each scaling curve
+    output: list[str]  # what the ranks printed, and what NCCL chose
     terms: TermSection | None
     utilisation: list[Column]
     changed: tuple[str, ...]  # changes of machine and software since the baseline
@@ -112,6 +113,8 @@ def suite_section(
             for row in rows
         ),
         scaling=(*_throughput_plots(result, rows), *_bar_plots(rows, names)),
+        laws=amdahl_lines(result),
+        output=output_lines(result),
         terms=_terms(result, rows, names),
         utilisation=utilisation_columns(rows),
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
@@ -135,27 +138,6 @@ def _bar_plots(rows: Sequence[CaseRow], names: Mapping[str, str]) -> list[Captio
     if timed := [row for row in rows if row.epoch_s is not None]:
         plots.append(("Time of an epoch", epoch_bars(timed, [names[row.case] for row in timed])))
     return plots
-
-
-def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
-    """Return the scaling curves whose single-rank baseline run was measured."""
-    by_id = {row.case: row for row in rows if row.throughput is not None}
-    grouped: dict[tuple[str, str], list[Case]] = collections.defaultdict(list)
-    for case_id in by_id:
-        case = result.measurements[case_id].case
-        if case.single is not None and case.single in by_id:
-            grouped[case.single, scaling_key(case.work())].append(case)
-    series = []
-    for (single, _), cases in grouped.items():
-        members = [by_id[single], *(by_id[case.id] for case in cases)]
-        series.append(
-            PlotSeries(
-                name=curve_label(cases[0].id, cases[0].world_size),
-                rows=tuple(sorted(members, key=lambda row: row.ranks)),
-                tolerance=cases[0].tolerances.step_time,
-            )
-        )
-    return series
 
 
 def _case_section(

@@ -15,6 +15,7 @@ from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
+from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.targets import target_lines
 from ddp_perf.report.terminal.text import finding_note
@@ -116,6 +117,7 @@ def _notes(result: SuiteResult) -> list[str]:
     notes += untested_lines(result)
     notes += link_notes(result)
     notes += pace_notes(result)
+    notes += output_lines(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:
         notes.append(f"changed since the baseline: {', '.join(changes)}")

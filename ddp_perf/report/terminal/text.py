@@ -10,8 +10,9 @@ from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measu
 from ddp_perf.core.metric import STEP_TIME, is_target, metric_title
 from ddp_perf.render.units import counted, percent_change
 from ddp_perf.report.terminal.utilisation import utilisation_lines
-from ddp_perf.session.figures import CallFigures, CaseFigures
-from ddp_perf.session.gate.utilisation import Utilisation
+from ddp_perf.session.figures import CallFigures, CaseFigures, case_figures
+from ddp_perf.session.gate.utilisation import Utilisation, utilisation_of
+from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.utilisation import utilisation_figures
 
 WHOLE_TRACEBACK = "(These are the frames of your code; --ddp-json=FILE writes the whole traceback.)"
@@ -92,6 +93,16 @@ def describe_launch_failure(failure: LaunchFailure) -> str:
     if failure.output:
         parts.append(f"last output:\n{failure.output}")
     return "\n".join(parts)
+
+
+def case_summary(result: SuiteResult, case_id: str) -> str:
+    """Return the placement of the ranks of a case that finished a launch, and its summary block."""
+    measurement, figures = result.measurements[case_id], case_figures(result, case_id)
+    assert figures is not None  # it was measured
+    utilisation = utilisation_of(measurement, result.environment.accelerator_key)
+    placements = placement_lines([rank.placement for rank in measurement.launches[0].ranks])
+    block = summary_block(measurement, result.summaries[case_id], figures, utilisation)
+    return "\n".join([*placements, "", block])
 
 
 def placement_lines(placements: Sequence[Placement]) -> list[str]:

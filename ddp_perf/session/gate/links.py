@@ -35,7 +35,7 @@ def find_links(
     for measurement in measurements.values():
         case = measurement.case
         if case.collective is not None:
-            key = (case.collective.kind, case.world_size, tuple(sorted(case.env.items())))
+            key = (case.collective.kind, case.world_size, tuple(sorted(case.working_env.items())))
             groups.setdefault(key, []).append(case)
     findings = []
     for (kind, ranks, env), cases in groups.items():

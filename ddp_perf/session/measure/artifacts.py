@@ -1,4 +1,4 @@
-"""The folders of a session's artifacts: traces and flight records."""
+"""The folders of a session's artifacts: traces, flight records, and what ranks print."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def profile_directory(root: Path, case: Case) -> Path:
 def hang_directory(root: Path, case: Case) -> Path:
     """Return the folder for the flight records of a case's ranks that hung."""
     return _directory(root, "hangs", case)
+
+
+def output_directory(root: Path, case: Case) -> Path:
+    """Return the folder for what a case's ranks print in its first launch."""
+    return _directory(root, "output", case)
 
 
 def _directory(root: Path, kind: str, case: Case) -> Path:

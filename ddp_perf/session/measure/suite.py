@@ -22,6 +22,7 @@ from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
 from ddp_perf.session.gate.pool import find_misfit
 from ddp_perf.session.gate.published import cases_elsewhere
+from ddp_perf.session.measure.artifacts import output_directory
 from ddp_perf.session.measure.bench import Bench, Policy
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.explainer import Explainer
@@ -255,11 +256,18 @@ def _report_partial(
 def _plan(
     request: SuiteRequest, bench: Bench, launches: Mapping[str, int], start: int = 0
 ) -> list[LaunchRequest]:
-    return interleave(
+    """Plan the launches. The first one of each case keeps what its ranks print."""
+    plan = interleave(
         [(case, launches[case.id]) for case in request.cases if case.id in launches],
         bench,
         start=start,
     )
+    return [
+        msgspec.structs.replace(launch, output=str(output_directory(bench.root, launch.case)))
+        if launch.round == 0
+        else launch
+        for launch in plan
+    ]
 
 
 def _extended(

@@ -13,6 +13,7 @@ from ddp_perf.baselines.save import (
     refusal,
     too_noisy,
     unacknowledged,
+    without_saving,
     work_differences,
 )
 from ddp_perf.core.case import Tolerances
@@ -298,3 +299,20 @@ def test_unacknowledged_metrics_are_those_stored_in_any_session():
     assert left(stored) == ["step_time", "cpu_time", "peak_memory", "energy", "structure"]
     assert left(without) == ["step_time", "cpu_time", "peak_memory", "energy"]
     assert "tail" in left(stored, "2027-01-01")
+
+
+@pytest.mark.parametrize(
+    ("words", "kept", "without_accept"),
+    [
+        ("pytest --save-baseline -q", "pytest -q", None),
+        ("pytest --save-baseline append -q", "pytest -q", None),
+        ("pytest -q --save-baseline=missing", "pytest -q", None),
+        ("pytest --save-baseline accept -q", "pytest -q", "pytest -q"),
+        ("pytest --save-baseline=accept -q", "pytest -q", "pytest -q"),
+        ("pytest -k accept", "pytest -k accept", None),
+        ("pytest -q --save-baseline", "pytest -q", None),
+    ],
+)
+def test_the_option_is_taken_out_of_a_command_with_its_mode(words, kept, without_accept):
+    assert " ".join(without_saving(words.split())) == kept
+    assert " ".join(without_saving(words.split(), ("accept",))) == (without_accept or words)

@@ -166,3 +166,28 @@ def test_the_data_folder_is_refused_in_env(suite_file):
 
     with pytest.raises(ConfigError, match=r"env\.DDP_PERF_DATA: set it in the environment"):
         load_cases([suite_file()], overrides)
+
+
+def test_a_variable_that_only_changes_what_is_logged_is_no_other_work(suite_file):
+    (logged,) = load_cases(
+        [suite_file(world_sizes=[2])], Overrides(env=(("NCCL_DEBUG", "INFO"), ("A", "1")))
+    )
+    (other,) = load_cases([suite_file(world_sizes=[2])], Overrides(env=(("A", "1"),)))
+
+    assert logged.env == {"NCCL_DEBUG": "INFO", "A": "1"}
+    assert (logged.id, logged.work()) == (other.id, other.work())
+
+
+def test_two_values_of_a_variable_that_only_changes_what_is_logged_are_refused(suite_file):
+    env = (("NCCL_DEBUG", "INFO"), ("NCCL_DEBUG", "WARN"))
+
+    with pytest.raises(ConfigError, match="--ddp-env NCCL_DEBUG: it only changes what is logged"):
+        load_cases([suite_file()], Overrides(env=env))
+
+
+def test_a_variable_that_logs_each_call_is_other_work(suite_file):
+    env = (("NCCL_DEBUG_SUBSYS", "TUNING"),)
+    (case,) = load_cases([suite_file(world_sizes=[2])], Overrides(env=env))
+
+    assert case.work()["env.NCCL_DEBUG_SUBSYS"] == "TUNING"
+    assert case.id.endswith("-NCCL_DEBUG_SUBSYS=TUNING")

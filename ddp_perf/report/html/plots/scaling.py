@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from markupsafe import Markup
 
 from ddp_perf.render.units import prefixed_number
+from ddp_perf.report.curves import PlotSeries
 from ddp_perf.report.html.scale import Scale, coordinate
 from ddp_perf.report.html.svg import Frame, line, path, picture, rect, text
 from ddp_perf.report.rows import CaseRow
@@ -18,14 +18,6 @@ _TICK, _VALUE = 18.0, 40.0  # width of the text of a tick, and of a figure
 _ROW, _TOP, _NAMES, _VALUES = 20.0, 34.0, 150.0, 60.0  # pixels, in a chart of bars
 _LETTERS = 25  # the longest name that fits beside its bar
 _REFERENCES = ((0.8, "end"), (0.9, "start"))  # each with the anchor of its name
-
-
-class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of one scaling curve, with its single-rank baseline run."""
-
-    name: str
-    rows: tuple[CaseRow, ...]  # sorted by ranks; each was measured
-    tolerance: float  # of the step time, a fraction
 
 
 def throughput_plot(series: PlotSeries) -> Markup:

@@ -77,11 +77,14 @@ def test_the_fitted_link_of_each_collective_is_the_simulated_one():
         assert link.shift is None  # nothing is stored
 
 
+RING_LOGGED = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO"}  # the second one is no other link
+
+
 def test_each_world_size_and_swept_environment_has_its_own_link():
     cases = [
         *make_collectives(collectives=["all_reduce"], world_sizes=[2, 4]),
         *(
-            msgspec.structs.replace(case, id=f"{case.id}-ring", env={"NCCL_ALGO": "Ring"})
+            msgspec.structs.replace(case, id=f"{case.id}-ring", env=RING_LOGGED)
             for case in make_collectives(collectives=["all_reduce"])
         ),
     ]

@@ -62,7 +62,7 @@ def test_variables_that_change_how_ranks_train_are_conditions(tmp_path, monkeypa
     of_torch = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCHINDUCTOR_MAX_AUTOTUNE": "1"}
     for name in [name for name in os.environ if name.startswith(("OMP_", "TORCH", "CU", "NCCL"))]:
         monkeypatch.delenv(name)
-    strange = {"NCCLX": "no", "MY_NCCL_ALGO": "no", "CUDA_HOME": "no"}
+    strange = {"NCCLX": "no", "MY_NCCL_ALGO": "no", "CUDA_HOME": "no", "NCCL_DEBUG": "logs only"}
     for name, value in {**variables, **of_torch, **strange}.items():
         monkeypatch.setenv(name, value)
     capacity = make_capacity(MACHINE)

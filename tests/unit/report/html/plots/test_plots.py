@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.decomposition import TERMS
+from ddp_perf.report.curves import series_of
 from ddp_perf.report.html.plots.power import power_plot
 from ddp_perf.report.html.plots.scaling import (
     efficiency_bars,
@@ -18,7 +19,6 @@ from ddp_perf.report.html.plots.scaling import (
 )
 from ddp_perf.report.html.plots.steps import Box, launch_boxes, rank_boxes, step_plot
 from ddp_perf.report.html.plots.terms import Stack, term_plot
-from ddp_perf.report.html.sections import series_of
 from ddp_perf.report.rows import report_summary
 from ddp_perf.report.terms import REST
 from ddp_perf.selftest.trials import power_curve

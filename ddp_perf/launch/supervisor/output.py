@@ -1,0 +1,54 @@
+"""The output of the ranks of a launch that succeeded. That of a failed one is in its failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddp_perf.core.launch import KeptOutput
+from ddp_perf.system.files import replace_file
+from ddp_perf.system.gpu.nccl_lines import nccl_choice
+
+MOST = 2**20  # bytes of a rank: NCCL_DEBUG=INFO prints a tenth of it on eight GPUs
+
+
+def forget_output(directory: Path) -> None:
+    """Remove what an earlier session kept: the launch that begins may print nothing."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def keep_output(directory: Path, files: Sequence[Path]) -> KeptOutput | None:
+    """Copy the beginning of each rank's output to the directory, or return None if there is none.
+
+    A copy that fails, as on a full disk, is a problem in the result and never an error: the
+    measurement is worth more.
+    """
+    path = directory
+    found: list[bytes] = []
+    problem = None
+    try:
+        printed = {file.name: _beginning(file) for file in files if file.stat().st_size}
+        found = list(printed.values())
+        for name, data in printed.items():
+            path = directory / name
+            directory.mkdir(parents=True, exist_ok=True)
+            replace_file(path, data)
+    except OSError as error:
+        problem = f"{path} cannot be written: {error.strerror}"
+    if not found and problem is None:
+        return None
+    return KeptOutput(
+        directory=str(directory),
+        problem=problem,
+        nccl=nccl_choice(data.decode("utf-8", "replace") for data in found),
+    )
+
+
+def _beginning(file: Path) -> bytes:
+    """Return the output up to ``MOST`` bytes, with a note on what follows."""
+    with file.open("rb") as stream:
+        data = stream.read(MOST)
+        more = os.fstat(stream.fileno()).st_size - len(data)
+    return data if more <= 0 else data + f"\n[{more:,} more bytes were not kept]\n".encode()

@@ -1,0 +1,93 @@
+"""Amdahl's law in one line for each scaling curve."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.disturbance import RankConditions
+from ddp_perf.report.files.performance_report import performance_report
+from ddp_perf.report.html.page import report_html
+from ddp_perf.report.rows import report_summary
+from ddp_perf.report.terminal.amdahl import amdahl_lines
+from tests.builders import (
+    make_cases,
+    make_collectives,
+    make_measurement,
+    make_result,
+    with_conditions,
+)
+from tests.reports import make_source
+
+
+def result_of(serial, **suite):
+    """Return a suite whose steps follow the law exactly (weak scaling)."""
+    measurements = [
+        make_measurement(case, [0.01 * (1 + serial * (case.world_size - 1))] * 3)
+        for case in make_cases(**suite)
+    ]
+    return make_result(measurements)
+
+
+def test_serial_fraction_limit_and_observed_speedup_are_stated():
+    (line,) = amdahl_lines(result_of(0.1, world_sizes=[1, 2, 4, 8]))
+
+    assert line.startswith("Amdahl's law, mlp-ddp-fp32-b64: serial fraction 10 % (90 % interv")
+    assert "speed-up never over 9.98 (9.78 to 10.2)" in line
+    assert line.endswith("8 ranks: speed-up 4.71 observed, 4.70 by the law, 8 ideal")
+
+
+def test_a_law_through_two_points_is_no_test_of_it():
+    (line,) = amdahl_lines(result_of(0.5, world_sizes=[1, 2]))
+
+    assert line.endswith("1.33 by the law, 2 ideal (2 points: no test of the law)")
+
+
+def test_a_curve_that_the_law_does_not_fit_shows_it():
+    cases = make_cases(world_sizes=[1, 2, 8])
+    steps = (0.010, 0.015, 0.016)  # the second rank costs more than six further ones
+    result = make_result([make_measurement(c, [s] * 3) for c, s in zip(cases, steps, strict=True)])
+
+    (line,) = amdahl_lines(result)
+
+    assert "8 ranks: speed-up 5.00 observed" in line
+    assert "5.00 by the law" not in line
+
+
+def test_more_ranks_without_any_cost_have_no_limit():
+    (line,) = amdahl_lines(result_of(0.0, world_sizes=[1, 2, 4]))
+
+    assert "no limit of the speed-up below " in line
+
+
+def test_a_curve_of_disturbed_launches_is_not_fitted():
+    one, two = make_cases()
+    busy = with_conditions(make_measurement(two, [0.02] * 3), *[RankConditions(foreign=0.9)] * 3)
+
+    lines = amdahl_lines(make_result([make_measurement(one, [0.01] * 3), busy]))
+
+    assert lines == ["Amdahl's law, mlp-ddp-fp32-b64: not fitted, because launches were disturbed"]
+
+
+def test_each_curve_has_its_line_and_its_short_name():
+    lines = amdahl_lines(result_of(0.2, batch_sizes=[64, 128]))
+
+    assert [line[:19] for line in lines] == ["Amdahl's law, b64: ", "Amdahl's law, b128:"]
+
+
+@pytest.mark.parametrize(
+    "cases", [make_cases(world_sizes=[2]), make_collectives()[:2]], ids=["one size", "collectives"]
+)
+def test_without_two_world_sizes_there_is_no_law(cases):
+    assert amdahl_lines(make_result([make_measurement(case, [0.01] * 3) for case in cases])) == []
+
+
+def test_the_page_and_the_text_report_have_the_lines():
+    result = result_of(0.1, world_sizes=[1, 2, 4])
+    summary = report_summary([result], complete=True)
+
+    text = " ".join(performance_report([result], summary).split())
+    page = report_html(make_source(result), summary).decode().replace("&#39;", "'")
+
+    (line,) = amdahl_lines(result)
+    assert line in text
+    assert line in page
