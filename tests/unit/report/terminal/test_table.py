@@ -256,7 +256,7 @@ def test_a_disturbance_is_shown_once_for_each_case_without_figures(result):
     notes = suite_table(result, 120).partition("INVALID: ")[2].splitlines()
 
     assert notes == [
-        "scaling cost (step N ÷ step 1) of none-ws1: no such value",
+        "scaling cost (step ÷ ideal step) of none-ws1: no such value",
         *(
             f"INVALID: step time, tail (mean step ÷ its level) of {name}: 3 of 3 launches were"
             " disturbed: heat"
