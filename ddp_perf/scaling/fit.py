@@ -28,6 +28,7 @@ CONFIDENCE = 0.9
 _GRIDS = (101, 101, 101, 101, 51)  # nodes along each axis: four refinements, then the weights
 _STRONG_GRIDS = (51,) * 5  # the same, along the first two of three axes
 _SPLITS = 11  # nodes along the third
+_NEVER = 1e-300  # a probability whose logarithm is finite
 _FAR = 15  # times the error of the best node: nodes beyond are dropped
 _MOST_ODDS = 9.0  # log: the growing share is between 0.0001 and 0.9999 of the step
 _QUANTILES = (np.arange(21) + 0.5) / 21  # of the error at each node
@@ -165,6 +166,8 @@ def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
         ]
     share = special.expit(nodes[0])
     cell = math.prod(step for step in steps if step) * share * (1 - share)  # of even shares
+    if steps[1] and steps[2]:
+        cell *= np.maximum(1 - nodes[1], _NEVER)  # of even splits into three
     return terms, np.log(cell) - freedom / 2 * np.log(variance)
 
 
