@@ -41,7 +41,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The change as `parse_change` reads it."""
-        return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:g}"
+        return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:.12g}"
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
