@@ -38,7 +38,7 @@ DATA = Path(__file__).parent / "data" / "strong_scaling.json"
 ERRORS = (0.005, 0.01, 0.015, 0.02, 0.03)
 WHOLE = unknown_shape("ddp")
 SEED = 18_000_001
-TRIALS = 200
+TRIALS = 100
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
