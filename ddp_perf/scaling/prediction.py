@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from ddp_perf.stats.robust import Floats
 _POWERS = [2**power for power in range(41)]  # ranks: a speedup has reached its limit at the last
 _NO_LIMIT = 2**20  # a larger speedup counts as no limit
 _SLACK = 2  # standard errors
+_CHECKED = 2  # times the fitted ranks: how far held-out curves of strong scaling reach
 
 
 class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,15 +211,12 @@ def _notes(
         notes.append("the points have no step of one rank: compute is extrapolated, too")
     if not series.work.shape.payload_known:
         notes.append("the buckets are not stated: the terms are of the exposed communication")
+    largest = max(point.world_size for point in points)
     if series.strong:
-        notes.append(
-            "compute that does not shrink with the batch, and bandwidth, approach a constant both:"
-            " over one link the points cannot distinguish them"
-        )
+        notes += _of_strong_scaling(largest, request)
     per_node = request.topology.gpus_per_node
     if series.sessions == 1:
         notes.append("a point rests on one session: how sessions differ is not in the bands")
-    largest = max(point.world_size for point in points)
     if per_node is None and max(request.world_sizes) > largest:
         notes.append(
             f"beyond {ranks_text(largest)} the bands hold only if all ranks have the link of the"
@@ -227,6 +225,18 @@ def _notes(
     if per_node is not None and largest <= per_node:
         notes.append("no fitted point spans several nodes: the link between nodes is as given")
     return notes
+
+
+def _of_strong_scaling(largest: int, request: PredictRequest) -> Iterator[str]:
+    yield (
+        "compute that does not shrink with the batch, and bandwidth, approach a constant both: over"
+        " one link the points cannot distinguish them"
+    )
+    if max(request.world_sizes) > _CHECKED * largest:
+        yield (
+            f"beyond {ranks_text(_CHECKED * largest)} the bands hold only if the compute of a rank"
+            " stays a straight line of its batch: published curves check it up to there"
+        )
 
 
 def _best(

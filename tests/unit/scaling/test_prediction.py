@@ -76,6 +76,14 @@ def test_prediction_of_strong_scaling_keeps_the_global_batch():
     assert predicted().fixed_compute is None
 
 
+def test_the_reach_of_the_checked_curves_is_stated():
+    def notes(ranks):
+        return " ".join(predicted(STRONG, world_sizes=(ranks,)).notes)
+
+    assert "beyond 16 ranks the bands hold only if the compute" in notes(32)
+    assert "straight line" not in notes(16)
+
+
 def test_limit_of_strong_scaling_is_the_best_number_of_ranks():
     """A ring's latency grows: far more ranks are slower again, and the limit is between."""
     prediction = predicted(STRONG, world_sizes=(8, 64, 2**20))
