@@ -21,6 +21,7 @@ from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.baseline import CaseStructure
 from ddp_perf.core.case import Case, Schedule
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, Structure
+from ddp_perf.core.scaling_key import work_without
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 
@@ -99,7 +100,7 @@ def _measured(cases: Sequence[Case], launcher: ForkserverLauncher) -> dict[str, 
 
 def _step(case: Case) -> str:
     """Return a key of the step. Cases that differ only in their batch have the same one."""
-    return repr({name: value for name, value in case.work().items() if name != "batch_size"})
+    return repr(work_without(case.work(), {"batch_size", "global_batch"}))
 
 
 def _launched(case: Case, launcher: ForkserverLauncher) -> Structure:

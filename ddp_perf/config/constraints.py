@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ddp_perf.config.suite import Suite
+from ddp_perf.config.suite import GlobalBatches, Suite
 from ddp_perf.core.strategy import LEAST_COMPILED_BUCKET_MB, DdpOptions, FsdpOptions
 from ddp_perf.errors import ConfigError
+from ddp_perf.render.units import counted
 
 
 def check_constraints(suite: Suite) -> None:
@@ -102,6 +103,23 @@ def _mixed_steps(suite: Suite) -> Iterator[str]:
             )
 
 
+def _divided_batches(suite: Suite) -> Iterator[str]:
+    if not isinstance(suite.batch_sizes, GlobalBatches):
+        return
+    for size in suite.batch_sizes.sizes:
+        for ranks in suite.world_sizes:
+            parts = ranks * suite.gradient_accumulation
+            if size % parts:
+                steps = suite.gradient_accumulation
+                each = f" with {steps} micro-steps" if steps > 1 else ""
+                lower = size // parts * parts
+                nearest = f"{lower} or {lower + parts}" if lower else str(parts)
+                yield (
+                    f"batch_sizes.global: {counted(ranks, 'rank')}{each} cannot share {size}"
+                    f" samples evenly; take {nearest}, or leave that world size out"
+                )
+
+
 _RULES: tuple[Callable[[Suite], Iterator[str]], ...] = (
     _of_another_strategy,
     _alone,
@@ -110,4 +128,5 @@ _RULES: tuple[Callable[[Suite], Iterator[str]], ...] = (
     _compiled_buckets,
     _groups,
     _mixed_steps,
+    _divided_batches,
 )

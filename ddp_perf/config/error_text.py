@@ -85,7 +85,9 @@ def _structs_at(schema: Any, path: str) -> list[Any]:
     found = [schema]
     for part in filter(None, _without_index(path).split(".")):
         fields = [field for struct in found for field in msgspec.structs.fields(struct)]
-        found = [s for field in fields if field.name == part for s in _structs_in(field.type)]
+        found = [
+            s for field in fields if field.encode_name == part for s in _structs_in(field.type)
+        ]
     return found
 
 
@@ -98,7 +100,7 @@ def _structs_in(kind: Any) -> list[Any]:
 
 def _field_names(schema: Any, path: str) -> list[str]:
     structs = _structs_at(schema, path)
-    return [field.name for struct in structs for field in msgspec.structs.fields(struct)]
+    return [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
 
 
 def _choices(schema: Any, path: str) -> tuple[Any, ...]:

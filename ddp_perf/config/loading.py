@@ -15,7 +15,7 @@ from ddp_perf.config.collectives import CollectivesSuite, check_collectives
 from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.overrides import Overrides, apply_overrides
-from ddp_perf.config.suite import AnySuite, Suite, Variant, cases_of
+from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite, Variant, cases_of
 from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.user_workload import check_target
 from ddp_perf.core.case import Case
@@ -150,6 +150,8 @@ def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
         )
     for field in ("world_sizes", "batch_sizes", "comm_hooks", "collectives"):
         values = getattr(suite, field, ())
+        if isinstance(values, GlobalBatches):
+            field, values = f"{field}.global", values.sizes
         twice = [value for value in values if values.count(value) > 1]
         if twice:
             raise ConfigError(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite
-from ddp_perf.config.suite import AnySuite, Suite, Variant
+from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite, Variant
 from ddp_perf.core.case import LOGGING_VARIABLES, Scalar
 from ddp_perf.core.data import has_texts
 from ddp_perf.core.models import MODELS
@@ -94,15 +94,23 @@ def _override_training(suite: Suite, overrides: Overrides) -> Variant:
     if overrides.files and has_texts(suite.workload):
         changes["data"] = msgspec.structs.replace(suite.data, source="files")
         data_suffix = _suffix({"data": "files"}, {"data": suite.data.source})
-    for field in ("world_sizes", "batch_sizes"):
-        if getattr(overrides, field):
-            changes[field] = list(getattr(overrides, field))
+    if overrides.world_sizes:
+        changes["world_sizes"] = list(overrides.world_sizes)
+    if overrides.batch_sizes:
+        changes["batch_sizes"] = _batches_like(suite, overrides.batch_sizes)
     changes |= _schedule(overrides)
     return Variant(
         suite=msgspec.structs.replace(suite, **changes),
         suffix=_suffix(model, suite.model) + data_suffix,
         ddp_suffix=ddp_suffix,
     )
+
+
+def _batches_like(suite: Suite, sizes: Sequence[int]) -> list[int] | GlobalBatches:
+    """Return these sizes as the suite means its own: of each rank, or of all ranks."""
+    if isinstance(suite.batch_sizes, GlobalBatches):
+        return GlobalBatches(sizes=list(sizes))
+    return list(sizes)
 
 
 def _override_collectives(suite: CollectivesSuite, overrides: Overrides) -> Variant:

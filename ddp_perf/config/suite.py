@@ -22,6 +22,15 @@ from ddp_perf.core.strategy import (
 )
 
 
+class GlobalBatches(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Batches that all ranks share: strong scaling."""
+
+    sizes: Annotated[
+        list[Count],
+        Meta(min_length=1, description="Samples of a step, over all ranks and micro-steps."),
+    ] = msgspec.field(name="global")
+
+
 class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A suite that trains a workload over a matrix of world sizes and batch sizes."""
 
@@ -67,8 +76,8 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gradient_accumulation: Annotated[
         Count,
         Meta(
-            description="Micro-steps of a step, each of batch_size samples per rank. The last one"
-            " synchronises the gradients."
+            description="Micro-steps of a step, each of batch_size samples per rank (a global batch"
+            " is divided between them). The last one synchronises the gradients."
         ),
     ] = 1
     activation_checkpointing: Annotated[
@@ -99,7 +108,11 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = False
     batch_sizes: Annotated[
-        list[Count], Meta(min_length=1, description="Batch sizes per rank (weak scaling).")
+        Annotated[list[Count], Meta(min_length=1)] | GlobalBatches,
+        Meta(
+            description="Batch sizes per rank (weak scaling), as in [8]; or samples of a step over"
+            " all ranks and micro-steps (strong scaling), as in {global: [32]}."
+        ),
     ]
     denominator: Annotated[
         Literal["no-ddp", "ddp-1"],
@@ -140,19 +153,41 @@ def cases_of(variant: Variant) -> list[Case]:
         return collective_cases(suite, {**suite.env, **variant.env}, variant.suffix)
     world_sizes = sorted(suite.world_sizes)
     return [
-        _case(suite, variant, world_size, batch_size, hook)
-        for batch_size, world_size in itertools.product(suite.batch_sizes, world_sizes)
+        _case(suite, variant, world_size, batch, hook)
+        for batch, world_size in itertools.product(_batches(suite), world_sizes)
         for hook in (suite.comm_hooks if _strategy(suite, world_size) == "ddp" else [None])
     ]
 
 
+class _Batch(msgspec.Struct, frozen=True):
+    """One batch size of a suite: of each rank, or of all ranks."""
+
+    size: int
+    is_global: bool
+
+    @property
+    def name(self) -> str:
+        """The part of a case's id: ``b8`` for each rank, ``g32`` for all."""
+        return f"{'g' if self.is_global else 'b'}{self.size}"
+
+    def per_rank(self, world_size: int, micro_steps: int) -> int:
+        """Return the batch of each rank and micro-step; `constraints` checks that it is whole."""
+        return self.size // (world_size * micro_steps) if self.is_global else self.size
+
+
+def _batches(suite: Suite) -> list[_Batch]:
+    if isinstance(suite.batch_sizes, GlobalBatches):
+        return [_Batch(size, True) for size in suite.batch_sizes.sizes]
+    return [_Batch(size, False) for size in suite.batch_sizes]
+
+
 def _case(
-    suite: Suite, variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook | None
+    suite: Suite, variant: Variant, world_size: int, batch: _Batch, hook: AnyCommHook | None
 ) -> Case:
     strategy = _strategy(suite, world_size)
     has_single = world_size > 1 and 1 in suite.world_sizes
     return Case(
-        id=_case_id(suite, variant, world_size, batch_size, hook),
+        id=_case_id(suite, variant, world_size, batch, hook),
         suite=suite.suite,
         tier=suite.tier,
         workload=suite.workload,
@@ -169,18 +204,19 @@ def _case(
         cuda_graphs=suite.cuda_graphs,
         cudnn_benchmark=suite.cudnn_benchmark,
         world_size=world_size,
-        batch_size=batch_size,
+        batch_size=batch.per_rank(world_size, suite.gradient_accumulation),
+        global_batch=batch.size if batch.is_global else None,
         env={**suite.env, **variant.env},
         schedule=suite.schedule(),
         tolerances=suite.tolerances,
-        single=_case_id(suite, variant, 1, batch_size, hook) if has_single else None,
+        single=_case_id(suite, variant, 1, batch, hook) if has_single else None,
         price_per_gpu_hour=suite.price_per_gpu_hour,
         epoch_samples=suite.epoch_samples,
     )
 
 
 def _case_id(
-    suite: Suite, variant: Variant, world_size: int, batch_size: int, hook: AnyCommHook | None
+    suite: Suite, variant: Variant, world_size: int, batch: _Batch, hook: AnyCommHook | None
 ) -> str:
     strategy = _strategy(suite, world_size)
     parts = [
@@ -188,7 +224,7 @@ def _case_id(
         strategy,
         suite.precision,
         f"ws{world_size}",
-        f"b{batch_size}",
+        batch.name,
         *_option_names(suite, strategy, hook),
         *filter(None, [suite.variant]),
     ]

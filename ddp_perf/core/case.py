@@ -57,7 +57,8 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Fraction | None, Meta(description="Mean step ÷ level of the step: steps that stall.")
     ] = 0.05
     efficiency: Annotated[
-        Fraction | None, Meta(description="Level of the step of N ranks ÷ that of one.")
+        Fraction | None,
+        Meta(description="Level of the step of N ranks ÷ the ideal, which follows from one."),
     ] = 0.05
     cpu_time: Annotated[
         Fraction | None, Meta(description="CPU time of a step on its busiest rank; tier cpu only.")
@@ -81,7 +82,7 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A case: workload × strategy × precision × (world size, batch size per rank) × options.
+    """A case: workload × strategy × precision × (world size, batch size) × options.
 
     A case may also be a collective by itself. Then `workload` is the name of the collective,
     `strategy` is "none", and there are no samples.
@@ -106,6 +107,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cudnn_benchmark: bool = False
     world_size: int
     batch_size: int | None  # per rank and micro-step; None: a collective
+    # Samples of a step over all ranks and micro-steps, which is the same for any number of ranks
+    # (strong scaling). None: the batch per rank is the same (weak scaling).
+    global_batch: int | None = None
     env: dict[str, str]
     schedule: Schedule
     tolerances: Tolerances
@@ -187,6 +191,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ADDED_OPTIONS = {
+    "global_batch": None,
     "gradient_accumulation": 1,
     "activation_checkpointing": False,
     "compile": False,

@@ -30,7 +30,8 @@ class MetricSpec(msgspec.Struct, frozen=True, kw_only=True):
     explained: bool = False  # the terms of a step explain why it got worse
     # It compares with the one-rank launches of the same rounds.
     needs_single_rank: bool = False
-    # For a ratio to the one-rank step: the metric above the line. The ratio is a regression only
+    # For a ratio to the ideal step, which follows from that of one rank: the metric above the line.
+    # The ratio is a regression only
     # if that metric got worse too.
     numerator: str | None = None
     # How much sessions differ, as the sd of the log, before a machine's own show it. Recorded on
@@ -51,7 +52,7 @@ STEP_TIME = MetricSpec(
 TAIL = MetricSpec(name="tail", title="tail (mean step ÷ its level)", unit="ratio", has_stalls=True)
 EFFICIENCY = MetricSpec(
     name="efficiency",
-    title="scaling cost (step N ÷ step 1)",
+    title="scaling cost (step ÷ ideal step)",
     unit="ratio",
     explained=True,
     assumed_sd=0.04,

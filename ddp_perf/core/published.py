@@ -84,3 +84,12 @@ class PublishedTable(
     tolerance: Fraction = 0.05  # the shortfall that still counts as met: the figure has no spread
     remark: str = ""
     rows: Annotated[tuple[PublishedRow, ...], Meta(min_length=1)]
+
+    def kept_batch(self, row: PublishedRow) -> int | None:
+        """Return the batch that every number of ranks keeps: per rank (weak), or global (strong).
+
+        None: it is not stated.
+        """
+        if row.batch_size is None or self.scaling == "weak":
+            return row.batch_size
+        return row.batch_size * row.world_size

@@ -1,4 +1,4 @@
-"""The key of a scaling curve: its cases do the same work on each rank."""
+"""The key of a scaling curve: its cases do the same work on each rank, or on all together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ RANKS_AND_STRATEGY = RANKS | {"strategy", "ddp", "fsdp", "comm_hook"}
 
 
 def work_without(work: Mapping[str, Scalar], fields: Collection[str]) -> dict[str, Scalar]:
-    """Return the fingerprint without these fields and groups of fields."""
+    """Return the fingerprint without these fields and groups of fields.
+
+    On a strong curve, the batch per rank follows from the number of ranks, and is left out with it.
+    """
+    if "global_batch" in work and set(fields) >= RANKS:
+        fields = {*fields, "batch_size"}
     return {name: value for name, value in work.items() if name.partition(".")[0] not in fields}
 
 

@@ -30,6 +30,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy
     hook: str | None  # kind of DDP's communication hook
     accumulation: int  # micro-steps of a step
+    keeps_global_batch: bool = False  # strong scaling: micro-steps divide the batch
     ranks: int
     efficiency: float | None  # None: no single-rank run
     step: Decomposition
@@ -167,7 +168,8 @@ _RULES = (
         factor=_without(lambda m: m.communication_cost_s / 2),
     ),
     _Rule(
-        applies=lambda m: _costly(m) and m.accumulation == 1,
+        # A given batch in micro-steps is communicated once, as without them: nothing is saved.
+        applies=lambda m: _costly(m) and m.accumulation == 1 and not m.keeps_global_batch,
         finding=lambda m: (
             f"{m.share(m.communication_cost_s):.0%} of the step is communication that nothing hides"
         ),

@@ -77,7 +77,7 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         type=parse_counts,
         default=(),
         metavar="N,N",
-        help="batch sizes per rank, instead of the suite's",
+        help="batch sizes, instead of the suite's and of its kind: per rank, or global",
     )
     for name, text in (
         ("hidden-dim", "width of the model's hidden layers, instead of the suite's"),

@@ -49,7 +49,8 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     precision: str
     ranks: int
-    batch_size: int | None  # per rank
+    batch_size: int | None  # per rank and micro-step
+    global_batch: int | None  # samples of a step that all ranks share; None: weak scaling
     launches: int
     verdict: str
     status: Status = msgspec.field(name="standing")  # the name of its column in the files
@@ -68,7 +69,7 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     unit: str | None
     speedup: float | None
     efficiency: float | None  # a fraction
-    scaling_overhead_s: float | None  # step of N ranks − step of one
+    scaling_overhead_s: float | None  # step of N ranks − the ideal step
     epoch_s: float | None  # computed: samples of an epoch ÷ throughput
     cost_per_million: float | None  # of ``unit``, in the currency of the suite's price
     peak_memory: float | None  # bytes, of a rank
@@ -175,6 +176,7 @@ def _row(result: SuiteResult, case_id: str) -> CaseRow:
         precision=case.precision,
         ranks=case.world_size,
         batch_size=case.batch_size,
+        global_batch=case.global_batch,
         launches=len(measurement.launches),
         **_judged(result, case_id),
         **_measured(result, case),

@@ -63,6 +63,8 @@ def link_clashes(series: Sequence[ScalingCurve]) -> dict[int, str]:
     reasons: dict[int, str] = {}
     groups: dict[str, list[int]] = {}
     for i, one in enumerate(series):
+        if one.strong:
+            continue  # the compute of N ranks is not that of one, and not known
         exchanges = [(e.kind, e.payload) for e in one.work.shape.exchanges]
         groups.setdefault(repr((one.where, one.work.strategy, exchanges)), []).append(i)
     for members in groups.values():

@@ -21,13 +21,15 @@ class CrossCheck(msgspec.Struct, frozen=True, kw_only=True):
     step_s: dict[int, Band]  # by world size
 
 
-def amdahl_check(points: Sequence[ScalingPoint], sizes: Sequence[int]) -> CrossCheck:
+def amdahl_check(
+    points: Sequence[ScalingPoint], sizes: Sequence[int], *, strong: bool = False
+) -> CrossCheck:
     """Fit Amdahl's law to the points and return its serial fraction, limit and steps at `sizes`.
 
     Raises ValueError, with the reason, if the points cannot be fitted.
     """
-    fit = fit_laws([amdahl()], points)
-    serial = fit.band(lambda law, terms: terms[1] / terms[0])
+    fit = fit_laws([amdahl(strong=strong)], points)
+    serial = fit.band(lambda law, terms: terms[3 if law.strong else 1] / terms[0])
     return CrossCheck(
         law="Amdahl",
         parameters={"serial fraction": serial},

@@ -16,7 +16,13 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, scaling_key, work_without
 from ddp_perf.core.session import TYPICAL_STEP
-from ddp_perf.scaling.points import ScalingPoint, point_of, session_points
+from ddp_perf.scaling.points import (
+    STRONG_ERROR,
+    UNSTATED_ERROR,
+    ScalingPoint,
+    point_of,
+    session_points,
+)
 from ddp_perf.scaling.shape import (
     Exchange,
     StepShape,
@@ -34,13 +40,14 @@ Source = Literal["measured", "published", "modelled"]
 
 
 class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """The step times of one work over world sizes, at one batch per rank (weak scaling)."""
+    """The step times of one work over world sizes, at one batch: per rank, or global."""
 
     label: str  # "ddp, batch 32"
     where: str  # the suite or the table
     source: Source
     work: StepWork
-    samples: float | None = None  # per step and rank, in `unit`; None: not stated
+    strong: bool = False  # the ranks share one batch; False: each has the same (weak scaling)
+    samples: float | None = None  # per step and rank (strong: in all), in `unit`; None: not stated
     unit: str = "samples"
     per_sample: int = 1  # units in a sample; a table's batch sizes count its unit
     points: tuple[ScalingPoint, ...]  # by world size
@@ -49,6 +56,10 @@ class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
     price_per_gpu_hour: float | None = None
     epoch_samples: int | None = None  # in `unit`
     injections: tuple[str, ...] = ()  # slow-downs that were injected on purpose
+
+    def samples_of(self, ranks: int) -> float | None:
+        """Return the samples of a step over all ranks, in `unit`; None: not stated."""
+        return self.samples if self.strong or self.samples is None else self.samples * ranks
 
 
 class _Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +141,10 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     wrapped = [m for m in singles if scaling_key(m.work) == scaling_key(first.work)]
     plain = [m for m in singles if _unwrapped(m) == _unwrapped(first)]
     strategy = _exchanging(str(first.work["strategy"]))
-    batch_size, micro_steps = (
-        int(first.work.get(name, 1)) for name in ("batch_size", "gradient_accumulation")
-    )
+    batch_size = int(first.work["batch_size"])
+    micro_steps = int(first.work.get("gradient_accumulation", 1))
+    global_batch = cast("int | None", first.work.get("global_batch"))
+    strong = global_batch is not None
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
     curve = [*(wrapped or plain)[:1], *group]
     usable = [member for member in curve if member.disturbance is None]
@@ -146,14 +158,16 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         work=StepWork(
             shape=shape or unknown_shape(strategy),
             strategy=strategy,
-            batch_size=batch_size,
+            batch_size=None if strong else batch_size,
+            global_batch=global_batch,
             micro_steps=micro_steps,
             has_hook=any(name.startswith("comm_hook.") for name in first.work),
         ),
-        samples=batch_size * micro_steps * first.unit.per_sample,
+        strong=strong,
+        samples=(global_batch or batch_size * micro_steps) * first.unit.per_sample,
         unit=first.unit.name,
         per_sample=first.unit.per_sample,
-        points=_by_size(points),
+        points=_by_size(points, strong=strong),
         sessions=sessions,
         left_out=tuple(f"{m.name}: {m.disturbance}" for m in curve if m.disturbance),
         price_per_gpu_hour=first.price_per_gpu_hour,
@@ -168,7 +182,7 @@ def _unwrapped(member: _Member) -> dict[str, Scalar]:
 def published_series(
     table: PublishedTable, structures: Mapping[str, Structure]
 ) -> list[ScalingCurve]:
-    """Return the scaling curves of a published table, one for each strategy and batch size.
+    """Return the scaling curves of a published table, one for each strategy and batch.
 
     `structures` has the structure of a step by case id. It gives the buckets of rows that name a
     case, if the document states all of the case's work. Rows without a step time are left out. So
@@ -178,7 +192,7 @@ def published_series(
     groups: dict[tuple[Exchanging, int | None], list[PublishedRow]] = {}
     for row in table.rows:
         if row.world_size > 1:
-            groups.setdefault((_exchanging(row.strategy), row.batch_size), []).append(row)
+            groups.setdefault((_exchanging(row.strategy), table.kept_batch(row)), []).append(row)
     found = [_published(table, key, rows, structures) for key, rows in groups.items()]
     return [series for series in found if series.points or series.left_out]
 
@@ -189,8 +203,9 @@ def _published(
     rows: list[PublishedRow],
     structures: Mapping[str, Structure],
 ) -> ScalingCurve:
-    strategy, batch_size = key
-    rows = [*_single(table, strategy, batch_size), *rows]
+    strategy, batch = key
+    strong = table.scaling == "strong"
+    rows = [*_single(table, strategy, batch), *rows]
     wrong = {
         id(found.row): str(found) for found in audit_table(table) if found.what != COMMUNICATION
     }
@@ -200,18 +215,21 @@ def _published(
     structure = next(filter(None, map(structures.get, cases)), None)
     shape = shape_of(structure, strategy) if structure is not None else None
     return ScalingCurve(
-        label=strategy + (f", batch {batch_size}" if batch_size else ""),
+        label=strategy + (f", {'global ' if strong else ''}batch {batch:,}" if batch else ""),
         where=f"{table.name} ({table.document})",
         source="modelled" if table.modelled else "published",
         work=StepWork(
             shape=shape or unknown_shape(strategy),
             strategy=strategy,
-            batch_size=batch_size,
+            batch_size=None if strong else batch,
+            global_batch=batch if strong else None,
         ),
-        samples=batch_size,
+        strong=strong,
+        samples=batch,
         unit=table.unit,
         points=_by_size(
-            ScalingPoint(world_size=row.world_size, step_s=step_s) for row, step_s in usable
+            (ScalingPoint(world_size=row.world_size, step_s=step_s) for row, step_s in usable),
+            strong=strong,
         ),
         left_out=tuple(wrong[id(row)] for row, step_s in timed if step_s and id(row) in wrong),
         price_per_gpu_hour=table.price_per_gpu_hour,
@@ -219,9 +237,9 @@ def _published(
     )
 
 
-def _single(table: PublishedTable, strategy: str, batch_size: int | None) -> Iterator[PublishedRow]:
+def _single(table: PublishedTable, strategy: str, batch: int | None) -> Iterator[PublishedRow]:
     """Yield the row of one GPU: with the same strategy, or else without one."""
-    singles = [row for row in table.rows if row.world_size == 1 and row.batch_size == batch_size]
+    singles = [row for row in table.rows if row.world_size == 1 and row.batch_size == batch]
     wrapped = [row for row in singles if row.strategy == strategy]
     plain = [row for row in singles if row.strategy in (None, "none")]
     yield from (wrapped or plain)[:1]
@@ -235,8 +253,11 @@ def _step_s(row: PublishedRow) -> float | None:
     return None
 
 
-def _by_size(points: Iterable[ScalingPoint]) -> tuple[ScalingPoint, ...]:
-    return tuple(sorted(points, key=lambda point: point.world_size))
+def _by_size(points: Iterable[ScalingPoint], *, strong: bool) -> tuple[ScalingPoint, ...]:
+    """Return the points by world size, with the error of a law of their kind of scaling."""
+    error = STRONG_ERROR if strong else UNSTATED_ERROR
+    exact = [msgspec.structs.replace(point, law_error=error) for point in points]
+    return tuple(sorted(exact, key=lambda point: point.world_size))
 
 
 def _exchanging(strategy: str | None) -> Exchanging:

@@ -1,10 +1,13 @@
 """The Bayesian fit of scaling laws to points, and the bands of its predictions.
 
-The prior is uniform over three things: the share of the step at the largest world size that grows
-with the ranks, the split of this share into a law's two terms, and the laws. Errors are normal on
+The prior is uniform over three things: the share of the step at the largest world size that is
+above the ideal step, the split of this share into a law's terms, and the laws. Errors are normal on
 the log scale. The prior of their variance weighs as much as `points.ERROR_FREEDOM` observations.
 Level and variance are integrated out exactly (Gelman et al., Bayesian Data Analysis, 3rd ed.,
-14.2). Share and split are integrated on a grid that is refined where the likelihood is large. No
+14.2). Share and split are integrated on a grid that is refined where the likelihood is large. The
+terms of strong scaling are split twice: the first one from the rest, and the rest into second and
+fixed. Over one link these two have one form, so that no points can distinguish them, and no
+prediction depends on their split: a coarse grid is enough for it. No
 term can be negative, no random number is drawn, and few points give a wide band, not an error.
 """
 
@@ -23,6 +26,9 @@ from ddp_perf.stats.robust import Floats
 
 CONFIDENCE = 0.9
 _GRIDS = (101, 101, 101, 101, 51)  # nodes along each axis: four refinements, then the weights
+_STRONG_GRIDS = (51,) * 5  # the same, along the first two of three axes
+_SPLITS = 11  # nodes along the third
+_NEVER = 1e-300  # a probability whose logarithm is finite
 _FAR = 15  # times the error of the best node: nodes beyond are dropped
 _MOST_ODDS = 9.0  # log: the growing share is between 0.0001 and 0.9999 of the step
 _QUANTILES = (np.arange(21) + 0.5) / 21  # of the error at each node
@@ -49,13 +55,13 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """The posterior of one law: combinations of terms, in seconds, and their weights."""
 
     law: Law
-    terms: Floats  # (3, n): compute, first, second
+    terms: Floats  # (3, n): single, first, second; (4, n) under strong scaling: fixed
     weights: Floats  # (n,): the sum over the nodes of all laws is 1
     error: Floats  # (n,): log scale of a new measurement's error
     freedom: float  # degrees of freedom of that error's t distribution
 
 
-Functional = Callable[[Law, Floats], Floats]  # (law, terms (3, n)) → (…, n)
+Functional = Callable[[Law, Floats], Floats]  # (law, terms) → (…, n)
 
 
 class ScalingFit:
@@ -135,30 +141,62 @@ def fit_laws(laws: Sequence[Law], points: Sequence[ScalingPoint]) -> ScalingFit:
 
 
 def _grid_of(law: Law, points: Sequence[ScalingPoint]) -> tuple[Floats, Floats]:
-    """Return terms (3, n) of a step of about one second, and the log weight of each (n,).
+    """Return terms of a step of about one second, and the log weight of each (n,).
 
-    The grid has two axes: the share of the largest step that grows with the ranks, uniform in log
-    odds so that both ends are resolved, and the part of the first term in this share.
+    The grid has three axes: the share of the largest step that is above the ideal, uniform in log
+    odds so that both ends are resolved, the part of the first term in this share, and the part of
+    the fixed term in the rest.
     """
     largest = max(point.world_size for point in points)
-    first, second = law.rows(largest)[0, :2]
-    box = [(-_MOST_ODDS, _MOST_ODDS), (0.0, 1.0) if first and second else (1.0, 1.0)]
-    for count in _GRIDS:
-        axes = [np.linspace(low, high, count if high > low else 1) for low, high in box]
+    box = [(-_MOST_ODDS, _MOST_ODDS), *_splits(*_weights_of(law, largest))]
+    for count in _STRONG_GRIDS if law.strong else _GRIDS:
+        grid = (count, count, _SPLITS)
+        counts = [n if high > low else 1 for n, (low, high) in zip(grid, box, strict=True)]
+        axes = [np.linspace(low, high, n) for n, (low, high) in zip(counts, box, strict=True)]
         nodes = [axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")]
-        share, part = special.expit(nodes[0]), nodes[1]
-        terms = np.array(
-            [1 - share, share * part / (first or 1), share * (1 - part) / (second or 1)]
-        )
+        terms = _terms(law, largest, nodes)
         _, variance, freedom = _residuals(law, terms, points)
+        if law.strong:
+            variance[terms[3] > terms[0]] = np.inf  # more does not shrink than there is
         near = variance < _FAR**2 * variance.min()
-        steps = [(high - low) / (count - 1) for low, high in box]
+        steps = [(high - low) / max(n - 1, 1) for n, (low, high) in zip(counts, box, strict=True)]
         box = [
             (max(low, values[near].min() - step), min(high, values[near].max() + step))
             for values, (low, high), step in zip(nodes, box, steps, strict=True)
         ]
+    share = special.expit(nodes[0])
     cell = math.prod(step for step in steps if step) * share * (1 - share)  # of even shares
+    if steps[1] and steps[2]:
+        cell *= np.maximum(1 - nodes[1], _NEVER)  # of even splits into three
     return terms, np.log(cell) - freedom / 2 * np.log(variance)
+
+
+def _weights_of(law: Law, ranks: int) -> tuple[float, float, float]:
+    """Return the seconds that a second of first, second and fixed each adds to the ideal step."""
+    first, second = law.rows(ranks)[0, :2]
+    return float(first), float(second), 1 - law.ideal(ranks)
+
+
+def _splits(first: float, second: float, fixed: float) -> list[tuple[float, float]]:
+    """Return the ranges of the two splits; a term without a weight has no part."""
+    rest = bool(second or fixed)
+    return [
+        (0.0 if rest else 1.0, 1.0 if first else 0.0),
+        (0.0 if second or not fixed else 1.0, 1.0 if fixed else 0.0),
+    ]
+
+
+def _terms(law: Law, largest: int, nodes: Sequence[Floats]) -> Floats:
+    """Return the terms of the nodes, which make a largest step of one second."""
+    share, part, split = special.expit(nodes[0]), nodes[1], nodes[2]
+    first, second, fixed = _weights_of(law, largest)
+    rest = share * (1 - part)
+    terms = [
+        (1 - share) / law.ideal(largest),
+        share * part / (first or 1),
+        rest * (1 - split) / (second or 1),
+    ]
+    return np.array([*terms, rest * split / fixed] if law.strong else terms)
 
 
 def _residuals(

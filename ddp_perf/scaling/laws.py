@@ -1,15 +1,22 @@
 """Scaling laws in one form: the step of N ranks is computation plus a part that grows with N.
 
-    step(N) = compute + max(0, the largest over the law's pieces of
-              first × f(N) + second × s(N) − h × compute)
+    step(N) = compute(N) + max(0, the largest over the law's pieces of
+              first × f(N) + second × s(N) − h × compute(N))
 
-Compute, first and second are fitted seconds; none of them is negative. The functions f, s and h
-define the law. Under weak scaling the speedup is N × step(1) ÷ step(N), which gives
+    compute(N) = single                                 weak scaling: each rank keeps its batch
+    compute(N) = fixed + (single − fixed) ÷ N           strong scaling: the ranks share one batch
 
-    Amdahl (1967)              f = N − 1                     first ÷ compute = serial fraction
-    α-β                        f = messages, s = bytes       latency, seconds a byte
+Single, first, second and fixed are fitted seconds; none of them is negative, and fixed is at most
+single: it is the part of one rank's compute that does not shrink with the batch, such as the
+launches of kernels and the optimizer's step. The functions f, s and h define the law. The speedup
+is N × step(1) ÷ step(N) under weak scaling, and step(1) ÷ step(N) under strong scaling, which gives
 
-A ring has 2(N − 1) messages: its latency is a serial fraction in Amdahl's law.
+    Amdahl (1967)        strong: f = 0              fixed ÷ single = serial fraction
+                         weak:   f = N − 1          first ÷ single = serial fraction
+    α-β                  f = messages, s = bytes    latency, seconds a byte
+
+Amdahl wrote his law for one problem that all processors share: strong scaling. Under weak scaling
+it is a formal analogue. A ring has 2(N − 1) messages: there its latency is a serial fraction.
 """
 
 from __future__ import annotations
@@ -37,30 +44,54 @@ class Law(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     overlap: float = 0.0  # share of the hideable communication that is hidden
     rows: Callable[[int], Floats]
+    strong: bool = False  # the ranks share one batch
+
+    def ideal(self, ranks: int) -> float:
+        """Return the ideal step of N ranks as a share of the step of one rank."""
+        return 1 / ranks if self.strong else 1.0
 
     def parts(self, terms: Floats, ranks: int) -> Floats:
         """Return the seconds of compute, latency, bandwidth and hidden communication (negative).
 
-        `terms` is (3, n). The result is (4, n); its sum is the step.
+        `terms` is (3, n): single, first and second; under strong scaling it is (4, n), with fixed.
+        The result is (4, n); its sum is the step.
         """
-        rows = self.rows(ranks)
-        first, second = rows[0, :2, None] * terms[1:]
-        shown = (rows * _SIGNS @ terms[[1, 2, 0]]).max(axis=0)
-        return np.array([terms[0], first, second, np.maximum(shown, 0.0) - first - second])
+        rows, compute = self.rows(ranks), terms[0]
+        if self.strong:
+            compute = terms[3] + (terms[0] - terms[3]) / ranks
+        first, second = rows[0, :2, None] * terms[1:3]
+        shown = (rows * _SIGNS @ np.array([terms[1], terms[2], compute])).max(axis=0)
+        return np.array([compute, first, second, np.maximum(shown, 0.0) - first - second])
 
     def step_s(self, terms: Floats, ranks: int) -> Floats:
-        """Return the step times in seconds (n,) of `terms` (3, n)."""
+        """Return the step times in seconds (n,) of `terms`."""
         total: Floats = self.parts(terms, ranks).sum(axis=0)
         return total
 
+    def speedup(self, terms: Floats, ranks: int) -> Floats:
+        """Return the speedups (n,) against one rank, by the throughput."""
+        ideal_s = self.step_s(terms, 1) * self.ideal(ranks)
+        speedup: Floats = ranks * ideal_s / self.step_s(terms, ranks)
+        return speedup
 
-def amdahl() -> Law:
+
+def amdahl(*, strong: bool = False) -> Law:
     """Return Amdahl's law: a part of the work is serial."""
-    return Law(name="Amdahl", rows=lambda ranks: np.array([[ranks - 1, 0.0, 0.0]]))
+    growing = 0.0 if strong else 1.0
+    return Law(
+        name="Amdahl",
+        rows=lambda ranks: np.array([[growing * (ranks - 1), 0.0, 0.0]]),
+        strong=strong,
+    )
 
 
 def alpha_beta(
-    shape: StepShape, topology: Topology, algorithm: Algorithm, overlap: float = 0.0
+    shape: StepShape,
+    topology: Topology,
+    algorithm: Algorithm,
+    overlap: float = 0.0,
+    *,
+    strong: bool = False,
 ) -> Law:
     """Return the law of collectives by one algorithm.
 
@@ -95,7 +126,7 @@ def alpha_beta(
             ]
         )
 
-    return Law(name=algorithm, overlap=overlap, rows=rows)
+    return Law(name=algorithm, overlap=overlap, rows=rows, strong=strong)
 
 
 def _from_each(seconds: Sequence[float]) -> Floats:
@@ -104,7 +135,7 @@ def _from_each(seconds: Sequence[float]) -> Floats:
 
 
 def alpha_beta_laws(
-    shape: StepShape, topology: Topology, overlap: float | None = None
+    shape: StepShape, topology: Topology, overlap: float | None = None, *, strong: bool = False
 ) -> list[Law]:
     """Return a law for each algorithm, and for each overlap if it is not given.
 
@@ -113,7 +144,7 @@ def alpha_beta_laws(
     """
     tried = (OVERLAPS if shape.payload_known else (0.0,)) if overlap is None else (overlap,)
     return [
-        alpha_beta(shape, topology, algorithm, share)
+        alpha_beta(shape, topology, algorithm, share, strong=strong)
         for algorithm in topology.algorithms
         for share in tried
     ]

@@ -33,33 +33,33 @@ def prediction_figure(predictions: Sequence[Prediction]) -> Figure:
 
 def _plot(axes: Axes, prediction: Prediction) -> None:
     ranks = [step.world_size for step in prediction.steps]
-    single_s = _single_s(prediction)
     axes.plot(ranks, ranks, color="0.6", linewidth=1, label="physical limit: only compute")
     for name, limit in prediction.speedup_limit.items():
         if math.isfinite(limit.value) and limit.value < 2 * max(ranks):
             label = f"limit of the latency of a {name}"
             axes.axhline(limit.value, color="0.6", linewidth=1, linestyle=":", label=label)
-    _plot_extrapolation(axes, prediction, single_s)
+    _plot_extrapolation(axes, prediction)
     for check in prediction.cross_checks:
-        speedups = [n * single_s / check.step_s[n].value for n in ranks]
+        speedups = [_speedup(prediction, n, check.step_s[n].value) for n in ranks]
         label = f"cross-check {check.law}"
         axes.plot(ranks, speedups, color="C1", linewidth=0.8, linestyle="-.", label=label)
-    _plot_points(axes, prediction, single_s)
+    _plot_points(axes, prediction)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(ranks, [str(n) for n in ranks], rotation=45)
     axes.set_ylim(0.5, 2 * max(ranks))
     axes.set_xlabel("ranks")
-    axes.set_ylabel("speedup (weak scaling) against one rank")
+    kind = "strong" if prediction.series.strong else "weak"
+    axes.set_ylabel(f"speedup ({kind} scaling) against one rank")
     axes.legend(loc="upper left", fontsize=8, edgecolor="none")
     axes.set_title(title_of(prediction), fontsize=9)
 
 
-def _plot_extrapolation(axes: Axes, prediction: Prediction, single_s: float) -> None:
+def _plot_extrapolation(axes: Axes, prediction: Prediction) -> None:
     steps = prediction.steps
     ranks = [step.world_size for step in steps]
     middle, low, high = (
-        [step.world_size * single_s / end for step, end in zip(steps, ends, strict=True)]
+        [_speedup(prediction, step.world_size, end) for step, end in zip(steps, ends, strict=True)]
         for ends in zip(
             *((s.step_s.value, s.step_s.high, s.step_s.low) for s in steps), strict=True
         )
@@ -69,11 +69,11 @@ def _plot_extrapolation(axes: Axes, prediction: Prediction, single_s: float) -> 
     axes.fill_between(ranks, low, high, color="C0", alpha=0.15, linewidth=0)
 
 
-def _plot_points(axes: Axes, prediction: Prediction, single_s: float) -> None:
+def _plot_points(axes: Axes, prediction: Prediction) -> None:
     """Draw the given points in black; those that were not fitted are hollow."""
     for fitted, face in ((True, "black"), (False, "white")):
         points = [
-            (step.world_size, step.world_size * single_s / step.given_s)
+            (step.world_size, _speedup(prediction, step.world_size, step.given_s))
             for step in prediction.steps
             if step.given_s is not None and step.fitted is fitted
         ]
@@ -81,6 +81,12 @@ def _plot_points(axes: Axes, prediction: Prediction, single_s: float) -> None:
             label = f"{prediction.series.source}, {'fitted' if fitted else 'held out'}"
             x, y = zip(*points, strict=True)
             axes.plot(x, y, "o", color="black", markerfacecolor=face, markersize=5, label=label)
+
+
+def _speedup(prediction: Prediction, ranks: int, step_s: float) -> float:
+    """Return the speedup against one rank of a step of N ranks."""
+    batches = 1 if prediction.series.strong else ranks
+    return batches * _single_s(prediction) / step_s
 
 
 def _single_s(prediction: Prediction) -> float:

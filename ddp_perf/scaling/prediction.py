@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -19,9 +19,10 @@ from ddp_perf.stats.cost import Configuration, Cost, best_within, cost_of, train
 from ddp_perf.stats.link.model import Topology
 from ddp_perf.stats.robust import Floats
 
-_EVER = 2**40  # ranks: a speedup with a limit has reached it there
+_POWERS = [2**power for power in range(41)]  # ranks: a speedup has reached its limit at the last
 _NO_LIMIT = 2**20  # a larger speedup counts as no limit
 _SLACK = 2  # standard errors
+_CHECKED = 2  # times the fitted ranks: how far held-out curves of strong scaling reach
 
 
 class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     algorithms: dict[str, float] = {}  # probability of each
     speedup_limit: dict[str, Band] = {}  # by algorithm; infinite: no limit
+    fixed_compute: Band | None = None  # strong scaling: its share of the step of one rank
     link: FittedLink | None = None
     steps: tuple[PredictedStep, ...] = ()
     cross_checks: tuple[CrossCheck, ...] = ()
@@ -95,7 +97,8 @@ def _predict(series: ScalingCurve, request: PredictRequest) -> Prediction:
     wanted = request.fit_world_sizes
     points = [p for p in series.points if wanted is None or p.world_size in wanted]
     try:
-        fit = fit_laws(alpha_beta_laws(series.work.shape, request.topology), points)
+        laws = alpha_beta_laws(series.work.shape, request.topology, strong=series.strong)
+        fit = fit_laws(laws, points)
     except ValueError as error:
         return Prediction(series=series, refusal=str(error))
     fitted = tuple(sorted({point.world_size for point in points}))
@@ -110,9 +113,10 @@ def _predict(series: ScalingCurve, request: PredictRequest) -> Prediction:
         notes=tuple(_notes(series, points, fit, request)),
         algorithms=fit.weights(),
         speedup_limit={name: fit.only(name).band(_final_speedup) for name in fit.weights()},
+        fixed_compute=_fixed_compute(series, fit),
         link=_link(series, fit),
         steps=tuple(steps),
-        cross_checks=(amdahl_check(points, sizes),),
+        cross_checks=(amdahl_check(points, sizes, strong=series.strong),),
         gains={
             change.text: tuple(
                 gain(change, series.work, request.topology, fit, ranks)
@@ -134,8 +138,8 @@ def _step(
     given = [point.step_s for point in series.points if point.world_size == ranks]
     compute, latency, bandwidth, hidden = fit.mean(lambda law, terms: law.parts(terms, ranks))
     cost = throughput = None
-    if series.samples is not None:
-        samples = series.samples * ranks
+    samples, single_samples = series.samples_of(ranks), series.samples_of(1)
+    if samples is not None and single_samples is not None:
         throughput = Band(
             value=samples / step_s.value, low=samples / step_s.high, high=samples / step_s.low
         )
@@ -145,13 +149,13 @@ def _step(
                 throughput=throughput.value,
                 price_per_gpu_hour=price,
                 epoch_samples=series.epoch_samples,
-                single_throughput=series.samples / fit.predict(1).value,
+                single_throughput=single_samples / fit.predict(1).value,
             )
     return PredictedStep(
         world_size=ranks,
         step_s=step_s,
         throughput=throughput,
-        efficiency=fit.band(lambda law, terms: law.step_s(terms, 1) / law.step_s(terms, ranks)),
+        efficiency=fit.band(lambda law, terms: law.speedup(terms, ranks) / ranks),
         parts={
             "compute": float(compute),
             "latency": float(latency),
@@ -165,9 +169,15 @@ def _step(
 
 
 def _final_speedup(law: Law, terms: Floats) -> Floats:
-    speedup: Floats = _EVER * law.step_s(terms, 1) / law.step_s(terms, _EVER)
+    """Return the largest speedup: under strong scaling it falls again with too many ranks."""
+    sizes = _POWERS if law.strong else _POWERS[-1:]
+    speedup: Floats = np.max([law.speedup(terms, ranks) for ranks in sizes], axis=0)
     speedup[speedup > _NO_LIMIT] = math.inf
     return speedup
+
+
+def _fixed_compute(series: ScalingCurve, fit: ScalingFit) -> Band | None:
+    return fit.band(lambda law, terms: terms[3] / terms[0]) if series.strong else None
 
 
 def _link(series: ScalingCurve, fit: ScalingFit) -> FittedLink:
@@ -186,11 +196,13 @@ def _notes(
     singles = [point for point in points if point.world_size == 1]
     for point in points:
         for single in singles:
-            faster = 1 - point.step_s / single.step_s
+            ideal = 1 / point.world_size if series.strong else 1.0
+            faster = 1 - point.step_s / (single.step_s * ideal)
             if faster > _SLACK * math.hypot(point.uncertainty, single.uncertainty):
                 notes.append(
-                    f"{ranks_text(point.world_size)} take {faster:.1%} less time than 1 rank: an"
-                    " efficiency over 1 is an error of measurement, and no law fits it"
+                    f"{ranks_text(point.world_size)} take {faster:.1%} less time than"
+                    f" {'the ideal' if series.strong else '1 rank'}: an efficiency over 1 is an"
+                    " error of measurement, and no law fits it"
                 )
     misfit = fit.misfit()
     if misfit > 2 * _SLACK * max(point.uncertainty for point in points):
@@ -199,10 +211,12 @@ def _notes(
         notes.append("the points have no step of one rank: compute is extrapolated, too")
     if not series.work.shape.payload_known:
         notes.append("the buckets are not stated: the terms are of the exposed communication")
+    largest = max(point.world_size for point in points)
+    if series.strong:
+        notes += _of_strong_scaling(largest, request)
     per_node = request.topology.gpus_per_node
     if series.sessions == 1:
         notes.append("a point rests on one session: how sessions differ is not in the bands")
-    largest = max(point.world_size for point in points)
     if per_node is None and max(request.world_sizes) > largest:
         notes.append(
             f"beyond {ranks_text(largest)} the bands hold only if all ranks have the link of the"
@@ -211,6 +225,18 @@ def _notes(
     if per_node is not None and largest <= per_node:
         notes.append("no fitted point spans several nodes: the link between nodes is as given")
     return notes
+
+
+def _of_strong_scaling(largest: int, request: PredictRequest) -> Iterator[str]:
+    yield (
+        "compute that does not shrink with the batch, and bandwidth, approach a constant both: over"
+        " one link the points cannot distinguish them"
+    )
+    if max(request.world_sizes) > _CHECKED * largest:
+        yield (
+            f"beyond {ranks_text(_CHECKED * largest)} the bands hold only if the compute of a rank"
+            " stays a straight line of its batch: published curves check it up to there"
+        )
 
 
 def _best(

@@ -67,9 +67,10 @@ def _series_lines(prediction: Prediction, width: int) -> list[str]:
 
 
 def _how(prediction: Prediction) -> str:
+    kind = "strong scaling of one batch: " if prediction.series.strong else ""
     sizes = ", ".join(map(str, prediction.fitted))
     laws = " or ".join(f"{name} {share:.0%}" for name, share in prediction.algorithms.items())
-    return f"α-β model of the step, fitted on {sizes} ranks; all-reduce by {laws}"
+    return f"{kind}α-β model of the step, fitted on {sizes} ranks; all-reduce by {laws}"
 
 
 def _steps_table(prediction: Prediction) -> rich.table.Table:
@@ -114,6 +115,9 @@ def _step_row(step: PredictedStep) -> list[str]:
 
 def _law_lines(prediction: Prediction) -> list[str]:
     lines = [_link_line(prediction)]
+    if (fixed := prediction.fixed_compute) is not None:
+        share = _band(fixed, 100, "%")
+        lines.append(f"compute that does not shrink with the batch: {share} of a step of one rank")
     for name, limit in prediction.speedup_limit.items():
         lines.append(f"limit by {name}: {_limit_text('speedup never over', limit)}")
     lines += [_cross_check_line(check) for check in prediction.cross_checks]

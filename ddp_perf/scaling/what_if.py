@@ -36,12 +36,12 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """One change of the step or of the link."""
 
     kind: ChangeKind
-    value: float = 0.0  # samples a rank, micro-steps, MiB, or a factor
+    value: float = 0.0  # samples (of a rank, or all of a global batch), micro-steps, MiB, a factor
 
     @property
     def text(self) -> str:
         """The change as `parse_change` reads it."""
-        return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:g}"
+        return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:.12g}"
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,15 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
 
     shape: StepShape
     strategy: Exchanging
-    batch_size: int | None = None  # per rank and micro-step
+    batch_size: int | None = None  # per rank and micro-step; None: not stated, or global_batch is
+    global_batch: int | None = None  # over all ranks and micro-steps, of strong scaling
     micro_steps: int = 1
     has_hook: bool = False
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that a change ``batch:N`` replaces; None: not stated."""
+        return self.batch_size if self.global_batch is None else self.global_batch
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +71,8 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Effect(msgspec.Struct, frozen=True, kw_only=True):
     shape: StepShape
-    compute: float = 1.0  # × seconds of compute, and × samples
+    batch: float = 1.0  # × samples of a micro-step; × seconds of compute that shrink with them
+    steps: float = 1.0  # × micro-steps
     latency: float = 1.0  # × seconds a message
     transfer: float = 1.0  # × seconds a byte
 
@@ -86,7 +93,7 @@ def parse_change(text: str) -> WhatIf:
 
 def obstacle(change: WhatIf, work: StepWork) -> str | None:
     """Return why this change cannot be predicted, or None if it can."""
-    if change.kind == "batch" and work.batch_size is None:
+    if change.kind == "batch" and work.batch is None:
         return "the batch size is not stated"
     if change.kind in ("accumulate", "bucket", "fp16", "fsdp") and work.strategy == "fsdp":
         return "it is modelled for DDP only"
@@ -102,21 +109,37 @@ def obstacle(change: WhatIf, work: StepWork) -> str | None:
 def gain(change: WhatIf, work: StepWork, topology: Topology, fit: ScalingFit, ranks: int) -> Gain:
     """Estimate the gain of a change that has no `obstacle`.
 
-    Compute is assumed to be proportional to the samples. `fit` must be of the `alpha_beta_laws` of
-    this work and topology.
+    Compute is assumed to be proportional to the samples, without its fixed part. `fit` must be of
+    the `alpha_beta_laws` of this work and topology.
     """
     effect = _effect(change, work)
-    changed = {(law.name, law.overlap): law for law in alpha_beta_laws(effect.shape, topology)}
-    factors = np.array([effect.compute, effect.latency, effect.transfer])[:, None]
+    laws = alpha_beta_laws(effect.shape, topology, strong=work.global_batch is not None)
+    changed = {(law.name, law.overlap): law for law in laws}
 
     def after(law: Law, terms: Floats) -> Floats:
         """Return the parts for the samples of one step without the change."""
-        return changed[law.name, law.overlap].parts(terms * factors, ranks) / effect.compute
+        parts = changed[law.name, law.overlap].parts(_changed(terms, effect), ranks)
+        return parts / (effect.batch * effect.steps)
 
     ratio = fit.band(lambda law, terms: law.step_s(terms, ranks) / after(law, terms).sum(axis=0))
     saved = fit.mean(lambda law, terms: law.parts(terms, ranks) - after(law, terms))
     by_term = dict(zip(TERMS, saved.tolist(), strict=True))
     return Gain(world_size=ranks, ratio=ratio, term=_largest(by_term), saved=by_term)
+
+
+def _changed(terms: Floats, effect: _Effect) -> Floats:
+    """Return the terms with the change. Each micro-step has the fixed part of compute."""
+    single, first, second, *fixed = terms  # fixed: of strong scaling
+    proportional = single - sum(fixed)
+    micro_step = single + proportional * (effect.batch - 1)
+    return np.array(
+        [
+            micro_step * effect.steps,
+            first * effect.latency,
+            second * effect.transfer,
+            *(part * effect.steps for part in fixed),
+        ]
+    )
 
 
 def _largest(saved: dict[str, float]) -> str:
@@ -130,7 +153,7 @@ def _largest(saved: dict[str, float]) -> str:
 def default_changes(work: StepWork) -> Sequence[WhatIf]:
     """Return the usual changes. Ten times the bandwidth is NVLink 2 instead of PCIe 3."""
     changes = [
-        *([WhatIf(kind="batch", value=2 * work.batch_size)] if work.batch_size else []),
+        *([WhatIf(kind="batch", value=2 * work.batch)] if work.batch else []),
         WhatIf(kind="accumulate", value=4 * work.micro_steps),
         WhatIf(kind="fp16"),
         WhatIf(kind="fsdp"),
@@ -145,8 +168,8 @@ def _effect(change: WhatIf, work: StepWork) -> _Effect:
     shape, value = work.shape, change.value
     match change.kind:
         case "batch":
-            assert work.batch_size is not None  # otherwise `obstacle` refuses it
-            return _Effect(shape=shape, compute=value / work.batch_size)
+            assert work.batch is not None  # otherwise `obstacle` refuses it
+            return _Effect(shape=shape, batch=value / work.batch)
         case "accumulate":
             hiding = work.micro_steps / value  # share of the compute: the last micro-step
             pieces = [
@@ -154,7 +177,7 @@ def _effect(change: WhatIf, work: StepWork) -> _Effect:
                 for piece in shape.pieces
             ]
             longer = msgspec.structs.replace(shape, pieces=tuple(pieces))
-            return _Effect(shape=longer, compute=1 / hiding)
+            return _Effect(shape=longer, steps=1 / hiding)
         case "bucket":
             buckets = in_buckets(shape.payload, value * MIB)
             return _Effect(shape=ddp_shape(buckets, work.micro_steps))

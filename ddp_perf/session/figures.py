@@ -14,7 +14,7 @@ from ddp_perf.core.metric import ENERGY
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.cost import Cost, cost_of
 from ddp_perf.stats.link.model import bus_factor
-from ddp_perf.stats.weak_scaling import Scaling, weak_scaling
+from ddp_perf.stats.scaling import Scaling, ideal_share, scaling_of
 from ddp_perf.workloads.corpus import SAMPLES
 
 
@@ -46,26 +46,35 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
         return None
     case = result.measurements[case_id].case
     step_s, throughput = _typical(rows)
-    singles = result.summaries.get(case.single, ()) if case.single else ()
-    scaling = None
-    if singles:
-        single_s, single_throughput = _typical(singles)
-        scaling = weak_scaling(
-            world_size=case.world_size,
-            throughput=throughput,
-            single_throughput=single_throughput,
-            step_s=step_s,
-            single_s=single_s,
-        )
     return CaseFigures(
         step_s=step_s,
         p95_step_s=statistics.median(row.p95_step_s for row in rows),
         throughput=throughput,
         unit=result.measurements[case_id].launches[0].unit.name,
         energy_j=_energy_j(rows) if case.trains else None,
-        scaling=scaling,
+        scaling=_scaling(result, case, step_s, throughput),
         call=_of_call(case, step_s, throughput),
         cost=result.costs.get(case_id),
+    )
+
+
+def _scaling(result: SuiteResult, case: Case, step_s: float, throughput: float) -> Scaling | None:
+    """Return the scaling against the one-rank case, or None if that was not measured."""
+    singles = result.summaries.get(case.single, ()) if case.single else ()
+    if case.single is None or not singles:
+        return None
+    single_s, single_throughput = _typical(singles)
+    return scaling_of(
+        world_size=case.world_size,
+        throughput=throughput,
+        single_throughput=single_throughput,
+        step_s=step_s,
+        single_s=single_s,
+        ideal_share=ideal_share(
+            world_size=case.world_size,
+            samples=case.samples_per_step,
+            single_samples=result.measurements[case.single].case.samples_per_step,
+        ),
     )
 
 

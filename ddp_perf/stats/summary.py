@@ -5,21 +5,28 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
+from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import LaunchSummary, Measurement
 from ddp_perf.core.metric import CPU_TIME, EFFICIENCY, ENERGY, PEAK_MEMORY, STEP_TIME, TAIL
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.stats.level import launch_level
+from ddp_perf.stats.scaling import ideal_share
 from ddp_perf.stats.step.decomposition import decompose
 
 
 def summarise(
-    launch: LaunchResult, *, samples_per_step: int, single: LaunchResult | None
+    launch: LaunchResult,
+    *,
+    samples_per_step: int,
+    single: LaunchResult | None,
+    ideal: float = 1.0,
 ) -> LaunchSummary:
     """Compute the figures of one launch.
 
-    ``single`` is the one-rank launch of the same round, if there is one. The throughput is samples,
+    ``single`` is the one-rank launch of the same round, if there is one, and ``ideal`` the ideal
+    step as a share of its step: 1 at equal batch per rank. The throughput is samples,
     in the workload's unit, ÷ wall time of the measured steps of the slowest rank. It contains every
     stall, which the level of the step leaves out.
     """
@@ -30,7 +37,7 @@ def summarise(
         PEAK_MEMORY.name: float(max(rank.peak_memory for rank in launch.ranks)),
     }
     if single is not None:
-        values[EFFICIENCY.name] = level / step_level(single)
+        values[EFFICIENCY.name] = level / (step_level(single) * ideal)
     if (cpu_s := _cpu_level(launch)) is not None:
         values[CPU_TIME.name] = cpu_s
     if (energy_j := _energy_j(launch)) is not None:
@@ -66,11 +73,17 @@ def summarise_all(
     *,
     samples_per_step: int,
     singles: Sequence[LaunchResult],
+    ideal: float = 1.0,
 ) -> list[LaunchSummary]:
     """Compute the figures of every launch, each with the one-rank launch of its round."""
     by_round = {single.round: single for single in singles}
     return [
-        summarise(launch, samples_per_step=samples_per_step, single=by_round.get(launch.round))
+        summarise(
+            launch,
+            samples_per_step=samples_per_step,
+            single=by_round.get(launch.round),
+            ideal=ideal,
+        )
         for launch in launches
     ]
 
@@ -114,8 +127,17 @@ def summaries_of(measurements: Mapping[str, Measurement]) -> dict[str, list[Laun
             measurement.launches,
             samples_per_step=case.samples_per_step,
             singles=single.launches if single else (),
+            ideal=_ideal(case, single.case) if single else 1.0,
         )
     return summaries
+
+
+def _ideal(case: Case, single: Case) -> float:
+    return ideal_share(
+        world_size=case.world_size,
+        samples=case.samples_per_step,
+        single_samples=single.samples_per_step,
+    )
 
 
 def as_session(summaries: Sequence[LaunchSummary], environment: Environment, date: str) -> Session:

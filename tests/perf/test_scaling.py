@@ -1,4 +1,4 @@
-"""Scaling: N ranks against one rank, at the same batch size per rank."""
+"""Scaling: N ranks against one rank, at the same batch per rank (weak) or in all (strong)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.perf
 
 @pytest.mark.ddp_metric("efficiency")
 def test_scaling_efficiency(ddp_measured, assert_verdict):
-    """The efficiency is judged by the ratio of step times within each interleaved round."""
+    """The efficiency is judged by step ÷ ideal step within each interleaved round."""
     if (scaling := ddp_measured.figures.scaling) is not None:
         ddp_measured.record(speedup=scaling.speedup, scaling_efficiency=scaling.efficiency)
     assert_verdict()
@@ -17,7 +17,7 @@ def test_scaling_efficiency(ddp_measured, assert_verdict):
 
 @pytest.mark.ddp_metric("efficiency")
 def test_communication_overhead(ddp_measured, assert_verdict):
-    """The scaling overhead, step(N) − step(1), shares the verdict of the efficiency."""
+    """The scaling overhead, step − ideal step, shares the verdict of the efficiency."""
     if (scaling := ddp_measured.figures.scaling) is not None:
         ddp_measured.record(
             scaling_overhead_ms=scaling.overhead_s * 1e3,

@@ -23,7 +23,13 @@ from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.scaling.curves import ScalingCurve, published_series
 from ddp_perf.scaling.fit import fit_laws
 from ddp_perf.scaling.laws import Law, alpha_beta_laws, amdahl
-from ddp_perf.scaling.points import UNSTATED_ERROR, ScalingPoint, point_of, session_points
+from ddp_perf.scaling.points import (
+    STRONG_ERROR,
+    UNSTATED_ERROR,
+    ScalingPoint,
+    point_of,
+    session_points,
+)
 from ddp_perf.scaling.shape import StepShape, ddp_shape, in_buckets, unknown_shape
 from ddp_perf.stats.link.model import Link, Topology, flat
 from tests.quality.bounds import with_interval
@@ -61,13 +67,19 @@ class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def held_out(series: Sequence[ScalingPoint], shape: StepShape) -> Iterator[HeldOut]:
-    """Fit on up to 8 ranks, and return the prediction of the other points."""
-    fitted = [point for point in series if point.world_size in FITTED]
-    others = [point for point in series if point.world_size not in FITTED]
+def held_out(
+    series: Sequence[ScalingPoint],
+    shape: StepShape,
+    fitted_sizes: Sequence[int] = FITTED,
+    *,
+    strong: bool = False,
+) -> Iterator[HeldOut]:
+    """Fit on these sizes, up to 8 ranks, and return the prediction of the other points."""
+    fitted = [point for point in series if point.world_size in fitted_sizes]
+    others = [point for point in series if point.world_size not in fitted_sizes]
     laws: dict[str, list[Law]] = {
-        "α-β": alpha_beta_laws(shape, ONE_LINK),
-        "Amdahl": [amdahl()],
+        "α-β": alpha_beta_laws(shape, ONE_LINK, strong=strong),
+        "Amdahl": [amdahl(strong=strong)],
     }
     for name, of_name in laws.items():
         fit = fit_laws(of_name, fitted)
@@ -97,6 +109,8 @@ def published() -> Iterator[ScalingCurve]:
     for path in sorted(BASELINES.glob("*.json")):
         for table in store.load(path.stem).published:
             for series in published_series(table, structures):
+                if series.strong:
+                    continue  # tests/quality/strong_scaling.py has them
                 sizes = {point.world_size for point in series.points}
                 if len(sizes & set(FITTED)) >= 2 and sizes - set(FITTED):
                     yield series
@@ -146,7 +160,15 @@ def one_session(random: np.random.Generator, ranks: int, step_s: float) -> Scali
 
 
 def coverage(
-    name: str, truth: Truth, shape: StepShape, measure: Measure, seed: int, sessions: int = 0
+    name: str,
+    truth: Truth,
+    shape: StepShape,
+    measure: Measure,
+    seed: int,
+    sessions: int = 0,
+    *,
+    strong: bool = False,
+    trials: int = TRIALS,
 ) -> str:
     """Measure how often the band contains a new measurement of a known truth.
 
@@ -155,7 +177,7 @@ def coverage(
     random = np.random.default_rng(seed)
     held: dict[int, int] = dict.fromkeys(ASKED, 0)
     widths: dict[int, list[float]] = {ranks: [] for ranks in ASKED}
-    for _ in range(TRIALS):
+    for _ in range(trials):
         step_s = truth(random)
         if sessions:
             levels = {
@@ -165,13 +187,15 @@ def coverage(
             seen = session_points(list(levels.items()))
         else:
             seen = [measure(random, ranks, step_s(ranks)) for ranks in FITTED]
-        fit = fit_laws(alpha_beta_laws(shape, ONE_LINK), seen)
+        error = STRONG_ERROR if strong else UNSTATED_ERROR
+        seen = [msgspec.structs.replace(point, law_error=error) for point in seen]
+        fit = fit_laws(alpha_beta_laws(shape, ONE_LINK, strong=strong), seen)
         for ranks in ASKED:
             band = fit.predict(ranks)
             held[ranks] += band.contains(measure(random, ranks, step_s(ranks)).step_s)
             widths[ranks].append(band.half_width)
     shown = ", ".join(
-        f"{ranks}: {with_interval(held[ranks], TRIALS, 0)} % (± {np.median(widths[ranks]):.0%})"
+        f"{ranks}: {with_interval(held[ranks], trials, 0)} % (± {np.median(widths[ranks]):.0%})"
         for ranks in ASKED
     )
     return f"  {name:52} {shown}"

@@ -110,14 +110,15 @@ _STEP = (
 _SCALING = (
     Column(
         "speed-up",
-        "throughput ÷ that of one rank, at the same batch per rank",
+        "throughput ÷ that of one rank, at the same batch per rank (b) or of all ranks (g)",
         lambda row: row.speedup,
         lambda value: f"{value:.2f} ×",
     ),
     Column("efficiency", "speed-up ÷ number of ranks", lambda row: row.efficiency, percent_text),
     Column(
         "overhead",
-        "the scaling overhead: the share of a step by which it is longer than that of one rank",
+        "the scaling overhead: the share of a step by which it is longer than the ideal, which is"
+        " the step of one rank (b), or that ÷ ranks (g)",
         _overhead,
         percent_text,
     ),

@@ -50,6 +50,7 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
         strategy=case.strategy,
         hook=case.comm_hook.kind if case.comm_hook else None,
         accumulation=case.gradient_accumulation,
+        keeps_global_batch=case.global_batch is not None,
         ranks=case.world_size,
         efficiency=figures.scaling.efficiency if figures.scaling else None,
         step=step,

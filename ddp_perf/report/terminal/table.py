@@ -64,7 +64,13 @@ def suite_table(result: SuiteResult, width: int) -> str:
             table.add_row(name, *cells, *_verdict_cells(result, case_id))
     width = max(width, NARROWEST)
     lines = [*rendered(table, width), *link_lines(result, width)]
-    notes = [*_passed(result), *target_lines(result), *ruled_out_lines(result), *_notes(result)]
+    notes = [
+        *_shared_batches(result),
+        *_passed(result),
+        *target_lines(result),
+        *ruled_out_lines(result),
+        *_notes(result),
+    ]
     return "\n".join([*lines, *wrapped(notes, width)])
 
 
@@ -77,6 +83,13 @@ def _verdict_cells(result: SuiteResult, case_id: str) -> list[str]:
         _verdict(result, findings),
         percent(detectable),
     ]
+
+
+def _shared_batches(result: SuiteResult) -> list[str]:
+    """Return a line on the batches that all ranks share; their sizes may not be in the names."""
+    batches = {m.case.global_batch: None for m in result.measurements.values()}
+    shared = [f"{batch:,}" for batch in batches if batch is not None]
+    return [f"strong scaling: all ranks share {', '.join(shared)} samples a step"] if shared else []
 
 
 def _passed(result: SuiteResult) -> list[str]:

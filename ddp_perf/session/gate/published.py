@@ -78,10 +78,13 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     def _of_scaling(
         self, case: Case, summaries: Sequence[LaunchSummary]
     ) -> tuple[str, float] | None:
-        """Return the published scaling, and measured ÷ published cost; efficiency is 1 ÷ cost."""
+        """Return the published scaling, and measured ÷ published cost; efficiency is 1 ÷ cost.
+
+        Weak scaling is not compared with strong scaling.
+        """
         row = self.row
         costs = [s.values[EFFICIENCY.name] for s in summaries if EFFICIENCY.name in s.values]
-        if self.table.scaling != "weak" or not costs:
+        if (self.table.scaling == "strong") != (case.global_batch is not None) or not costs:
             return None
         if row.efficiency is not None:
             return f"{100 * row.efficiency:.3g} % efficiency", statistics.median(

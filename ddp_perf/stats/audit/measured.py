@@ -69,6 +69,11 @@ class _Leg(msgspec.Struct, frozen=True, kw_only=True):
     def batch(self) -> int:
         return int(self.case.work["batch_size"])
 
+    @property
+    def ideal_share(self) -> float:
+        """The ideal step as a share of that of one rank: see ``stats.scaling``."""
+        return 1 / self.ranks if "global_batch" in self.case.work else 1.0
+
     def contradiction(
         self, what: str, stated: float, computed: float, how: str
     ) -> CaseContradiction:
@@ -115,16 +120,17 @@ def _first(leg: _Leg) -> Iterator[CaseContradiction]:
 
 
 def _scaling(leg: _Leg, singles: Sequence[_Leg]) -> Iterator[CaseContradiction]:
-    """Check the stored ratio step N ÷ step 1 against the two step times, and the efficiency."""
+    """Check the stored ratio step ÷ ideal step against the two step times, and the efficiency."""
     step, ratio = leg.stored_name(STEP_TIME.name), leg.stored_name(EFFICIENCY.name)
     launches = [launch for launch in leg.session.launches if ratio in launch]
     for launch in launches:
         step_s, cost = launch[step], launch[ratio]
-        ranges = [(step_s / max(one.steps), step_s / min(one.steps)) for one in singles]
+        ideal_s = step_s / leg.ideal_share
+        ranges = [(ideal_s / max(one.steps), ideal_s / min(one.steps)) for one in singles]
         if ranges and not any(_within(cost, low, high) for low, high in ranges):
-            how = f"step time ÷ any of {singles[0].case_id}"
+            how = f"step time ÷ the ideal of any of {singles[0].case_id}"
             nearest = min(ranges[0], key=lambda bound: abs(bound - cost))
-            yield leg.contradiction("step N ÷ step 1", cost, nearest, how)
+            yield leg.contradiction("step ÷ ideal step", cost, nearest, how)
             break
     least = max((launch[ratio] for launch in launches), default=math.inf)
     if least < 1 - ROUNDING:

@@ -33,6 +33,32 @@ def run(*arguments):
     return CliRunner().invoke(app, ["predict", *map(str, arguments)])
 
 
+def test_measured_strong_scaling_is_predicted(tmp_path):
+    """32 samples shared: half a step's compute does not shrink, so 8 ranks gain little."""
+    cases = make_cases(world_sizes=[1, 2, 4], batch_sizes={"global": [32]})
+    result = make_result(
+        [make_measurement(case, [0.02 * (0.5 + 0.5 / case.world_size)] * 3) for case in cases]
+    )
+    file = tmp_path / "results.json"
+    write_results(file, [result], complete=True)
+
+    done = run(file, "--world-sizes", "8", "--json")
+
+    assert done.exit_code == 0, done.output
+    (prediction,) = json.loads(done.stdout)["predictions"]
+    (step,) = [one for one in prediction["steps"] if one["world_size"] == 8]
+    assert prediction["series"]["strong"] is True
+    assert step["step_s"]["value"] == pytest.approx(0.02 * (0.5 + 0.5 / 8), rel=0.1)
+    assert step["throughput"]["value"] == pytest.approx(32 / step["step_s"]["value"])
+
+
+def test_published_strong_scaling_is_predicted():
+    done = run(BASELINES / "v100-sxm3-32gb.json", "--only", "ncf-fp32", "--fit", "1,8")
+
+    assert done.exit_code == 0, done.output
+    assert "strong scaling of one batch" in done.stdout
+
+
 @pytest.fixture
 def results(tmp_path):
     """A results file of one, two and four ranks."""

@@ -11,6 +11,7 @@ import pytest
 from ddp_perf.config.loading import find_suites, load_cases, load_suite
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.config.schema import suite_schema
+from ddp_perf.config.suite import GlobalBatches
 from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import DdpOptions
@@ -69,7 +70,7 @@ def test_cpu_quick_is_the_same_experiment_sized_for_a_core():
         ),
         (
             "text_transformer_agnews",
-            {"workload": "text_transformer", "batch_sizes": [8]},
+            {"workload": "text_transformer", "batch_sizes": GlobalBatches(sizes=[32])},
             {
                 "dataset": "ag_news",
                 "d_model": 128,
@@ -80,7 +81,11 @@ def test_cpu_quick_is_the_same_experiment_sized_for_a_core():
         ),
         (
             "text_transformer_agnews_optimized",
-            {"workload": "text_transformer", "data": DataOptions(num_workers=4)},
+            {
+                "workload": "text_transformer",
+                "data": DataOptions(num_workers=4),
+                "batch_sizes": GlobalBatches(sizes=[32, 128]),
+            },
             {
                 "dataset": "ag_news",
                 "d_model": 256,
@@ -115,6 +120,7 @@ def test_a_twin_for_the_cpu_is_the_same_experiment_sized_for_a_core(path):
 
     assert (twin.tier, full.tier, twin.world_sizes) == ("cpu", "gpu", [1, 2])
     assert (twin.workload, twin.variant, twin.ddp) == (full.workload, full.variant, full.ddp)
+    assert type(twin.batch_sizes) is type(full.batch_sizes)  # weak or strong scaling
     assert (twin.data.num_workers is None) == (full.data.num_workers is None)
     assert twin.model.get("dataset") == full.model.get("dataset")
     assert full.suite in twin.description

@@ -36,6 +36,7 @@ from tests.builders import make_case, make_cases, make_collectives, make_failure
         pytest.param({"cudnn_benchmark": True}, id="cuDNN's search"),
         pytest.param({"world_size": 4}, id="world size"),
         pytest.param({"batch_size": 65}, id="batch size"),
+        pytest.param({"global_batch": 128}, id="global batch"),
         pytest.param({"data": DataOptions(num_workers=0)}, id="loader"),
         pytest.param({"data": DataOptions(source="files")}, id="real data"),
         pytest.param({"env": {"NCCL_ALGO": "Ring"}}, id="environment"),

@@ -153,8 +153,16 @@ def test_advice_with_the_largest_factor_is_first():
         ({"strategy": "fsdp", "message_bytes": (4096,) * 200}, "latency-bound"),
         ({"strategy": "fsdp", "message_bytes": (MB,)}, "one bucket"),
         ({"accumulation": 8}, "of the step is communication"),
+        ({"keeps_global_batch": True}, "of the step is communication"),
     ],
-    ids=["has a hook", "FSDP has none", "FSDP has no buckets", "nor one", "accumulates already"],
+    ids=[
+        "has a hook",
+        "FSDP has none",
+        "FSDP has no buckets",
+        "nor one",
+        "accumulates already",
+        "divides a batch",
+    ],
 )
 def test_advice_that_is_in_use_or_impossible_is_not_given(changes, absent):
     assert any(

@@ -9,6 +9,7 @@ from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.launch import Collective, Unit
 from ddp_perf.core.published import PublishedRow, PublishedTable
 from ddp_perf.scaling.curves import measured_series, published_series, stored_series
+from ddp_perf.scaling.points import STRONG_ERROR
 from tests.builders import (
     make_baseline,
     make_case_baseline,
@@ -47,6 +48,43 @@ def test_each_batch_size_has_a_curve_with_its_single_rank_run():
     assert (small.samples, small.unit, small.source) == (64, "samples", "measured")
     assert (small.price_per_gpu_hour, small.epoch_samples) == (3, 1000)
     assert [e.payload for e in small.work.shape.exchanges] == [3232]
+
+
+def test_cases_that_share_a_batch_are_one_curve():
+    cases = make_cases(world_sizes=[1, 2, 4], batch_sizes={"global": [64, 128]})
+    result = make_result([make_measurement(case, [0.01]) for case in cases])
+
+    small, large = measured_series(result)
+
+    assert (small.label, large.label) == ("mlp-ddp-fp32-g64", "mlp-ddp-fp32-g128")
+    assert sizes(small) == sizes(large) == [1, 2, 4]
+    assert small.strong
+    assert [small.samples_of(ranks) for ranks in (1, 4)] == [64, 64]
+    assert (small.work.batch, small.work.batch_size) == (64, None)
+    assert {point.law_error for point in small.points} == {STRONG_ERROR}
+
+
+def test_stored_cases_that_share_a_batch_are_one_curve():
+    cases = make_cases(world_sizes=[1, 2, 4], batch_sizes={"global": [64]})
+    stored = {c.id: make_case_baseline(c, make_session([0.01] * 3)) for c in cases}
+
+    (series,) = stored_series(make_baseline(stored))
+
+    assert sizes(series) == [1, 2, 4]
+    assert series.strong
+
+
+def test_published_strong_scaling_is_one_curve():
+    rows = [
+        {"world_size": n, "batch_size": 32 // n, "throughput": rate}
+        for n, rate in ((1, 320), (2, 512), (4, 640))
+    ]
+
+    (series,) = published_series(table(*rows, scaling="strong"), {})
+
+    assert series.label == "ddp, global batch 32"
+    assert [point.step_s for point in series.points] == pytest.approx([0.1, 0.0625, 0.05])
+    assert series.samples_of(4) == 32
 
 
 def test_epoch_counts_tokens_if_throughput_does():

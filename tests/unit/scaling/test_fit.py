@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ddp_perf.scaling import fit as fit_module
 from ddp_perf.scaling.fit import Band, fit_laws
 from ddp_perf.scaling.laws import alpha_beta, alpha_beta_laws, amdahl
-from ddp_perf.scaling.points import UNSTATED_ERROR, ScalingPoint
+from ddp_perf.scaling.points import STRONG_ERROR, UNSTATED_ERROR, ScalingPoint
 from ddp_perf.scaling.shape import unknown_shape
 from ddp_perf.stats.link.model import Link, flat
 
@@ -42,11 +42,65 @@ def test_published_steps_are_within_a_narrow_band():
         assert band.half_width < 0.1
 
 
+def test_published_strong_scaling_is_within_its_band():
+    """NVIDIA's NCF on DGX-2, one batch: fitted on 1 and 8 GPUs; 16 are held out."""
+    rates = {1: 10.9e6, 8: 62.16e6, 16: 92.2e6}
+    points = [
+        ScalingPoint(world_size=n, step_s=2**20 / rate, law_error=STRONG_ERROR)
+        for n, rate in rates.items()
+    ]
+
+    fit = fit_laws(alpha_beta_laws(WHOLE, ONE, strong=True), points[:-1])
+
+    band = fit.predict(16)
+    assert band.contains(points[-1].step_s)
+    assert band.value == pytest.approx(points[-1].step_s, rel=0.1)
+    assert band.low > points[0].step_s / 16  # never better than the ideal
+
+
+def test_bands_of_strong_scaling_contain_nine_in_ten_new_points():
+    """Known truths: a fixed part of compute, and communication, each up to 10 %."""
+    random = np.random.default_rng(18)
+    law, inside, trials = alpha_beta(WHOLE, ONE, "tree", strong=True), 0, 30
+    for _ in range(trials):
+        fixed, latency, transfer = random.uniform(0, 0.1, 3)
+        step_s = made_by(law, 1.0, latency / 6, transfer / 2, fixed)
+        points = [
+            ScalingPoint(
+                world_size=n, step_s=step_s(n) * np.exp(random.normal(0, 0.02)), law_error=0.02
+            )
+            for n in (1, 2, 4, 8, 16)
+        ]
+        fit = fit_laws(alpha_beta_laws(WHOLE, ONE, strong=True), points[:-1])
+        inside += fit.predict(16).contains(points[-1].step_s)
+
+    assert inside >= 24  # fewer: once in 500, if bands of 90 % hold
+
+
+@pytest.mark.parametrize("splits", [5, 21])
+def test_a_finer_grid_of_the_split_gives_the_same_band(splits, monkeypatch):
+    """Over one link no prediction depends on it."""
+    points = points_of(made_by(alpha_beta(WHOLE, ONE, "ring", strong=True), 1, 0.001, 0.05, 0.05))
+    laws = alpha_beta_laws(WHOLE, ONE, strong=True)
+    band = fit_laws(laws, points).predict(32)
+
+    monkeypatch.setattr(fit_module, "_SPLITS", splits)
+    other = fit_laws(laws, points).predict(32)
+
+    assert [other.value, other.low, other.high] == pytest.approx(
+        [band.value, band.low, band.high], rel=0.01
+    )
+
+
 @pytest.mark.parametrize(
     ("law", "terms"),
     [
         pytest.param(amdahl(), (0.1, 0.002, 0.0), id="Amdahl"),
+        pytest.param(amdahl(strong=True), (0.1, 0.0, 0.0, 0.01), id="Amdahl, strong"),
         pytest.param(alpha_beta(WHOLE, ONE, "ring"), (0.1, 0.001, 0.02), id="ring"),
+        pytest.param(
+            alpha_beta(WHOLE, ONE, "ring", strong=True), (0.1, 0.0001, 0.002, 0.01), id="strong"
+        ),
         pytest.param(alpha_beta(WHOLE, ONE, "tree"), (0.1, 0.004, 0.01), id="tree"),
     ],
 )

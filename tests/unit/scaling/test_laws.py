@@ -38,6 +38,35 @@ def test_amdahls_law_equals_its_closed_form(serial, ranks):
     assert speedup(amdahl(), terms(1.0, serial, 0.0), ranks) == pytest.approx(expected)
 
 
+@given(serial=st.floats(0, 1), ranks=RANKS)
+def test_amdahls_law_of_strong_scaling_is_his_own(serial, ranks):
+    """The serial part takes as long on any number of ranks, and the rest is shared."""
+    law, of = amdahl(strong=True), terms(1.0, 0.0, 0.0, serial)
+
+    assert law.step_s(of, ranks)[0] == pytest.approx(serial + (1 - serial) / ranks)
+    assert law.speedup(of, ranks)[0] == pytest.approx(1 / (serial + (1 - serial) / ranks))
+
+
+@given(ranks=RANKS, fixed=st.floats(0, 1), latency=st.floats(0, 1), transfer=st.floats(0, 1))
+def test_strong_scaling_shares_all_compute_but_its_fixed_part(ranks, fixed, latency, transfer):
+    law = alpha_beta(unknown_shape("ddp"), ONE, "ring", strong=True)
+
+    step_s = law.step_s(terms(1.0, latency, transfer, fixed), ranks)[0]
+
+    assert step_s == pytest.approx(
+        fixed + (1 - fixed) / ranks + 2 * (ranks - 1) * latency + 2 * (ranks - 1) / ranks * transfer
+    )
+
+
+def test_no_more_is_hidden_than_the_shared_compute_allows():
+    law = alpha_beta(ddp_shape(in_buckets(100.0, 50.0)), ONE, "ring", 1.0, strong=True)
+    of = terms(1.0, 0.0, 1.0, 0.0)  # half of 100 s of transfer could be hidden by much compute
+
+    hidden = [-law.parts(of, ranks)[3, 0] for ranks in (2, 4)]
+
+    assert hidden == pytest.approx([1 / 3 / 2, 1 / 3 / 4])  # half of a backward, of a share
+
+
 def test_amdahls_limit_is_the_inverse_of_the_serial_fraction():
     assert amdahl_limit(0.01) == pytest.approx(100)
     assert amdahl_limit(0) == math.inf

@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.scaling.plot import prediction_figure, write_prediction_plot
 from ddp_perf.scaling.prediction import predict_all
-from tests.unit.scaling.test_prediction import STEPS, make_request, make_series
+from tests.unit.scaling.test_prediction import STEPS, STRONG, make_request, make_series
 
 
 def panels(*series, **request):
@@ -28,6 +28,15 @@ def test_points_are_black_and_held_out_points_are_hollow():
     assert list(fitted.get_ydata()) == pytest.approx([n * STEPS[1] / STEPS[n] for n in (1, 2, 4)])
     assert list(held_out.get_xdata()) == [8]
     assert (fitted.get_markerfacecolor(), held_out.get_markerfacecolor()) == ("black", "white")
+
+
+def test_strong_scaling_is_drawn_as_the_ratio_of_steps():
+    _, (axes,) = panels(STRONG)
+
+    steps = [point.step_s for point in STRONG.points][:3]
+    expected = [steps[0] / step for step in steps]
+    assert list(line(axes, "published, fitted").get_ydata()) == pytest.approx(expected)
+    assert axes.get_ylabel() == "speedup (strong scaling) against one rank"
 
 
 def test_extrapolation_is_dashed_within_its_band():

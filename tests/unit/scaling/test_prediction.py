@@ -55,6 +55,74 @@ def test_prediction_has_every_known_and_requested_size():
     assert sum(step.parts.values()) == pytest.approx(step.step_s.value, rel=0.02)
 
 
+STRONG = make_series(
+    {1: 0.1, 2: 0.055, 4: 0.033, 8: 0.024},
+    shape=unknown_shape("ddp"),
+    strong=True,
+    work=StepWork(shape=unknown_shape("ddp"), strategy="ddp", global_batch=32),
+)
+
+
+def test_prediction_of_strong_scaling_keeps_the_global_batch():
+    prediction = predicted(STRONG)
+
+    step = step_of(prediction, 16)
+    assert step.throughput.value == pytest.approx(32 / step.step_s.value)
+    assert step.step_s.value < 0.024
+    speedup = step_of(prediction, 8).efficiency.value * 8
+    assert speedup == pytest.approx(0.1 / 0.024, rel=0.1)
+    assert 0 <= prediction.fixed_compute.low < prediction.fixed_compute.high < 0.24
+    assert any("cannot distinguish" in note for note in prediction.notes)
+    assert predicted().fixed_compute is None
+
+
+def test_the_reach_of_the_checked_curves_is_stated():
+    def notes(ranks):
+        return " ".join(predicted(STRONG, world_sizes=(ranks,)).notes)
+
+    assert "beyond 16 ranks the bands hold only if the compute" in notes(32)
+    assert "straight line" not in notes(16)
+
+
+def test_limit_of_strong_scaling_is_the_best_number_of_ranks():
+    """A ring's latency grows: far more ranks are slower again, and the limit is between."""
+    prediction = predicted(STRONG, world_sizes=(8, 64, 2**20))
+
+    limit = prediction.speedup_limit["ring"]
+    assert limit.value > step_of(prediction, 8).efficiency.value * 8
+    assert step_of(prediction, 2**20).step_s.value > step_of(prediction, 8).step_s.value
+
+
+def test_amdahls_serial_fraction_of_strong_scaling_is_that_of_the_compute():
+    exact = {n: 0.1 * (0.2 + 0.8 / n) for n in (1, 2, 4, 8, 16)}
+    series = msgspec.structs.replace(
+        STRONG, points=tuple(ScalingPoint(world_size=n, step_s=s) for n, s in exact.items())
+    )
+
+    (check,) = predicted(series).cross_checks
+
+    assert check.parameters["serial fraction"].value == pytest.approx(0.2, rel=0.02)
+    assert check.limit.value == pytest.approx(5, rel=0.02)
+
+
+def test_more_than_ideal_strong_scaling_is_reported():
+    series = msgspec.structs.replace(
+        STRONG, points=tuple(ScalingPoint(world_size=n, step_s=0.1 / n / n) for n in (1, 2, 4))
+    )
+
+    assert any("less time than the ideal" in note for note in predicted(series).notes)
+    assert not any("less time" in note for note in predicted(STRONG).notes)
+
+
+def test_strong_curves_of_one_link_are_not_called_contradictory():
+    """What hides depends on compute that is not known."""
+    other = msgspec.structs.replace(
+        STRONG, points=tuple(ScalingPoint(world_size=n, step_s=1.0) for n in (1, 2))
+    )
+
+    assert [one.refusal for one in predict_all([STRONG, other], make_request())] == [None, None]
+
+
 def test_points_that_are_not_fitted_are_held_out():
     prediction = predicted(fit_world_sizes=(1, 2, 4))
 

@@ -10,7 +10,7 @@ import pytest
 from ddp_perf.scaling.prediction import predict_all
 from ddp_perf.scaling.text import prediction_json, prediction_text
 from ddp_perf.scaling.what_if import parse_change
-from tests.unit.scaling.test_prediction import make_request, make_series
+from tests.unit.scaling.test_prediction import STRONG, make_request, make_series
 
 SERIES = make_series()
 CONTRADICTING = [
@@ -29,6 +29,15 @@ def text(*series, **request):
 
 def row(shown, ranks):
     return next(line.split() for line in shown.splitlines() if line.split()[:1] == [str(ranks)])
+
+
+def test_strong_scaling_is_named_with_the_compute_that_does_not_shrink():
+    shown = text(STRONG)
+
+    assert "strong scaling of one batch: α-β model" in shown
+    assert "compute that does not shrink with the batch: " in shown
+    assert "strong" not in text()
+    assert "does not shrink" not in text()
 
 
 def test_row_has_the_band_and_marks_held_out_sizes():

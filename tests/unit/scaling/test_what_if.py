@@ -57,6 +57,24 @@ def test_double_batch_halves_the_transfer_per_sample():
     assert found.saved["compute"] == pytest.approx(0)
 
 
+def test_a_double_global_batch_keeps_the_fixed_part_of_compute():
+    """Of 1 s on one rank 0.2 s do not shrink: 2 ranks take 0.6 s, and 1 s for twice the batch."""
+    work = StepWork(shape=unknown_shape("ddp"), strategy="ddp", global_batch=64)
+    (law, *_) = alpha_beta_laws(work.shape, ONE, strong=True)
+    one = np.ones(1)
+    terms = np.array([[1.0], [0.0], [0.0], [0.2]])
+    fit = ScalingFit([Nodes(law=law, terms=terms, weights=one, error=0 * one, freedom=4)], [])
+
+    found = gain(parse_change("batch:128"), work, ONE, fit, 2)
+
+    assert found.ratio.value == pytest.approx(2 * 0.6 / 1.0)
+    assert found.term == "compute"
+
+
+def test_the_text_of_a_change_can_be_parsed_again():
+    assert parse_change("batch:2097152").text == "batch:2097152"
+
+
 def test_four_micro_steps_communicate_once():
     found = gain_of("accumulate:4", UNKNOWN, compute=1.0, message=0.5, byte=0.0)  # 1 s of latency
 

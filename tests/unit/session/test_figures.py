@@ -39,6 +39,17 @@ def test_two_ranks_are_compared_with_one():
     assert scaling.overhead_s == pytest.approx(0.0025)
 
 
+def test_two_ranks_that_share_a_batch_are_compared_with_half_of_a_step():
+    one, two = make_cases(batch_sizes={"global": [64]})
+    result = make_result([make_measurement(one, [0.01] * 3), make_measurement(two, [0.008] * 3)])
+
+    scaling = case_figures(result, two.id).scaling
+
+    assert scaling.speedup == pytest.approx(1.25)
+    assert scaling.efficiency == pytest.approx(0.625)
+    assert scaling.overhead_s == pytest.approx(0.003)
+
+
 @pytest.mark.parametrize("others", [[], [make_measurement(ONE, [])]], ids=["absent", "failed"])
 def test_a_case_without_a_single_rank_case_has_no_scaling(others):
     result = make_result([*others, make_measurement(TWO, [0.01])])

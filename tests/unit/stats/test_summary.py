@@ -9,8 +9,14 @@ import pytest
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.launch import WarmUp
 from ddp_perf.stats import launch_level
-from ddp_perf.stats.summary import summarise, summarise_all
-from tests.builders import make_case, make_cases, make_launch, make_rank_result
+from ddp_perf.stats.summary import summaries_of, summarise, summarise_all
+from tests.builders import (
+    make_case,
+    make_cases,
+    make_launch,
+    make_measurement,
+    make_rank_result,
+)
 
 ONE, TWO = make_cases()
 
@@ -176,6 +182,19 @@ def test_each_round_is_compared_with_its_own_one_rank_launch():
 
     assert [row.round for row in rows] == [0, 1]
     assert [row.values["efficiency"] for row in rows] == pytest.approx([3.0, 1.5])
+
+
+def test_the_cost_of_strong_scaling_is_against_the_shared_batch():
+    one, two = make_cases(batch_sizes={"global": [64]})
+    measured = {
+        one.id: make_measurement(one, [0.04]),
+        two.id: make_measurement(two, [0.03]),
+    }
+
+    (row,) = summaries_of(measured)[two.id]
+
+    assert row.values["efficiency"] == pytest.approx(0.03 / 0.02)  # ideally half of 0.04
+    assert row.throughput == pytest.approx(64 / 0.03)
 
 
 def test_a_round_without_one_rank_launch_has_no_efficiency():

@@ -86,6 +86,17 @@ def test_throughput_heading_has_the_workloads_unit(result):
     assert row_of(tokens, "mlp")[2] == "3,276,800"  # 512 × 64 ÷ 10 ms
 
 
+def test_strong_scaling_is_stated_below_the_table():
+    """A name that is cut to what differs does not show it: there is one batch only."""
+    strong = make_cases(batch_sizes={"global": [64]})
+
+    def shown(cases):
+        return suite_table(make_result([make_measurement(case, [0.01]) for case in cases]), 80)
+
+    assert "strong scaling: all ranks share 64 samples a step" in shown(strong)
+    assert "strong" not in shown(make_cases())
+
+
 @pytest.fixture
 def quick():
     """Return four cases as in cpu_quick, each with the longest verdict."""
@@ -256,7 +267,7 @@ def test_a_disturbance_is_shown_once_for_each_case_without_figures(result):
     notes = suite_table(result, 120).partition("INVALID: ")[2].splitlines()
 
     assert notes == [
-        "scaling cost (step N ÷ step 1) of none-ws1: no such value",
+        "scaling cost (step ÷ ideal step) of none-ws1: no such value",
         *(
             f"INVALID: step time, tail (mean step ÷ its level) of {name}: 3 of 3 launches were"
             " disturbed: heat"

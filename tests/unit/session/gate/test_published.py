@@ -199,11 +199,28 @@ def test_efficiency_is_not_below_published_if_only_the_single_rank_is_faster():
     assert "the one-rank step got faster" in verdict.reason
 
 
-def test_a_published_efficiency_of_strong_scaling_is_not_compared():
+def test_weak_scaling_is_not_compared_with_a_published_efficiency_of_strong_scaling():
     finding = efficiency(0.010, 0.0140, row={"efficiency": 0.8}, scaling="strong")
 
     assert finding.verdict.outcome is Outcome.NO_BASELINE
     assert finding.published is None
+
+
+@pytest.mark.parametrize(
+    ("scaling", "outcome", "ratio"),
+    [
+        ("strong", Outcome.BELOW_PUBLISHED, pytest.approx(1.6 / 1.25)),
+        ("weak", Outcome.NO_BASELINE, None),
+    ],
+)
+def test_strong_scaling_is_compared_with_published_strong_scaling(scaling, outcome, ratio):
+    one, two = make_cases(batch_sizes={"global": [64]}, steps=12, warmup=2)
+    row = {"case": two.id, "world_size": 2, "batch_size": 32, "speedup": 1.6}
+
+    found = findings([(one, 0.010), (two, 0.008)], table(row, scaling=scaling))
+
+    assert found[two.id, "efficiency"].verdict.outcome is outcome
+    assert found[two.id, "efficiency"].verdict.ratio == ratio
 
 
 @given(one_s=st.floats(0.001, 1), share=st.floats(0.1, 1), published=st.floats(0.1, 1))

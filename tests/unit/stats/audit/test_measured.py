@@ -59,9 +59,22 @@ def test_a_step_ratio_that_no_pair_of_launches_gives_is_reported_with_both_figur
     (only,) = audit_cases(baseline)
 
     assert str(only) == (
-        f"{TWO.id}, session of 2026-01-01: step N ÷ step 1 1.31 is stated, 1.2 follows from step"
-        f" time ÷ any of {ONE.id}"
+        f"{TWO.id}, session of 2026-01-01: step ÷ ideal step 1.31 is stated, 1.2 follows from step"
+        f" time ÷ the ideal of any of {ONE.id}"
     )
+
+
+def test_the_ratio_of_a_shared_batch_is_to_its_ideal_step():
+    """Two ranks with half of the batch each need 7 ms; ideally half of 10 ms."""
+    one, two = make_cases(tier="gpu", batch_sizes={"global": [64]})
+
+    def found_at(cost):
+        stored_two = stored(two, [0.007] * 3, efficiency=[cost] * 3)
+        baseline = make_baseline({one.id: stored(one, [0.010] * 3), two.id: stored_two})
+        return [(wrong.case_id, wrong.what) for wrong in audit_cases(baseline)]
+
+    assert found_at(1.4) == []
+    assert found_at(0.7)[0] == (two.id, "step ÷ ideal step")
 
 
 def test_a_ratio_of_another_round_is_no_contradiction():
@@ -168,7 +181,9 @@ def test_true_figures_are_clean_and_a_wrong_ratio_is_found(single, costs, wrong)
 
     assert found(one=one, two=stored(TWO, steps, efficiency=costs)) == []
     spoilt = [costs[0] * (wrong * spread if wrong > 1 else wrong / spread), *costs[1:]]
-    assert (TWO.id, "step N ÷ step 1") in found(one=one, two=stored(TWO, steps, efficiency=spoilt))
+    assert (TWO.id, "step ÷ ideal step") in found(
+        one=one, two=stored(TWO, steps, efficiency=spoilt)
+    )
 
 
 def test_collectives_have_no_batch_and_no_scaling_to_contradict():
@@ -189,4 +204,4 @@ def test_figures_of_the_median_are_checked_among_themselves():
     )
 
     assert found(one=one, two=right) == []
-    assert found(one=one, two=wrong) == [(TWO.id, "step N ÷ step 1")]
+    assert found(one=one, two=wrong) == [(TWO.id, "step ÷ ideal step")]

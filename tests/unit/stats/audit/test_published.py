@@ -220,3 +220,29 @@ def test_a_true_table_is_clean_and_any_wrong_figure_of_it_is_found(
 
     assert audit_table(clean) == []
     assert audit_table(msgspec.structs.replace(clean, rows=(one, spoilt)))
+
+
+STRONG_ONE = {"world_size": 1, "batch_size": 64, "step_ms": 10.0, "throughput": 6400}
+STRONG_TWO = {"world_size": 2, "batch_size": 32, "throughput": 10240, "speedup": 1.6}
+
+
+def test_strong_scaling_is_checked_against_the_same_global_batch():
+    """The other row of one GPU has the batch that each of the two GPUs has."""
+    other = {"world_size": 1, "batch_size": 32, "throughput": 3200}
+
+    assert found(STRONG_ONE, other, STRONG_TWO, scaling="strong") == []
+    wrong = found(STRONG_ONE, other, {**STRONG_TWO, "speedup": 3.2}, scaling="strong")
+    assert wrong == [(2, "speedup", 3.2, 1.6)]
+
+
+def test_more_ranks_of_one_global_batch_do_not_scale_better():
+    two = {"world_size": 2, "batch_size": 32, "efficiency": 0.71}
+    four = {"world_size": 4, "batch_size": 16, "efficiency": 0.83}
+
+    assert found(STRONG_ONE, two, four, scaling="strong") == [(4, "efficiency", 0.83, 0.71)]
+
+
+def test_no_share_of_communication_follows_from_strong_scaling():
+    two = {"world_size": 2, "batch_size": 32, "step_ms": 6.25, "communication": 0.2}
+
+    assert found(STRONG_ONE, two, scaling="strong") == []

@@ -23,6 +23,7 @@ from ddp_perf.report.rows import report_summary
 from ddp_perf.report.terms import REST
 from ddp_perf.selftest.trials import power_curve
 from tests.builders import (
+    make_cases,
     make_decomposition,
     make_environment,
     make_measurement,
@@ -56,6 +57,20 @@ def test_a_plot_series_has_the_single_rank_run_and_the_same_work_on_more_ranks()
     assert [[row.ranks for row in one.rows] for one in series] == [[1, 2], [1, 2]]
     assert series[0].name == "mlp-ddp-fp32-b64"
     assert series[0].rows[0].case == ONE.id
+
+
+def test_cases_that_share_a_batch_are_one_plot_series():
+    cases = make_cases(world_sizes=[1, 2, 4], batch_sizes={"global": [64]})
+    result = make_result([make_measurement(case, [0.01]) for case in cases])
+
+    (series,) = series_of(result, rows_of(result))
+
+    assert [row.ranks for row in series.rows] == [1, 2, 4]
+    assert [(row.batch_size, row.global_batch) for row in series.rows] == [
+        (64, 64),
+        (32, 64),
+        (16, 64),
+    ]
 
 
 def test_a_case_without_its_single_rank_run_has_no_plot_series():
