@@ -39,7 +39,7 @@ from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS
 
 CPU_S = 0.009  # CPU time of a step
-LOSSES = {1: 0.8, 2: 0.7, 4: 0.6, 8: 0.5}
+LOSSES = {"1": 0.8, "2": 0.7, "4": 0.6, "8": 0.5}
 SUITE = {
     "suite": "quick",
     "tier": "cpu",

@@ -61,7 +61,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     structure: Structure | None  # None: the case does not train
     flops: int | None = None
-    losses: dict[int, float] = {}  # {}: not judged, not finite, or not repeatable
+    losses: dict[str, float] = {}  # {}: not judged, not finite, or not repeatable
     # By metric, the dates of stored sessions that turned out to be slower than the level.
     off_level: dict[str, tuple[str, ...]] = {}
     same_machine: bool = True  # as every stored session: they still inform the spread

@@ -36,7 +36,7 @@ class CaseBaseline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     structure: Structure | None = None
     flops: int | None = None  # of one step of a rank, counted
     flops_torch: str | None = None  # version of torch that counted them; None: an older file
-    losses: dict[int, float] = {}  # mean of the ranks, by the number of the step; {}: none
+    losses: dict[str, float] = {}  # mean of the ranks, by the number of the step; {}: none
     sessions: tuple[Session, ...]
     first: dict[str, float]  # medians of the first session ever saved: drift is relative to them
     log: tuple[Rebaseline, ...] = ()

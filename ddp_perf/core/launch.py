@@ -89,7 +89,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     ddp_logging: dict[str, int | float | str]  # DDP's own logging data; empty for a plain module
     flops: int | None = None  # of one step: matrix products, convolutions, attention
     # By the number of the step from the initial parameters on: 1, 2, 4, … None: NaN or infinite.
-    losses: dict[int, float | None] = {}
+    losses: dict[str, float | None] = {}
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
     extra_warmup: WarmUp | None = None  # None: on the CPU tier
@@ -170,11 +170,11 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
         return statistics.median(self.step_s)
 
     @property
-    def losses(self) -> dict[int, float | None]:
+    def losses(self) -> dict[str, float | None]:
         """The mean loss of the ranks by step; None if that of a rank is not finite."""
         return {step: self._loss(step) for step in self.ranks[0].losses}
 
-    def _loss(self, step: int) -> float | None:
+    def _loss(self, step: str) -> float | None:
         each = [rank.losses[step] for rank in self.ranks]
         finite = [loss for loss in each if loss is not None]
         return statistics.fmean(finite) if len(finite) == len(each) else None

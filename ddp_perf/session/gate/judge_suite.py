@@ -146,7 +146,7 @@ def _refused(
         yield Finding(case_id=case.id, metric=metric, verdict=verdict)
     if case.trains:
         yield _judge_structure(measurement, context)
-        yield from _judge_loss(measurement, context)
+        yield from _judge_loss(measurement, context, otherwise=verdict)
 
 
 def _judge_structure(measurement: Measurement, context: JudgingContext) -> Finding:
@@ -167,24 +167,30 @@ def _judge_structure(measurement: Measurement, context: JudgingContext) -> Findi
     return Finding(case_id=case.id, metric=STRUCTURE, verdict=verdict, launches=launches)
 
 
-def _judge_loss(measurement: Measurement, context: JudgingContext) -> Iterable[Finding]:
-    """Judge the losses, if the case is judged by them and its launches have them."""
+def _judge_loss(
+    measurement: Measurement, context: JudgingContext, otherwise: Verdict | None = None
+) -> Iterable[Finding]:
+    """Judge the losses, if the case is judged by them and its launches have them.
+
+    ``otherwise`` is the verdict on the figures if nothing of the case can be compared.
+    """
     case, launches, remedies = measurement.case, measurement.launches, context.remedies
     stored = context.baseline.cases.get(case.id)
-    if stored is not None and not is_comparable(stored, case):
-        stored = None
+    own = stored.losses if stored is not None and is_comparable(stored, case) else {}
     if (tolerance := case.loss_tolerance) is None:
         return
-    verdict = judge_loss(launches, stored.losses if stored else {}, tolerance=tolerance)
+    verdict = judge_loss(launches, own, tolerance=tolerance)
     if verdict is None:
         return
-    remedy = {
-        Outcome.NO_BASELINE: remedies.no_such_case if stored is None else remedies.no_such_figure,
-        Outcome.REGRESSION: remedies.other_structure,
-    }.get(verdict.outcome)
-    if remedy:
-        verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {remedy}")
-    first = stored.sessions[0] if stored is not None and stored.sessions else None
+    if verdict.outcome is Outcome.NO_BASELINE and otherwise is not None:
+        verdict = otherwise
+    elif verdict.outcome is Outcome.NO_BASELINE:
+        reason = f"{verdict.reason}; {remedies.no_such_figure}"
+        verdict = msgspec.structs.replace(verdict, reason=reason)
+    elif verdict.outcome is Outcome.REGRESSION and own and remedies.other_structure:
+        reason = f"{verdict.reason}; {remedies.other_structure}"
+        verdict = msgspec.structs.replace(verdict, reason=reason)
+    first = stored.sessions[0] if stored is not None and own else None
     yield Finding(
         case_id=case.id,
         metric=LOSS,

@@ -26,14 +26,14 @@ _OF_THE_TOLERANCE = 0.1
 class _Change(NamedTuple):
     """The change of the loss of one step."""
 
-    step: int
+    step: str
     old: float
     new: float
     share: float  # of the largest loss
 
 
 def judge_loss(
-    launches: Sequence[LaunchResult], stored: Mapping[int, float], *, tolerance: float
+    launches: Sequence[LaunchResult], stored: Mapping[str, float], *, tolerance: float
 ) -> Verdict | None:
     """Judge the losses by the stored ones, or return None if an older version measured them.
 
@@ -54,7 +54,7 @@ def judge_loss(
 
 
 def _compare(
-    launches: Sequence[LaunchResult], stored: Mapping[int, float], tolerance: float
+    launches: Sequence[LaunchResult], stored: Mapping[str, float], tolerance: float
 ) -> Verdict:
     found = [list(_changes(stored, losses_of(launch))) for launch in launches]
     if not found[0]:
@@ -77,7 +77,7 @@ def _compare(
     return Verdict(outcome=Outcome.REGRESSION, reason=reason)
 
 
-def losses_to_store(launches: Sequence[LaunchResult], tolerance: float | None) -> dict[int, float]:
+def losses_to_store(launches: Sequence[LaunchResult], tolerance: float | None) -> dict[str, float]:
     """Return the losses that later sessions are compared with, or {} if there are none.
 
     A case that is not judged by its losses has none, nor has one whose losses are not finite, or
@@ -88,20 +88,20 @@ def losses_to_store(launches: Sequence[LaunchResult], tolerance: float | None) -
     return {} if _not_finite(launches) is not None else _repeated(launches, tolerance)
 
 
-def losses_of(launch: LaunchResult) -> dict[int, float]:
+def losses_of(launch: LaunchResult) -> dict[str, float]:
     """Return the mean losses of the ranks that are finite, by step."""
     return {step: loss for step, loss in launch.losses.items() if loss is not None}
 
 
-def _repeated(launches: Sequence[LaunchResult], tolerance: float) -> dict[int, float]:
+def _repeated(launches: Sequence[LaunchResult], tolerance: float) -> dict[str, float]:
     """Return the losses of the steps before the first one in which the launches differ.
 
     Every second launch begins with other last bits. So it shows from which step on rounding decides
     what a workload computes: there no two machines agree, although both are right.
     """
     first, *others = (losses_of(launch) for launch in launches)
-    repeated: dict[int, float] = {}
-    for step in sorted(first):
+    repeated: dict[str, float] = {}
+    for step in sorted(first, key=int):
         upto = {**repeated, step: first[step]}
         changes = [one for other in others for one in _changes(upto, other)]
         if any(one.share > _OF_THE_TOLERANCE * tolerance for one in changes):
@@ -111,7 +111,7 @@ def _repeated(launches: Sequence[LaunchResult], tolerance: float) -> dict[int, f
 
 
 def _first_difference(launches: Sequence[LaunchResult]) -> str:
-    step = min(losses_of(launches[0]))
+    step = min(losses_of(launches[0]), key=int)
     each = [losses_of(launch)[step] for launch in launches]
     return (
         f"the launches of this session differ in the loss of step {step}: {min(each):.6g} to"
@@ -119,13 +119,13 @@ def _first_difference(launches: Sequence[LaunchResult]) -> str:
     )
 
 
-def _changes(old: Mapping[int, float], new: Mapping[int, float]) -> Iterator[_Change]:
+def _changes(old: Mapping[str, float], new: Mapping[str, float]) -> Iterator[_Change]:
     """Yield the change of each step that both have.
 
     It is a share of the largest loss: near zero, where training may end, no ratio means anything.
     """
     scale = max(map(abs, old.values()), default=0.0)
-    for step in sorted(old.keys() & new.keys()):
+    for step in sorted(old.keys() & new.keys(), key=int):
         difference = abs(new[step] - old[step])
         share = difference / scale if scale else float(difference > 0)
         yield _Change(step, old[step], new[step], share)
@@ -141,8 +141,8 @@ def _not_finite(launches: Iterable[LaunchResult]) -> str | None:
     return None
 
 
-def _steps(steps: Iterable[int]) -> str:
-    numbers = [str(step) for step in steps]
+def _steps(steps: Iterable[str]) -> str:
+    numbers = list(steps)
     return f"{counted(len(numbers), 'step')} ({', '.join(numbers)})"
 
 

@@ -34,7 +34,7 @@ class Losses:
         if number.bit_count() == 1:
             self._kept[number] = torch.stack(self._micro_steps).sum(dtype=torch.float64)
 
-    def read(self) -> dict[int, float | None]:
+    def read(self) -> dict[str, float | None]:
         """Return the losses by step, None for one that is not finite. It waits for the device."""
-        losses = {number: loss.item() for number, loss in self._kept.items()}
+        losses = {str(number): loss.item() for number, loss in self._kept.items()}
         return {number: loss if math.isfinite(loss) else None for number, loss in losses.items()}

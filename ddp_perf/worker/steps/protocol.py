@@ -19,7 +19,7 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     probe: RankProbe | None = None
     ddp_logging: dict[str, int | float | str] = {}
     flops: int | None = None
-    losses: dict[int, float | None] = {}
+    losses: dict[str, float | None] = {}
     unit: Unit
 
 

@@ -289,14 +289,14 @@ def test_unacknowledged_metrics_are_those_stored_in_any_session():
     sessions = make_session([0.01]), make_session([0.01], energy=1.0)
     given = make_acknowledgement(case, metric="tail")
     stored = make_case_baseline(case, *sessions)
-    without = msgspec.structs.replace(stored, structure=None)
+    without = msgspec.structs.replace(stored, structure=None, losses={})
 
     def left(stored, date="2026-06-01"):
         return unacknowledged(
             make_baseline({case.id: stored}, acknowledged=(given,)), case.id, date
         )
 
-    assert left(stored) == ["step_time", "cpu_time", "peak_memory", "energy", "structure"]
+    assert left(stored) == ["step_time", "cpu_time", "peak_memory", "energy", "structure", "loss"]
     assert left(without) == ["step_time", "cpu_time", "peak_memory", "energy"]
     assert "tail" in left(stored, "2027-01-01")
 

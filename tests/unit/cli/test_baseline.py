@@ -189,11 +189,13 @@ def test_ack_is_written_replaced_and_shown(stored, store):
 
 def test_ack_of_several_metrics_names_those_that_still_fail(stored, store):
     one = run("ack", CASE.id, "--reason", "r", *UNTIL)
-    others = ("structure", "tail", "cpu_time", "peak_memory")
+    others = ("structure", "loss", "tail", "cpu_time", "peak_memory")
     arguments = [text for metric in others for text in ("--metric", metric)]
     rest = run("ack", CASE.id, "--reason", "r", *UNTIL, *arguments)
 
-    assert one.stdout.splitlines()[-1].endswith("are gated: tail, cpu_time, peak_memory, structure")
+    assert one.stdout.splitlines()[-1].endswith(
+        "are gated: tail, cpu_time, peak_memory, structure, loss"
+    )
     assert rest.exit_code == 0, rest.output
     assert "not acknowledged" not in rest.stdout
     said = {known.metric for known in store.load(KEY).acknowledged}
@@ -213,7 +215,7 @@ def test_ack_names_metrics_whose_acknowledgement_has_ended(stored):
     done = run("ack", CASE.id, "--reason", "r", "--until", "2020-01-01")
 
     assert done.stdout.splitlines()[-1].endswith(
-        "are gated: step_time, tail, cpu_time, peak_memory, structure"
+        "are gated: step_time, tail, cpu_time, peak_memory, structure, loss"
     )
 
 

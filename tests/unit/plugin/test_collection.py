@@ -26,6 +26,7 @@ def collected(project, test, *, tier="cpu", more=""):
         ("test_cpu_time", [ONE, TWO]),
         ("test_peak_memory", [ONE, TWO]),
         ("test_structure", [ONE, TWO]),
+        ("test_loss", [ONE, TWO]),
         ("test_scaling_efficiency", [TWO]),
         ("test_communication_overhead", [TWO]),
         ("test_energy", []),
@@ -45,11 +46,16 @@ def test_cpu_time_without_a_tolerance_has_no_item(project):
     assert collected(project, "test_cpu_time", more="tolerances: {cpu_time: null}\n") == []
 
 
+def test_a_case_that_is_not_judged_by_its_loss_has_no_item(project):
+    assert collected(project, "test_loss", more="tolerances: {loss: null}\n") == []
+    assert collected(project, "test_loss", more="tolerances: {loss: 0.1}\n") == [ONE, TWO]
+
+
 def test_the_number_of_collected_items_is_that_of_the_outcomes(project):
     result = project.run()  # test_energy has no case
 
-    result.stdout.fnmatch_lines(["collected 12 items"])
-    assert sum(result.parseoutcomes().values()) == 12
+    result.stdout.fnmatch_lines(["collected 14 items"])
+    assert sum(result.parseoutcomes().values()) == 14
 
 
 @pytest.mark.parametrize("expression", ["perf", "perf and cpu"])
@@ -116,7 +122,7 @@ def test_an_unknown_metric_of_a_marker_is_refused_with_the_nearest_one(project):
 
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        ["*ddp_metric: 'step_tme' is not one of structure, step_time, *; did you mean 'step_time'*"]
+        ["*ddp_metric: 'step_tme' is not one of structure, loss, *; did you mean 'step_time'*"]
     )
     assert "Traceback" not in str(result.stdout)
 
@@ -126,11 +132,11 @@ def test_an_unknown_metric_of_a_marker_is_refused_with_the_nearest_one(project):
     [
         (
             ["tests", "-m", "not perf"],
-            'ddp: 12 performance tests deselected; to measure: -m "perf and cpu"',
+            'ddp: 14 performance tests deselected; to measure: -m "perf and cpu"',
         ),
         (
             ["tests", "-m", "perf and gpu"],
-            'ddp: 12 performance tests deselected; to measure: -m "perf and cpu"',
+            'ddp: 14 performance tests deselected; to measure: -m "perf and cpu"',
         ),
         (
             ["test_own.py", "-m", "perf and cpu"],

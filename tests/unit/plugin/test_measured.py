@@ -20,7 +20,7 @@ from tests.projects import TINY
 
 ONE, TWO = "mlp-none-fp32-ws1-b16", "mlp-ddp-fp32-ws2-b16"
 STEP = "throughput and ws1"
-OTHERS = 11  # tests that are left if one of the two cases' tests is selected
+OTHERS = 13  # tests that are left if one of the two cases' tests is selected
 
 
 def under(conditions):
@@ -226,13 +226,13 @@ def test_a_strict_session_fails_if_more_than_a_fifth_is_undecided(project, distu
     loose = project.run("-k", "throughput")
     strict = project.run("-k", "throughput", "--ddp-strict")
 
-    loose.assert_outcomes(passed=5 - disturbed, skipped=disturbed, deselected=20)
+    loose.assert_outcomes(passed=5 - disturbed, skipped=disturbed, deselected=25)
     if red:
-        strict.assert_outcomes(passed=3, failed=2, deselected=20)
+        strict.assert_outcomes(passed=3, failed=2, deselected=25)
         said = "--ddp-strict: 2 of 5 cases undecided: this machine cannot gate"
         assert said in str(strict.stdout)
     else:
-        strict.assert_outcomes(passed=4, skipped=1, deselected=20)
+        strict.assert_outcomes(passed=4, skipped=1, deselected=25)
 
 
 GPU = TINY.replace("tier: cpu", "tier: gpu").replace("[1, 2]", "[1, 4]")
@@ -266,10 +266,10 @@ def test_a_strict_session_fails_if_no_case_of_a_suite_can_run(project):
     project.suite("tiny", GPU.replace("[1, 4]", "[4]"))
     project.capacity = make_capacity(make_gpu_machine("NVIDIA H200", "NVIDIA H200"), cores=2)
 
-    project.run("-m", "gpu", "-k", "structure").assert_outcomes(skipped=1, deselected=5)
+    project.run("-m", "gpu", "-k", "structure").assert_outcomes(skipped=1, deselected=6)
     strict = project.run("-m", "gpu", "-k", "structure", "--ddp-strict")
 
-    strict.assert_outcomes(errors=1, deselected=5)
+    strict.assert_outcomes(errors=1, deselected=6)
     said = "--ddp-strict: needs 4 CUDA devices, found 2, so nothing was measured"
     assert said in str(strict.stdout)
 
@@ -287,7 +287,7 @@ def test_efficiency_without_a_one_rank_case_is_skipped_with_the_remedy(project):
 
     result = project.run("-k", "scaling_efficiency", "-rs")
 
-    result.assert_outcomes(skipped=1, deselected=6)
+    result.assert_outcomes(skipped=1, deselected=7)
     assert "add 1 to world_sizes" in str(result.stdout)
 
 

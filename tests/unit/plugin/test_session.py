@@ -194,7 +194,7 @@ def test_ranks_that_cannot_start_are_tried_once_and_fail_every_item(project):
     project.answer = answer
     result = project.run("-k", "structure or memory")
 
-    result.assert_outcomes(errors=4, deselected=8)
+    result.assert_outcomes(errors=4, deselected=10)
     assert str(result.stdout).count("the forkserver did not start") >= 4
     assert len(asked) == 1
 
@@ -208,7 +208,7 @@ def test_a_failed_launch_fails_only_the_tests_of_its_case(project):
     project.answer = answer
     result = project.run("-k", "structure", "--save-baseline")
 
-    result.assert_outcomes(errors=1, skipped=1, deselected=10)
+    result.assert_outcomes(errors=1, skipped=1, deselected=12)
     result.stdout.fnmatch_lines(["*exited with code 3*"])
 
 
@@ -316,7 +316,7 @@ def test_a_strict_session_states_what_it_gates_while_its_baseline_forms(project)
     times = "in step time, tail (mean step ÷ its level), CPU time of a step,"
     assert first.startswith(f"this session gates nothing; {times} peak memory")
     assert ", there was no baseline to compare with" in first
-    assert second.startswith(f"this session gates peak memory of a rank, structure; {times} ")
+    assert second.startswith(f"this session gates peak memory of a rank, structure, loss; {times} ")
     assert ", only a large slow-down fails until 3 sessions are stored" in second
     assert strict_lines() == ""
     project.store()

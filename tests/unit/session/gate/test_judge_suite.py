@@ -11,6 +11,7 @@ from ddp_perf.core.baseline import CaseStructure, Rebaseline
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.measurement import LaunchSummary
+from ddp_perf.core.metric import EXACT
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.stats.summary import as_session, summaries_of
@@ -33,7 +34,7 @@ from tests.builders import (
 ONE, TWO = make_cases(tolerances={"step_time": 0.05, "efficiency": 0.05})
 JITTER = (1.0, 1.002, 0.998, 1.001, 0.999)
 SESSIONS = (1.0, 1.003, 0.997, 1.002, 0.998, 1.001)
-OF_ONE_RANK = {"step_time", "tail", "cpu_time", "peak_memory", "structure"}  # its metrics
+OF_ONE_RANK = {"step_time", "tail", "cpu_time", "peak_memory", "structure", "loss"}  # its metrics
 
 
 def launches(step_s):
@@ -348,6 +349,7 @@ def test_times_are_invalid_on_a_busy_machine(baseline, step_s):
         "cpu_time": Outcome.PASS,
         "peak_memory": Outcome.PASS,
         "structure": Outcome.PASS,
+        "loss": Outcome.PASS,
     }
 
 
@@ -423,8 +425,8 @@ def test_figures_of_another_machine_are_incomparable_with_the_remedy(baseline):
 
     found = findings([make_measurement(ONE, launches(0.010))], baseline)
 
-    exact = found.pop((ONE.id, "structure"))  # the same on every machine
-    assert exact.verdict.outcome is Outcome.PASS
+    for metric in EXACT:  # they do not depend on the machine
+        assert found.pop((ONE.id, metric)).verdict.outcome is Outcome.PASS
     assert {finding.verdict.outcome for finding in found.values()} == {Outcome.INCOMPARABLE}
     reason = found[ONE.id, "step_time"].verdict.reason
     assert "the session of 2026-01-01 is of another machine" in reason
@@ -454,9 +456,10 @@ def test_an_impossible_mfu_is_a_measurement_error(baseline):
 
     found = judge_suite({case.id: fast}, summaries_of({case.id: fast}), context)
 
-    *figures, structure = found
+    *figures, structure, loss = found
     assert {finding.verdict.outcome for finding in figures} == {Outcome.INVALID}
     assert structure.verdict.outcome is Outcome.NO_BASELINE  # it is counted, and not measured
+    assert loss.verdict.outcome is Outcome.INVALID
     assert "a measurement error: MFU 1492.5% of 67 TFLOP/s" in found[0].verdict.reason
 
 

@@ -142,6 +142,7 @@ def test_disturbed_launches_are_not_judged_by_a_published_figure(step_s):
         "cpu_time": Outcome.NO_BASELINE,
         "peak_memory": Outcome.NO_BASELINE,
         "structure": Outcome.NO_BASELINE,
+        "loss": Outcome.NO_BASELINE,
     }
     assert "5 of 5 launches were disturbed" in found[0].verdict.reason
     assert "PUBLISHED" in found[0].verdict.reason
@@ -187,6 +188,7 @@ def test_each_published_metric_gates_and_an_unpublished_one_is_not_a_pass():
         "cpu_time": Outcome.NO_BASELINE,
         "peak_memory": Outcome.NO_BASELINE,
         "structure": Outcome.NO_BASELINE,
+        "loss": Outcome.NO_BASELINE,
     }
 
 

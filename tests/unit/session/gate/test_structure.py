@@ -6,9 +6,14 @@ import pytest
 
 from ddp_perf.core.baseline import CaseStructure
 from ddp_perf.core.launch import Collective
-from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.structure import compare_structure, judge_structure, structure_changes
-from tests.builders import make_case, make_cases, make_launch, make_structure
+from ddp_perf.core.verdict import Outcome, Verdict
+from ddp_perf.session.gate.structure import (
+    compare_structure,
+    judge_structure,
+    structure_changes,
+    with_flops,
+)
+from tests.builders import make_case, make_case_baseline, make_cases, make_launch, make_structure
 
 SMALL = Collective(kind="all_reduce", dtype="float32", bytes=1024)
 LARGE = Collective(kind="all_reduce", dtype="float32", bytes=4096)
@@ -78,6 +83,49 @@ def test_every_launch_must_have_the_stored_structure():
     assert verdict.outcome is Outcome.REGRESSION
     assert "1 all_reduce of 1,024 bytes (float32) more a step" in verdict.reason
     assert compare_structure(launches[:1], same).outcome is Outcome.PASS
+
+
+def with_flops_of(flops, *, stored=10**9, torch="2.13.1", reason=Outcome.PASS, **case):
+    case = make_case(**case)
+    known = make_case_baseline(case, flops=stored, flops_torch="2.13.0+cu128")
+    verdict = Verdict(outcome=reason, reason="1 collective a step")
+    launches = [make_launch(case, i, flops=one) for i, one in enumerate(flops)]
+    return with_flops(verdict, launches, case, known, torch)
+
+
+@pytest.mark.parametrize(
+    ("flops", "amount"), [(5 * 10**8, "less"), (2 * 10**9, "more")], ids=["fewer", "more"]
+)
+def test_other_flops_are_a_regression_also_if_they_are_fewer(flops, amount):
+    verdict = with_flops_of([flops, flops])
+
+    assert verdict.outcome is Outcome.REGRESSION
+    assert verdict.reason == (
+        f"the step computes {amount} than the baseline's;"
+        f" FLOPs of a step: 1,000,000,000 → {flops:,}"
+    )
+
+
+def test_the_change_of_the_flops_is_added_to_that_of_the_structure():
+    verdict = with_flops_of([1], reason=Outcome.IMPROVEMENT)
+
+    assert verdict.outcome is Outcome.REGRESSION
+    assert verdict.reason == "1 collective a step; FLOPs of a step: 1,000,000,000 → 1"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"flops": [10**9]}, id="as many"),
+        pytest.param({"flops": [1], "torch": "2.14.0"}, id="counted by another torch"),
+        pytest.param({"flops": [1], "stored": None}, id="none stored"),
+        pytest.param({"flops": [1, 2]}, id="batches of several sizes"),
+        pytest.param({"flops": [0]}, id="an operator that is not counted"),
+        pytest.param({"flops": [1], "compile": True}, id="compiled"),
+    ],
+)
+def test_flops_that_are_not_exact_are_not_compared(changes):
+    assert with_flops_of(**changes).outcome is Outcome.PASS
 
 
 AMOUNTS = {

@@ -77,6 +77,16 @@ def test_a_captured_step_replays_the_gradients_and_runs_the_optimizer(captures, 
     assert not torch.equal(trainer.module.state_dict()["0.weight"], before)
 
 
+def test_a_replayed_step_has_the_loss_that_the_graph_wrote(captures, counted):
+    trainer, _ = counted
+    trainer.capture()
+
+    for _ in range(16 - WARM_UPS):
+        trainer.step()
+
+    assert list(trainer.losses.read()) == ["1", "2", "4", "8", "16"]
+
+
 def test_a_released_step_is_launched_by_the_host_again(captures, counted):
     trainer, calls = counted
     trainer.capture()

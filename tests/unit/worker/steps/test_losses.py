@@ -1,0 +1,79 @@
+"""The losses of some steps are kept as they were, for any number of micro-steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ddp_perf.worker.steps.losses import Losses
+from ddp_perf.worker.steps.trainer import Trainer
+from tests.builders import make_cases
+from tests.unit.worker.contexts import make_context
+
+
+def run(each):
+    """Return what is kept of one step for each list of micro-steps' losses."""
+    losses = Losses()
+    for number, micro_steps in enumerate(each, 1):
+        losses.begin_step()
+        for loss in micro_steps:
+            losses.add(torch.tensor(loss, requires_grad=True))
+        losses.end_step(number)
+    return losses.read()
+
+
+def test_the_steps_are_powers_of_two():
+    assert run([[float(step)] for step in range(1, 20)]) == {
+        "1": 1.0,
+        "2": 2.0,
+        "4": 4.0,
+        "8": 8.0,
+        "16": 16.0,
+    }
+
+
+def test_the_shares_of_the_micro_steps_are_added():
+    assert run([[0.25, 0.5], [1.0, 2.0]]) == {"1": 0.75, "2": 3.0}
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), -float("inf")])
+def test_a_loss_that_is_not_finite_is_none(loss):
+    assert run([[loss], [1.0]]) == {"1": None, "2": 1.0}
+
+
+def test_a_kept_loss_is_a_copy():
+    """The next replay of a CUDA graph overwrites the loss in place."""
+    losses, static = Losses(), torch.tensor(3.0)
+    losses.begin_step()
+    losses.add(static)
+    losses.end_step(1)
+    static.fill_(7.0)
+
+    assert losses.read() == {"1": 3.0}
+
+
+def losses_of(steps=8, *, nudged=False, **suite):
+    case, *_ = make_cases(**suite)
+    trainer = Trainer(case, make_context(), nudged=nudged)
+    for _ in range(steps):
+        trainer.step()
+    return trainer.losses.read()
+
+
+def test_training_has_the_same_losses_in_each_launch():
+    once = losses_of()
+
+    assert list(once) == ["1", "2", "4", "8"]
+    assert losses_of() == once
+    assert once["8"] < once["1"]
+
+
+def test_micro_steps_of_one_batch_have_its_loss():
+    assert losses_of(gradient_accumulation=2) == pytest.approx(losses_of(), rel=1e-5)
+
+
+def test_a_nudged_launch_differs_by_rounding_alone():
+    plain, nudged = losses_of(), losses_of(nudged=True)
+
+    assert plain != nudged
+    assert nudged == pytest.approx(plain, rel=1e-5)
