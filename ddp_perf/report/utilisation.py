@@ -31,7 +31,7 @@ def utilisation_table(rows: Sequence[CaseRow], width: int) -> str | None:
         table.add_column("utilisation", overflow="fold")
         chosen = columns[first : first + _COLUMNS_OF_TABLE]
         for column in chosen:
-            table.add_column(column.heading.replace(" ", "\n", 1), justify="right")
+            table.add_column("\n".join(column.heading.rsplit(" ", 1)), justify="right")
         for row in rows:
             table.add_row(names[row.case], *(column.text(row) for column in chosen))
         lines += rendered(table, width)
@@ -50,7 +50,7 @@ _COLUMNS = (
         "{:.2f}".format,
     ),
     Column(
-        "of them kernel",
+        "in the kernel",
         "the part of the CPU cores that the operating system used for the rank",
         lambda row: row.system_cores,
         "{:.2f}".format,
