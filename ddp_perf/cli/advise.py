@@ -128,12 +128,13 @@ def _step(file: Path, only: str) -> MeasuredStep:
 
     Raises ResultsError if there is none, or if the curve contradicts another one.
     """
-    curves = curves_of(file)
+    # The models of a step hold the batch of a rank fixed, and the ranks of a strong curve do not.
+    curves = [curve for curve in curves_of(file) if not curve.strong]
     named = [i for i, one in enumerate(curves) if only in f"{one.where} {one.label}"]
     if not named:
         raise ResultsError(
             f"{file}: no curve{f' with {only!r}' if only else ''}: step times of several world"
-            " sizes at one batch are needed"
+            " sizes at one batch per rank are needed"
         )
     clashes = link_clashes(curves)
     sound = [i for i in named if i not in clashes]

@@ -40,7 +40,7 @@ def _observed(result: SuiteResult) -> dict[tuple[str, int], float]:
 
 
 def _line(curve: ScalingCurve, speedups: dict[tuple[str, int], float]) -> str:
-    check, most = amdahl_check(curve.points, ()), _most(curve)
+    check, most = amdahl_check(curve.points, (), strong=curve.strong), _most(curve)
     serial = check.parameters["serial fraction"]
     by_law = most / (1 + serial.value * (most - 1))
     observed = speedups[curve.label, most]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ddp_perf.core.disturbance import RankConditions
@@ -34,6 +36,22 @@ def test_serial_fraction_limit_and_observed_speedup_are_stated():
     assert line.startswith("Amdahl's law, mlp-ddp-fp32-b64: serial fraction 10 % (90 % interv")
     assert "speed-up never over 9.98 (9.78 to 10.2)" in line
     assert line.endswith("8 ranks: speed-up 4.71 observed, 4.70 by the law, 8 ideal")
+
+
+def test_ranks_that_share_one_batch_have_amdahls_own_serial_fraction():
+    """Amdahl (1967): the serial part stays, and the ranks share the rest."""
+    cases = make_cases(world_sizes=[1, 2, 4, 8], batch_sizes={"global": [64]})
+    steps = [0.01 * (0.1 + 0.9 / case.world_size) for case in cases]
+
+    (line,) = amdahl_lines(
+        make_result([make_measurement(c, [s] * 3) for c, s in zip(cases, steps, strict=True)])
+    )
+
+    found = re.search(r"fraction (\S+) %.* (\S+) by the law", line)
+    serial, by_law = map(float, found.groups())
+    assert serial == pytest.approx(10, rel=0.03)
+    assert by_law == pytest.approx(4.71, rel=0.02)
+    assert "speed-up 4.71 observed" in line
 
 
 def test_a_law_through_two_points_is_no_test_of_it():
