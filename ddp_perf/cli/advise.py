@@ -90,7 +90,7 @@ def advise_training(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend how to train a model: strategy, hook, batch, accumulation, precision, checkpoints.
+    """Choose how to train a model: strategy, hook, batch, accumulation, precision, checkpoints.
 
     Memory is computed by formula, and the time of a step by the α-β model that is fitted to a
     scaling curve of FILE. What is modelled is marked; document 004's advice is shown beside it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import rich.table
@@ -34,6 +35,11 @@ def advice_json(found: Recommendation) -> str:
     """Return the advice as JSON."""
     suite = suite_fragment(found, found.plan) if found.plan is not None else ""
     return to_json(AdviceFile(recommendation=found, suite=suite))
+
+
+def advice_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the advice."""
+    return msgspec.json.schema(AdviceFile)
 
 
 def advice_text(found: Recommendation, width: int) -> str:
