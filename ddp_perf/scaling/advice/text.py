@@ -137,7 +137,7 @@ def _notes(found: Recommendation) -> Iterator[str]:
         " bands, compute proportional to parameters × samples (Kaplan et al. 2020); all modelled."
         " Throughput is relative to the recommended plan."
     )
-    yield from (f"{reason}." for reason in found.reasons)
+    yield from (f"{reason[0].upper()}{reason[1:]}." for reason in found.reasons)
     if not found.step.activations:
         yield (
             "Activations are not known: the file has no two batch sizes of one case with their"
