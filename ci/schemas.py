@@ -9,6 +9,7 @@ from pathlib import Path
 from ddp_perf.baselines.store import baseline_schema, structure_schema
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.report.terminal.judged_series import series_schema
+from ddp_perf.scaling.advice.text import advice_schema
 from ddp_perf.session.results_file import results_schema
 from ddp_perf.traces.text import trace_schema
 
@@ -17,6 +18,7 @@ SCHEMAS = {
     "bench_configs/schema.json": suite_schema,
     "baselines/schema/baseline.schema.json": baseline_schema,
     "baselines/schema/structure.schema.json": structure_schema,
+    "docs/advise.schema.json": advice_schema,
     "docs/judge.schema.json": series_schema,
     "docs/results.schema.json": results_schema,
     "docs/trace.schema.json": trace_schema,

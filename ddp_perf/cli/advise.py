@@ -39,6 +39,7 @@ _WRITTEN = Path("advised.yaml")  # the name that the next command proposes
 
 
 def advise_training(
+    context: typer.Context,
     file: Annotated[
         Path,
         typer.Argument(
@@ -90,7 +91,7 @@ def advise_training(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recommend how to train a model: strategy, hook, batch, accumulation, precision, checkpoints.
+    """Choose how to train a model: strategy, hook, batch, accumulation, precision, checkpoints.
 
     Memory is computed by formula, and the time of a step by the α-β model that is fitted to a
     scaling curve of FILE. What is modelled is marked; document 004's advice is shown beside it.
@@ -119,7 +120,7 @@ def advise_training(
         typer.echo(advice_json(found))
     else:
         typer.echo(advice_text(found, shutil.get_terminal_size().columns))
-        typer.echo(f"next: {_next(file, found, output)}")
+        typer.echo(f"next: {_next(context, found, output)}")
     raise typer.Exit(ExitCode.PASS if found.reaches else ExitCode.UNDECIDED)
 
 
@@ -195,18 +196,22 @@ def _write(path: Path, suite: str) -> None:
     typer.echo(f"written: {path}", err=True)
 
 
-def _next(file: Path, found: Recommendation, output: Path | None) -> str:
+def _next(context: typer.Context, found: Recommendation, output: Path | None) -> str:
     """Return the one command that leads on."""
-    target = found.target
     if found.plan is None:
-        return (
-            f"ddp-perf advise {shlex.quote(str(file))} --model-params {target.parameters:g} --gpus"
-            f" {2 * target.gpus} --gpu-memory {target.gpu_memory / _GIGA:g}"
-        )
+        return _again(context, gpus=2 * found.target.gpus)
     if output is None:
-        return (
-            f"ddp-perf advise {shlex.quote(str(file))} --model-params {target.parameters:g} --gpus"
-            f" {target.gpus} --gpu-memory {target.gpu_memory / _GIGA:g} -o {_WRITTEN}"
-        )
+        return _again(context, output=_WRITTEN)
     tier = "'perf and cpu'" if found.step.on_cpu else "gpu"
     return f"pytest -m {tier} --ddp-config={shlex.quote(str(output))} --ddp-json=advised.json"
+
+
+def _again(context: typer.Context, **changed: object) -> str:
+    """Return this command with the options as given, but for the changed ones."""
+    values = {**context.params, **changed}
+    words = ["ddp-perf", "advise", str(values["file"])]
+    for option in context.command.params:
+        value = values.get(option.name or "")
+        if option.name != "file" and value not in (None, False, option.default):
+            words += [option.opts[0], f"{value:g}" if isinstance(value, float) else str(value)]
+    return shlex.join(words)

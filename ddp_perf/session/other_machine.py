@@ -1,4 +1,4 @@
-"""How the machines of two sides differ, so that no verdict about the code is possible."""
+"""The machines of two sides, and how they differ: then no verdict about the code is possible."""
 
 from __future__ import annotations
 

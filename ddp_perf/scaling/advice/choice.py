@@ -114,7 +114,9 @@ class _Chooser:
                     yield changed
 
     def hook(self, plan: Plan) -> HalfHook:
-        return "fp16" if plan.precision == "fp16" else "bf16"
+        """Return the half format of the gradients: bf16 where the GPU is known to have it."""
+        has_bf16 = plan.precision == "bf16" or peak_flops(self.step.accelerator, "bf16") is not None
+        return "bf16" if has_bf16 and plan.precision != "fp16" else "fp16"
 
     def chosen(self) -> Plan | None:
         """Return the recommended plan, or None if nothing fits."""

@@ -1,4 +1,4 @@
-"""What a file shows of the step that advice starts from: size, memory, precision, machine."""
+"""The step that advice starts from, as a file shows it: size, memory, precision, machine."""
 
 from __future__ import annotations
 

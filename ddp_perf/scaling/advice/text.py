@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import rich.table
@@ -34,6 +35,11 @@ def advice_json(found: Recommendation) -> str:
     """Return the advice as JSON."""
     suite = suite_fragment(found, found.plan) if found.plan is not None else ""
     return to_json(AdviceFile(recommendation=found, suite=suite))
+
+
+def advice_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the advice."""
+    return msgspec.json.schema(AdviceFile)
 
 
 def advice_text(found: Recommendation, width: int) -> str:
@@ -131,7 +137,7 @@ def _notes(found: Recommendation) -> Iterator[str]:
         " bands, compute proportional to parameters × samples (Kaplan et al. 2020); all modelled."
         " Throughput is relative to the recommended plan."
     )
-    yield from (f"{reason}." for reason in found.reasons)
+    yield from (f"{reason[0].upper()}{reason[1:]}." for reason in found.reasons)
     if not found.step.activations:
         yield (
             "Activations are not known: the file has no two batch sizes of one case with their"
