@@ -93,6 +93,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     tolerances: Tolerances
     single: str | None  # id of the single-rank case that is the denominator of scaling
+    base: str | None = None  # id of the case that it is compared with: without its technique
+    technique: str | None = None  # name of the technique, the hook, or the swept value
     price_per_gpu_hour: float | None = None  # None: not stated, so no cost is shown
     epoch_samples: int | None = None
 
