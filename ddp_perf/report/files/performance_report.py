@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.gains import gain_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.session.result import SuiteResult
@@ -20,6 +21,7 @@ def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) ->
         lines += ["", title, "=" * len(title), suite.date, "", suite_table(suite, NARROWEST)]
         if (table := decomposition_table(suite, NARROWEST)) is not None:
             lines += ["", table]
+        lines += gain_lines(suite, NARROWEST)
         for row in summary.rows:
             if row.suite == suite.suite and row.case in suite.measurements:
                 lines += _case(suite, row)
