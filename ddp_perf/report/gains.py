@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddp_perf.render.units import ABSENT, milliseconds, percent, short_number
 from ddp_perf.session.gains import Gain, GainTable
-from ddp_perf.stats.paired_ratio import PairedRatio
+from ddp_perf.stats.paired import PairedRatio
 
 TITLE = "What each technique gains"
 HEADINGS = (

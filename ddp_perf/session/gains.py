@@ -15,7 +15,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.measurement import LaunchSummary
 from ddp_perf.core.metric import PEAK_MEMORY, STEP_TIME
 from ddp_perf.session.result import SuiteResult
-from ddp_perf.stats.paired_ratio import PairedRatio, paired_ratio
+from ddp_perf.stats.paired import PairedRatio, ratio_of_means, ratio_of_positive
 from ddp_perf.stats.sent_bytes import sent_bytes
 
 
@@ -82,13 +82,13 @@ def _gain(result: SuiteResult, case: Case, base: Case) -> Gain:
         technique=case.technique or case.id,
         case_id=case.id,
         pairs=len(_paired(own, rows)),
-        speedup=_ratio(_steps_per_s, own, rows, 1 / share),
+        speedup=ratio_of_positive(*_pairs(_steps_per_s, own, rows, 1 / share)),
         communication_s=None if communication_s is None else share * communication_s,
-        communication=_ratio(_communication_s, own, rows, share),
+        communication=ratio_of_means(*_pairs(_communication_s, own, rows, share)),
         sent_bytes=None if sent is None else share * sent,
         sent_ratio=share * sent / base_sent if sent is not None and base_sent else None,
         peak_memory=statistics.median(row.values[PEAK_MEMORY.name] for row in own),
-        memory=_ratio(_peak_memory, own, rows, 1.0),
+        memory=ratio_of_positive(*_pairs(_peak_memory, own, rows, 1.0)),
     )
 
 
@@ -111,12 +111,13 @@ def _communication_s(row: LaunchSummary) -> float | None:
     return step.terms["exposed"] + step.terms["interference"]
 
 
-def _ratio(
+def _pairs(
     figure: _Figure, own: Sequence[LaunchSummary], base: Sequence[LaunchSummary], share: float
-) -> PairedRatio | None:
+) -> tuple[list[float], list[float]]:
+    """Return the figures of the technique, times ``share``, and those of the base."""
     pairs = [(figure(one), figure(other)) for one, other in _paired(own, base)]
     known = [(a * share, b) for a, b in pairs if a is not None and b is not None]
-    return paired_ratio([a for a, _ in known], [b for _, b in known])
+    return [a for a, _ in known], [b for _, b in known]
 
 
 def _paired(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddp_perf.report.gains import reduction
 from ddp_perf.session.gains import Gain, GainTable
-from ddp_perf.stats.paired_ratio import PairedRatio
+from ddp_perf.stats.paired import PairedRatio
 
 _FIELDS = (
     *("suite", "base", "ranks", "technique", "case", "pairs"),
