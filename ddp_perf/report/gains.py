@@ -1,9 +1,9 @@
-"""What each technique gains, as the cells of a table, in the words of document 004."""
+"""The cells of the table of what each technique gains, in the words of document 004."""
 
 from __future__ import annotations
 
-from ddp_perf.render.units import ABSENT, milliseconds, percent, short_number
-from ddp_perf.session.gains import Gain, GainTable
+from ddp_perf.render.units import ABSENT, counted, milliseconds, percent, short_number
+from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.stats.paired import PairedRatio
 
 TITLE = "What each technique gains"
@@ -27,6 +27,13 @@ NOT_AS_THE_DOCUMENT = (
 )
 
 
+def compared_by(table: GainTable) -> str:
+    """Return the number of pairs of launches: ``by 5 pairs of launches``."""
+    pairs = [gain.pairs for gain in table.gains]
+    least = f"{min(pairs)} to " if min(pairs) < max(pairs) else ""
+    return f"by {least}{counted(max(pairs), 'pair')} of launches"
+
+
 def gain_rows(table: GainTable) -> list[list[str]]:
     """Return the cells of the base, and of each technique."""
     base = [
@@ -41,7 +48,7 @@ def gain_rows(table: GainTable) -> list[list[str]]:
     return [base, *map(_row, table.gains)]
 
 
-def _row(gain: Gain) -> list[str]:
+def _row(gain: TechniqueGain) -> list[str]:
     return [
         gain.technique,
         _ratio(gain.speedup),

@@ -1,4 +1,4 @@
-"""What each technique gains: its cases against the base of the same ranks and batch.
+"""The gains of each technique: its cases against the base of the same ranks and batch.
 
 A technique is one of the suite's `techniques`, a communication hook, or a swept value. Nothing here
 is a verdict.
@@ -19,7 +19,7 @@ from ddp_perf.stats.paired import PairedRatio, ratio_of_means, ratio_of_positive
 from ddp_perf.stats.sent_bytes import sent_bytes
 
 
-class Gain(msgspec.Struct, frozen=True, kw_only=True):
+class TechniqueGain(msgspec.Struct, frozen=True, kw_only=True):
     """A technique against its base. Step figures are those of as many samples as a base step has.
 
     None: it was not measured, or the base has none of it.
@@ -46,7 +46,7 @@ class GainTable(msgspec.Struct, frozen=True, kw_only=True):
     communication_s: float | None
     sent_bytes: float | None
     peak_memory: float
-    gains: tuple[Gain, ...]
+    gains: tuple[TechniqueGain, ...]
 
 
 def gains_of(result: SuiteResult) -> list[GainTable]:
@@ -73,12 +73,12 @@ def _table(result: SuiteResult, base_id: str, cases: Sequence[Case]) -> GainTabl
     )
 
 
-def _gain(result: SuiteResult, case: Case, base: Case) -> Gain:
+def _gain(result: SuiteResult, case: Case, base: Case) -> TechniqueGain:
     own, rows = result.summaries[case.id], result.summaries[base.id]
     share = base.samples_per_step / case.samples_per_step  # of its step, for the base's samples
     communication_s = _median(_communication_s, own)
     sent, base_sent = _sent_bytes(result, case), _sent_bytes(result, base)
-    return Gain(
+    return TechniqueGain(
         technique=case.technique or case.id,
         case_id=case.id,
         pairs=len(_paired(own, rows)),

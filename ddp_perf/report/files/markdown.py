@@ -7,7 +7,14 @@ import re
 from collections.abc import Sequence
 
 from ddp_perf.report.files.columns import COLUMNS
-from ddp_perf.report.gains import HEADINGS, MEANING, NOT_AS_THE_DOCUMENT, TITLE, gain_rows
+from ddp_perf.report.gains import (
+    HEADINGS,
+    MEANING,
+    NOT_AS_THE_DOCUMENT,
+    TITLE,
+    compared_by,
+    gain_rows,
+)
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.verdicts import Status
 from ddp_perf.session.gains import GainTable
@@ -60,7 +67,7 @@ def _table(rows: Sequence[CaseRow]) -> list[str]:
 def _gains(table: GainTable) -> list[str]:
     """Return the table of the techniques with one base."""
     return [
-        f"Against {markdown_escaped(table.base)}:",
+        f"Against {markdown_escaped(table.base)}, {compared_by(table)}:",
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|---|{'---:|' * (len(HEADINGS) - 1)}",

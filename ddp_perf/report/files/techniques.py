@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ddp_perf.report.gains import reduction
-from ddp_perf.session.gains import Gain, GainTable
+from ddp_perf.session.gains import GainTable, TechniqueGain
 from ddp_perf.stats.paired import PairedRatio
 
 _FIELDS = (
@@ -31,7 +31,7 @@ def techniques_csv(tables: Sequence[GainTable]) -> str:
     return file.getvalue()
 
 
-def _row(table: GainTable, gain: Gain) -> list[Any]:
+def _row(table: GainTable, gain: TechniqueGain) -> list[Any]:
     return [
         *(table.suite, table.base, table.ranks, gain.technique, gain.case_id, gain.pairs),
         *_ratio(gain.speedup),

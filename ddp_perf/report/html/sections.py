@@ -15,7 +15,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.scaling_key import curve_label, scaling_key
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
-from ddp_perf.report.gains import gain_rows
+from ddp_perf.report.gains import compared_by, gain_rows
 from ddp_perf.report.html.columns import Column, columns_of
 from ddp_perf.report.html.plots.history import session_plot
 from ddp_perf.report.html.plots.scaling import (
@@ -83,7 +83,7 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[CaseSection, ...]
     scaling: tuple[Captioned, ...]
     terms: TermSection | None
-    gains: dict[str, list[list[str]]]  # by the name of the base: what each technique gains
+    gains: dict[str, list[list[str]]]  # by the base and the pairs: what each technique gains
     changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
     topology: list[list[str]]
@@ -113,7 +113,10 @@ def suite_section(
         ),
         scaling=(*_throughput_plots(result, rows), *_bar_plots(rows, names)),
         terms=_terms(result, rows, names),
-        gains={names[table.base]: gain_rows(table) for table in gains_of(result)},
+        gains={
+            f"{names[table.base]}, {compared_by(table)}": gain_rows(table)
+            for table in gains_of(result)
+        },
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
         machine=_present_fields(result.environment),
         topology=topology_rows(result.machine) if result.machine else [],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.render.units import counted
-from ddp_perf.report.gains import HEADINGS, MEANING, TITLE, gain_rows
+from ddp_perf.report.gains import HEADINGS, MEANING, TITLE, compared_by, gain_rows
 from ddp_perf.session.gains import GainTable, gains_of
 from ddp_perf.session.result import SuiteResult
 
@@ -23,7 +23,8 @@ def gain_lines(result: SuiteResult, width: int) -> list[str]:
     shown = [table for table in tables if table.ranks == most]
     lines = [""]
     for table in shown:
-        lines += [f"{TITLE}, against {names[table.base]}:", *_table(table, width), ""]
+        heading = f"{TITLE}, against {names[table.base]}, {compared_by(table)}:"
+        lines += [*wrapped([heading], width), *_table(table, width), ""]
     notes = [MEANING]
     if more := len(tables) - len(shown):
         notes.append(f"{counted(more, 'more table')}, of fewer ranks: see --ddp-report")

@@ -43,8 +43,8 @@ def test_the_terminal_shows_the_tables_of_the_most_ranks():
     lines = gain_lines(make_compared(), 80)
 
     assert [line for line in lines if "gains" in line] == [
-        "What each technique gains, against ddp-fp32-ws2-b64:",
-        "What each technique gains, against ddp-fp32-ws2-b128:",
+        "What each technique gains, against ddp-fp32-ws2-b64, by 2 pairs of launches:",
+        "What each technique gains, against ddp-fp32-ws2-b128, by 2 pairs of launches:",
     ]
     row = next(line.split() for line in lines if line.startswith("bf16"))
     assert row == [
@@ -97,6 +97,7 @@ def test_every_file_has_the_figures_of_every_table():
     for text in (summary_markdown(summary), page):
         assert text.count("2.00 [2.00, 2.00]") + text.count(r"2.00 \[2.00, 2.00\]") == 4
         assert "1 ÷ (1 − overhead reduction)" in text
+        assert text.count("by 2 pairs of launches") >= 4
     assert performance_report([result], summary).count("What each technique gains") == 2
 
 
