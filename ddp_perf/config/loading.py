@@ -15,8 +15,16 @@ from ddp_perf.config.collectives import CollectivesSuite, check_collectives
 from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.overrides import Overrides, apply_overrides
-from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite, Variant, cases_of
+from ddp_perf.config.suite import (
+    AnySuite,
+    GlobalBatches,
+    Suite,
+    Variant,
+    cases_of,
+    hook_name,
+)
 from ddp_perf.config.targets import check_targets, with_targets
+from ddp_perf.config.techniques import with_technique
 from ddp_perf.config.user_workload import check_target
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
@@ -53,23 +61,26 @@ def load_cases(
     """Load the cases of all suite files, with the overrides applied.
 
     ``import_paths`` is where ranks first search for a user's workload. Raises ConfigError with
-    the file and the field, also if a tier has two cases of one id.
+    the file and the field, also if a tier has two cases of one id. A case that a swept value does
+    not change is there once.
     """
     suites = [(path, load_suite(path, import_paths)) for path in dict.fromkeys(paths)]
     _check_names(suites)
     variants = apply_overrides(suites, overrides)
-    origin: dict[tuple[str, str], Path] = {}
-    cases: list[Case] = []
+    origin: dict[tuple[str, str], tuple[Path, Variant, Case]] = {}
     for path, variant in variants:
         _check_overridden(path, variant.suite)
         for case in cases_of(variant):
             _check_environment(path, case)
             key = (case.tier, case.id)  # baselines are stored by these
-            if key in origin:
-                raise ConfigError(_duplicate(case.id, origin[key], path))
-            origin[key] = path
-            cases.append(with_targets(case, variant.suite.targets, _from_here(path)))
-    return cases
+            if key not in origin:
+                targets, file = variant.suite.targets, _from_here(path)
+                origin[key] = path, variant, with_targets(case, targets, file)
+                continue
+            earlier, of, same = origin[key]
+            if variant is of or earlier != path or same.work() != case.work():
+                raise ConfigError(_duplicate(case.id, earlier, path))
+    return [case for _, _, case in origin.values()]
 
 
 def _from_here(path: Path) -> str:
@@ -89,8 +100,21 @@ def _check(suite: AnySuite) -> None:
     """Raise ConfigError for options that cannot be combined."""
     if isinstance(suite, CollectivesSuite):
         check_collectives(suite)
-    else:
-        check_constraints(suite)
+        return
+    _check_training(suite)
+    for name, changes in suite.techniques.items():
+        changed = with_technique(suite, name, changes)
+        try:
+            _check_training(changed)
+        except ConfigError as error:
+            raise ConfigError(f"techniques.{name}: {error}") from None
+
+
+def _check_training(suite: Suite) -> None:
+    check_constraints(suite)
+    if suite.data.source == "files" and not has_texts(suite.workload):
+        readers = ", ".join(filter(has_texts, MODELS))
+        raise ConfigError(f"data.source: only {readers} read files; set it to synthetic")
 
 
 def _check_environment(path: Path, case: Case) -> None:
@@ -158,14 +182,27 @@ def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
                 f"{field}: {twice[0]} is listed twice, so two cases have one id; remove one"
             )
     _check(suite)
+    _check_changes(suite)
     check_targets(suite.targets, cases_of(Variant(suite=suite)))
     return suite if isinstance(suite, CollectivesSuite) else _with_workload(suite, import_paths)
 
 
+def _check_changes(suite: AnySuite) -> None:
+    """Check that each technique changes the suite. On the command line a change may be undone."""
+    if isinstance(suite, Suite):
+        base = with_technique(suite, "base", {})
+        for name, changes in suite.techniques.items():
+            if with_technique(suite, name, changes) == base:
+                raise ConfigError(
+                    f"techniques.{name}: the suite has these options already; remove it"
+                )
+            if name in map(hook_name, suite.comm_hooks):
+                raise ConfigError(
+                    f"techniques.{name}: one of comm_hooks has this name; choose another one"
+                )
+
+
 def _with_workload(suite: Suite, import_paths: Sequence[str]) -> Suite:
-    if suite.data.source == "files" and not has_texts(suite.workload):
-        readers = ", ".join(filter(has_texts, MODELS))
-        raise ConfigError(f"data.source: only {readers} read files; set it to synthetic")
     if suite.workload in MODELS:
         return msgspec.structs.replace(suite, model=_validated_model(suite))
     if ":" not in suite.workload:
@@ -195,7 +232,10 @@ def _nearest_file(path: Path) -> str:
 
 def _duplicate(case_id: str, first: Path, second: Path) -> str:
     if first == second:
-        return f"{second}: two cases have the id {case_id!r}; make the overrides differ"
+        return (
+            f"{second}: two cases have the id {case_id!r}; make the overrides differ, or the names"
+            " of hooks and techniques"
+        )
     return f"{second}: case id {case_id!r} is also in {first}; give one of the two a `variant:`"
 
 

@@ -26,7 +26,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     batch_sizes: tuple[int, ...] = ()
     hidden_dim: int | None = None
     num_layers: int | None = None
-    bucket_cap_mb: float | None = None
+    bucket_cap_mb: tuple[float, ...] = ()  # several values are swept
     steps: int | None = None
     warmup: int | None = None
     launches: int | None = None
@@ -42,12 +42,13 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 def apply_overrides(
     suites: Sequence[tuple[Path, AnySuite]], overrides: Overrides
 ) -> list[tuple[Path, Variant]]:
-    """Return a variant of each suite for each combination of swept environment values.
+    """Return a variant of each suite for each combination of swept values.
 
     Raises ConfigError for an override that applies to no suite, or leaves nothing to measure.
     """
+    _check_once(overrides.env)
     training = [suite for _, suite in suites if isinstance(suite, Suite)]
-    if overrides.bucket_cap_mb is not None and not any(_has_ddp(s, overrides) for s in training):
+    if overrides.bucket_cap_mb and not any(_has_ddp(s, overrides) for s in training):
         raise ConfigError(f"--ddp-bucket-cap-mb: no selected suite has a case with DDP{_LEAVE}")
     if overrides.batch_sizes and suites and not training:
         raise ConfigError(f"--ddp-batch-sizes: no selected suite trains{_LEAVE}")
@@ -62,34 +63,51 @@ def apply_overrides(
 
 def _variants(path: Path, suite: AnySuite, overrides: Overrides) -> list[Variant]:
     if isinstance(suite, Suite):
-        changed = _override_training(suite, overrides)
+        changed = [_override_training(suite, overrides, cap) for cap in _bucket_caps(overrides)]
     else:
-        changed = _override_collectives(suite, overrides)
-    warmup, steps = changed.suite.warmup, changed.suite.steps
+        changed = [_override_collectives(suite, overrides)]
+    warmup, steps = changed[0].suite.warmup, changed[0].suite.steps
     if warmup >= steps:
         raise ConfigError(
             f"{path}: {warmup} warm-ups of {steps} steps leave nothing to measure;"
             " --ddp-steps counts the warm-ups too (see --ddp-warmup)"
         )
-    return [
+    variants = [
         msgspec.structs.replace(
-            changed, env=env, suffix=changed.suffix + _suffix(_working(env), suite.env)
+            one,
+            env=env,
+            suffix=one.suffix + _suffix(_working(env), suite.env),
+            swept={**_working(env), **one.swept},
         )
+        for one in changed
         for env in _environments(overrides.env)
     ]
+    first = variants[0]
+    return [first, *(msgspec.structs.replace(other, first=first) for other in variants[1:])]
 
 
-def _override_training(suite: Suite, overrides: Overrides) -> Variant:
-    """Apply all overrides but the environment."""
+def _bucket_caps(overrides: Overrides) -> tuple[float | None, ...]:
+    return overrides.bucket_cap_mb or (None,)
+
+
+def _check_once(env: Sequence[tuple[str, str]]) -> None:
+    for name, value in env:
+        if env.count((name, value)) > 1:
+            raise ConfigError(f"--ddp-env {name}={value}: it is given twice; give each value once")
+
+
+def _override_training(suite: Suite, overrides: Overrides, bucket_cap_mb: float | None) -> Variant:
+    """Apply all overrides but the environment, with one of the swept sizes of buckets."""
     model: dict[str, Scalar] = {
         name: value for name, value in overrides.model.items() if _has_argument(suite, name)
     }
     changes: dict[str, Any] = {"model": {**suite.model, **model}}
     ddp_suffix = ""
-    if overrides.bucket_cap_mb is not None and suite.strategy == "ddp":
-        bucket = {"bucket_cap_mb": overrides.bucket_cap_mb}
+    bucket: dict[str, Scalar] = {}
+    if bucket_cap_mb is not None and suite.strategy == "ddp":
+        bucket = {"bucket_cap_mb": bucket_cap_mb}
         ddp_suffix = _suffix(bucket, msgspec.structs.asdict(suite.ddp))
-        changes["ddp"] = msgspec.structs.replace(suite.ddp, **bucket)
+        changes["ddp"] = msgspec.structs.replace(suite.ddp, bucket_cap_mb=bucket_cap_mb)
     data_suffix = ""
     if overrides.files and has_texts(suite.workload):
         changes["data"] = msgspec.structs.replace(suite.data, source="files")
@@ -103,6 +121,7 @@ def _override_training(suite: Suite, overrides: Overrides) -> Variant:
         suite=msgspec.structs.replace(suite, **changes),
         suffix=_suffix(model, suite.model) + data_suffix,
         ddp_suffix=ddp_suffix,
+        swept=bucket,
     )
 
 

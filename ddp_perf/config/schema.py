@@ -8,6 +8,7 @@ import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import Suite
+from ddp_perf.config.techniques import NAME_PATTERN, OPTIONS
 from ddp_perf.core.models import MODELS
 
 
@@ -23,6 +24,8 @@ def suite_schema() -> dict[str, Any]:
         MODELS.values(), ref_template="#/$defs/{name}"
     )
     definitions = {**components, **model_components}
+    properties = definitions["Suite"]["properties"]
+    properties["techniques"] |= _techniques(properties)
     definitions["Suite"]["allOf"] = [
         {
             "if": {"properties": {"workload": {"const": name}}},
@@ -38,3 +41,14 @@ def suite_schema() -> dict[str, Any]:
         "else": training,
         "$defs": definitions,
     }
+
+
+def _techniques(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the techniques, from that of the suite's fields."""
+    properties = {**properties, "comm_hook": properties["comm_hooks"]["items"]}
+    technique = {
+        "type": "object",
+        "properties": {name: properties[name] for name in OPTIONS},
+        "additionalProperties": False,
+    }
+    return {"propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": technique}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from ddp_perf.config.collectives import CollectivesSuite, collective_cases
 from ddp_perf.config.common import Count, Experiment
+from ddp_perf.config.techniques import with_technique
 from ddp_perf.core.case import Case, Scalar, Tolerances
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import (
@@ -107,6 +108,14 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
             " fastest (torch.backends.cudnn.benchmark). Tier gpu only."
         ),
     ] = False
+    techniques: Annotated[
+        dict[str, Any],
+        Meta(
+            description="Named changes of the options above, each with cases of its own beside the"
+            " base: the suite without any. Reports show what each one gains. The fields of a table"
+            " replace those of the suite one by one; comm_hook is a hook, or null."
+        ),
+    ] = msgspec.field(default_factory=dict)
     batch_sizes: Annotated[
         Annotated[list[Count], Meta(min_length=1)] | GlobalBatches,
         Meta(
@@ -144,6 +153,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     suffix: str = ""  # the overrides, as in "-hidden_dim=512"
     ddp_suffix: str = ""  # the same, only for cases with DDP
+    swept: dict[str, Scalar] = {}  # the values of the command line that are swept, by name
+    first: Variant | None = None  # the variant with the first value of each sweep; None: this one
+    technique: str | None = None
+    plain: Suite | None = None  # the suite without the technique
 
 
 def cases_of(variant: Variant) -> list[Case]:
@@ -153,9 +166,9 @@ def cases_of(variant: Variant) -> list[Case]:
         return collective_cases(suite, {**suite.env, **variant.env}, variant.suffix)
     world_sizes = sorted(suite.world_sizes)
     return [
-        _case(suite, variant, world_size, batch, hook)
+        case
         for batch, world_size in itertools.product(_batches(suite), world_sizes)
-        for hook in (suite.comm_hooks if _strategy(suite, world_size) == "ddp" else [None])
+        for case in _compared(suite, variant, world_size, batch)
     ]
 
 
@@ -181,6 +194,49 @@ def _batches(suite: Suite) -> list[_Batch]:
     return [_Batch(size, False) for size in suite.batch_sizes]
 
 
+def _compared(suite: Suite, variant: Variant, world_size: int, batch: _Batch) -> list[Case]:
+    """Return the cases of one point of the matrix: the base, then each hook and technique.
+
+    One that does the same work as the base is left out. That of one rank has no hook, for example.
+    """
+    hook, *hooks = suite.comm_hooks
+    base = _case(suite, variant, world_size, batch, hook)
+    found = {hook_name(other): _case(suite, variant, world_size, batch, other) for other in hooks}
+    for name, changes in suite.techniques.items():
+        changed = with_technique(suite, name, changes)
+        own = msgspec.structs.replace(variant, suite=changed, technique=name, plain=suite)
+        found[name] = _case(changed, own, world_size, batch, changed.comm_hooks[0])
+    singles = {}
+    if base.single is not None:
+        singles = {case.technique: case.id for case in _compared(suite, variant, 1, batch)}
+    others = [
+        msgspec.structs.replace(
+            case, base=base.id, technique=name, single=singles.get(name, base.single)
+        )
+        for name, case in found.items()
+        if case.work() != base.work()
+    ]
+    return [_beside_first(base, variant, world_size, batch), *others]
+
+
+def _beside_first(base: Case, variant: Variant, world_size: int, batch: _Batch) -> Case:
+    """Return the base of a variant, compared with that of the first swept values."""
+    first = variant.first
+    if first is None:
+        return base
+    assert isinstance(first.suite, Suite)  # as that of the variant
+    before = _case(first.suite, first, world_size, batch, base.comm_hook)
+    if before.id == base.id:
+        return base  # the swept value does not apply to it
+    swept = [f"{name}={v}" for name, v in variant.swept.items() if first.swept.get(name) != v]
+    return msgspec.structs.replace(base, base=before.id, technique=" ".join(swept))
+
+
+def hook_name(hook: AnyCommHook | None) -> str:
+    """Return the name of a hook among those of a suite, as it is in the ids."""
+    return "all-reduce" if hook is None else "-".join([hook.kind, *_values(hook)])
+
+
 def _case(
     suite: Suite, variant: Variant, world_size: int, batch: _Batch, hook: AnyCommHook | None
 ) -> Case:
@@ -196,7 +252,7 @@ def _case(
         strategy=strategy,
         ddp=suite.ddp if strategy == "ddp" else None,
         fsdp=suite.fsdp if strategy == "fsdp" else None,
-        comm_hook=hook,
+        comm_hook=hook if strategy == "ddp" else None,
         precision=suite.precision,
         gradient_accumulation=suite.gradient_accumulation,
         activation_checkpointing=suite.activation_checkpointing,
@@ -225,11 +281,20 @@ def _case_id(
         suite.precision,
         f"ws{world_size}",
         batch.name,
-        *_option_names(suite, strategy, hook),
-        *filter(None, [suite.variant]),
+        *_untouched(_option_names(suite, strategy, hook), variant),
+        *filter(None, [suite.variant, variant.technique]),
     ]
-    overrides = variant.suffix + (variant.ddp_suffix if strategy == "ddp" else "")
-    return "-".join(parts) + overrides
+    has_suffix = strategy == "ddp" and (variant.plain is None or suite.ddp == variant.plain.ddp)
+    return "-".join(parts) + variant.suffix + (variant.ddp_suffix if has_suffix else "")
+
+
+def _untouched(names: list[str], variant: Variant) -> list[str]:
+    """Return the names of the options that the technique does not change: it names the others."""
+    if variant.plain is None:
+        return names
+    plain = variant.plain
+    kept = _option_names(plain, plain.strategy, plain.comm_hooks[0])
+    return [name for name in names if name in kept]
 
 
 def _option_names(suite: Suite, strategy: Strategy, hook: AnyCommHook | None) -> list[str]:

@@ -115,6 +115,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     tolerances: Tolerances
     targets: tuple[Target, ...] = ()  # of each figure the first one on the accelerator applies
     single: str | None  # id of the single-rank case that is the denominator of scaling
+    base: str | None = None  # id of the case that it is compared with: without its technique
+    technique: str | None = None  # name of the technique, the hook, or the swept value
     price_per_gpu_hour: float | None = None  # None: not stated, so no cost is shown
     epoch_samples: int | None = None
 

@@ -17,8 +17,17 @@ _GroupSize = Annotated[
     int, Meta(ge=2, description="Neighbouring ranks that form a group: the GPUs of a node.")
 ]
 # DDP rebuilds its buckets after the first step, so a hook may keep state of them only from then on.
+_FIRST_STABLE = 2
 _StartStep = Annotated[
-    int, Meta(ge=2, description="First steps, with a plain all-reduce; all are warm-ups.")
+    int,
+    Meta(ge=_FIRST_STABLE, description="First steps, with a plain all-reduce; all are warm-ups."),
+]
+_Wire = Annotated[
+    Literal["fp16", "bf16"] | None,
+    Meta(
+        description="Cast a bucket to this format, reduce it, and cast it back: PyTorch's"
+        " fp16_compress_wrapper or bf16_compress_wrapper. null: the format of the gradients."
+    ),
 ]
 
 
@@ -84,7 +93,8 @@ class PowerSgdHook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Low-rank approximation with error feedback (Vogels et al. 2019, arXiv:1905.13727)."""
 
     rank: Annotated[int, Meta(ge=1, description="Rank of the approximation.")] = 1
-    start_step: _StartStep = 2
+    start_step: _StartStep = _FIRST_STABLE
+    wire: _Wire = None
 
 
 class TopKHook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="topk"):
@@ -93,7 +103,7 @@ class TopKHook(CommHook, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     ratio: Annotated[Ratio, Meta(description="Share of the values of a bucket that are sent.")] = (
         0.01
     )
-    start_step: _StartStep = 2
+    start_step: _StartStep = _FIRST_STABLE
 
 
 class HierarchicalHook(
@@ -102,6 +112,19 @@ class HierarchicalHook(
     """Reduce-scatter within a group, all-reduce between groups, all-gather within."""
 
     group_size: _GroupSize
+    ratio: Annotated[
+        Ratio | None,
+        Meta(
+            description="Share of the values that are sent between groups, the largest ones, as"
+            " hook topk does; null: an all-reduce of all values."
+        ),
+    ] = None
+    wire: _Wire = None
+
+    @property
+    def start_step(self) -> int:
+        """The first step that differs from a plain all-reduce. Top-K keeps state of a bucket."""
+        return 0 if self.ratio is None else _FIRST_STABLE
 
 
 class PostLocalSgdHook(
@@ -114,7 +137,7 @@ class PostLocalSgdHook(
 
     group_size: _GroupSize
     period: Annotated[int, Meta(ge=2, description="Steps between two averages of all ranks.")] = 4
-    start_step: _StartStep = 2
+    start_step: _StartStep = _FIRST_STABLE
 
 
 AnyCommHook = Fp16Hook | Bf16Hook | PowerSgdHook | TopKHook | HierarchicalHook | PostLocalSgdHook

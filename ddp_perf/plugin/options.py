@@ -86,9 +86,11 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         group.addoption(f"--ddp-{name}", type=parse_count, metavar="N", help=text)
     group.addoption(
         "--ddp-bucket-cap-mb",
-        type=parse_megabytes,
-        metavar="MB",
-        help="size of DDP's gradient buckets, instead of the suite's",
+        type=parse_sizes,
+        default=(),
+        metavar="MB,MB",
+        help="size of DDP's gradient buckets, instead of the suite's; several are measured as cases"
+        " of their own",
     )
     for name, text in (
         ("steps", "steps of each launch, with the warm-up"),
@@ -326,6 +328,13 @@ def parse_counts(text: str) -> tuple[int, ...]:
     if not counts or len(set(counts)) < len(counts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of different counts, as in 1,2,4")
     return counts
+
+
+def parse_sizes(text: str) -> tuple[float, ...]:
+    sizes = tuple(parse_megabytes(part) for part in text.split(","))
+    if len(set(sizes)) < len(sizes):
+        raise argparse.ArgumentTypeError(f"{text!r} has a size twice; give each once")
+    return sizes
 
 
 def parse_megabytes(text: str) -> float:

@@ -34,6 +34,7 @@ def pytest_terminal_summary(
     # Imported here: rich is slow to import, and collection does not need it.
     from ddp_perf.render.tables import wrapped
     from ddp_perf.report.terminal.amdahl import amdahl_lines
+    from ddp_perf.report.terminal.gains import gain_lines
     from ddp_perf.report.terminal.profiles import profiles_text
     from ddp_perf.report.terminal.step_terms import decomposition_table
     from ddp_perf.report.terminal.strict import strict_lines
@@ -51,6 +52,7 @@ def pytest_terminal_summary(
         texts = [suite_table(result, width)]
         if not quiet and (table := decomposition_table(result, width)) is not None:
             texts.append(f"\n{table}\n")
+        texts += gain_lines(result, width)
         if result.profiles:
             texts.append(profiles_text(result, width))
         texts += wrapped(amdahl_lines(result), width)

@@ -45,11 +45,13 @@ def wrapped(paragraphs: Sequence[str], width: int) -> list[str]:
 def short_names(ids: Iterable[str]) -> dict[str, str]:
     """Return, by id, a name that fits a narrow column: the id without the parts that all share.
 
-    The ids keep their full names if there is only one, or if they differ in their number of parts.
+    The ids keep their full names if there is only one, or if short ones are empty or not unique.
     """
     parts = {case_id: case_id.split("-") for case_id in ids}
-    if len(parts) < 2 or len({len(row) for row in parts.values()}) > 1:
-        return {case_id: case_id for case_id in parts}
-    columns = zip(*parts.values(), strict=True)
-    kept = [i for i, column in enumerate(columns) if len(set(column)) > 1]
-    return {case_id: "-".join(row[i] for i in kept) for case_id, row in parts.items()}
+    shared = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
+    names = {
+        case_id: "-".join(part for part in row if part not in shared)
+        for case_id, row in parts.items()
+    }
+    unique = len(set(names.values())) == len(names)
+    return names if unique and all(names.values()) else {case_id: case_id for case_id in parts}

@@ -16,6 +16,7 @@ from ddp_perf.report.files.performance_report import performance_report
 from ddp_perf.report.files.plots import plot_files
 from ddp_perf.report.files.prometheus import prometheus_text
 from ddp_perf.report.files.summary import summary_csv
+from ddp_perf.report.files.techniques import techniques_csv
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import ReportSummary, report_summary
 from ddp_perf.report.source import ReportSource
@@ -56,6 +57,8 @@ def _files(source: ReportSource, summary: ReportSummary) -> Iterator[tuple[str, 
         "otava.yaml": otava_yaml(summary.rows),
         "ddp_perf.prom": prometheus_text(summary.rows),
     }
+    if summary.gains:
+        texts["techniques.csv"] = techniques_csv(summary.gains)
     for name, text in texts.items():
         yield name, text.encode("utf-8", "replace")
     for suite in source.suites:

@@ -24,6 +24,7 @@ from ddp_perf.report.terminal.text import describe_known
 from ddp_perf.report.untested import untested_failures, untested_lines
 from ddp_perf.report.verdicts import NO_TEST, Status, mark_of, status_of, worst
 from ddp_perf.session.figures import CaseFigures, case_figures, epoch_of
+from ddp_perf.session.gains import GainTable, gains_of
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.audit.link_peak import link_peak
@@ -108,6 +109,7 @@ class ReportSummary(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]  # counted cases by verdict, the most frequent first
     ruled_out: tuple[str, ...]  # slow-downs of the step, a line for each suite and time
     untested: tuple[str, ...]  # what no test asserts, with its suite
+    gains: tuple[GainTable, ...]  # what each technique gains
     rows: tuple[CaseRow, ...]
 
     def of(self, status: Status) -> list[CaseRow]:
@@ -141,6 +143,7 @@ def report_summary(suites: Sequence[SuiteResult], *, complete: bool) -> ReportSu
         counts=dict(Counter(row.verdict for row in tested).most_common()),
         ruled_out=_with_suite(suites, ruled_out_lines),
         untested=_with_suite(suites, untested_lines),
+        gains=tuple(table for suite in suites for table in gains_of(suite)),
         rows=rows,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 
 import pytest
 import torch
@@ -21,14 +20,16 @@ from tests.correctness.training import (
 from tests.correctness.workloads.models import build_model
 from tests.correctness.workloads.tug_of_war import GOAL, LEARNING_RATE, PULL
 
-KIND = operator.itemgetter("kind")
 MANY = {"bucket_cap_mb": 0.001}  # buckets of many sizes, also odd ones
 EXACT = [
     pytest.param({"kind": "topk", "ratio": 1.0}, id="topk"),
     pytest.param({"kind": "hierarchical", "group_size": 2}, id="hierarchical"),
+    pytest.param({"kind": "hierarchical", "group_size": 2, "ratio": 1.0}, id="hierarchical_topk"),
 ]
 ALL = [
     *EXACT,
+    pytest.param({"kind": "hierarchical", "group_size": 2, "wire": "fp16"}, id="hierarchical_fp16"),
+    pytest.param({"kind": "powersgd", "rank": 2, "wire": "bf16"}, id="powersgd_bf16"),
     pytest.param({"kind": "fp16"}, id="fp16"),
     pytest.param({"kind": "bf16"}, id="bf16"),
     pytest.param({"kind": "powersgd", "rank": 2}, id="powersgd"),
@@ -56,6 +57,17 @@ def test_a_half_precision_hook_is_within_rounding(trained, kind, world_size):
     expected = reference("Transformer")
 
     assert_equals_reference(hooked, expected, HOOK_ROUNDINGS * UNIT_ROUNDOFF[kind])
+    assert relative_error(hooked.ranks[0].gradients[0], expected.gradients[0]) > 1e-6
+
+
+@pytest.mark.parametrize("wire", ["fp16", "bf16"])
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_a_hierarchical_hook_in_half_precision_is_within_rounding(trained, wire, world_size):
+    hook = {"kind": "hierarchical", "group_size": 2, "wire": wire}
+    hooked = trained("Transformer", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
+    expected = reference("Transformer")
+
+    assert_equals_reference(hooked, expected, HOOK_ROUNDINGS * UNIT_ROUNDOFF[wire])
     assert relative_error(hooked.ranks[0].gradients[0], expected.gradients[0]) > 1e-6
 
 
@@ -132,9 +144,42 @@ def test_hierarchical_all_reduce_sends_a_share_between_groups(trained, world_siz
     assert hooked.collectives == expected
 
 
-def test_powersgd_sends_low_rank_factors(trained):
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_top_k_sends_its_share_between_groups(trained, world_size):
+    """Of its n/group_size sums a group sends ⌈ratio·n/group_size⌉, and as many indices."""
+    hook = {"kind": "hierarchical", "group_size": 2, "ratio": 0.1}
+    hooked = trained("Mlp", world_size, comm_hooks=[hook], ddp=MANY, dtype="float32")
+
+    expected = []
+    for size in hooked.structure.buckets:
+        share = math.ceil(size / 4 / 2)
+        between = world_size // 2 * 4 * math.ceil(0.1 * share)
+        expected += [
+            ("reduce_scatter", "float32", 4 * 2 * share),
+            ("all_gather", "float32", between),
+            ("all_gather", "int32", between),
+            ("all_gather", "float32", 4 * 2 * share),
+        ]
+    assert hooked.collectives == expected
+
+
+def test_a_hierarchical_hook_in_half_precision_sends_half_the_bytes(trained):
+    hook = {"kind": "hierarchical", "group_size": 2}
+    half, full = (
+        trained("Mlp", 4, comm_hooks=[{**hook, **wire}], ddp=MANY, dtype="float32")
+        for wire in ({"wire": "fp16"}, {})
+    )
+
+    assert half.collectives == [(kind, "float16", size // 2) for kind, _, size in full.collectives]
+
+
+@pytest.mark.parametrize(
+    ("wire", "dtype", "size"),
+    [(None, "float32", 4), ("fp16", "float16", 2), ("bf16", "bfloat16", 2)],
+)
+def test_powersgd_sends_low_rank_factors(trained, wire, dtype, size):
     """An n × m matrix is sent as (n + m)·rank values if that is at most half; else unchanged."""
-    hook = {"kind": "powersgd", "rank": 2}
+    hook = {"kind": "powersgd", "rank": 2, "wire": wire}
     hooked = trained("Mlp", 2, comm_hooks=[hook], dtype="float32")
 
     shapes = [p.shape for p in build_model("Mlp", "float32").parameters()]
@@ -142,14 +187,22 @@ def test_powersgd_sends_low_rank_factors(trained):
     plain = sum(math.prod(s) for s in shapes if s not in low_rank)
     assert low_rank
     assert hooked.collectives == [
-        ("all_reduce", "float32", 4 * plain),
-        ("all_reduce", "float32", 4 * 2 * sum(n for n, _ in low_rank)),
-        ("all_reduce", "float32", 4 * 2 * sum(m for _, m in low_rank)),
+        ("all_reduce", dtype, size * plain),
+        ("all_reduce", dtype, size * 2 * sum(n for n, _ in low_rank)),
+        ("all_reduce", dtype, size * 2 * sum(m for _, m in low_rank)),
     ]
 
 
 @pytest.mark.parametrize(
-    "hook", [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.02}], ids=KIND
+    "hook",
+    [
+        pytest.param({"kind": "powersgd", "rank": 1}, id="powersgd"),
+        pytest.param({"kind": "powersgd", "rank": 1, "wire": "fp16"}, id="powersgd_fp16"),
+        pytest.param({"kind": "topk", "ratio": 0.02}, id="topk"),
+        pytest.param(
+            {"kind": "hierarchical", "group_size": 2, "ratio": 0.04}, id="hierarchical_topk"
+        ),
+    ],
 )
 def test_a_lossy_hook_sends_unsent_values_later(launcher, case_of, tmp_path, hook):
     """Without error feedback the small gradient is never sent, and its entry stays at 0.
@@ -167,7 +220,14 @@ def test_a_lossy_hook_sends_unsent_values_later(launcher, case_of, tmp_path, hoo
 
 
 @pytest.mark.parametrize(
-    "hook", [{"kind": "powersgd", "rank": 1}, {"kind": "topk", "ratio": 0.1}], ids=KIND
+    "hook",
+    [
+        pytest.param({"kind": "powersgd", "rank": 1}, id="powersgd"),
+        pytest.param({"kind": "topk", "ratio": 0.1}, id="topk"),
+        pytest.param(
+            {"kind": "hierarchical", "group_size": 2, "ratio": 0.1}, id="hierarchical_topk"
+        ),
+    ],
 )
 def test_a_lossy_hook_converges(trained, hook):
     """It converges to 0, the least loss of a convex problem, at a linear rate.
@@ -179,6 +239,9 @@ def test_a_lossy_hook_converges(trained, hook):
     steps = 100
     hooked = trained("Linear", 2, steps=steps, comm_hooks=[hook], dtype="float32")
 
-    assert sum(size for _, _, size in hooked.collectives) < hooked.structure.gradient_bytes
+    every = hooked.structure.gradient_bytes
+    within = ("reduce_scatter", "all_gather") if hook["kind"] == "hierarchical" else ()
+    sent = [s for kind, _, s in hooked.collectives if not (kind in within and s >= every)]
+    assert 0 < sum(sent) < every
     for rank in hooked.ranks:
         assert max(rank.losses[steps - 10 : steps]) < 1e-6 * rank.losses[0]

@@ -7,18 +7,28 @@ import re
 from collections.abc import Sequence
 
 from ddp_perf.report.files.columns import COLUMNS
+from ddp_perf.report.gains import (
+    HEADINGS,
+    MEANING,
+    NOT_AS_THE_DOCUMENT,
+    TITLE,
+    compared_by,
+    gain_rows,
+)
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.verdicts import Status
+from ddp_perf.session.gains import GainTable
 
 _SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters with a meaning in the middle of a line
 _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
+_MOST_TABLES = 50
 
 
 def summary_markdown(summary: ReportSummary) -> str:
     """Return the status, what is ruled out, what no test asserts, and the cases.
 
-    Each case that is not green has its reason. A fold has all cases.
+    Each case that is not green has its reason. A fold has all cases, one what techniques gain.
     """
     lines = [f"## {_SIGNS[summary.status]} {summary.status.value}: {summary.headline}", ""]
     if stated := [*summary.ruled_out, *summary.untested]:
@@ -32,6 +42,11 @@ def summary_markdown(summary: ReportSummary) -> str:
         ]
         lines.append("")
     lines += ["<details><summary>all cases</summary>", "", *_table(summary.rows), "", "</details>"]
+    if summary.gains:
+        lines += ["", f"<details><summary>{TITLE.lower()}</summary>", ""]
+        for table in summary.gains[:_MOST_TABLES]:
+            lines += _gains(table)
+        lines += [f"{MEANING} {NOT_AS_THE_DOCUMENT}", "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
@@ -47,6 +62,18 @@ def _table(rows: Sequence[CaseRow]) -> list[str]:
     if len(rows) > _MOST_ROWS:
         lines += ["", f"… and {len(rows) - _MOST_ROWS} more: see comprehensive_summary.csv"]
     return lines
+
+
+def _gains(table: GainTable) -> list[str]:
+    """Return the table of the techniques with one base."""
+    return [
+        f"Against {markdown_escaped(table.base)}, {compared_by(table)}:",
+        "",
+        f"| {' | '.join(HEADINGS)} |",
+        f"|---|{'---:|' * (len(HEADINGS) - 1)}",
+        *(f"| {' | '.join(map(markdown_escaped, row))} |" for row in gain_rows(table)),
+        "",
+    ]
 
 
 def _first(rows: Sequence[CaseRow]) -> Sequence[CaseRow]:

@@ -8,6 +8,7 @@ from ddp_perf.render.tables import NARROWEST, wrapped
 from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.terminal.amdahl import amdahl_lines
 from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.gains import gain_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import headline, suite_table
 from ddp_perf.report.utilisation import utilisation_table
@@ -27,6 +28,7 @@ def performance_report(suites: Sequence[SuiteResult], summary: ReportSummary) ->
             lines += ["", table]
         if law := wrapped(amdahl_lines(suite), NARROWEST):
             lines += ["", *law]
+        lines += gain_lines(suite, NARROWEST)
         for row in summary.rows:
             if row.suite == suite.suite and row.case in suite.measurements:
                 lines += _case(suite, row)

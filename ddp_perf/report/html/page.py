@@ -8,6 +8,7 @@ import jinja2
 from markupsafe import Markup
 
 from ddp_perf.core.metric import EXACT, metric_title
+from ddp_perf.report.gains import HEADINGS, MEANING, NOT_AS_THE_DOCUMENT, TITLE
 from ddp_perf.report.html.columns import percent_text, ratio_text
 from ddp_perf.report.html.plots.power import power_plot
 from ddp_perf.report.html.sections import suite_section
@@ -37,6 +38,9 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
             next=next_step(source.suites),
             meanings=MEANINGS,
             hidden=HIDDEN,
+            gain_title=TITLE,
+            gain_headings=HEADINGS,
+            gain_meaning=f"{MEANING} {NOT_AS_THE_DOCUMENT} No verdict depends on this table.",
             curve=curve,
             power=power_plot(curve) if curve else None,
             conclusion=conclusion_of(curve) if curve else "",

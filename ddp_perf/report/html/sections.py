@@ -13,6 +13,7 @@ from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
 from ddp_perf.report.curves import series_of
+from ddp_perf.report.gains import compared_by, gain_rows
 from ddp_perf.report.html.columns import Column, columns_of
 from ddp_perf.report.html.plots.history import session_plot
 from ddp_perf.report.html.plots.scaling import (
@@ -43,6 +44,7 @@ from ddp_perf.report.terminal.utilisation import rank_utilisation_lines
 from ddp_perf.report.untested import untested_lines
 from ddp_perf.report.utilisation import utilisation_columns
 from ddp_perf.report.verdicts import NO_TEST, Status, status_of
+from ddp_perf.session.gains import gains_of
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.decomposition import typical_step
 
@@ -85,6 +87,7 @@ class SuiteSection(msgspec.Struct, frozen=True, kw_only=True):
     output: list[str]  # what the ranks printed, and what NCCL chose
     terms: TermSection | None
     utilisation: list[Column]
+    gains: dict[str, list[list[str]]]  # by the base and the pairs: what each technique gains
     changed: tuple[str, ...]  # changes of machine and software since the baseline
     machine: dict[str, object]
     topology: list[list[str]]
@@ -117,6 +120,10 @@ def suite_section(
         output=output_lines(result),
         terms=_terms(result, rows, names),
         utilisation=utilisation_columns(rows),
+        gains={
+            f"{names[table.base]}, {compared_by(table)}": gain_rows(table)
+            for table in gains_of(result)
+        },
         changed=tuple(dict.fromkeys(c for finding in result.findings for c in finding.changed)),
         machine=_present_fields(result.environment),
         topology=topology_rows(result.machine) if result.machine else [],

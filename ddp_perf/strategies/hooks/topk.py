@@ -6,7 +6,7 @@ import math
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import GradBucket
+from torch._C._distributed_c10d import GradBucket, ProcessGroup
 from torch.futures import Future
 
 from ddp_perf.core.strategy import TopKHook
@@ -23,14 +23,26 @@ class TopK(Hook):
     """
 
     def __init__(self, options: TopKHook, device: torch.device) -> None:
-        self._ratio = options.ratio
-        self._unsent: dict[int, torch.Tensor] = {}  # by the bucket's index
+        self._largest = LargestValues(options.ratio, dist.group.WORLD)
         self._start = from_step(options.start_step, beside_backward(device, self._mean))
 
     def reduce(self, bucket: GradBucket) -> Future[torch.Tensor]:
         return self._start(bucket)
 
     def _mean(self, buffer: torch.Tensor, index: int) -> torch.Tensor:
+        return self._largest.sum_(buffer, index).div_(dist.get_world_size())
+
+
+class LargestValues:
+    """The sum over a group of the largest values of each rank; the others wait for later steps."""
+
+    def __init__(self, ratio: float, group: ProcessGroup | None) -> None:
+        self._ratio = ratio
+        self._group = group
+        self._unsent: dict[int, torch.Tensor] = {}  # by the bucket's index
+
+    def sum_(self, buffer: torch.Tensor, index: int) -> torch.Tensor:
+        """Replace ``buffer``, of the bucket ``index``, by the sum. Collective."""
         unsent = self._unsent.setdefault(index, torch.zeros_like(buffer))
         unsent += buffer
         count = math.ceil(self._ratio * buffer.numel())
@@ -39,14 +51,13 @@ class TopK(Hook):
         unsent[indices] = 0
         buffer.zero_()
         # Every rank adds in the order of ranks, so that all get the same bits.
-        for sent, places in zip(_gather(values), _gather(indices.int()), strict=True):
+        for sent, places in zip(self._gather(values), self._gather(indices.int()), strict=True):
             buffer[places] += sent
-        return buffer.div_(dist.get_world_size())
+        return buffer
 
-
-def _gather(own: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Gather the values of all ranks, in the order of ranks. Collective."""
-    world_size = dist.get_world_size()
-    gathered = own.new_empty(world_size * own.numel())
-    all_gather(gathered, own, dist.group.WORLD)
-    return gathered.chunk(world_size)
+    def _gather(self, own: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Gather the values of all ranks of the group, in the order of ranks. Collective."""
+        size = dist.get_world_size(self._group)
+        gathered = own.new_empty(size * own.numel())
+        all_gather(gathered, own, self._group)
+        return gathered.chunk(size)

@@ -95,6 +95,53 @@ def test_each_hook_sends_the_bytes_of_its_formula(folder):
     assert sum(sent(low_rank, "all_reduce")) == 4 * (case.comm_hook.rank * factors + biases)
 
 
+@pytest.mark.parametrize("folder", ["", "cpu"])
+def test_each_communication_technique_sends_the_bytes_of_its_formula(folder):
+    path = ROOT / "bench_configs" / folder / "communication_techniques.yaml"
+    by_name = {case.technique: stored.structure for case, stored in known(path) if case.ddp}
+    base = by_name[None]
+
+    assert base.buckets == (base.gradient_bytes,)  # full when the backward ends
+    sweep = [len(s.buckets) for name, s in by_name.items() if "buckets-" in str(name)]
+    assert sweep == sorted(set(sweep), reverse=True)
+    assert min(sweep) > 1
+    kept = round(0.01 * base.parameters)
+    combined = by_name["combined"]  # of two ranks, which are one group: nobody is in another one
+    within = [s for s in sent(combined, "all_gather") if s not in _between(combined)]
+    assert sum(within) == sum(sent(combined, "reduce_scatter")) == base.gradient_bytes
+    assert sum(_between(combined)) == pytest.approx(2 * 4 * kept / 2, rel=0.02)
+    half, full = by_name["combined-powersgd"], by_name["powersgd"]
+    assert {one.dtype for one in half.collectives} == {"float16"}
+    assert sum(sent(half, "all_reduce")) == sum(sent(full, "all_reduce")) / 2
+    assert sum(sent(by_name["fp16-wire"], "all_reduce")) == base.gradient_bytes / 2
+
+
+def _between(structure):
+    """Return the gathers between groups: the second and third collective of each bucket."""
+    return [c.bytes for i, c in enumerate(structure.collectives) if i % 4 in (1, 2)]
+
+
+@pytest.mark.parametrize("folder", ["", "cpu"])
+def test_accumulation_and_half_precision_synchronise_as_the_base_does(folder):
+    """Four micro-steps synchronise once. Autocast keeps gradients in float32."""
+    path = ROOT / "bench_configs" / folder / "text_transformer_agnews_techniques.yaml"
+    by_name = {case.technique: stored.structure for case, stored in known(path) if case.ddp}
+
+    assert set(by_name) >= {None, "accumulate4", "fp16", "combined"}
+    assert len(set(by_name.values())) == 1
+
+
+@pytest.mark.parametrize("folder", ["", "cpu"])
+def test_fsdp_in_half_precision_gathers_half_the_bytes(folder):
+    path = ROOT / "bench_configs" / folder / "ddp_or_fsdp.yaml"
+    by_name = {case.technique: stored.structure for case, stored in known(path) if case.fsdp}
+    fsdp, combined = by_name["fsdp"], by_name["combined"]
+
+    assert by_name["fsdp-offload"] == fsdp
+    assert sum(sent(combined, "all_gather")) == sum(sent(fsdp, "all_gather")) / 2
+    assert sent(combined, "reduce_scatter") == sent(fsdp, "reduce_scatter")  # reduced in float32
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

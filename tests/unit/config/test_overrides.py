@@ -26,7 +26,7 @@ def two_ranks(suite_file):
     [
         ({"hidden_dim": 48}, "-hidden_dim=48", "model.hidden_dim", 48),
         ({"num_layers": 3}, "-num_layers=3", "model.num_layers", 3),
-        ({"bucket_cap_mb": 0.5}, "-bucket_cap_mb=0.5", "ddp.bucket_cap_mb", 0.5),
+        ({"bucket_cap_mb": (0.5,)}, "-bucket_cap_mb=0.5", "ddp.bucket_cap_mb", 0.5),
         ({"env": (("A", "1"),)}, "-A=1", "env.A", "1"),
     ],
     ids=["hidden_dim", "num_layers", "bucket_cap_mb", "env"],
@@ -43,7 +43,7 @@ def test_an_override_of_the_work_changes_the_id(two_ranks, override, suffix, fie
     [
         pytest.param({"hidden_dim": 32}, id="hidden_dim"),
         pytest.param({"num_layers": 2}, id="num_layers"),
-        pytest.param({"bucket_cap_mb": 50.0}, id="bucket_cap_mb"),
+        pytest.param({"bucket_cap_mb": (50.0,)}, id="bucket_cap_mb"),
         pytest.param({"env": (("A", "1"),)}, id="env"),
         pytest.param({"world_sizes": (1, 2), "batch_sizes": (64,)}, id="matrix"),
     ],
@@ -101,7 +101,7 @@ def test_a_sweep_over_the_files_own_value_keeps_its_id(suite_file):
 
 
 def test_one_value_given_twice_is_refused(suite_file):
-    with pytest.raises(ConfigError, match=f"two cases have the id '{TWO_RANKS}-A=1'"):
+    with pytest.raises(ConfigError, match="--ddp-env A=1: it is given twice"):
         load_cases([suite_file(world_sizes=[2])], Overrides(env=(("A", "1"), ("A", "1"))))
 
 

@@ -14,7 +14,7 @@ from ddp_perf.config.schema import suite_schema
 from ddp_perf.config.suite import GlobalBatches
 from ddp_perf.core.collective import CollectiveKind, parse_size
 from ddp_perf.core.data import DataOptions
-from ddp_perf.core.strategy import DdpOptions
+from ddp_perf.core.strategy import DdpOptions, HierarchicalHook
 from ddp_perf.core.target import targets_on
 
 CONFIGS = Path(__file__).parents[3] / "bench_configs"
@@ -109,6 +109,46 @@ def test_a_suite_is_its_documents_experiment(name, fields, model):
     assert {field: getattr(suite, field) for field in fields} == fields
     assert {field: suite.model[field] for field in model} == model
     assert suite.tier == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "techniques"),
+    [
+        ("ddp_or_fsdp", {"fp16", "bf16", "checkpoint", "fsdp", "fsdp-offload", "combined"}),
+        (
+            "communication_techniques",
+            {
+                *("buckets-1", "buckets-5", "buckets-25", "buckets-50", "hierarchical", "topk"),
+                *("powersgd", "fp16-wire", "combined", "combined-powersgd"),
+            },
+        ),
+        (
+            "text_transformer_agnews_techniques",
+            {"accumulate4", "fp16", "bf16", "bucket-views", "combined"},
+        ),
+    ],
+)
+def test_a_suite_compares_the_techniques_of_its_document(name, techniques):
+    cases = load_cases([CONFIGS / f"{name}.yaml"], Overrides())
+    most = max(case.world_size for case in cases)
+
+    found = {case.technique: case for case in cases if case.world_size == most}
+    assert set(found) == {None, *techniques}
+    assert {case.base for name, case in found.items() if name} == {found[None].id}
+    assert {case.strategy for case in cases if case.technique is None} == {"none", "ddp"}
+
+
+@pytest.mark.parametrize("folder", ["", "cpu"])
+def test_communication_is_compared_with_one_bucket_that_overlaps_nothing(folder):
+    path = CONFIGS / folder / "communication_techniques.yaml"
+    cases = load_cases([path], Overrides(world_sizes=(2,)))
+    found = {case.technique: case for case in cases}
+    sizes = [case.ddp.bucket_cap_mb for name, case in found.items() if "buckets-" in str(name)]
+
+    assert found[None].ddp.bucket_cap_mb > 10 * max(sizes)
+    assert [size / sizes[0] for size in sizes] == pytest.approx([1, 5, 25, 50])
+    assert found["combined"].comm_hook == HierarchicalHook(group_size=2, ratio=0.01)
+    assert found["combined"].ddp.bucket_cap_mb == sizes[2]
 
 
 TRAINING_TWINS = [p for p in find_suites(CONFIGS / "cpu") if p.stem != "collectives"]

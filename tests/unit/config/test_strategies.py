@@ -257,7 +257,7 @@ def test_combinations_that_work_are_allowed(suite_file, changes):
 @pytest.mark.parametrize(
     ("overrides", "changes", "said"),
     [
-        ({"bucket_cap_mb": 0.5}, {"compile": True}, "ddp.bucket_cap_mb: torch.compile"),
+        ({"bucket_cap_mb": (0.5,)}, {"compile": True}, "ddp.bucket_cap_mb: torch.compile"),
         ({"world_sizes": (3,)}, {"comm_hooks": [HIERARCHICAL]}, "do not divide 3"),
         ({"warmup": 1}, {"comm_hooks": [TOPK]}, "topk starts with step 2, after 1 warm-ups"),
     ],
@@ -278,7 +278,7 @@ def test_the_bucket_size_override_does_not_change_fsdp(suite_file):
     ddp = suite_file("a.yaml", suite="a", world_sizes=[2])
     fsdp = suite_file("b.yaml", suite="b", world_sizes=[2], strategy="fsdp")
 
-    one, other = load_cases([ddp, fsdp], Overrides(bucket_cap_mb=50))
+    one, other = load_cases([ddp, fsdp], Overrides(bucket_cap_mb=(50,)))
 
     assert one.id.endswith("-bucket_cap_mb=50")
     assert (other.id, other.ddp) == ("mlp-fsdp-fp32-ws2-b64", None)
@@ -286,4 +286,4 @@ def test_the_bucket_size_override_does_not_change_fsdp(suite_file):
 
 def test_the_bucket_size_override_is_refused_without_ddp(suite_file):
     with pytest.raises(ConfigError, match="--ddp-bucket-cap-mb: no selected suite has a case"):
-        load_cases([suite_file(strategy="fsdp")], Overrides(bucket_cap_mb=50))
+        load_cases([suite_file(strategy="fsdp")], Overrides(bucket_cap_mb=(50,)))

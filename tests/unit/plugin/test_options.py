@@ -126,7 +126,7 @@ def test_every_override_is_read(options):
 
     assert (overrides.world_sizes, overrides.batch_sizes) == ((1, 2), (8,))
     assert overrides.model == {"hidden_dim": 3, "num_layers": 4}
-    assert overrides.bucket_cap_mb == 0.5
+    assert overrides.bucket_cap_mb == (0.5,)
     assert (overrides.steps, overrides.warmup, overrides.launches) == (9, 0, 2)
     assert overrides.env == (("A", "1"), ("A", "2"))
 

@@ -53,7 +53,7 @@ def test_the_command_has_every_option_that_made_the_case_quoted_for_a_shell():
         [item("a.py::b", None)],
         config=[Path("my suite.yaml"), Path("b.yaml")],
         world_sizes=(1, 2),
-        bucket_cap_mb=0.5,
+        bucket_cap_mb=(0.5,),
         hidden_dim=8,
         env=[("NCCL_ALGO", "Ring"), ("A", "$b")],
         inject=[parse_injection("compute:5%")],

@@ -14,8 +14,12 @@ from ddp_perf.render.tables import plain_table, rendered, short_names, wrapped
             ["mlp-none-ws1-b8", "mlp-ddp-ws2-b8"], ["none-ws1", "ddp-ws2"], id="common parts"
         ),
         pytest.param(
-            ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], id="ragged"
+            ["mlp-none-ws1-b8", "mlp-ddp-ws2-b8-bf16"], ["none-ws1", "ddp-ws2-bf16"], id="ragged"
         ),
+        pytest.param(
+            ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], ["mlp-ddp-ws2", "mlp-ddp-ws2-A=1"], id="empty"
+        ),
+        pytest.param(["mlp-a-b", "mlp-a-b-b"], ["mlp-a-b", "mlp-a-b-b"], id="not unique"),
     ],
 )
 def test_short_names_leave_out_the_parts_that_all_ids_share(ids, names):
