@@ -85,8 +85,8 @@ def test_every_launch_must_have_the_stored_structure():
     assert compare_structure(launches[:1], same).outcome is Outcome.PASS
 
 
-def with_flops_of(flops, *, stored=10**9, torch="2.13.1", reason=Outcome.PASS, **case):
-    case = make_case(**case)
+def with_flops_of(flops, *, stored=10**9, torch="2.13.1", reason=Outcome.PASS, **changes):
+    case = make_case(**changes)
     known = make_case_baseline(case, flops=stored, flops_torch="2.13.0+cu128")
     verdict = Verdict(outcome=reason, reason="1 collective a step")
     launches = [make_launch(case, i, flops=one) for i, one in enumerate(flops)]
