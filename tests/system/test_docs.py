@@ -29,6 +29,9 @@ NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
 OTHER_OPTIONS = {
     *("--devices", "--fast", "--tier", "--only", "--list", "--check"),
     *("--gloo", "--num-layers"),
+    # of the programs of the documents that docs/coming-from.md is about
+    *("--hidden-dim", "--bucket-cap-mb", "--no-static-graph", "--broadcast-buffers"),
+    *("--input-dim", "--output-dim", "--profile", "--device", "--backend", "--nproc"),
 }
 ALIASES = {"--junitxml"}
 MARK = re.compile(r"<!-- (run|not run|file)(?:: (.+))? -->")

@@ -14,6 +14,7 @@ from ddp_perf.cli.app import app
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.session.results_file import write_results
 from tests.builders import (
+    LOSSES,
     make_cases,
     make_environment,
     make_failure,
@@ -87,7 +88,19 @@ def test_a_file_against_itself_passes_and_states_what_its_launches_show(results)
     ratios = {
         f["verdict"]["ratio"] for f in json.loads(compare(same, same, "--json").stdout)["findings"]
     }
-    assert ratios == {1.0, None}  # None: the structure
+    assert ratios == {1.0, None}  # None: structure and loss
+
+
+def test_a_branch_that_computes_something_else_is_a_regression_by_its_loss(results):
+    other = {step: loss / 2 for step, loss in LOSSES.items()}
+    old = results("main.json", [make_measurement(CASES[0], [0.01] * 5)])
+    new = results("branch.json", [make_measurement(CASES[0], [0.005] * 5, losses=other)])
+
+    done = compare(old, new)
+
+    assert done.exit_code == 1, done.output
+    assert "REGRESSION: loss of " in unwrapped(done)
+    assert "loss of step 1: 0.8 → 0.4" in unwrapped(done)
 
 
 def test_a_pass_with_one_session_on_both_sides_is_marked(results):

@@ -189,3 +189,11 @@ def test_medians_are_compared_with_medians():
 
     (level,) = found.levels
     assert (level.metric, level.old, level.new) == ("median_step_time", 0.01, 0.012)
+
+
+def test_other_losses_and_flops_are_reported_with_both_figures():
+    new = msgspec.structs.replace(STORED, losses={**STORED.losses, "2": 0.35}, flops=10**6)
+
+    (found,) = diff(new)
+
+    assert found.fields == ("flops unset → 1000000", "loss of step 2 0.7 → 0.35")

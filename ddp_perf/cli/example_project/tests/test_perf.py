@@ -14,6 +14,11 @@ def test_structure(ddp_measured, assert_verdict):
     assert_verdict()
 
 
+@pytest.mark.ddp_metric("loss")
+def test_loss(ddp_measured, assert_verdict):
+    assert_verdict()
+
+
 @pytest.mark.ddp_metric("step_time")
 def test_step_time(ddp_measured, assert_verdict):
     assert_verdict()
