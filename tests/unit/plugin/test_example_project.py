@@ -20,7 +20,7 @@ def example(project):
 def test_the_first_session_is_green_and_stores_and_the_second_one_judges(example):
     first = example.run("--save-baseline")
     assert first.ret == pytest.ExitCode.OK
-    first.assert_outcomes(skipped=11)  # all metrics of two cases, and the efficiency of one
+    first.assert_outcomes(skipped=13)  # all metrics of two cases, and the efficiency of one
 
     second = example.run("-rs")
     assert second.ret == pytest.ExitCode.OK
