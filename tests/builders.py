@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.collectives import CollectivesSuite
-from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.config.suite import Suite
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import TERMS, Decomposition, RankPhases, RankProbe, RankShare

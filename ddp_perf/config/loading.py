@@ -11,18 +11,12 @@ from typing import Any
 import msgspec
 import yaml
 
+from ddp_perf.config.cases import Variant, cases_of, hook_name
 from ddp_perf.config.collectives import CollectivesSuite, check_collectives
 from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.overrides import Overrides, apply_overrides
-from ddp_perf.config.suite import (
-    AnySuite,
-    GlobalBatches,
-    Suite,
-    Variant,
-    cases_of,
-    hook_name,
-)
+from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.techniques import with_technique
 from ddp_perf.config.user_workload import check_target

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.config.cases import Variant
 from ddp_perf.config.collectives import CollectivesSuite
-from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite, Variant
+from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.core.case import LOGGING_VARIABLES, Scalar
 from ddp_perf.core.data import has_texts
 from ddp_perf.core.models import MODELS

@@ -20,7 +20,8 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from ddp_perf.baselines.save import merge
-from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.suite import Suite
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchResult

@@ -8,7 +8,8 @@ import statistics
 import sys
 import time
 
-from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.suite import Suite
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.selftest.power import share_found

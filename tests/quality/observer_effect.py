@@ -21,8 +21,8 @@ import torch.multiprocessing as multiprocessing
 from torch import nn
 from torch._C._distributed_c10d import FileStore
 
+from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import load_suite
-from ddp_perf.config.suite import Variant, cases_of
 from ddp_perf.core.case import Case
 from ddp_perf.system.host.network import group_interface
 from ddp_perf.system.watch.rank_watch import RankWatch

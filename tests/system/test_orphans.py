@@ -18,7 +18,8 @@ WORKLOADS = Path(__file__).parent / "workloads"
 _DRIVER = """
 import sys
 import msgspec
-from ddp_perf.config.suite import Suite, Variant, cases_of
+from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.suite import Suite
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.core.launch import LaunchRequest
 

@@ -142,6 +142,19 @@ def test_swept_buckets_change_only_cases_with_ddp(suite_file):
     assert cases[-2].technique == "bucket_cap_mb=1"
 
 
+def test_swept_buckets_apply_to_a_technique_of_other_options_of_ddp(suite_file):
+    views = {"views": {"ddp": {"gradient_as_bucket_view": True}}}
+    path = suite_file(techniques=views)
+
+    cases = load_cases([path], Overrides(bucket_cap_mb=(1, 5)))
+
+    caps = {case.id: case.ddp.bucket_cap_mb for case in cases if case.technique == "views"}
+    assert caps == {
+        "mlp-ddp-fp32-ws2-b64-views-bucket_cap_mb=1": 1,
+        "mlp-ddp-fp32-ws2-b64-views-bucket_cap_mb=5": 5,
+    }
+
+
 @pytest.mark.parametrize(
     ("techniques", "said"),
     [

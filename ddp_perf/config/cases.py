@@ -1,0 +1,192 @@
+"""The cases of a suite: its matrix of batch and world sizes, with its hooks and techniques."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+
+from ddp_perf.config.collectives import CollectivesSuite, collective_cases
+from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
+from ddp_perf.config.techniques import with_technique
+from ddp_perf.core.case import Case, Scalar
+from ddp_perf.core.strategy import AnyCommHook, Strategy, changed_options
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
+    """A suite after the overrides of the command line, with its differences from the file."""
+
+    suite: AnySuite
+    env: dict[str, str] = {}
+    suffix: str = ""  # the overrides, as in "-hidden_dim=512"
+    ddp_suffix: str = ""  # the same, only for cases with DDP
+    swept: dict[str, Scalar] = {}  # the values of the command line that are swept, by name
+    first: Variant | None = None  # the variant with the first value of each sweep; None: this one
+    technique: str | None = None
+    plain: Suite | None = None  # the suite without the technique
+
+
+def cases_of(variant: Variant) -> list[Case]:
+    """Return the cases of the matrix, ordered by batch size, then world size."""
+    suite = variant.suite
+    if isinstance(suite, CollectivesSuite):
+        return collective_cases(suite, {**suite.env, **variant.env}, variant.suffix)
+    world_sizes = sorted(suite.world_sizes)
+    return [
+        case
+        for batch, world_size in itertools.product(_batches(suite), world_sizes)
+        for case in _compared(suite, variant, world_size, batch)
+    ]
+
+
+class _Batch(msgspec.Struct, frozen=True):
+    """One batch size of a suite: of each rank, or of all ranks."""
+
+    size: int
+    is_global: bool
+
+    @property
+    def name(self) -> str:
+        """The part of a case's id: ``b8`` for each rank, ``g32`` for all."""
+        return f"{'g' if self.is_global else 'b'}{self.size}"
+
+    def per_rank(self, world_size: int, micro_steps: int) -> int:
+        """Return the batch of each rank and micro-step; `constraints` checks that it is whole."""
+        return self.size // (world_size * micro_steps) if self.is_global else self.size
+
+
+def _batches(suite: Suite) -> list[_Batch]:
+    if isinstance(suite.batch_sizes, GlobalBatches):
+        return [_Batch(size, True) for size in suite.batch_sizes.sizes]
+    return [_Batch(size, False) for size in suite.batch_sizes]
+
+
+def _compared(suite: Suite, variant: Variant, world_size: int, batch: _Batch) -> list[Case]:
+    """Return the cases of one point of the matrix: the base, then each hook and technique.
+
+    One that does the same work as the base is left out. That of one rank has no hook, for example.
+    """
+    hook, *hooks = suite.comm_hooks
+    base = _case(suite, variant, world_size, batch, hook)
+    found = {hook_name(other): _case(suite, variant, world_size, batch, other) for other in hooks}
+    for name, changes in suite.techniques.items():
+        changed = with_technique(suite, name, changes)
+        own = msgspec.structs.replace(variant, suite=changed, technique=name, plain=suite)
+        found[name] = _case(changed, own, world_size, batch, changed.comm_hooks[0])
+    singles = {}
+    if base.single is not None:
+        singles = {case.technique: case.id for case in _compared(suite, variant, 1, batch)}
+    others = [
+        msgspec.structs.replace(
+            case, base=base.id, technique=name, single=singles.get(name, base.single)
+        )
+        for name, case in found.items()
+        if case.work() != base.work()
+    ]
+    return [_beside_first(base, variant, world_size, batch), *others]
+
+
+def _beside_first(base: Case, variant: Variant, world_size: int, batch: _Batch) -> Case:
+    """Return the base of a variant, compared with that of the first swept values."""
+    first = variant.first
+    if first is None:
+        return base
+    assert isinstance(first.suite, Suite)  # as that of the variant
+    before = _case(first.suite, first, world_size, batch, base.comm_hook)
+    if before.id == base.id:
+        return base  # the swept value does not apply to it
+    swept = [f"{name}={v}" for name, v in variant.swept.items() if first.swept.get(name) != v]
+    return msgspec.structs.replace(base, base=before.id, technique=" ".join(swept))
+
+
+def hook_name(hook: AnyCommHook | None) -> str:
+    """Return the name of a hook among those of a suite, as it is in the ids."""
+    return "all-reduce" if hook is None else "-".join([hook.kind, *_values(hook)])
+
+
+def _case(
+    suite: Suite, variant: Variant, world_size: int, batch: _Batch, hook: AnyCommHook | None
+) -> Case:
+    strategy = _strategy(suite, world_size)
+    has_single = world_size > 1 and 1 in suite.world_sizes
+    return Case(
+        id=_case_id(suite, variant, world_size, batch, hook),
+        suite=suite.suite,
+        tier=suite.tier,
+        workload=suite.workload,
+        model=suite.model,
+        data=suite.data,
+        strategy=strategy,
+        ddp=suite.ddp if strategy == "ddp" else None,
+        fsdp=suite.fsdp if strategy == "fsdp" else None,
+        comm_hook=hook if strategy == "ddp" else None,
+        precision=suite.precision,
+        gradient_accumulation=suite.gradient_accumulation,
+        activation_checkpointing=suite.activation_checkpointing,
+        compile=suite.compile,
+        cuda_graphs=suite.cuda_graphs,
+        cudnn_benchmark=suite.cudnn_benchmark,
+        world_size=world_size,
+        batch_size=batch.per_rank(world_size, suite.gradient_accumulation),
+        global_batch=batch.size if batch.is_global else None,
+        env={**suite.env, **variant.env},
+        schedule=suite.schedule(),
+        tolerances=suite.tolerances,
+        single=_case_id(suite, variant, 1, batch, hook) if has_single else None,
+        price_per_gpu_hour=suite.price_per_gpu_hour,
+        epoch_samples=suite.epoch_samples,
+    )
+
+
+def _case_id(
+    suite: Suite, variant: Variant, world_size: int, batch: _Batch, hook: AnyCommHook | None
+) -> str:
+    strategy = _strategy(suite, world_size)
+    parts = [
+        suite.workload.replace(":", "."),
+        strategy,
+        suite.precision,
+        f"ws{world_size}",
+        batch.name,
+        *_untouched(_option_names(suite, strategy, hook), variant),
+        *filter(None, [suite.variant, variant.technique]),
+    ]
+    plain = suite if variant.plain is None else variant.plain
+    # A technique with buckets of its own is the same for each size that is swept.
+    has_suffix = strategy == "ddp" and suite.ddp.bucket_cap_mb == plain.ddp.bucket_cap_mb
+    return "-".join(parts) + variant.suffix + (variant.ddp_suffix if has_suffix else "")
+
+
+def _untouched(names: list[str], variant: Variant) -> list[str]:
+    """Return the names of the options that the technique does not change: it names the others."""
+    if variant.plain is None:
+        return names
+    plain = variant.plain
+    kept = _option_names(plain, plain.strategy, plain.comm_hooks[0])
+    return [name for name in names if name in kept]
+
+
+def _option_names(suite: Suite, strategy: Strategy, hook: AnyCommHook | None) -> list[str]:
+    """Return the case's options that differ from the defaults: ``topk``, ``ratio=0.1``."""
+    names = []
+    if strategy == "fsdp":
+        names += _values(suite.fsdp)
+    if strategy == "ddp" and hook is not None:
+        names += [hook.kind, *_values(hook)]
+    if suite.gradient_accumulation > 1:
+        names.append(f"accumulate{suite.gradient_accumulation}")
+    if suite.activation_checkpointing:
+        names.append("checkpoint")
+    names += [
+        name for name in ("compile", "cuda_graphs", "cudnn_benchmark") if getattr(suite, name)
+    ]
+    return names
+
+
+def _values(options: msgspec.Struct) -> list[str]:
+    return [f"{name}={value}".lower() for name, value in changed_options(options).items()]
+
+
+def _strategy(suite: Suite, world_size: int) -> Strategy:
+    """Return the strategy: none for one rank, unless scaling is measured against DDP on it."""
+    return "none" if world_size == 1 and suite.denominator == "no-ddp" else suite.strategy
