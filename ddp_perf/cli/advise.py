@@ -24,7 +24,7 @@ from ddp_perf.scaling.advice.facts import (
     stored_facts,
 )
 from ddp_perf.scaling.advice.fragment import suite_fragment
-from ddp_perf.scaling.advice.plan import Target
+from ddp_perf.scaling.advice.plan import Goal
 from ddp_perf.scaling.advice.step_model import StepModel
 from ddp_perf.scaling.advice.text import advice_json, advice_text
 from ddp_perf.scaling.consistency import link_clashes
@@ -104,16 +104,16 @@ def advise_training(
     """
     topology = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), (5.7, 14.0))
     step = _step(file, only)
-    target = _target(file, step, gpus, model_params, gpu_memory, precision, optimizer)
+    goal = _goal(file, step, gpus, model_params, gpu_memory, precision, optimizer)
     try:
-        model = StepModel(step, target, topology)
+        model = StepModel(step, goal, topology)
     except ValueError as error:
         why = "; ".join([str(error), *step.curve.left_out])
         raise ResultsError(
             f"{file}: no advice from {step.curve.label}: {why}; measure it again on two numbers of"
             " ranks"
         ) from None
-    found = recommend(step, target, model)
+    found = recommend(step, goal, model)
     if output is not None and found.plan is not None:
         _write(output, suite_fragment(found, found.plan))
     if as_json:
@@ -151,7 +151,7 @@ def _facts(file: Path) -> list[CaseFacts]:
     return [fact for suite in read_results(file).suites for fact in result_facts(suite)]
 
 
-def _target(
+def _goal(
     file: Path,
     step: MeasuredStep,
     gpus: int,
@@ -159,8 +159,8 @@ def _target(
     gpu_memory: float | None,
     precision: str | None,
     optimizer: str,
-) -> Target:
-    """Return the target. Raises ConfigError for a value that is none, or that is missing."""
+) -> Goal:
+    """Return the goal. Raises ConfigError for a value that is none, or that is missing."""
     parameters = step.parameters if parameters is None else parameters
     if parameters is None:
         raise ConfigError(f"{file} states no number of parameters: give --model-params, as in 7e9")
@@ -179,7 +179,7 @@ def _target(
     ):
         if value is not None and value not in known:
             raise ConfigError(f"{option} {value}: it is not one of {', '.join(known)}")
-    return Target(
+    return Goal(
         parameters=parameters,
         gpus=gpus,
         gpu_memory=memory,
@@ -199,7 +199,7 @@ def _write(path: Path, suite: str) -> None:
 def _next(context: typer.Context, found: Recommendation, output: Path | None) -> str:
     """Return the one command that leads on."""
     if found.plan is None:
-        return _again(context, gpus=2 * found.target.gpus)
+        return _again(context, gpus=2 * found.goal.gpus)
     if output is None:
         return _again(context, output=_WRITTEN)
     tier = "'perf and cpu'" if found.step.on_cpu else "gpu"

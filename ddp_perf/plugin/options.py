@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -12,11 +11,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.baselines.save import SAVE_MODES, SaveMode, check_reason
+from ddp_perf.baselines.save import SaveMode, check_reason
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
-from ddp_perf.core.injection import KINDS, Injection, parse_injection
-from ddp_perf.errors import BaselineError, ConfigError
+from ddp_perf.core.injection import KINDS, Injection
+from ddp_perf.errors import BaselineError
+from ddp_perf.plugin.option_values import (
+    parse_assignment,
+    parse_count,
+    parse_counts,
+    parse_database,
+    parse_machine,
+    parse_rate,
+    parse_save_mode,
+    parse_seconds,
+    parse_sizes,
+    parse_slow_down,
+    parse_whole,
+)
 from ddp_perf.plugin.suggestions import suggest_options
 from ddp_perf.session.measure.bench import Policy
 
@@ -304,102 +316,3 @@ def _import_paths(config: pytest.Config) -> tuple[str, ...]:
     own = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     added = [path for path in sys.path if path and not path.startswith(own)]
     return tuple(dict.fromkeys([str(config.rootpath), *added]))
-
-
-def parse_whole(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return number
-
-
-def parse_count(text: str) -> int:
-    number = parse_whole(text)
-    if number == 0:
-        raise argparse.ArgumentTypeError("0 leaves nothing to run; give 1 or more")
-    return number
-
-
-def parse_counts(text: str) -> tuple[int, ...]:
-    counts = tuple(parse_count(part.strip()) for part in text.split(",") if part.strip())
-    if not counts or len(set(counts)) < len(counts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different counts, as in 1,2,4")
-    return counts
-
-
-def parse_sizes(text: str) -> tuple[float, ...]:
-    sizes = tuple(parse_megabytes(part) for part in text.split(","))
-    if len(set(sizes)) < len(sizes):
-        raise argparse.ArgumentTypeError(f"{text!r} has a size twice; give each once")
-    return sizes
-
-
-def parse_megabytes(text: str) -> float:
-    size = _number(text)
-    if not 0 < size < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size above 0")
-    return size
-
-
-def parse_seconds(text: str) -> float:
-    seconds = _number(text)
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
-    return seconds
-
-
-def parse_rate(text: str) -> float:
-    rate = _number(text)
-    if not 0 < rate < 0.5:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate between 0 and 0.5")
-    return rate
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")  # in no range
-
-
-def parse_assignment(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    return name, value
-
-
-def parse_slow_down(text: str) -> Injection:
-    try:
-        return parse_injection(text)
-    except ConfigError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def parse_database(text: str) -> str:
-    if not text.startswith(("sqlite://", "postgresql://")):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a URL of a history, as in sqlite:///artifacts/history.sqlite or"
-            " postgresql://user@host/database"
-        )
-    return text
-
-
-def parse_machine(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a name of up to 64 letters, digits, '-', '_' and '.'"
-        )
-    return text
-
-
-def parse_save_mode(text: str) -> str:
-    if text not in SAVE_MODES:
-        modes = ", ".join(SAVE_MODES)
-        raise argparse.ArgumentTypeError(
-            f"unknown mode {text!r} (one of {modes}); before a path write --save-baseline=missing"
-        )
-    return text

@@ -14,7 +14,7 @@ import msgspec
 
 from ddp_perf.core.strategy import Precision
 from ddp_perf.scaling.advice.facts import MeasuredStep
-from ddp_perf.scaling.advice.plan import HalfHook, Plan, Target, fits, plan_memory
+from ddp_perf.scaling.advice.plan import Goal, HalfHook, Plan, fits, plan_memory
 from ddp_perf.scaling.advice.step_model import PlanTime, StepModel
 from ddp_perf.scaling.advice.uses import Use, differences_from, use_of
 from ddp_perf.scaling.fit import Band
@@ -40,7 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     """The recommended plan beside the others, and what the document says of this use."""
 
-    target: Target
+    goal: Goal
     step: MeasuredStep
     use: Use
     reaches: bool  # the least efficiency that the document expects of the use
@@ -51,18 +51,18 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Chooser:
-    """The choice for one target, with the models that it uses."""
+    """The choice for one goal, with the models that it uses."""
 
-    def __init__(self, step: MeasuredStep, target: Target, model: StepModel) -> None:
-        self.step, self.target, self.model = step, target, model
-        self.use = use_of(target.gpus, target.parameters)
+    def __init__(self, step: MeasuredStep, goal: Goal, model: StepModel) -> None:
+        self.step, self.goal, self.model = step, goal, model
+        self.use = use_of(goal.gpus, goal.parameters)
 
     def fits(self, plan: Plan) -> bool:
-        return fits(plan_memory(plan, self.target, self.step), self.target)
+        return fits(plan_memory(plan, self.goal, self.step), self.goal)
 
     def strategies(self, precision: Precision, batch_size: int) -> list[Plan]:
         """Return the plans of a batch that differ in where the states are, the plainest first."""
-        shardings: Sequence[Sharding] = get_args(Sharding) if self.target.gpus > 1 else ("ddp",)
+        shardings: Sequence[Sharding] = get_args(Sharding) if self.goal.gpus > 1 else ("ddp",)
         return [
             Plan(
                 sharding=sharding,
@@ -121,7 +121,7 @@ class _Chooser:
     def chosen(self) -> Plan | None:
         """Return the recommended plan, or None if nothing fits."""
         plan = self.first(self.precision())
-        if plan is None or plan.sharding == "offload" or self.target.gpus == 1:
+        if plan is None or plan.sharding == "offload" or self.goal.gpus == 1:
             return plan
         best, best_efficiency = plan, 0.0
         for changed in self.tuned(plan):
@@ -134,22 +134,22 @@ class _Chooser:
 
     def precision(self) -> Precision:
         """Return the asked precision, else the half precision of the GPU, else the measured one."""
-        if self.target.precision is not None:
-            return self.target.precision
+        if self.goal.precision is not None:
+            return self.goal.precision
         for half in ("bf16", "fp16"):
             if peak_flops(self.step.accelerator, half) is not None:
                 return half
         return self.step.precision
 
     def candidate(self, plan: Plan, recommended: Plan | None) -> Candidate:
-        memory = plan_memory(plan, self.target, self.step)
-        timed = fits(memory, self.target) and plan.sharding != "offload"
+        memory = plan_memory(plan, self.goal, self.step)
+        timed = fits(memory, self.goal) and plan.sharding != "offload"
         comparable = timed and recommended is not None and recommended.sharding != "offload"
         gain = self.model.gain(plan, recommended) if comparable and recommended else None
         found = Candidate(
             plan=plan,
             memory=memory,
-            fits=fits(memory, self.target),
+            fits=fits(memory, self.goal),
             time=self.model.time(plan) if timed else None,
             gain=gain,
         )
@@ -175,9 +175,9 @@ class _Chooser:
         return self.model.time(plan).efficiency.value
 
 
-def recommend(step: MeasuredStep, target: Target, model: StepModel) -> Recommendation:
-    """Return the plan for the target, with the candidates and the reasons of each choice."""
-    chooser = _Chooser(step, target, model)
+def recommend(step: MeasuredStep, goal: Goal, model: StepModel) -> Recommendation:
+    """Return the plan for the goal, with the candidates and the reasons of each choice."""
+    chooser = _Chooser(step, goal, model)
     plan = chooser.chosen()
     base = plan or chooser.strategies(chooser.precision(), step.curve.work.batch_size or 1)[0]
     others = [
@@ -197,7 +197,7 @@ def recommend(step: MeasuredStep, target: Target, model: StepModel) -> Recommend
     time = candidates[0].time if plan else None
     least = chooser.use.efficiency[0]
     return Recommendation(
-        target=target,
+        goal=goal,
         step=step,
         use=chooser.use,
         reaches=time is not None and time.efficiency.value >= least,
@@ -210,7 +210,7 @@ def recommend(step: MeasuredStep, target: Target, model: StepModel) -> Recommend
 
 def _variants(chooser: _Chooser, plan: Plan) -> Iterator[Plan]:
     """Yield the recommended plan with one choice changed."""
-    if plan.sharding == "offload" or chooser.target.gpus == 1:
+    if plan.sharding == "offload" or chooser.goal.gpus == 1:
         return
     if plan.sharding == "ddp":
         hook = None if plan.hook else chooser.hook(plan)
@@ -224,12 +224,12 @@ def _variants(chooser: _Chooser, plan: Plan) -> Iterator[Plan]:
 
 def _reasons(chooser: _Chooser, plan: Plan) -> Iterator[str]:
     """Yield why each choice was made, with its modelled gain and the source of it."""
-    target, step = chooser.target, chooser.step
+    goal, step = chooser.goal, chooser.step
     plainest = chooser.strategies(plan.precision, plan.batch_size)[0]
     if plan.sharding == "ddp":
         yield "strategy: all states fit on each GPU"
     else:
-        needs = plan_memory(plainest, target, step).peak / 1e9
+        needs = plan_memory(plainest, goal, step).peak / 1e9
         yield (
             f"strategy: DDP without checkpoints needs {needs:.0f} GB (modelled; Rajbhandari et al."
             " 2020, section 3.1)"

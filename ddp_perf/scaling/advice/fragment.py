@@ -20,14 +20,14 @@ def suite_fragment(found: Recommendation, plan: Plan) -> str:
     lines = ["# Written by ddp-perf advise: it measures what was recommended."]
     if not _is_measured_model(found):
         lines.append(
-            f"# Set workload and model to those of {found.target.parameters:.3g} parameters."
+            f"# Set workload and model to those of {found.goal.parameters:.3g} parameters."
         )
     text: str = yaml.safe_dump(_suite(found, plan), sort_keys=False, default_flow_style=None)
     return "\n".join([*lines, text.rstrip()])
 
 
 def _suite(found: Recommendation, plan: Plan) -> dict[str, object]:
-    work, target = found.step.work, found.target
+    work, goal = found.step.work, found.goal
     suite: dict[str, object] = {
         "suite": "advised",
         "tier": work.get("tier", "gpu"),
@@ -35,9 +35,9 @@ def _suite(found: Recommendation, plan: Plan) -> dict[str, object]:
     }
     if model := dict(_group(work, "model")):
         suite["model"] = model
-    single = msgspec.structs.replace(target, gpus=1)
+    single = msgspec.structs.replace(goal, gpus=1)
     alone = plan.sharding == "ddp" or fits(plan_memory(plan, single, found.step), single)
-    suite["world_sizes"] = sorted({1, target.gpus}) if alone else [target.gpus]
+    suite["world_sizes"] = sorted({1, goal.gpus}) if alone else [goal.gpus]
     suite["strategy"] = "ddp" if plan.sharding == "ddp" else "fsdp"
     if plan.sharding == "ddp":
         measured = msgspec.convert(dict(_group(work, "ddp")), DdpOptions)
@@ -75,4 +75,4 @@ def _is_measured_model(found: Recommendation) -> bool:
     measured = found.step.parameters
     if not measured or not found.step.work:
         return False
-    return abs(found.target.parameters / measured - 1) < _LIKE
+    return abs(found.goal.parameters / measured - 1) < _LIKE

@@ -28,7 +28,7 @@ TITLES: dict[Sharding, str] = {
 }
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
     """The model and the GPUs that the advice is for."""
 
     parameters: float
@@ -68,30 +68,30 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return " + ".join(parts)
 
 
-def plan_memory(plan: Plan, target: Target, step: MeasuredStep) -> RankMemory:
+def plan_memory(plan: Plan, goal: Goal, step: MeasuredStep) -> RankMemory:
     """Return the memory of a rank, with the activations if the file shows them."""
     return rank_memory(
-        target.parameters,
-        target.gpus,
+        goal.parameters,
+        goal.gpus,
         plan.sharding,
-        optimizer=target.optimizer,
+        optimizer=goal.optimizer,
         half=plan.half,
-        activations=_activation_bytes(plan, target, step),
+        activations=_activation_bytes(plan, goal, step),
     )
 
 
-def fits(memory: RankMemory, target: Target) -> bool:
+def fits(memory: RankMemory, goal: Goal) -> bool:
     """Return whether the memory is within the usable part of a GPU's memory."""
-    return memory.peak <= USABLE * target.gpu_memory
+    return memory.peak <= USABLE * goal.gpu_memory
 
 
-def _activation_bytes(plan: Plan, target: Target, step: MeasuredStep) -> float | None:
+def _activation_bytes(plan: Plan, goal: Goal, step: MeasuredStep) -> float | None:
     measured = step.activations.get("checkpoints" if plan.checkpointing else "all")
     if measured is None:
         plain = step.activations.get("all")
         if plain is None or not plan.checkpointing:
             return None
         measured = plain * _KEPT_BY_CHECKPOINTS
-    ratio = target.parameters / step.parameters if step.parameters else 1.0
+    ratio = goal.parameters / step.parameters if step.parameters else 1.0
     element = (2 if plan.half else 4) / (2 if step.precision in ("fp16", "bf16") else 4)
     return float(measured * plan.batch_size * ratio**_ACTIVATION_POWER * element)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.scaling.advice.facts import MeasuredStep
-from ddp_perf.scaling.advice.plan import Plan, Target
+from ddp_perf.scaling.advice.plan import Goal, Plan
 from ddp_perf.scaling.fit import Band, ScalingFit, fit_laws
 from ddp_perf.scaling.laws import Law, alpha_beta_laws
 from ddp_perf.scaling.shape import (
@@ -42,20 +42,20 @@ class PlanTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepModel:
-    """The step of any plan for a target, by the fit of a measured curve.
+    """The step of any plan for a goal, by the fit of a measured curve.
 
     Compute is proportional to parameters × samples (6 FLOPs for each parameter and token: Kaplan
     et al. 2020, arXiv:2001.08361, section 2.1). Raises ValueError if the curve cannot be fitted.
     """
 
-    def __init__(self, step: MeasuredStep, target: Target, topology: Topology) -> None:
+    def __init__(self, step: MeasuredStep, goal: Goal, topology: Topology) -> None:
         work = step.curve.work
-        self._step, self._target, self._topology = step, target, topology
+        self._step, self._goal, self._topology = step, goal, topology
         self._fit: ScalingFit = fit_laws(alpha_beta_laws(work.shape, topology), step.curve.points)
 
     def time(self, plan: Plan) -> PlanTime:
         """Return the modelled time of a plan."""
-        samples = self._target.gpus * plan.samples
+        samples = self._goal.gpus * plan.samples
         step_s = self._fit.band(self._seconds(plan))
         return PlanTime(
             step_s=step_s,
@@ -78,7 +78,7 @@ class StepModel:
         step, work = self._step, self._step.curve.work
         factor = plan.samples / ((work.batch_size or 1) * work.micro_steps)
         if step.parameters is not None:
-            factor *= self._target.parameters / step.parameters
+            factor *= self._goal.parameters / step.parameters
         if plan.checkpointing != step.checkpointed:
             factor *= _RECOMPUTED if plan.checkpointing else 1 / _RECOMPUTED
         if plan.half and step.precision not in ("fp16", "bf16"):
@@ -91,20 +91,20 @@ class StepModel:
             for law in alpha_beta_laws(self._shape(plan), self._topology)
         }
         factors = np.array([self._compute(plan), 1.0, 0.5 if plan.hook else 1.0])[:, None]
-        return functools.partial(_step_s, laws, factors, self._target.gpus)
+        return functools.partial(_step_s, laws, factors, self._goal.gpus)
 
     def _shape(self, plan: Plan) -> StepShape:
         """Return the communication of a step: in bytes, or in shares of the gradients."""
         measured = self._step.curve.work.shape
         known = measured.payload_known
-        gradients = 4 * self._target.parameters if known else 1.0
+        gradients = 4 * self._goal.parameters if known else 1.0
         if plan.sharding == "ddp":
             cap = float(self._step.work.get("ddp.bucket_cap_mb", _BUCKET_MB)) * MIB
             buckets = [one.payload for one in measured.exchanges if one.kind == "all_reduce"]
             largest = max(cap, gradients / _MOST_BUCKETS, *buckets) if known else 1.0
             shape = ddp_shape(in_buckets(gradients, largest), plan.micro_steps)
         else:
-            layers = layers_of(self._target.parameters) if known else 1
+            layers = layers_of(self._goal.parameters) if known else 1
             shape = fsdp_shape(_sharded_exchanges(plan, gradients / layers, layers))
         if known:
             return shape

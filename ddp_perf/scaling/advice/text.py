@@ -45,11 +45,11 @@ def advice_schema() -> dict[str, Any]:
 def advice_text(found: Recommendation, width: int) -> str:
     """Return the recommendation, the candidates, what the document says, and the suite file."""
     width = max(width, NARROWEST)
-    target, curve = found.target, found.step.curve
+    goal, curve = found.goal, found.step.curve
     lines = wrapped(
         [
-            f"{target.parameters:.3g} parameters, {target.optimizer}, on"
-            f" {counted(target.gpus, 'GPU')} of {target.gpu_memory / _GIGA:.0f} GB:"
+            f"{goal.parameters:.3g} parameters, {goal.optimizer}, on"
+            f" {counted(goal.gpus, 'GPU')} of {goal.gpu_memory / _GIGA:.0f} GB:"
             f" {found.use.name}",
             f"from {curve.where}: {curve.label} ({curve.source}),"
             f" {', '.join(str(point.world_size) for point in curve.points)} ranks",
@@ -65,12 +65,12 @@ def advice_text(found: Recommendation, width: int) -> str:
 
 
 def _recommended(found: Recommendation) -> Iterator[str]:
-    plan, target = found.plan, found.target
+    plan, goal = found.plan, found.goal
     if plan is None:
         least = min(found.candidates, key=lambda one: one.memory.peak)
         yield (
             f"DOES NOT FIT: the smallest is {least.plan.title}, {_memory_text(least.memory)} of"
-            f" {USABLE * target.gpu_memory / _GIGA:.0f} usable GB; more GPUs, or GPUs with more"
+            f" {USABLE * goal.gpu_memory / _GIGA:.0f} usable GB; more GPUs, or GPUs with more"
             " memory, are needed"
         )
         return
@@ -80,10 +80,8 @@ def _recommended(found: Recommendation) -> Iterator[str]:
     yield f"precision   {plan.precision}"
     yield f"hook        {plan.hook or 'none'}"
     yield f"checkpoints {'yes' if plan.checkpointing else 'no'}"
-    yield (
-        f"batch       {plan.batch_size} a GPU{micro}: {plan.samples * target.gpus} samples a step"
-    )
-    yield f"memory      {_memory_text(chosen.memory)} of {target.gpu_memory / _GIGA:.0f} GB"
+    yield (f"batch       {plan.batch_size} a GPU{micro}: {plan.samples * goal.gpus} samples a step")
+    yield f"memory      {_memory_text(chosen.memory)} of {goal.gpu_memory / _GIGA:.0f} GB"
     if chosen.time is None:
         yield "step        not modelled: the host's optimizer is not measured"
         return
@@ -153,14 +151,14 @@ def _notes(found: Recommendation) -> Iterator[str]:
             " recommended one is nearest."
         )
     build = found.candidates[0].memory.build
-    if found.plan is not None and build > USABLE * found.target.gpu_memory:
+    if found.plan is not None and build > USABLE * found.goal.gpu_memory:
         yield (
             f"This suite builds the whole model, {build / _GIGA:.0f} GB, on each GPU before it is"
             " sharded, and so cannot measure it: measure a smaller model of this kind."
         )
     largest = max(point.world_size for point in found.step.curve.points)
-    if found.target.gpus > largest:
-        yield f"{found.target.gpus} GPUs are beyond the {largest} measured ranks."
+    if found.goal.gpus > largest:
+        yield f"{found.goal.gpus} GPUs are beyond the {largest} measured ranks."
     yield from _document(found)
 
 

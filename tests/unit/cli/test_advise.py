@@ -94,7 +94,7 @@ def test_the_measured_model_trains_with_ddp_in_the_gpus_half_format(results):
     plan = found["plan"]
     assert (plan["sharding"], plan["precision"], plan["checkpointing"]) == ("ddp", "bf16", False)
     assert (plan["hook"], plan["batch_size"], plan["micro_steps"]) == (None, 8, 1)
-    assert found["target"]["parameters"] == PARAMETERS
+    assert found["goal"]["parameters"] == PARAMETERS
     memory = found["candidates"][0]["memory"]
     assert memory["states"] == 16 * PARAMETERS
     assert memory["activations"] == pytest.approx(8 * GIGA / 2)  # in half precision

@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from ddp_perf.core.injection import Injection
-from ddp_perf.plugin.options import (
+from ddp_perf.plugin.option_values import (
     parse_assignment,
     parse_count,
     parse_counts,
@@ -18,8 +18,8 @@ from ddp_perf.plugin.options import (
     parse_save_mode,
     parse_slow_down,
     parse_whole,
-    read_options,
 )
+from ddp_perf.plugin.options import read_options
 
 
 @pytest.mark.parametrize(

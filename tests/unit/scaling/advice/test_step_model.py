@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddp_perf.scaling.advice.facts import MeasuredStep
-from ddp_perf.scaling.advice.plan import Plan, Target
+from ddp_perf.scaling.advice.plan import Goal, Plan
 from ddp_perf.scaling.advice.step_model import HALF_SPEEDUP, StepModel
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.points import ScalingPoint
@@ -46,9 +46,9 @@ def make_step(*, known=True, **changes):
     return MeasuredStep(**{"curve": curve, "work": work, "parameters": PARAMETERS, **changes})
 
 
-def make_model(step=None, **target):
+def make_model(step=None, **goal):
     fields = {"parameters": PARAMETERS, "gpus": 8, "gpu_memory": 80e9}
-    return StepModel(step or make_step(), Target(**{**fields, **target}), FLAT)
+    return StepModel(step or make_step(), Goal(**{**fields, **goal}), FLAT)
 
 
 def test_the_measured_plan_has_the_measured_step():
@@ -110,7 +110,7 @@ def test_fsdp_without_overlap_costs_its_collectives(changes, transfer):
     assert step_s == pytest.approx(compute * COMPUTE_S + exchanged, rel=0.01)
 
 
-def test_the_parameters_of_a_file_that_states_none_are_those_of_the_target():
+def test_the_parameters_of_a_file_that_states_none_are_those_of_the_goal():
     step = make_step(known=False, parameters=None, work={})
 
     asked, other = (make_model(step, parameters=n).time(PLAN) for n in (PARAMETERS, 7e9))
