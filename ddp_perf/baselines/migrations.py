@@ -42,6 +42,10 @@ def baseline_from_version_2(data: dict[str, Any]) -> None:
     data["units"] = {**units, **{MEDIANS[name]: units[name] for name in MEDIANS}}
 
 
+def baseline_from_version_3(data: dict[str, Any]) -> None:
+    """Leave the raw data of version 3 as they are: version 4 only adds losses and FLOPs' torch."""
+
+
 def _with_medians(by_metric: dict[str, Any]) -> dict[str, Any]:
     """Return the values by metric, those of the median by its name."""
     return {MEDIANS.get(metric, metric): value for metric, value in by_metric.items()}

@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.baselines.thin import thin
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline, Rebaseline
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import LOGGING_VARIABLES, Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import LOSS, METRICS, STEP_TIME, STRUCTURE
@@ -199,7 +199,10 @@ def is_comparable(stored: CaseBaseline, case: Case) -> bool:
 
 def work_differences(stored: CaseBaseline, case: Case) -> list[str]:
     """Return each field of the work that differs, as ``model.hidden_dim 4096 → 2048``."""
-    return field_changes(stored.work, case.work())
+    # An older file has variables in its work that only change what is logged.
+    logged = {f"env.{name}" for name in LOGGING_VARIABLES}
+    work = {name: value for name, value in stored.work.items() if name not in logged}
+    return field_changes(work, case.work())
 
 
 def _first(new: NewSession) -> CaseBaseline:

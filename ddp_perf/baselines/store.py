@@ -18,7 +18,11 @@ import msgspec
 
 from ddp_perf.baselines.format import format_json
 from ddp_perf.baselines.layout import Columns, FileBaseline, FileCase, from_file, to_file
-from ddp_perf.baselines.migrations import baseline_from_version_1, baseline_from_version_2
+from ddp_perf.baselines.migrations import (
+    baseline_from_version_1,
+    baseline_from_version_2,
+    baseline_from_version_3,
+)
 from ddp_perf.core.baseline import (
     SCHEMA_VERSION,
     STRUCTURE_VERSION,
@@ -40,7 +44,11 @@ _BASELINES = VersionedJson(
     kind="a baseline file",
     error=BaselineError,
     remedy=_REMEDY,
-    migrations={1: baseline_from_version_1, 2: baseline_from_version_2},
+    migrations={
+        1: baseline_from_version_1,
+        2: baseline_from_version_2,
+        3: baseline_from_version_3,
+    },
     others={
         "suites": "the results of a session, not a baseline file; ddp-perf explain and ddp-perf"
         " report show it, ddp-perf baseline promote stores it"

@@ -69,7 +69,7 @@ class TargetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     world_sizes: Annotated[_Sizes | None, Meta(description="Numbers of ranks. Absent: all.")] = None
     batch_sizes: Annotated[
-        _Sizes | None, Meta(description="Batch sizes per rank. Absent: all.")
+        _Sizes | None, Meta(description="Batch sizes, as the suite lists them. Absent: all.")
     ] = None
 
     def bounds(self) -> dict[str, str]:
@@ -80,11 +80,16 @@ class TargetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def selects(self, case: Case) -> bool:
         """Return whether the entry is for this case."""
         return (self.world_sizes is None or case.world_size in self.world_sizes) and (
-            self.batch_sizes is None or case.batch_size in self.batch_sizes
+            self.batch_sizes is None or _batch(case) in self.batch_sizes
         )
 
 
 TargetEntries = TargetEntry | list[TargetEntry]
+
+
+def _batch(case: Case) -> int | None:
+    """Return the batch size of a case as its suite lists it: per rank, or of all ranks."""
+    return case.batch_size if case.global_batch is None else case.global_batch
 
 
 def with_targets(case: Case, entries: TargetEntries, file: str) -> Case:
@@ -114,8 +119,8 @@ def check_targets(entries: TargetEntries, cases: Sequence[Case]) -> None:
             fitting = {(case.id, figure) for case in cases if _has(case, figure, entry)}
             if not fitting:
                 raise ConfigError(
-                    f"{where}.{figure}: one rank has none, and the entry selects no case of"
-                    " several; change its world_sizes, or remove it"
+                    f"{where}.{figure}: the entry selects no case that has it (one rank has no"
+                    " efficiency and no communication); change its sizes, or remove it"
                 )
             if fitting <= taken:
                 raise ConfigError(
@@ -140,7 +145,7 @@ def _has(case: Case, figure: str, entry: TargetEntry) -> bool:
 def _check_sizes(where: str, entry: TargetEntry, cases: Sequence[Case]) -> None:
     for field, known in (
         ("world_sizes", sorted({case.world_size for case in cases})),
-        ("batch_sizes", sorted({case.batch_size for case in cases if case.batch_size})),
+        ("batch_sizes", sorted({size for case in cases if (size := _batch(case)) is not None})),
     ):
         for size in getattr(entry, field) or ():
             if size not in known:

@@ -14,7 +14,7 @@ from ddp_perf.core.metric_history import MetricHistory, history_of
 from ddp_perf.core.published import PublishedTable
 from ddp_perf.core.session import MEDIANS, Session, are_apart
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 STRUCTURE_VERSION = 1
 
 

@@ -6,9 +6,10 @@ the log scale. The prior of their variance weighs as much as `points.ERROR_FREED
 Level and variance are integrated out exactly (Gelman et al., Bayesian Data Analysis, 3rd ed.,
 14.2). Share and split are integrated on a grid that is refined where the likelihood is large. The
 terms of strong scaling are split twice: the first one from the rest, and the rest into second and
-fixed. Over one link these two have one form, so that no points can distinguish them, and no
-prediction depends on their split: a coarse grid is enough for it. No
-term can be negative, no random number is drawn, and few points give a wide band, not an error.
+fixed. Over one link, and if nothing is hidden, these two have one form, so that no points can
+distinguish them, and no prediction depends on their split. A coarse grid is enough for it: one of
+41 nodes gives the same bands. No term can be negative, no random number is drawn, and few points
+give a wide band, not an error.
 """
 
 from __future__ import annotations

@@ -196,9 +196,13 @@ def _published(
             rows = [row for row in table.rows if row.case == case.id]
             yield from _efficiencies(side, table, rows)
         for table in store.load(UNNAMED).published if kind else ():
-            if table.link == kind:
-                rows = [row for row in table.rows if row.world_size == case.world_size]
+            if table.link == kind and table.work.get("workload") == case.workload:
+                rows = [row for row in table.rows if _is_of(row, case)]
                 yield from _efficiencies(side, table, rows)
+
+
+def _is_of(row: PublishedRow, case: Case) -> bool:
+    return (row.world_size, row.batch_size) == (case.world_size, case.batch_size)
 
 
 def _efficiencies(

@@ -230,7 +230,7 @@ def _notes(
 def _of_strong_scaling(largest: int, request: PredictRequest) -> Iterator[str]:
     yield (
         "compute that does not shrink with the batch, and bandwidth, approach a constant both: over"
-        " one link the points cannot distinguish them"
+        " one link, and where nothing is hidden, the points cannot distinguish them"
     )
     if max(request.world_sizes) > _CHECKED * largest:
         yield (

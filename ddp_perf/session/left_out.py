@@ -7,7 +7,16 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from ddp_perf.baselines.save import NewSession, SaveMode, too_noisy
-from ddp_perf.core.metric import EFFICIENCY, LOSS, METRICS, STEP_TIME, TAIL, gated_metrics
+from ddp_perf.core.metric import (
+    EFFICIENCY,
+    EXACT,
+    LOSS,
+    METRICS,
+    STEP_TIME,
+    TAIL,
+    gated_metrics,
+    metric_title,
+)
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
@@ -32,6 +41,8 @@ def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -
             continue
         if mode != "accept" or found.verdict.ratio is None:
             reasons.setdefault(found.metric, f"the measurement is INVALID: {found.verdict.reason}")
+    if mode != "accept" and (why := _other_work(case_id, result)) is not None:
+        reasons = {metric.name: why for metric in METRICS} | reasons
     if (why := too_noisy(new)) is not None:
         reasons = {**dict.fromkeys(_OF_THE_STEP, why), **reasons}
     return {
@@ -39,6 +50,15 @@ def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -
         for metric, why in reasons.items()
         if metric == LOSS or new.session.values(metric)
     }
+
+
+def _other_work(case_id: str, result: SuiteResult) -> str | None:
+    """Return why the figures are not of the stored work, or None: they would set its level."""
+    for found in result.findings:
+        changed = found.metric in EXACT and found.verdict.outcome is Outcome.REGRESSION
+        if found.case_id == case_id and changed and not found.is_expected:
+            return f"the {metric_title(found.metric)} is another one: {found.verdict.reason}"
+    return None
 
 
 def refused(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str | None:

@@ -159,7 +159,7 @@ def test_times_beside_busy_processes_are_invalid_and_not_saved(slowed):
         (finding["case_id"], finding["metric"]): finding["verdict"]
         for finding in measured["findings"]
     }
-    assert len(verdicts) == 9
+    assert len(verdicts) == 11
     for (_, metric), verdict in verdicts.items():
         if metric == "structure":
             assert verdict["outcome"] == "PASS"

@@ -125,7 +125,7 @@ def test_the_gpu_tier_is_gated_strictly_on_the_expected_devices(nightly):
     assert nightly.arguments[:6] == [
         *("tests/perf", "-m", "gpu", "--ddp-expect-devices", "8", "--ddp-strict")
     ]
-    assert {"--save-baseline=append", "--ddp-summary"} <= {*nightly.arguments}
+    assert "--save-baseline=append" in nightly.arguments
     assert nightly.arguments[-2:] == ["-k", "mlp and ddp"]
 
 

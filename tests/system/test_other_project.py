@@ -122,7 +122,7 @@ def test_no_case_is_measured_twice_in_a_session(project):
     (suite,) = json.loads((project.path / "results.json").read_text())["suites"]
     assert [len(case["launches"]) for case in suite["measurements"].values()] == [2] * 4
     metrics = [(finding["case_id"], finding["metric"]) for finding in suite["findings"]]
-    assert len(metrics) == len(set(metrics)) == 4 * 5 + 2  # efficiency: of two ranks only
+    assert len(metrics) == len(set(metrics)) == 4 * 6 + 2  # efficiency: of two ranks only
 
 
 def test_an_unknown_case_is_an_error_with_the_nearest_name(project):

@@ -19,14 +19,16 @@ from ddp_perf.session.result import SuiteResult
 def amdahl_lines(result: SuiteResult) -> list[str]:
     """Return a line for each curve that was measured at two world sizes or more."""
     curves, speedups = measured_series(result), _observed(result)
-    names = short_names([curve.label for curve in curves])
-    lines = {}
+    names, lines, disturbed = short_names([curve.label for curve in curves]), [], 0
     for curve in curves:
         if first_invalid_point(curve.points) is None and (curve.label, _most(curve)) in speedups:
-            lines[curve.label] = _line(curve, speedups)
+            lines.append(f"Amdahl's law, {names[curve.label]}: {_line(curve, speedups)}")
         elif curve.left_out:
-            lines[curve.label] = "not fitted, because launches were disturbed"
-    return [f"Amdahl's law, {names[label]}: {line}" for label, line in lines.items()]
+            disturbed += 1
+    if disturbed:
+        these = counted(disturbed, "curve")
+        lines.append(f"Amdahl's law: {these} not fitted, because launches were disturbed")
+    return lines
 
 
 def _observed(result: SuiteResult) -> dict[tuple[str, int], float]:
@@ -44,6 +46,9 @@ def _line(curve: ScalingCurve, speedups: dict[tuple[str, int], float]) -> str:
     serial = check.parameters["serial fraction"]
     by_law = most / (1 + serial.value * (most - 1))
     observed = speedups[curve.label, most]
+    if observed <= 1:
+        slower = f"{counted(most, 'rank')} are not faster than one"
+        return f"speed-up {observed:.2f} observed, {most} ideal; {slower}, which the law excludes"
     tested = " (2 points: no test of the law)" if len(curve.points) == 2 else ""
     return (
         f"serial fraction {_percents(serial)}, {_limit(check.limit)};"

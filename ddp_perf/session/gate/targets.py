@@ -154,7 +154,7 @@ def _reason(
     over = counted(launches, "launch")
     if judged.interval is not None:
         low, high = (_number(target, value) for value in judged.interval)
-        over = f"99 % interval {low} to {high}, {over}"
+        over = f"interval {low} to {high}, {over}"
     verb = {Outcome.MEETS_TARGET: "meets", Outcome.MISSES_TARGET: "misses"}.get(judged.outcome)
     figure = f"{target.spec.title} {_number(target, judged.value)}{_suffix(target, unit)} ({over})"
     if verb is not None:

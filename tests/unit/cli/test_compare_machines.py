@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -167,12 +168,26 @@ def test_the_expectation_of_document_000_is_beside_what_nvlink_reaches(pcie_and_
     assert "published for A, mlp-ddp-fp32-ws2-b4096: efficiency 87%; here 87" in text_of(done)
 
 
-def test_an_expectation_of_another_link_or_number_of_gpus_is_not_shown(pcie_and_nvlink, tmp_path):
-    rows = (PublishedRow(world_size=2, efficiency=0.5), PublishedRow(world_size=8, efficiency=0.4))
-    fields = {"name": "t", "document": "D", "where": "w", "hardware": "h", "rows": rows}
+def test_an_expectation_of_another_link_batch_or_number_of_gpus_is_not_shown(
+    pcie_and_nvlink, tmp_path
+):
+    rows = (
+        PublishedRow(world_size=2, batch_size=4096, efficiency=0.5),
+        PublishedRow(world_size=8, batch_size=4096, efficiency=0.4),
+        PublishedRow(world_size=2, batch_size=256, efficiency=0.3),
+    )
+    fields: dict[str, Any] = {
+        "name": "t",
+        "document": "D",
+        "where": "w",
+        "hardware": "h",
+        "rows": rows,
+        "work": {"workload": "mlp"},
+    }
     tables = (
         PublishedTable(**fields, link="pcie"),
         PublishedTable(**{**fields, "name": "u"}),
+        PublishedTable(**{**fields, "work": {"workload": "gpt"}}, link="pcie"),
     )
     BaselineStore(tmp_path / "b").update(
         UNNAMED, lambda _: make_baseline(accelerator=UNNAMED, published=tables)

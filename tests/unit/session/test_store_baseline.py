@@ -7,11 +7,12 @@ import pytest
 
 from ddp_perf.baselines.save import Refused
 from ddp_perf.baselines.store import BaselineStore
-from ddp_perf.core.measurement import Measurement
+from ddp_perf.core.measurement import Known, Measurement
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.store_baseline import save
 from tests.builders import (
+    make_acknowledgement,
     make_baseline,
     make_case_baseline,
     make_cases,
@@ -139,11 +140,27 @@ def test_a_stored_session_has_its_verdicts_where_it_was_off_the_level(store, out
 
 
 def test_a_change_of_structure_is_no_verdict_on_a_level(store):
-    odd = make_finding(ONE, Outcome.REGRESSION, metric="structure")
+    given = make_acknowledgement(ONE, metric="structure")
+    known = Known(acknowledgement=given, state="expected")
+    odd = make_finding(ONE, Outcome.REGRESSION, metric="structure", known=known)
 
     _, after = saved(store, measured(odd), stored=3)
 
+    assert len(after[ONE.id].sessions) == 4
     assert after[ONE.id].sessions[-1].verdicts == {}
+
+
+@pytest.mark.parametrize("metric", ["loss", "structure"])
+def test_figures_of_other_work_are_not_appended_and_can_be_accepted(store, metric):
+    """They would set the level of the times, which nobody would see."""
+    red = make_finding(ONE, Outcome.REGRESSION, metric=metric)
+
+    refused, stored = saved(store, measured(red), stored=5)
+    accepted, _ = saved(store, measured(red), mode="accept", stored=5)
+
+    assert "is another one: because" in refused.not_saved[ONE.id].reason
+    assert len(stored[ONE.id].sessions) == 5
+    assert ONE.id in accepted.saved
 
 
 def test_an_accepted_session_has_no_verdict_and_begins_a_level(store):

@@ -83,7 +83,15 @@ def test_a_curve_of_disturbed_launches_is_not_fitted():
 
     lines = amdahl_lines(make_result([make_measurement(one, [0.01] * 3), busy]))
 
-    assert lines == ["Amdahl's law, mlp-ddp-fp32-b64: not fitted, because launches were disturbed"]
+    assert lines == ["Amdahl's law: 1 curve not fitted, because launches were disturbed"]
+
+
+def test_ranks_that_are_slower_than_one_have_no_serial_fraction():
+    (line,) = amdahl_lines(result_of(1.5, world_sizes=[1, 2]))
+
+    assert line.endswith(
+        "0.80 observed, 2 ideal; 2 ranks are not faster than one, which the law excludes"
+    )
 
 
 def test_each_curve_has_its_line_and_its_short_name():
