@@ -239,7 +239,7 @@ def _reasons(chooser: _Chooser, plan: Plan) -> Iterator[str]:
             "checkpointing: the activations do not fit without; 33 % more compute (Chen et al."
             " 2016: one more forward)"
         )
-    if plan.half and step.precision not in ("fp16", "bf16"):
+    if plan.half and not step.half:
         yield (
             f"precision {plan.precision}: 30 to 40 % faster by document 003, Phase 3 (its figure,"
             " not measured here); the states stay FP32"

@@ -52,7 +52,8 @@ def advice_text(found: Recommendation, width: int) -> str:
             f" {counted(goal.gpus, 'GPU')} of {goal.gpu_memory / _GIGA:.0f} GB:"
             f" {found.use.name}",
             f"from {curve.where}: {curve.label} ({curve.source}),"
-            f" {', '.join(str(point.world_size) for point in curve.points)} ranks",
+            f" {', '.join(str(point.world_size) for point in curve.points)} ranks,"
+            f" {found.step.parameters:.3g} parameters",
         ],
         width,
     )
@@ -141,8 +142,6 @@ def _notes(found: Recommendation) -> Iterator[str]:
             "Activations are not known: the file has no two batch sizes of one case with their"
             " memory, so no larger batch is recommended, and what fits may not fit."
         )
-    if found.step.parameters is None:
-        yield "The file states no parameters: its step is taken for that of this model."
     if found.step.on_cpu:
         yield "The step and the link were measured on CPUs: on GPUs both are others."
     if found.plan is not None and found.plan.sharding != "offload" and not found.reaches:

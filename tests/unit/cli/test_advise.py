@@ -22,6 +22,8 @@ from tests.builders import (
 )
 
 DOCUMENT_004 = Path(__file__).parents[3] / "baselines" / "v100-infiniband-hdr.json"
+# Document 004 names no model: the figures are advised on as if it were ResNet-50.
+RESNET_50 = ("--measured-params", "25.6e6", "--model-params", "25.6e6", "--gpu-memory", 32)
 PARAMETERS = 124_000_000
 GIGA = 10**9
 H100 = make_environment(
@@ -227,7 +229,7 @@ def test_a_suite_of_another_model_asks_for_its_sizes_and_has_no_one_rank_case(re
 
 
 def test_document_004_agrees_with_the_advice_from_its_own_figures_for_16_gpus():
-    arguments = ("--only", "ddp", "--gpus", 16, "--model-params", "25.6e6", "--gpu-memory", 32)
+    arguments = ("--only", "ddp", "--gpus", 16, *RESNET_50)
     found, _ = advised(DOCUMENT_004, *arguments)
 
     efficiency = found["candidates"][0]["time"]["efficiency"]
@@ -238,10 +240,7 @@ def test_document_004_agrees_with_the_advice_from_its_own_figures_for_16_gpus():
 
 
 def test_for_64_gpus_the_advice_differs_from_document_004_and_states_how():
-    found, _ = advised(
-        *(DOCUMENT_004, "--only", "ddp", "--gpus", 64, "--model-params", "25.6e6"),
-        *("--gpu-memory", 32),
-    )
+    found, _ = advised(*(DOCUMENT_004, "--only", "ddp", "--gpus", 64, *RESNET_50))
 
     assert any("it recommends FSDP; here all states fit" in one for one in found["differences"])
 
@@ -257,6 +256,11 @@ def test_for_64_gpus_the_advice_differs_from_document_004_and_states_how():
         ),
         pytest.param(
             ["--gpus", 8, "--model-params", "nan"], "--model-params nan: give a number", id="NaN"
+        ),
+        pytest.param(
+            ["--gpus", 8, "--measured-params", 0],
+            "--measured-params 0: give a number of parameters",
+            id="measured parameters",
         ),
         pytest.param(
             ["--gpus", 8, "--gpu-memory", 0], "--gpu-memory 0: give the GB of a GPU", id="memory"
@@ -290,15 +294,26 @@ def test_what_the_file_does_not_state_has_to_be_given(results):
     on_cpu = results(environment=make_environment())
 
     assert "states no memory of a GPU: give --gpu-memory GB" in run(on_cpu, "--gpus", 8).stderr
-    assert (
-        "states no number of parameters: give --model-params"
-        in run(DOCUMENT_004, "--gpus", 8, "--gpu-memory", 32).stderr
+    refused = run(DOCUMENT_004, "--gpus", 8, "--gpu-memory", 32, "--model-params", "7e9")
+    assert refused.exit_code == 4
+    (line,) = refused.stderr.splitlines()
+    assert "no parameters of the measured model are stated: give --measured-params" in line
+
+
+def test_a_larger_model_than_the_measured_one_takes_longer():
+    arguments = (DOCUMENT_004, "--only", "ddp", "--gpus", 3, *RESNET_50[:2], "--gpu-memory", 32)
+
+    asked, larger = (
+        candidate(advised(*arguments, "--model-params", count, code=code)[0], sharding="ddp")
+        for count, code in (("25.6e6", 0), ("256e6", 0))
     )
+
+    assert larger["time"]["step_s"]["value"] > 9 * asked["time"]["step_s"]["value"]
 
 
 def test_a_curve_that_cannot_be_fitted_is_refused_with_the_reason():
     done = run(
-        DOCUMENT_004, "--only", "fsdp", "--gpus", 64, "--model-params", "1e9", "--gpu-memory", 32
+        *(DOCUMENT_004, "--only", "fsdp", "--gpus", 64, *RESNET_50),
     )
 
     assert done.exit_code == 4
