@@ -98,7 +98,7 @@ class _Chooser:
     def tuned(self, plan: Plan) -> Iterator[Plan]:
         """Yield changes of a plan that cost communication less, the plainest first.
 
-        With FSDP each micro-step gathers again and the gradients stay whole: no accumulation.
+        With FSDP each micro-step gathers again and the gradients stay unsharded: no accumulation.
         """
         is_ddp = plan.sharding == "ddp"
         hooks: Sequence[HalfHook | None] = (None, self.hook(plan)) if is_ddp else (None,)
