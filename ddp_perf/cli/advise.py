@@ -52,6 +52,13 @@ def advise_training(
         float | None,
         typer.Option(metavar="N", help="Parameters, as in 7e9. [default: the measured model's]"),
     ] = None,
+    measured_params: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="Parameters of the measured model, if the file does not state them.",
+        ),
+    ] = None,
     gpu_memory: Annotated[
         float | None,
         typer.Option(
@@ -103,7 +110,13 @@ def advise_training(
       4  usage: an argument, or a file that cannot be read
     """
     topology = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), (5.7, 14.0))
-    step = _step(file, only)
+    for option, count in (
+        ("--model-params", model_params),
+        ("--measured-params", measured_params),
+    ):
+        if count is not None and not 1 <= count <= _MOST_PARAMETERS:
+            raise ConfigError(f"{option} {count:g}: give a number of parameters, as in 7e9")
+    step = _step(file, only, measured_params)
     goal = _goal(file, step, gpus, model_params, gpu_memory, precision, optimizer)
     try:
         model = StepModel(step, goal, topology)
@@ -124,10 +137,11 @@ def advise_training(
     raise typer.Exit(ExitCode.PASS if found.reaches else ExitCode.UNDECIDED)
 
 
-def _step(file: Path, only: str) -> MeasuredStep:
+def _step(file: Path, only: str, parameters: float | None) -> MeasuredStep:
     """Return the step of the curve with the most points among those whose name has the text.
 
-    Raises ResultsError if there is none, or if the curve contradicts another one.
+    Raises ResultsError if there is none, or if the curve contradicts another one, and ConfigError
+    if its parameters are neither stated nor given.
     """
     # The models of a step hold the batch of a rank fixed, and the ranks of a strong curve do not.
     curves = [curve for curve in curves_of(file) if not curve.strong]
@@ -142,7 +156,7 @@ def _step(file: Path, only: str) -> MeasuredStep:
     if not sound:
         raise ResultsError(f"{file}: no advice: {clashes[named[0]]}")
     curve: ScalingCurve = curves[max(sound, key=lambda i: len(curves[i].points))]
-    return measured_step(curve, _facts(file))
+    return measured_step(curve, _facts(file), parameters)
 
 
 def _facts(file: Path) -> list[CaseFacts]:
@@ -161,14 +175,9 @@ def _goal(
     optimizer: str,
 ) -> Goal:
     """Return the goal. Raises ConfigError for a value that is none, or that is missing."""
-    parameters = step.parameters if parameters is None else parameters
-    if parameters is None:
-        raise ConfigError(f"{file} states no number of parameters: give --model-params, as in 7e9")
     memory = step.gpu_memory if gpu_memory is None else gpu_memory * _GIGA
     if memory is None:
         raise ConfigError(f"{file} states no memory of a GPU: give --gpu-memory GB, as in 80")
-    if not 1 <= parameters <= _MOST_PARAMETERS:
-        raise ConfigError(f"--model-params {parameters:g}: give a number of parameters, as in 7e9")
     if not 1 <= gpus <= _MOST_GPUS:
         raise ConfigError(f"--gpus {gpus}: give a number of GPUs, as in 8")
     if not 0 < memory < _MOST_PARAMETERS:
@@ -180,7 +189,7 @@ def _goal(
         if value is not None and value not in known:
             raise ConfigError(f"{option} {value}: it is not one of {', '.join(known)}")
     return Goal(
-        parameters=parameters,
+        parameters=step.parameters if parameters is None else parameters,
         gpus=gpus,
         gpu_memory=memory,
         optimizer="sgd" if optimizer == "sgd" else "adam",

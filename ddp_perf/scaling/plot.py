@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddp_perf.scaling.prediction import Prediction
-from ddp_perf.scaling.text import title_of
+from ddp_perf.scaling.text import curve_title
 from ddp_perf.system.files import replace_file
 
 
@@ -52,7 +52,7 @@ def _plot(axes: Axes, prediction: Prediction) -> None:
     kind = "strong" if prediction.series.strong else "weak"
     axes.set_ylabel(f"speedup ({kind} scaling) against one rank")
     axes.legend(loc="upper left", fontsize=8, edgecolor="none")
-    axes.set_title(title_of(prediction), fontsize=9)
+    axes.set_title(curve_title(prediction.series), fontsize=9)
 
 
 def _plot_extrapolation(axes: Axes, prediction: Prediction) -> None:

@@ -11,6 +11,7 @@ import rich.table
 from ddp_perf.render.tables import plain_table, rendered, wrapped
 from ddp_perf.render.units import short_number, to_json
 from ddp_perf.scaling.cross_checks import CrossCheck
+from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.fit import Band
 from ddp_perf.scaling.prediction import PredictedStep, Prediction
 from ddp_perf.scaling.shape import BACKWARD_SHARE
@@ -41,12 +42,11 @@ def prediction_text(predictions: Sequence[Prediction], width: int) -> str:
     return "\n\n".join("\n".join(_series_lines(one, width)) for one in predictions)
 
 
-def title_of(prediction: Prediction) -> str:
-    """Return the name of the curve and its source."""
-    series = prediction.series
-    title = f"{series.where}: {series.label} ({series.source})"
-    if series.injections:
-        title += f", slowed on purpose: {', '.join(series.injections)}"
+def curve_title(curve: ScalingCurve) -> str:
+    """Return the name of the curve and its source, and whether it was slowed on purpose."""
+    title = f"{curve.where}: {curve.label} ({curve.source})"
+    if curve.injections:
+        title += f", slowed on purpose: {', '.join(curve.injections)}"
     return title
 
 
@@ -54,8 +54,8 @@ def _series_lines(prediction: Prediction, width: int) -> list[str]:
     left_out = [f"left out: {reason}" for reason in prediction.series.left_out]
     if prediction.refusal is not None:
         refusal = f"NOT PREDICTED: {prediction.refusal}"
-        return wrapped([title_of(prediction), *left_out, refusal], width)
-    lines = wrapped([title_of(prediction), *left_out, _how(prediction)], width)
+        return wrapped([curve_title(prediction.series), *left_out, refusal], width)
+    lines = wrapped([curve_title(prediction.series), *left_out, _how(prediction)], width)
     lines += ["", *rendered(_steps_table(prediction), width)]
     lines += wrapped([*_law_lines(prediction), *map(_sentence, prediction.notes)], width)
     if prediction.gains:

@@ -58,6 +58,6 @@ def test_a_larger_model_adds_what_the_formula_states(launcher, sharding, suite):
 
     before, after = (rank_memory(count, 2, sharding) for count in (few, many))
     # On a CPU, Adam updates one parameter after the other, and needs no lists of them.
-    expected = after.states + after.whole - before.states - before.whole
+    expected = after.states + after.copies - before.states - before.copies
     print(f"{sharding}: {(large - small) / 1e6:.0f} MB measured, {expected / 1e6:.0f} by formula")
     assert large - small == pytest.approx(expected, rel=0.2)

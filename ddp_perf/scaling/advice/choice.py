@@ -1,4 +1,4 @@
-"""The choice of a plan: what fits, what is fastest, and the least change that scales as asked.
+"""The choice of a plan: what fits, what is fastest, and the least change that is efficient.
 
 First the precision, then strategy and checkpointing by memory and time, then a half-precision
 hook, a larger batch and gradient accumulation until the efficiency reaches that of the use.
@@ -13,6 +13,7 @@ from typing import get_args
 import msgspec
 
 from ddp_perf.core.strategy import Precision
+from ddp_perf.render.units import counted, short_number
 from ddp_perf.scaling.advice.facts import MeasuredStep
 from ddp_perf.scaling.advice.plan import Goal, HalfHook, Plan, fits, plan_memory
 from ddp_perf.scaling.advice.step_model import PlanTime, StepModel
@@ -34,7 +35,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     time: PlanTime | None  # None: it does not fit, or the host's part of it is not measured
     gain: Band | None = None  # throughput ÷ that of the recommended plan
-    why_not: str = ""  # empty: it is the recommended plan
+    rejection: str = ""  # the reason; empty: it is the recommended plan
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,12 +98,12 @@ class _Chooser:
     def tuned(self, plan: Plan) -> Iterator[Plan]:
         """Yield changes of a plan that cost communication less, the plainest first.
 
-        With FSDP each micro-step gathers again and the gradients stay whole: no accumulation.
+        With FSDP each micro-step gathers again and the gradients stay unsharded: no accumulation.
         """
         is_ddp = plan.sharding == "ddp"
         hooks: Sequence[HalfHook | None] = (None, self.hook(plan)) if is_ddp else (None,)
-        batches = _BATCHES if self.step.activations else _BATCHES[:1]
-        for micro_steps in _MICRO_STEPS if is_ddp else (1,):
+        batches, counts = self.searched(plan)
+        for micro_steps in counts:
             for factor, hook in itertools.product(batches, hooks):
                 changed = msgspec.structs.replace(
                     plan,
@@ -112,6 +113,13 @@ class _Chooser:
                 )
                 if self.fits(changed):
                     yield changed
+
+    def searched(self, plan: Plan) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the factors of the batch, and the micro-steps, that are tried."""
+        return (
+            _BATCHES if self.step.activations else _BATCHES[:1],
+            _MICRO_STEPS if plan.sharding == "ddp" else _MICRO_STEPS[:1],
+        )
 
     def hook(self, plan: Plan) -> HalfHook:
         """Return the half format of the gradients: bf16 where the GPU is known to have it."""
@@ -141,6 +149,11 @@ class _Chooser:
                 return half
         return self.step.precision
 
+    def ddp_fits(self, plan: Plan) -> bool:
+        """Return whether DDP fits at the plan's batch, with or without checkpoints."""
+        same = self.strategies(plan.precision, plan.batch_size)
+        return any(self.fits(one) for one in same if one.sharding == "ddp")
+
     def candidate(self, plan: Plan, recommended: Plan | None) -> Candidate:
         memory = plan_memory(plan, self.goal, self.step)
         timed = fits(memory, self.goal) and plan.sharding != "offload"
@@ -153,9 +166,10 @@ class _Chooser:
             time=self.model.time(plan) if timed else None,
             gain=gain,
         )
-        return msgspec.structs.replace(found, why_not=self.why_not(found, recommended))
+        return msgspec.structs.replace(found, rejection=self.rejection(found, recommended))
 
-    def why_not(self, found: Candidate, recommended: Plan | None) -> str:
+    def rejection(self, found: Candidate, recommended: Plan | None) -> str:
+        """Return why a plan is not recommended; empty: it is."""
         plan = found.plan
         if plan == recommended:
             return ""
@@ -163,12 +177,15 @@ class _Chooser:
             return "does not fit"
         if recommended is None or found.time is None or found.gain is None:
             return "time not modelled; for what fits nowhere else"
-        if found.time.efficiency.value < self.use.efficiency[0] <= self.efficiency(recommended):
-            return f"below {self.use.efficiency[0]:.0%} efficiency"
-        if plan.samples != recommended.samples:
-            return "fewer samples scale as asked" if found.gain.value >= 1 else "slower"
-        if found.gain.low > 1:
-            return "faster, but not needed to scale as asked"
+        least = self.use.efficiency[0]
+        reaches = self.efficiency(recommended) >= least
+        if found.time.efficiency.value < least and reaches:
+            return f"below {least:.0%} efficiency"
+        if plan.samples > recommended.samples and found.gain.value >= 1:
+            enough = f"{least:.0%} is reached with fewer samples"
+            return enough if reaches else "beyond the searched batch"
+        if found.gain.low > 1 and reaches:
+            return f"faster, but {least:.0%} is reached without"
         return "slower" if found.gain.high < 1 / _CLEARLY else "not clearly faster"
 
     def efficiency(self, plan: Plan) -> float:
@@ -195,16 +212,22 @@ def recommend(step: MeasuredStep, goal: Goal, model: StepModel) -> Recommendatio
     unique = [one for i, one in enumerate(plans) if one not in plans[:i]]
     candidates = tuple(chooser.candidate(one, plan) for one in unique)
     time = candidates[0].time if plan else None
-    least = chooser.use.efficiency[0]
+    reaches = time is not None and time.efficiency.value >= chooser.use.efficiency[0]
+    reasons = _reasons(chooser, plan) if plan else ()
+    limits = _search_limits(chooser, plan) if plan and time and not reaches else ()
     return Recommendation(
         goal=goal,
         step=step,
         use=chooser.use,
-        reaches=time is not None and time.efficiency.value >= least,
+        reaches=reaches,
         plan=plan,
         candidates=candidates,
-        reasons=tuple(_reasons(chooser, plan)) if plan else (),
-        differences=tuple(differences_from(chooser.use, plan, time)) if plan else (),
+        reasons=(*reasons, *limits),
+        differences=tuple(
+            differences_from(chooser.use, plan, time, ddp_fits=chooser.ddp_fits(plan))
+        )
+        if plan
+        else (),
     )
 
 
@@ -229,17 +252,17 @@ def _reasons(chooser: _Chooser, plan: Plan) -> Iterator[str]:
     if plan.sharding == "ddp":
         yield "strategy: all states fit on each GPU"
     else:
-        needs = plan_memory(plainest, goal, step).peak / 1e9
+        memory = plan_memory(plainest, goal, step)
         yield (
-            f"strategy: DDP without checkpoints needs {needs:.0f} GB (modelled; Rajbhandari et al."
-            " 2020, section 3.1)"
+            f"strategy: DDP without checkpoints needs {short_number(memory.peak / 1e9)} GB"
+            f" (modelled: {sum_text(memory)}; the states by Rajbhandari et al. 2020, section 3.1)"
         )
     if plan.checkpointing:
         yield (
             "checkpointing: the activations do not fit without; 33 % more compute (Chen et al."
             " 2016: one more forward)"
         )
-    if plan.half and step.precision not in ("fp16", "bf16"):
+    if plan.half and not step.half:
         yield (
             f"precision {plan.precision}: 30 to 40 % faster by document 003, Phase 3 (its figure,"
             " not measured here); the states stay FP32"
@@ -260,6 +283,21 @@ def _reasons(chooser: _Chooser, plan: Plan) -> Iterator[str]:
             f"accumulation over {plan.micro_steps} micro-steps: {gain_text(gain)} throughput"
             " (modelled: gradients are exchanged once)"
         )
+
+
+def _search_limits(chooser: _Chooser, plan: Plan) -> Iterator[str]:
+    """Yield what was tried if no plan of it reaches the efficiency."""
+    batches, counts = chooser.searched(plan)
+    tried = f"up to {batches[-1]} × the batch" if len(batches) > 1 else "one batch"
+    yield (
+        f"no searched plan ({tried}, {counted(counts[-1], 'micro-step')}, checkpoints only where"
+        f" memory needs them) reaches {chooser.use.efficiency[0]:.0%} efficiency on this link"
+    )
+
+
+def sum_text(memory: RankMemory) -> str:
+    """Write the sum that is the peak, in GB: ``states 112 + lists of the optimizer's step 28``."""
+    return " + ".join(f"{name} {short_number(size / 1e9)}" for name, size in memory.at_peak.items())
 
 
 def gain_text(gain: Band) -> str:

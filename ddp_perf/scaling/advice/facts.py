@@ -13,6 +13,7 @@ from ddp_perf.core.case import Scalar
 from ddp_perf.core.metric import PEAK_MEMORY
 from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, work_without
 from ddp_perf.core.strategy import Precision
+from ddp_perf.errors import ConfigError
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.session.result import SuiteResult
 
@@ -49,7 +50,7 @@ class MeasuredStep(msgspec.Struct, frozen=True, kw_only=True):
 
     curve: ScalingCurve
     work: dict[str, Scalar] = {}  # empty: a published table
-    parameters: int | None = None
+    parameters: float
     accelerator: str = ""
     gpu_memory: int | None = None
     activations: dict[Kept, float] = {}  # bytes of a sample
@@ -57,6 +58,10 @@ class MeasuredStep(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def precision(self) -> Precision:
         return cast(Precision, self.work.get("precision", "fp32"))
+
+    @property
+    def half(self) -> bool:
+        return self.precision in ("fp16", "bf16")
 
     @property
     def checkpointed(self) -> bool:
@@ -101,8 +106,13 @@ def stored_facts(baseline: Baseline) -> Iterator[CaseFacts]:
         )
 
 
-def measured_step(curve: ScalingCurve, facts: Sequence[CaseFacts]) -> MeasuredStep:
-    """Return the step of a curve with what the cases of the same work show of it."""
+def measured_step(
+    curve: ScalingCurve, facts: Sequence[CaseFacts], parameters: float | None = None
+) -> MeasuredStep:
+    """Return the step of a curve with what the cases of the same work show of it.
+
+    The parameters are given if the file states none. Raises ConfigError if neither or both are so.
+    """
     members = [
         fact
         for fact in facts
@@ -113,16 +123,31 @@ def measured_step(curve: ScalingCurve, facts: Sequence[CaseFacts]) -> MeasuredSt
     if not members:
         shape = curve.work.shape
         known = shape.payload_known and curve.work.strategy == "ddp"
-        return MeasuredStep(curve=curve, parameters=int(shape.payload / 4) if known else None)
+        stated = int(shape.payload / 4) if known else None
+        return MeasuredStep(curve=curve, parameters=_parameters(curve, stated, parameters))
     first = members[0]
     return MeasuredStep(
         curve=curve,
         work=first.work,
-        parameters=first.parameters,
+        parameters=_parameters(curve, first.parameters, parameters),
         accelerator=first.accelerator,
         gpu_memory=first.gpu_memory,
         activations=_activations(first, facts),
     )
+
+
+def _parameters(curve: ScalingCurve, stated: int | None, given: float | None) -> float:
+    """Return the parameters of the measured model, from the file or as given."""
+    where = f"{curve.where}, {curve.label}"
+    if stated and given:
+        raise ConfigError(f"{where}: {stated:,} parameters are stated: omit --measured-params")
+    parameters = stated or given
+    if not parameters:
+        raise ConfigError(
+            f"{where}: no parameters of the measured model are stated: give --measured-params,"
+            " as in 25.6e6"
+        )
+    return parameters
 
 
 def _activations(member: CaseFacts, facts: Sequence[CaseFacts]) -> dict[Kept, float]:

@@ -72,7 +72,5 @@ def _group(work: dict[str, Scalar], name: str) -> Iterator[tuple[str, Scalar]]:
 
 
 def _is_measured_model(found: Recommendation) -> bool:
-    measured = found.step.parameters
-    if not measured or not found.step.work:
-        return False
-    return abs(found.goal.parameters / measured - 1) < _LIKE
+    ratio = found.goal.parameters / found.step.parameters
+    return bool(found.step.work) and abs(ratio - 1) < _LIKE

@@ -92,6 +92,6 @@ def _activation_bytes(plan: Plan, goal: Goal, step: MeasuredStep) -> float | Non
         if plain is None or not plan.checkpointing:
             return None
         measured = plain * _KEPT_BY_CHECKPOINTS
-    ratio = goal.parameters / step.parameters if step.parameters else 1.0
-    element = (2 if plan.half else 4) / (2 if step.precision in ("fp16", "bf16") else 4)
+    ratio = goal.parameters / step.parameters
+    element = (2 if plan.half else 4) / (2 if step.half else 4)
     return float(measured * plan.batch_size * ratio**_ACTIVATION_POWER * element)

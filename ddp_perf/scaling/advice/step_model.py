@@ -77,12 +77,11 @@ class StepModel:
         """Return the compute of a step ÷ that of the measured step."""
         step, work = self._step, self._step.curve.work
         factor = plan.samples / ((work.batch_size or 1) * work.micro_steps)
-        if step.parameters is not None:
-            factor *= self._goal.parameters / step.parameters
+        factor *= self._goal.parameters / step.parameters
         if plan.checkpointing != step.checkpointed:
             factor *= _RECOMPUTED if plan.checkpointing else 1 / _RECOMPUTED
-        if plan.half and step.precision not in ("fp16", "bf16"):
-            factor /= HALF_SPEEDUP
+        if plan.half != step.half:
+            factor *= 1 / HALF_SPEEDUP if plan.half else HALF_SPEEDUP
         return factor
 
     def _seconds(self, plan: Plan) -> functools.partial[Floats]:
@@ -94,17 +93,18 @@ class StepModel:
         return functools.partial(_step_s, laws, factors, self._goal.gpus)
 
     def _shape(self, plan: Plan) -> StepShape:
-        """Return the communication of a step: in bytes, or in shares of the gradients."""
+        """Return the communication of a step: in bytes, or in shares of the measured gradients."""
         measured = self._step.curve.work.shape
         known = measured.payload_known
-        gradients = 4 * self._goal.parameters if known else 1.0
+        wanted = self._goal.parameters
+        gradients = 4 * wanted if known else wanted / self._step.parameters
         if plan.sharding == "ddp":
             cap = float(self._step.work.get("ddp.bucket_cap_mb", _BUCKET_MB)) * MIB
             buckets = [one.payload for one in measured.exchanges if one.kind == "all_reduce"]
-            largest = max(cap, gradients / _MOST_BUCKETS, *buckets) if known else 1.0
+            largest = max(cap, gradients / _MOST_BUCKETS, *buckets) if known else gradients
             shape = ddp_shape(in_buckets(gradients, largest), plan.micro_steps)
         else:
-            layers = layers_of(self._goal.parameters) if known else 1
+            layers = layers_of(wanted) if known else 1
             shape = fsdp_shape(_sharded_exchanges(plan, gradients / layers, layers))
         if known:
             return shape

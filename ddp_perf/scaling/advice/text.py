@@ -10,11 +10,12 @@ import rich.table
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import ABSENT, counted, short_number, to_json
-from ddp_perf.scaling.advice.choice import Candidate, Recommendation, gain_text
+from ddp_perf.scaling.advice.choice import Candidate, Recommendation, gain_text, sum_text
 from ddp_perf.scaling.advice.fragment import suite_fragment
 from ddp_perf.scaling.advice.plan import TITLES, USABLE
-from ddp_perf.scaling.advice.uses import DOCUMENT
+from ddp_perf.scaling.advice.uses import DOCUMENT, MASSIVE
 from ddp_perf.scaling.fit import Band
+from ddp_perf.scaling.text import curve_title
 from ddp_perf.stats.memory import RankMemory
 
 SCHEMA_VERSION = 1
@@ -46,13 +47,14 @@ def advice_text(found: Recommendation, width: int) -> str:
     """Return the recommendation, the candidates, what the document says, and the suite file."""
     width = max(width, NARROWEST)
     goal, curve = found.goal, found.step.curve
+    ranks = ", ".join(str(point.world_size) for point in curve.points)
+    by = "parameters" if goal.parameters > MASSIVE else "number of GPUs"
     lines = wrapped(
         [
             f"{goal.parameters:.3g} parameters, {goal.optimizer}, on"
-            f" {counted(goal.gpus, 'GPU')} of {goal.gpu_memory / _GIGA:.0f} GB:"
-            f" {found.use.name}",
-            f"from {curve.where}: {curve.label} ({curve.source}),"
-            f" {', '.join(str(point.world_size) for point in curve.points)} ranks",
+            f" {counted(goal.gpus, 'GPU')} of {goal.gpu_memory / _GIGA:.0f} GB;"
+            f" by {by}: {found.use.name}",
+            f"from {curve_title(curve)}, {ranks} ranks, {found.step.parameters:.3g} parameters",
         ],
         width,
     )
@@ -93,16 +95,9 @@ def _recommended(found: Recommendation) -> Iterator[str]:
 
 
 def _memory_text(memory: RankMemory) -> str:
-    parts = {"states": memory.states, "whole for a time": memory.whole}
-    if memory.activations is not None:
-        parts["activations"] = memory.activations
-    parts["or the update's lists"] = memory.update
-    stated = ", ".join(
-        f"{name} {short_number(size / _GIGA)}" for name, size in parts.items() if size
-    )
     unknown = "" if memory.activations is not None else "; activations not known"
     host = f"; host {short_number(memory.host / _GIGA)} GB" if memory.host else ""
-    return f"{short_number(memory.peak / _GIGA)} GB ({stated}{unknown}{host})"
+    return f"{short_number(memory.peak / _GIGA)} GB ({sum_text(memory)}{unknown}{host})"
 
 
 def _table(found: Recommendation) -> rich.table.Table:
@@ -110,9 +105,11 @@ def _table(found: Recommendation) -> rich.table.Table:
     table.add_column("candidate\n", overflow="fold")
     for heading in ("batch\n", "memory\nGB", "step\nms", "effi-\ncy %", "through-\nput, %"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("why not\n", overflow="fold")
+    table.add_column("reason\n", overflow="fold")
     for candidate in found.candidates:
-        table.add_row(candidate.plan.title, *_cells(candidate), candidate.why_not or "RECOMMENDED")
+        table.add_row(
+            candidate.plan.title, *_cells(candidate), candidate.rejection or "RECOMMENDED"
+        )
     return table
 
 
@@ -125,7 +122,7 @@ def _cells(candidate: Candidate) -> list[str]:
         f"{short_number(candidate.memory.peak / _GIGA)}{unknown}",
         short_number(1e3 * time.step_s.value) if time else ABSENT,
         f"{100 * time.efficiency.value:.0f}" if time else ABSENT,
-        gain_text(gain).removesuffix(" %") if gain and candidate.why_not else ABSENT,
+        gain_text(gain).removesuffix(" %") if gain and candidate.rejection else ABSENT,
     ]
 
 
@@ -141,15 +138,8 @@ def _notes(found: Recommendation) -> Iterator[str]:
             "Activations are not known: the file has no two batch sizes of one case with their"
             " memory, so no larger batch is recommended, and what fits may not fit."
         )
-    if found.step.parameters is None:
-        yield "The file states no parameters: its step is taken for that of this model."
     if found.step.on_cpu:
         yield "The step and the link were measured on CPUs: on GPUs both are others."
-    if found.plan is not None and found.plan.sharding != "offload" and not found.reaches:
-        yield (
-            f"No plan that fits reaches {found.use.efficiency[0]:.0%} efficiency on this link: the"
-            " recommended one is nearest."
-        )
     build = found.candidates[0].memory.build
     if found.plan is not None and build > USABLE * found.goal.gpu_memory:
         yield (

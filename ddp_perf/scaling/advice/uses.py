@@ -10,7 +10,7 @@ from ddp_perf.scaling.advice.plan import Plan
 from ddp_perf.scaling.advice.step_model import PlanTime
 
 DOCUMENT = "Multi-GPU Distributed Training - Benchmark Report: Recommendations"
-_MASSIVE = 100e9  # parameters
+MASSIVE = 100e9  # parameters
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,22 +59,27 @@ USES = (
         strategy="FSDP with CPU offload",
         batch_size=(64, 128),
         efficiency=(0.60, 0.70),
-        further="every optimisation",
+        further="full optimization suite",
     ),
 )
 
 
 def use_of(gpus: int, parameters: float) -> Use:
     """Return the use with these GPUs, or with the next more; over 100e9 parameters the last."""
-    if parameters > _MASSIVE:
+    if parameters > MASSIVE:
         return USES[-1]
     return next((use for use in USES if gpus <= use.gpus[1]), USES[-1])
 
 
-def differences_from(use: Use, plan: Plan, time: PlanTime | None) -> Iterator[str]:
+def differences_from(
+    use: Use, plan: Plan, time: PlanTime | None, *, ddp_fits: bool
+) -> Iterator[str]:
     """Yield each point in which the advice differs from the document's, or is not comparable."""
     if use.sharded != (plan.sharding != "ddp"):
-        why = "all states fit on each GPU" if use.sharded else "DDP does not fit, or is slower"
+        if use.sharded:
+            why = "all states fit on each GPU"
+        else:
+            why = "DDP needs checkpoints and is slower" if ddp_fits else "DDP does not fit"
         yield f"strategy: it recommends {use.strategy}; here {why}"
     elif plan.sharding != "offload" and "offload" in use.strategy:
         yield "strategy: it recommends offload; here the model fits without"

@@ -14,7 +14,7 @@ def test_ddp_with_adam_keeps_sixteen_bytes_for_each_parameter():
     memory = rank_memory(PSI, 8, "ddp")
 
     assert memory.states == 112 * GB
-    assert (memory.whole, memory.update, memory.host) == (0, 28 * GB, 0)
+    assert (memory.copies, memory.update, memory.host) == (0, 28 * GB, 0)
     assert memory.peak == 140 * GB  # the lists of the optimizer's step, beside all states
 
 
@@ -27,33 +27,39 @@ def test_ddp_with_sgd_keeps_eight():
 def test_half_precision_keeps_half_copies_of_the_weights_and_all_states():
     memory = rank_memory(PSI, 8, "ddp", half=True)
 
-    assert (memory.states, memory.whole) == (112 * GB, 14 * GB)
+    assert (memory.states, memory.copies) == (112 * GB, 14 * GB)
 
 
 @pytest.mark.parametrize(
-    ("sharding", "half", "states", "whole", "host"),
+    ("sharding", "half", "states", "copies", "host"),
     [
         pytest.param("zero2", False, 14, 28 + 0.875, 0, id="ZeRO-2"),
-        pytest.param("zero2", True, 14, 14 + 0.4375, 0, id="ZeRO-2, half"),
+        pytest.param("zero2", True, 14, 14 + 0.875, 0, id="ZeRO-2, half"),
         pytest.param("zero3", False, 14, 2.625, 0, id="ZeRO-3"),  # 3 × 28 GB ÷ 32 layers
-        pytest.param("zero3", True, 14, 1.3125, 0, id="ZeRO-3, half"),
-        pytest.param("offload", True, 0, 1.3125, 14, id="offload"),
+        pytest.param("zero3", True, 14, 1.75, 0, id="ZeRO-3, half"),  # gradients in FP32
+        pytest.param("offload", True, 0, 1.75, 14, id="offload"),
     ],
 )
-def test_fsdp_keeps_a_part_of_the_states_on_each_of_8_ranks(sharding, half, states, whole, host):
+def test_fsdp_keeps_a_part_of_the_states_on_each_of_8_ranks(sharding, half, states, copies, host):
     memory = rank_memory(PSI, 8, sharding, half=half)
 
     assert memory.states == states * GB
-    assert memory.whole == pytest.approx(whole * GB)
+    assert memory.copies == pytest.approx(copies * GB)
     assert memory.host == host * GB
 
 
-def test_activations_are_beside_whole_parameters_and_not_beside_the_optimizers_step():
+def test_activations_are_beside_gathered_parameters_and_not_beside_the_optimizers_step():
     small = rank_memory(PSI, 8, "zero3", activations=0.1 * GB)
     large = rank_memory(PSI, 8, "zero3", activations=50 * GB)
 
     assert small.peak == pytest.approx((14 + 3.5) * GB)  # the update's lists are larger
+    assert small.at_peak == {"states": 14 * GB, "lists of the optimizer's step": 3.5 * GB}
     assert large.peak == pytest.approx((14 + 2.625 + 50) * GB)
+    assert large.at_peak == {
+        "states": 14 * GB,
+        "copies of parameters": pytest.approx(2.625 * GB),
+        "activations": 50 * GB,
+    }
 
 
 @pytest.mark.parametrize(("parameters", "layers"), [(1e3, 12), (124e6, 12), (7e9, 32), (1e12, 96)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.errors import ConfigError
 from ddp_perf.scaling.advice.facts import measured_step, result_facts, stored_facts
 from ddp_perf.scaling.curves import measured_series, stored_series
 from tests.builders import (
@@ -110,3 +111,15 @@ def test_a_curve_without_cases_has_the_parameters_of_its_bytes():
 
     assert step.parameters == 808  # 3,232 bytes of FP32 gradients
     assert step.work == {}
+
+
+def test_parameters_are_stated_or_given_and_not_both():
+    result = results_of(make_cases(), peak)
+    (curve,) = measured_series(result)
+    facts = [msgspec.structs.replace(fact, parameters=None) for fact in result_facts(result)]
+
+    assert measured_step(curve, facts, 25.6e6).parameters == 25.6e6
+    with pytest.raises(ConfigError, match="are stated: give --measured-params"):
+        measured_step(curve, facts)
+    with pytest.raises(ConfigError, match="1,000 parameters are stated: omit --measured-params"):
+        measured_step(curve, list(result_facts(result)), 25.6e6)

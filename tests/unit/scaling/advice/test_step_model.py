@@ -60,8 +60,9 @@ def test_the_measured_plan_has_the_measured_step():
     assert time.samples_per_s.value == pytest.approx(8 * 32 / step_s, rel=0.01)
 
 
-def test_compute_and_bytes_grow_with_the_parameters():
-    time = make_model(parameters=10 * PARAMETERS).time(PLAN)
+@pytest.mark.parametrize("known", [True, False])
+def test_compute_and_bytes_grow_with_the_parameters(known):
+    time = make_model(make_step(known=known), parameters=10 * PARAMETERS).time(PLAN)
 
     step_s = 10 * COMPUTE_S + exchange_s(40 * PARAMETERS, 8)
     assert time.step_s.value == pytest.approx(step_s, rel=0.01)
@@ -110,12 +111,17 @@ def test_fsdp_without_overlap_costs_its_collectives(changes, transfer):
     assert step_s == pytest.approx(compute * COMPUTE_S + exchanged, rel=0.01)
 
 
-def test_the_parameters_of_a_file_that_states_none_are_those_of_the_goal():
-    step = make_step(known=False, parameters=None, work={})
+def test_half_precision_that_was_measured_makes_fp32_slower():
+    step = make_step(work={"precision": "bf16", "ddp.bucket_cap_mb": 100_000.0})
+    model = make_model(step, gpus=1)
 
-    asked, other = (make_model(step, parameters=n).time(PLAN) for n in (PARAMETERS, 7e9))
+    half, full = (
+        model.time(msgspec.structs.replace(PLAN, precision=precision)).step_s.value
+        for precision in ("bf16", "fp32")
+    )
 
-    assert asked == other
+    assert half == pytest.approx(COMPUTE_S, rel=0.01)
+    assert full == pytest.approx(COMPUTE_S * HALF_SPEEDUP, rel=0.01)
 
 
 def test_what_was_checkpointed_is_faster_without():
