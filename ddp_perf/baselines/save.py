@@ -274,7 +274,7 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         structure=new.structure,
         flops=new.flops,
         flops_torch=_torch_of(new),
-        losses=new.losses,
+        losses=new.losses or (old.losses if comparable else {}),
         sessions=(*(older if comparable and new.same_machine else ()), new.session),
         first=_first_figures(old, new.session) if comparable else _medians(new.session),
         log=(*old.log, entry),

@@ -18,6 +18,8 @@ UNSEEDED = (
     " tolerances: {loss: null}"
 )
 
+_MEND = "mend it, or set tolerances: {loss: null} in the suite file"
+
 # A step is stored if its launches agree far better than a session must agree with them: another
 # processor rounds otherwise than two launches with other last bits (docs/correctness.md).
 _OF_THE_TOLERANCE = 0.1
@@ -38,18 +40,18 @@ def judge_loss(
     """Judge the losses by the stored ones, or return None if an older version measured them.
 
     A loss that is not finite is a REGRESSION whatever is stored, because it compares with nothing.
-    A higher loss is one, and so is a lower one. No reason states a remedy but that for launches
-    that differ from their first step on: then there is nothing to compare with.
+    A higher loss is one, and so is a lower one. A reason states a remedy only if the losses
+    compare with nothing: one is not finite, or the launches differ from their first step on.
     """
     if not all(launch.losses for launch in launches):
         return None
-    if (where := _not_finite(launches)) is not None:
-        return Verdict(outcome=Outcome.REGRESSION, reason=where)
+    problem = why_not_stored(launches, tolerance)
+    if problem is not None and not is_finite(launches):
+        return Verdict(outcome=Outcome.REGRESSION, reason=problem)
     if stored:
         return _compare(launches, stored, tolerance)
-    if not _repeated(launches, tolerance):
-        reason = f"{_first_difference(launches)}; {UNSEEDED}"
-        return Verdict(outcome=Outcome.INVALID, reason=reason)
+    if problem is not None:
+        return Verdict(outcome=Outcome.INVALID, reason=problem)
     return Verdict(outcome=Outcome.NO_BASELINE, reason="no losses of this case are stored")
 
 
@@ -85,7 +87,21 @@ def losses_to_store(launches: Sequence[LaunchResult], tolerance: float | None) -
     """
     if tolerance is None or not all(launch.losses for launch in launches):
         return {}
-    return {} if _not_finite(launches) is not None else _repeated(launches, tolerance)
+    return _repeated(launches, tolerance) if is_finite(launches) else {}
+
+
+def why_not_stored(launches: Sequence[LaunchResult], tolerance: float) -> str | None:
+    """Return why no loss of the session can be stored, with the remedy, or None if one can."""
+    if (where := _not_finite(launches)) is not None:
+        return f"{where}; {_MEND}"
+    if not _repeated(launches, tolerance):
+        return f"{_first_difference(launches)}; {UNSEEDED}"
+    return None
+
+
+def is_finite(launches: Iterable[LaunchResult]) -> bool:
+    """Return whether no loss of any rank is NaN or infinite."""
+    return _not_finite(launches) is None
 
 
 def losses_of(launch: LaunchResult) -> dict[str, float]:

@@ -133,6 +133,30 @@ def test_losses_that_do_not_repeat_are_left_out_with_the_remedy(machine):
     assert machine.stored.has_level
 
 
+@pytest.mark.parametrize("stored", [LOSSES, {}], ids=["stored", "nothing stored"])
+def test_a_loss_that_is_not_finite_stays_red_if_it_is_accepted(machine, stored):
+    machine.session("missing", losses=stored)
+
+    result = machine.session("accept", losses={**LOSSES, "2": None})
+
+    found = result.finding(ONE.id, "loss")
+    assert found.verdict.outcome is Outcome.REGRESSION
+    assert "mend it, or set tolerances: {loss: null} in the suite file" in found.verdict.reason
+    assert "takes it over" not in found.verdict.reason
+    assert not result.is_settled(found)
+    assert "is NaN or infinite" in result.saved[ONE.id].without["loss"]
+    assert machine.stored.losses == stored
+
+
+def test_other_losses_that_do_not_repeat_stay_red_if_they_are_accepted(machine):
+    machine.session("missing")
+
+    result = machine.unrepeatable("accept")
+
+    assert not result.is_settled(result.finding(ONE.id, "loss"))
+    assert machine.stored.losses == LOSSES
+
+
 def test_losses_that_were_accepted_later_judge_no_older_session(machine):
     machine.session("missing")
     machine.session("accept", losses=OTHER)

@@ -87,7 +87,10 @@ def test_a_loss_that_is_not_finite_is_a_regression_whatever_is_stored(stored):
     verdict = judged(launch(LOSSES, other={**LOSSES, "4": None}), stored=stored)
 
     assert verdict.outcome is Outcome.REGRESSION
-    assert verdict.reason == "the loss of step 4 is NaN or infinite on rank 1"
+    assert verdict.reason == (
+        "the loss of step 4 is NaN or infinite on rank 1; mend it, or set tolerances: {loss: null}"
+        " in the suite file"
+    )
 
 
 def test_launches_that_differ_from_the_first_step_on_are_no_baseline():
