@@ -90,21 +90,30 @@ def with_flops(
     """Return the verdict on the structure with the FLOPs of a step: fewer are a REGRESSION, too.
 
     Both counts are exact, so a step that computes less does other work, until someone accepts it.
+    Launches may count different steps of a workload that decides what to compute: then it is red if
+    all of them are off the stored count. What an injection computes is counted, too.
     They are not compared if another version of torch counted them, whose operators have other
     names and formulas, nor if a compiler replaces the operators.
     """
-    now = counted_flops(launches)
+    counts = sorted({launch.ranks[0].flops or 0 for launch in launches})
     if stored is None or case.compile or not is_comparable(stored, case):
         return verdict
-    if not now or not stored.flops or not is_counted_alike(stored.flops_torch, torch):
+    if not all(counts) or not stored.flops or not is_counted_alike(stored.flops_torch, torch):
         return verdict
-    if now == stored.flops or verdict.outcome in (Outcome.NO_BASELINE, Outcome.INCOMPARABLE):
+    if stored.flops in counts or verdict.outcome in (Outcome.NO_BASELINE, Outcome.INCOMPARABLE):
         return verdict
-    change = change_text("FLOPs of a step:", f"{stored.flops:,}", f"{now:,}")
+    now = " to ".join(f"{count:,}" for count in dict.fromkeys([counts[0], counts[-1]]))
+    change = change_text("FLOPs of a step:", f"{stored.flops:,}", now)
     before = verdict.reason
     if verdict.outcome is Outcome.PASS:
-        before = f"the step computes {'more' if now > stored.flops else 'less'} than the baseline's"
+        before = f"the step computes {_amount(stored.flops, counts)} than the baseline's"
     return Verdict(outcome=Outcome.REGRESSION, reason=f"{before}; {change}")
+
+
+def _amount(before: int, counts: Sequence[int]) -> str:
+    if before < counts[0]:
+        return "more"
+    return "less" if counts[-1] < before else "other work"
 
 
 def counted_flops(launches: Sequence[LaunchResult]) -> int | None:

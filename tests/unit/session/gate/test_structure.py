@@ -119,13 +119,27 @@ def test_the_change_of_the_flops_is_added_to_that_of_the_structure():
         pytest.param({"flops": [10**9]}, id="as many"),
         pytest.param({"flops": [1], "torch": "2.14.0"}, id="counted by another torch"),
         pytest.param({"flops": [1], "stored": None}, id="none stored"),
-        pytest.param({"flops": [1, 2]}, id="batches of several sizes"),
+        pytest.param({"flops": [1, 10**9]}, id="a launch with as many"),
         pytest.param({"flops": [0]}, id="an operator that is not counted"),
         pytest.param({"flops": [1], "compile": True}, id="compiled"),
     ],
 )
 def test_flops_that_are_not_exact_are_not_compared(changes):
     assert with_flops_of(**changes).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("flops", "reason"),
+    [
+        ([3, 1, 2], "the step computes less than the baseline's; FLOPs of a step: 10 → 1 to 3"),
+        ([11, 12], "the step computes more than the baseline's; FLOPs of a step: 10 → 11 to 12"),
+        ([9, 12], "the step computes other work than the baseline's; FLOPs of a step: 10 → 9 to 12"),
+    ],
+)
+def test_launches_of_various_flops_are_a_regression_if_none_has_the_stored_count(flops, reason):
+    verdict = with_flops_of(flops, stored=10)
+
+    assert (verdict.outcome, verdict.reason) == (Outcome.REGRESSION, reason)
 
 
 AMOUNTS = {
