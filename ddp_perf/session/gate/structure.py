@@ -91,7 +91,7 @@ def with_flops(
 
     Both counts are exact, so a step that computes less does other work, until someone accepts it.
     Launches may count different steps of a workload that decides what to compute: then it is red if
-    all of them are off the stored count. What an injection computes is counted, too.
+    all of them are off the stored count.
     They are not compared if another version of torch counted them, whose operators have other
     names and formulas, nor if a compiler replaces the operators.
     """
