@@ -25,7 +25,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.judge_again import judge_again
-from ddp_perf.session.gate.loss import losses_to_store, why_not_stored
+from ddp_perf.session.gate.loss import loss_tolerance, losses_to_store, why_not_stored
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.gate.structure import counted_flops
 from ddp_perf.session.left_out import reasons_to_leave_out, refused, without
@@ -169,7 +169,9 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
             session=as_session(result.summaries[case_id], result.environment, result.date),
             structure=measurement.launches[0].ranks[0].structure,
             flops=counted_flops(measurement.launches),
-            losses=losses_to_store(measurement.launches, measurement.case.loss_tolerance),
+            losses=losses_to_store(
+                measurement.launches, loss_tolerance(measurement.case, measurement.launches)
+            ),
         )
         for case_id, measurement in result.measurements.items()
         if _is_complete(measurement)

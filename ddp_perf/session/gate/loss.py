@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import UNSET
+
+from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
@@ -23,6 +26,10 @@ _MEND = "mend it, or set tolerances: {loss: null} in the suite file"
 # A step is stored if its launches agree far better than a session must agree with them: another
 # processor rounds otherwise than two launches with other last bits (docs/correctness.md).
 _OF_THE_TOLERANCE = 0.1
+
+
+# Of rounding in the coarsest type: half precision has fewer places than the tolerances assume.
+_UNITS = 4
 
 
 class _Change(NamedTuple):
@@ -53,6 +60,21 @@ def judge_loss(
     if problem is not None:
         return Verdict(outcome=Outcome.INVALID, reason=problem)
     return Verdict(outcome=Outcome.NO_BASELINE, reason="no losses of this case are stored")
+
+
+def loss_tolerance(case: Case, launches: Sequence[LaunchResult]) -> float | None:
+    """Return the tolerance of the suite, or that of the precision, or of the types if coarser.
+
+    A model may be of half precision itself, whatever precision the suite states.
+    """
+    given = case.loss_tolerance
+    if given is None or case.tolerances.loss is not UNSET:
+        return given
+    return max(given, _UNITS * _unit(launches))
+
+
+def _unit(launches: Iterable[LaunchResult]) -> float:
+    return max((rank.loss_unit or 0.0 for launch in launches for rank in launch.ranks), default=0.0)
 
 
 def _compare(
@@ -115,12 +137,13 @@ def _repeated(launches: Sequence[LaunchResult], tolerance: float) -> dict[str, f
     Every second launch begins with other last bits. So it shows from which step on rounding decides
     what a workload computes: there no two machines agree, although both are right.
     """
+    allowed = max(_OF_THE_TOLERANCE * tolerance, _unit(launches))
     first, *others = (losses_of(launch) for launch in launches)
     repeated: dict[str, float] = {}
     for step in sorted(first, key=int):
         upto = {**repeated, step: first[step]}
         changes = [one for other in others for one in _changes(upto, other)]
-        if any(one.share > _OF_THE_TOLERANCE * tolerance for one in changes):
+        if any(one.share > allowed for one in changes):
             break
         repeated = upto
     return repeated

@@ -55,6 +55,7 @@ class Trainer:
         )
         self.module = self._strategy.module
         batch = workload.batch
+        self.one_batch = isinstance(batch, tuple)
         self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
         self.unit = workload.unit
         self._loss: Loss = workload.loss
@@ -68,6 +69,13 @@ class Trainer:
         self._rank = context.rank
         self._steps = 0
         self.losses = Losses()
+        self._loss_type = torch.float64  # until the first step
+
+    @property
+    def loss_unit(self) -> float:
+        """The relative unit of the coarsest type of the trained parameters and the loss."""
+        types = {self._loss_type, *(parameter.dtype for parameter in _trained(self.module))}
+        return max(torch.finfo(one).eps for one in types)
 
     def step(self, *, synchronise: bool = True) -> None:
         """Update the parameters once, and beat BEATS_PER_STEP times for any number of micro-steps.
@@ -141,6 +149,7 @@ class Trainer:
                 with self._autocast:
                     loss = self._share(self._loss(self.module, batch))
                 self.losses.add(loss)
+                self._loss_type = loss.dtype
                 if last:
                     self.beat()
                 self._on_phase("forward")

@@ -133,7 +133,10 @@ def test_flops_that_are_not_exact_are_not_compared(changes):
     [
         ([3, 1, 2], "the step computes less than the baseline's; FLOPs of a step: 10 → 1 to 3"),
         ([11, 12], "the step computes more than the baseline's; FLOPs of a step: 10 → 11 to 12"),
-        ([9, 12], "the step computes other work than the baseline's; FLOPs of a step: 10 → 9 to 12"),
+        (
+            [9, 12],
+            "the step computes other work than the baseline's; FLOPs of a step: 10 → 9 to 12",
+        ),
     ],
 )
 def test_launches_of_various_flops_are_a_regression_if_none_has_the_stored_count(flops, reason):

@@ -135,6 +135,15 @@ def test_another_session_draws_the_same_numbers_whatever_library_draws_them(trai
     assert trainer_of("random").losses.read() == once
 
 
+def test_a_nudge_of_half_precision_is_a_unit_and_reported_with_its_size(trainer_of):
+    plain, nudged = trainer_of("bfloat16"), trainer_of("bfloat16", nudged=True)
+
+    assert nudged.loss_unit == 2**-7
+    assert trainer_of("float8").loss_unit == 2**-23  # what is frozen does not round
+    assert plain.losses.read() != nudged.losses.read()
+    assert nudged.losses.read() == pytest.approx(plain.losses.read(), rel=2**-6)
+
+
 @pytest.mark.parametrize("kind", ["float8", "expanded"])
 def test_a_frozen_parameter_is_not_nudged(trainer_of, kind):
     """Nothing changes a float8 in place on a CPU, nor a view with overlapping elements."""
