@@ -97,13 +97,15 @@ def build(context, *, kind):
         model.scale = torch.nn.Parameter(torch.ones(4).to(torch.float8_e4m3fn), False)
     if kind == "expanded":
         model.scale = torch.nn.Parameter(torch.ones(1).expand(64), False)
+    if kind == "iterator":
+        batches = ((torch.randn(size, 16),) for size in range(1, 99))
     if kind == "random":
         batch = torch.full((4, 16), np.random.rand() + random.random())
     else:
         batch = torch.randn(4, 16)
     return Workload(
         model=model,
-        batch=(batch.to(dtype),),
+        batch=batches if kind == "iterator" else (batch.to(dtype),),
         loss=lambda module, batch: module(batch[0]).square().mean(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05),
     )
@@ -150,3 +152,8 @@ def test_a_frozen_parameter_is_not_nudged(trainer_of, kind):
     assert trainer_of(kind, nudged=True).losses.read() == pytest.approx(
         trainer_of(kind).losses.read(), rel=1e-5
     )
+
+
+def test_a_trainer_states_whether_each_step_has_the_same_batch(trainer_of):
+    assert trainer_of("float32").one_batch
+    assert not trainer_of("iterator").one_batch
