@@ -22,6 +22,7 @@ from ddp_perf.render.units import field_changes
 from ddp_perf.stats.robust import robust_sd
 
 SaveMode = Literal["missing", "append", "accept"]
+FLOPS = "flops"  # of a step: stored beside the metrics, and judged with the structure
 SAVE_MODES: tuple[SaveMode, ...] = get_args(SaveMode)
 
 
@@ -126,13 +127,20 @@ def merge(
 
 
 def new_metrics(stored: CaseBaseline, new: NewSession) -> set[str]:
-    """Return what the session has and is not stored: metrics without a level, and the losses."""
+    """Return what the session has and is not stored: metrics without a level, losses, and FLOPs.
+
+    FLOPs that another torch counted are not compared, so they count as not stored.
+    """
     metrics = {
         metric.name
         for metric in METRICS
         if new.session.values(metric.name) and not stored.sessions_with(metric.name)
     }
-    return metrics | {LOSS} if new.losses and not stored.losses else metrics
+    if new.losses and not stored.losses:
+        metrics.add(LOSS)
+    if not _counts_alike(stored, new):
+        metrics.add(FLOPS)
+    return metrics
 
 
 def _with_verdicts(
@@ -226,12 +234,15 @@ def _with_counts(old: CaseBaseline, new: NewSession) -> CaseBaseline:
 
     Stored losses stay: those of every session are compared with them until a change is accepted.
     """
+    old = msgspec.structs.replace(old, losses=old.losses or new.losses)
+    if _counts_alike(old, new):
+        return old
+    return msgspec.structs.replace(old, flops=new.flops, flops_torch=_torch_of(new))
+
+
+def _counts_alike(old: CaseBaseline, new: NewSession) -> bool:
     torch = _torch_of(new)
-    if torch is None or is_counted_alike(old.flops_torch, torch):
-        return msgspec.structs.replace(old, losses=old.losses or new.losses)
-    return msgspec.structs.replace(
-        old, losses=old.losses or new.losses, flops=new.flops, flops_torch=torch
-    )
+    return torch is None or is_counted_alike(old.flops_torch, torch)
 
 
 def is_counted_alike(one: str | None, other: str) -> bool:
@@ -243,7 +254,7 @@ def _appended(old: CaseBaseline, new: NewSession) -> CaseBaseline:
     """Add the session, or replace the stored one that has only medians of the same steps."""
     session, old = new.session, _with_counts(old, new)
     if not any(session.launches):
-        return old  # ``missing`` adds the losses alone
+        return old  # ``missing`` adds losses and FLOPs alone
     replaced = stored_session(old, session.date, session.environment)
     if replaced is not None and replaced.values(STEP_TIME.name):
         replaced = None
@@ -277,7 +288,7 @@ def _accepted(old: CaseBaseline, new: NewSession, reason: str) -> CaseBaseline:
         structure=new.structure,
         flops=new.flops,
         flops_torch=_torch_of(new),
-        losses=new.losses,
+        losses=new.losses or (old.losses if comparable else {}),
         sessions=(*(older if comparable and new.same_machine else ()), new.session),
         first=_first_figures(old, new.session) if comparable else _medians(new.session),
         log=(*old.log, entry),

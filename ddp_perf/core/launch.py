@@ -90,6 +90,9 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     flops: int | None = None  # of one step: matrix products, convolutions, attention
     # By the number of the step from the initial parameters on: 1, 2, 4, … None: NaN or infinite.
     losses: dict[str, float | None] = {}
+    # Relative unit of the coarsest type of its trained parameters and its loss. None: an older file
+    loss_unit: float | None = None
+    one_batch: bool = True  # False: an iterator gives the batches, maybe of several sizes
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
     extra_warmup: WarmUp | None = None  # None: on the CPU tier

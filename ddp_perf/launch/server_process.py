@@ -167,11 +167,13 @@ def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
     The server must import this package, even if it is not installed there. It must stay
     single-threaded: numpy's OpenBLAS would start a thread per core when it is imported. It must
     never initialise CUDA: ``torch.cuda.is_available()`` does unless it may use NVML. Ranks must
-    number GPUs as NVML does.
+    number GPUs as NVML does. Strings have the hashes of every other session, since a workload may
+    iterate over a set; a user's own PYTHONHASHSEED stays.
     """
     package = str(Path(ddp_perf.__file__).parents[1])
     paths = [package, environ.get("PYTHONPATH", "")]
     return {
+        "PYTHONHASHSEED": "0",
         **environ,
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

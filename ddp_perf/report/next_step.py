@@ -91,6 +91,8 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if outcome is Outcome.INCOMPARABLE or finding.metric == STRUCTURE:
         every = _changed_cases(result) == result.measurements.keys()
         return _INTENDED, _again(result, _ACCEPT) if every else f"{case} {_ACCEPT}"
+    if outcome is Outcome.REGRESSION and finding.metric == LOSS and not finding.baseline_date:
+        return "mend the loss that is not finite, and measure it again", case
     if outcome is Outcome.REGRESSION:
         since = (finding.baseline_date or result.date)[:10]
         why = "see what changed since the baseline"

@@ -57,6 +57,12 @@ def is_waiting(finding: Finding) -> bool:
     return verdict.outcome is Outcome.INCONCLUSIVE and verdict.assumed_sd is not None
 
 
+def _is_undecided(finding: Finding) -> bool:
+    if finding.metric in EXACT or is_waiting(finding):
+        return False
+    return finding.verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.INVALID)
+
+
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one suite. It grows while the session measures, judges and saves."""
 
@@ -133,15 +139,10 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         """Return the ids of the cases with a metric that this machine could not decide, sorted.
 
         A case that only waits for its first sessions does not count: no machine could decide it.
-        Nor does a structure, which is the same on any machine.
+        Nor do a structure and a loss, which are the same on any machine, nor what no test asserts.
         """
-        return sorted({found.case_id for found in self.findings if self._is_undecided(found)})
-
-    def _is_undecided(self, finding: Finding) -> bool:
-        outcome = finding.verdict.outcome
-        if outcome is Outcome.INCONCLUSIVE:
-            return finding.metric not in EXACT and not is_waiting(finding)
-        return outcome is Outcome.INVALID
+        asserted = self.asserted_findings()
+        return sorted({found.case_id for found in asserted if _is_undecided(found)})
 
     def is_refused(self, finding: Finding) -> bool:
         """Return whether this session of the metric was to be stored, and was refused."""

@@ -25,7 +25,7 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.judge_again import judge_again
-from ddp_perf.session.gate.loss import losses_to_store
+from ddp_perf.session.gate.loss import loss_tolerance, losses_to_store, why_not_stored
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.gate.structure import counted_flops
 from ddp_perf.session.left_out import reasons_to_leave_out, refused, without
@@ -86,7 +86,7 @@ def _selected(
     sessions: list[NewSession] = []
     for new in _of_cases(result, case_ids):
         stored = baseline.cases.get(new.case.id)
-        reasons = reasons_to_leave_out(new, result, mode)
+        reasons = {**_without_losses(new, result), **reasons_to_leave_out(new, result, mode)}
         fit = without(new, {*reasons, *_stored_already(new, stored, mode)})
         why_not = (
             not_wanted(new, stored, mode)
@@ -119,6 +119,20 @@ def _selected(
         for found in result.findings
     )
     return sessions, msgspec.structs.replace(result, findings=findings)
+
+
+def _without_losses(new: NewSession, result: SuiteResult) -> dict[str, str]:
+    """Return why a session that is red by its losses stores none of them; else nothing.
+
+    So it stays red even if it is accepted: the next session would not be compared with them.
+    """
+    found = result.finding(new.case.id, LOSS)
+    if found is None or found.verdict.outcome is not Outcome.REGRESSION:
+        return {}
+    assert found.tolerance is not None  # of the loss: it was judged
+    launches = result.measurements[new.case.id].launches
+    why = why_not_stored(launches, found.tolerance)
+    return {} if why is None else {LOSS: why}
 
 
 def _with_refusal(finding: Finding, refused: Refused | None, saved: Saved | None) -> Finding:
@@ -155,7 +169,9 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
             session=as_session(result.summaries[case_id], result.environment, result.date),
             structure=measurement.launches[0].ranks[0].structure,
             flops=counted_flops(measurement.launches),
-            losses=losses_to_store(measurement.launches, measurement.case.loss_tolerance),
+            losses=losses_to_store(
+                measurement.launches, loss_tolerance(measurement.case, measurement.launches)
+            ),
         )
         for case_id, measurement in result.measurements.items()
         if _is_complete(measurement)

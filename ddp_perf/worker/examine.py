@@ -39,5 +39,7 @@ def examine_training(
         probe=probed,
         flops=counter.flops,
         losses=losses,
+        loss_unit=trainer.loss_unit,
+        one_batch=trainer.one_batch,
         unit=trainer.unit,
     )

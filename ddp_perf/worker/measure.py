@@ -82,6 +82,8 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         ddp_logging=facts.ddp_logging,
         flops=facts.flops,
         losses=facts.losses,
+        loss_unit=facts.loss_unit,
+        one_batch=facts.one_batch,
         unit=facts.unit,
         conditions=watched.conditions,
         extra_warmup=extra_warmup,

@@ -25,7 +25,7 @@ from ddp_perf.core.session import CONTROL, Session
 from ddp_perf.core.verdict import Outcome, SessionPrior, Verdict
 from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
-from ddp_perf.session.gate.loss import judge_loss
+from ddp_perf.session.gate.loss import is_finite, judge_loss, loss_tolerance
 from ddp_perf.session.gate.machine_history import MachineHistory, controls
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
@@ -177,7 +177,7 @@ def _judge_loss(
     case, launches, remedies = measurement.case, measurement.launches, context.remedies
     stored = context.baseline.cases.get(case.id)
     own = stored.losses if stored is not None and is_comparable(stored, case) else {}
-    if (tolerance := case.loss_tolerance) is None:
+    if (tolerance := loss_tolerance(case, launches)) is None:
         return
     verdict = judge_loss(launches, own, tolerance=tolerance)
     if verdict is None:
@@ -187,7 +187,7 @@ def _judge_loss(
     elif verdict.outcome is Outcome.NO_BASELINE:
         reason = f"{verdict.reason}; {remedies.no_such_figure}"
         verdict = msgspec.structs.replace(verdict, reason=reason)
-    elif verdict.outcome is Outcome.REGRESSION and own and remedies.other_structure:
+    elif verdict.outcome is Outcome.REGRESSION and remedies.other_structure and is_finite(launches):
         reason = f"{verdict.reason}; {remedies.other_structure}"
         verdict = msgspec.structs.replace(verdict, reason=reason)
     first = stored.sessions[0] if stored is not None and own else None

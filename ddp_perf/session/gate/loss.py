@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec import UNSET
+
+from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.render.units import counted
@@ -18,9 +21,15 @@ UNSEEDED = (
     " tolerances: {loss: null}"
 )
 
+_MEND = "mend it, or set tolerances: {loss: null} in the suite file"
+
 # A step is stored if its launches agree far better than a session must agree with them: another
 # processor rounds otherwise than two launches with other last bits (docs/correctness.md).
 _OF_THE_TOLERANCE = 0.1
+
+
+# Of rounding in the coarsest type: half precision has fewer places than the tolerances assume.
+_UNITS = 4
 
 
 class _Change(NamedTuple):
@@ -38,19 +47,34 @@ def judge_loss(
     """Judge the losses by the stored ones, or return None if an older version measured them.
 
     A loss that is not finite is a REGRESSION whatever is stored, because it compares with nothing.
-    A higher loss is one, and so is a lower one. No reason states a remedy but that for launches
-    that differ from their first step on: then there is nothing to compare with.
+    A higher loss is one, and so is a lower one. A reason states a remedy only if the losses
+    compare with nothing: one is not finite, or the launches differ from their first step on.
     """
     if not all(launch.losses for launch in launches):
         return None
-    if (where := _not_finite(launches)) is not None:
-        return Verdict(outcome=Outcome.REGRESSION, reason=where)
+    problem = why_not_stored(launches, tolerance)
+    if problem is not None and not is_finite(launches):
+        return Verdict(outcome=Outcome.REGRESSION, reason=problem)
     if stored:
         return _compare(launches, stored, tolerance)
-    if not _repeated(launches, tolerance):
-        reason = f"{_first_difference(launches)}; {UNSEEDED}"
-        return Verdict(outcome=Outcome.INVALID, reason=reason)
+    if problem is not None:
+        return Verdict(outcome=Outcome.INVALID, reason=problem)
     return Verdict(outcome=Outcome.NO_BASELINE, reason="no losses of this case are stored")
+
+
+def loss_tolerance(case: Case, launches: Sequence[LaunchResult]) -> float | None:
+    """Return the tolerance of the suite, or that of the precision, or of the types if coarser.
+
+    A model may be of half precision itself, whatever precision the suite states.
+    """
+    given = case.loss_tolerance
+    if given is None or case.tolerances.loss is not UNSET:
+        return given
+    return max(given, _UNITS * _unit(launches))
+
+
+def _unit(launches: Iterable[LaunchResult]) -> float:
+    return max((rank.loss_unit or 0.0 for launch in launches for rank in launch.ranks), default=0.0)
 
 
 def _compare(
@@ -85,7 +109,21 @@ def losses_to_store(launches: Sequence[LaunchResult], tolerance: float | None) -
     """
     if tolerance is None or not all(launch.losses for launch in launches):
         return {}
-    return {} if _not_finite(launches) is not None else _repeated(launches, tolerance)
+    return _repeated(launches, tolerance) if is_finite(launches) else {}
+
+
+def why_not_stored(launches: Sequence[LaunchResult], tolerance: float) -> str | None:
+    """Return why no loss of the session can be stored, with the remedy, or None if one can."""
+    if (where := _not_finite(launches)) is not None:
+        return f"{where}; {_MEND}"
+    if not _repeated(launches, tolerance):
+        return f"{_first_difference(launches)}; {UNSEEDED}"
+    return None
+
+
+def is_finite(launches: Iterable[LaunchResult]) -> bool:
+    """Return whether no loss of any rank is NaN or infinite."""
+    return _not_finite(launches) is None
 
 
 def losses_of(launch: LaunchResult) -> dict[str, float]:
@@ -99,12 +137,13 @@ def _repeated(launches: Sequence[LaunchResult], tolerance: float) -> dict[str, f
     Every second launch begins with other last bits. So it shows from which step on rounding decides
     what a workload computes: there no two machines agree, although both are right.
     """
+    allowed = max(_OF_THE_TOLERANCE * tolerance, _unit(launches))
     first, *others = (losses_of(launch) for launch in launches)
     repeated: dict[str, float] = {}
     for step in sorted(first, key=int):
         upto = {**repeated, step: first[step]}
         changes = [one for other in others for one in _changes(upto, other)]
-        if any(one.share > _OF_THE_TOLERANCE * tolerance for one in changes):
+        if any(one.share > allowed for one in changes):
             break
         repeated = upto
     return repeated

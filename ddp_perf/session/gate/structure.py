@@ -6,6 +6,8 @@ import collections
 import itertools
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from ddp_perf.baselines.save import is_comparable, is_counted_alike
 from ddp_perf.baselines.structures import known_structure, other_sizes
 from ddp_perf.core.baseline import CaseBaseline, CaseStructure
@@ -90,27 +92,54 @@ def with_flops(
     """Return the verdict on the structure with the FLOPs of a step: fewer are a REGRESSION, too.
 
     Both counts are exact, so a step that computes less does other work, until someone accepts it.
-    They are not compared if another version of torch counted them, whose operators have other
-    names and formulas, nor if a compiler replaces the operators.
+    Launches may count different steps of a workload that decides what to compute: then it is red if
+    all of them are off the stored count. A PASS states why FLOPs are not compared.
     """
-    now = counted_flops(launches)
-    if stored is None or case.compile or not is_comparable(stored, case):
+    if stored is None or not stored.flops or not is_comparable(stored, case):
         return verdict
-    if not now or not stored.flops or not is_counted_alike(stored.flops_torch, torch):
+    if verdict.outcome in (Outcome.NO_BASELINE, Outcome.INCOMPARABLE):
         return verdict
-    if now == stored.flops or verdict.outcome in (Outcome.NO_BASELINE, Outcome.INCOMPARABLE):
+    if (why := _not_compared(launches, case, stored, torch)) is not None:
+        reason = f"{verdict.reason}; FLOPs are not compared: {why}"
+        passes = verdict.outcome is Outcome.PASS
+        return msgspec.structs.replace(verdict, reason=reason) if passes else verdict
+    counts = sorted({launch.ranks[0].flops or 0 for launch in launches})
+    if stored.flops in counts:
         return verdict
-    change = change_text("FLOPs of a step:", f"{stored.flops:,}", f"{now:,}")
+    now = " to ".join(f"{count:,}" for count in dict.fromkeys([counts[0], counts[-1]]))
+    change = change_text("FLOPs of a step:", f"{stored.flops:,}", now)
     before = verdict.reason
     if verdict.outcome is Outcome.PASS:
-        before = f"the step computes {'more' if now > stored.flops else 'less'} than the baseline's"
+        before = f"the step computes {_amount(stored.flops, counts)} than the baseline's"
     return Verdict(outcome=Outcome.REGRESSION, reason=f"{before}; {change}")
 
 
+def _amount(before: int, counts: Sequence[int]) -> str:
+    if before < counts[0]:
+        return "more"
+    return "less" if counts[-1] < before else "other work"
+
+
+def _not_compared(
+    launches: Sequence[LaunchResult], case: Case, stored: CaseBaseline, torch: str
+) -> str | None:
+    """Return why the FLOPs of a step cannot be compared with the stored ones, or None."""
+    if case.compile:
+        return "a compiler replaces the operators"
+    if not all(launch.ranks[0].one_batch for launch in launches):
+        return "an iterator gives the batches, maybe of several sizes"
+    if not all(launch.ranks[0].flops for launch in launches):
+        return "this session counted none"
+    if not is_counted_alike(stored.flops_torch, torch):
+        return f"torch {stored.flops_torch} counted the stored ones, and has other formulas"
+    return None
+
+
 def counted_flops(launches: Sequence[LaunchResult]) -> int | None:
-    """Return the FLOPs of a step of rank 0, or None if launches counted different steps."""
+    """Return the FLOPs of a step of rank 0, or None if steps differ, or may differ."""
     counts = {launch.ranks[0].flops for launch in launches}
-    return counts.pop() if len(counts) == 1 else None
+    same = len(counts) == 1 and all(launch.ranks[0].one_batch for launch in launches)
+    return counts.pop() if same else None
 
 
 def structure_changes(old: Structure, new: Structure) -> list[str]:

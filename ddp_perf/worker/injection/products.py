@@ -29,9 +29,10 @@ class Products:
         self.count = 1
 
     def run(self) -> None:
-        """Run ``count`` products."""
-        for _ in range(self.count):
-            torch.mm(*self._factors, out=self._product)
+        """Run ``count`` products. They slow the step, and no counter takes them for its work."""
+        with torch._C._DisableTorchDispatch():
+            for _ in range(self.count):
+                torch.mm(*self._factors, out=self._product)
 
     def fill(self, seconds: float) -> None:
         """Set the count to what takes ``seconds``, and to 1 at least."""
@@ -39,7 +40,7 @@ class Products:
         if self._device.type == "cuda":
             # In a device-bound step the products follow each other without a gap. On an idle GPU
             # each would wait until the host launches it.
-            torch.cuda._sleep(_BUSY_CYCLES)  # type: ignore[no-untyped-call]
+            torch.cuda._sleep(_BUSY_CYCLES)
         one_s = lower_quartile(times_s(self._device, self.run, _ROUNDS)) / _A_ROUND
         self.count = max(1, round(seconds / one_s))
 

@@ -20,6 +20,8 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     ddp_logging: dict[str, int | float | str] = {}
     flops: int | None = None
     losses: dict[str, float | None] = {}
+    loss_unit: float | None = None
+    one_batch: bool = True
     unit: Unit
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -34,7 +36,7 @@ class Trainer:
     def __init__(self, case: Case, context: RankContext, *, nudged: bool = False) -> None:
         """Build the training. A ``nudged`` one begins with other last bits of its parameters."""
         device = context.device
-        torch.manual_seed(_SEED)
+        _seed_all()
         set_tf32(case.precision == "tf32")
         assert case.batch_size is not None  # the case trains
         torch.backends.cudnn.benchmark = case.cudnn_benchmark
@@ -53,6 +55,7 @@ class Trainer:
         )
         self.module = self._strategy.module
         batch = workload.batch
+        self.one_batch = isinstance(batch, tuple)
         self._batches = itertools.repeat(batch) if isinstance(batch, tuple) else batch
         self.unit = workload.unit
         self._loss: Loss = workload.loss
@@ -66,6 +69,13 @@ class Trainer:
         self._rank = context.rank
         self._steps = 0
         self.losses = Losses()
+        self._loss_type = torch.float64  # until the first step
+
+    @property
+    def loss_unit(self) -> float:
+        """The relative unit of the coarsest type of the trained parameters and the loss."""
+        types = {self._loss_type, *(parameter.dtype for parameter in _trained(self.module))}
+        return max(torch.finfo(one).eps for one in types)
 
     def step(self, *, synchronise: bool = True) -> None:
         """Update the parameters once, and beat BEATS_PER_STEP times for any number of micro-steps.
@@ -139,6 +149,7 @@ class Trainer:
                 with self._autocast:
                     loss = self._share(self._loss(self.module, batch))
                 self.losses.add(loss)
+                self._loss_type = loss.dtype
                 if last:
                     self.beat()
                 self._on_phase("forward")
@@ -163,12 +174,35 @@ class Trainer:
         return loss / self.micro_steps if self.micro_steps > 1 else loss
 
 
+def _seed_all() -> None:
+    """Seed every generator that a workload may use.
+
+    The ranks of a session are forks of one server, and would share its state. Another session has
+    another server, and would train on other data.
+    """
+    torch.manual_seed(_SEED)
+    np.random.seed(_SEED)  # the generator that most code uses
+    random.seed(_SEED)
+
+
 def _nudge(model: nn.Module) -> None:
-    """Change the last bits of every second row of the parameters, without any further memory."""
+    """Change the last bits of every second row of the parameters, without any further memory.
+
+    One unit of half precision is a thousand of these changes, so there it is a single row. A frozen
+    parameter stays: it may be of a type, or a view, that nothing computes in place.
+    """
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.is_floating_point() and parameter.dim():
-                parameter[::2].mul_(1 + _LAST_BITS)
+        for parameter in _trained(model):
+            if parameter.dim():
+                unit = torch.finfo(parameter.dtype).eps
+                rows = parameter[::2] if unit < _LAST_BITS else parameter[:1]
+                rows.mul_(1 + max(_LAST_BITS, unit))
+
+
+def _trained(model: nn.Module) -> Iterator[nn.Parameter]:
+    for parameter in model.parameters():
+        if parameter.requires_grad and parameter.is_floating_point():
+            yield parameter
 
 
 def _ignore(phase: str) -> None:

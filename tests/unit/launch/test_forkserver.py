@@ -55,3 +55,8 @@ def test_the_settings_of_a_server_override_the_users_environment():
     assert environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert environ["OPENBLAS_NUM_THREADS"] == "1"
     assert environ["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_strings_have_the_same_hashes_in_every_session_unless_the_user_seeds_them():
+    assert server_environment({})["PYTHONHASHSEED"] == "0"
+    assert server_environment({"PYTHONHASHSEED": "7"})["PYTHONHASHSEED"] == "7"

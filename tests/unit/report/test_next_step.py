@@ -39,6 +39,7 @@ def session(*findings, launches=3, **changes):
         (Outcome.INCOMPARABLE, {}, CASE_ACCEPTED),
         (Outcome.REGRESSION, {"baseline_date": "2026-01-01T10:00:00+00:00"}, SINCE),
         (Outcome.REGRESSION, {"metric": "structure"}, CASE_ACCEPTED),
+        (Outcome.REGRESSION, {"metric": "loss"}, CASE),  # not finite: nothing changed since
         (Outcome.INCONCLUSIVE, {"metric": "structure"}, CASE_ACCEPTED),
         (Outcome.BELOW_PUBLISHED, {}, "ddp-perf doctor"),
         (Outcome.INVALID, {}, CASE),

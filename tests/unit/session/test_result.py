@@ -63,6 +63,22 @@ def test_a_structure_of_the_same_amount_of_work_is_no_fault_of_the_machine():
     assert make_result([], findings=(other,)).undecided() == []
 
 
+def test_a_loss_that_does_not_repeat_is_no_fault_of_the_machine():
+    invalid = make_finding(A, Outcome.INVALID, metric="loss")
+
+    assert make_result([], findings=(invalid,)).undecided() == []
+
+
+def test_only_verdicts_that_a_test_asserts_are_undecided():
+    findings = (
+        make_finding(A, Outcome.INVALID, metric="tail"),
+        make_finding(B, Outcome.INVALID),
+    )
+    asserted = {"a": ("step_time",), "b": ("step_time",)}
+
+    assert make_result([], findings=findings, asserted=asserted).undecided() == ["b"]
+
+
 def test_a_refused_case_that_passes_is_decided():
     passed = make_finding(A, Outcome.PASS)
 

@@ -10,7 +10,14 @@ from ddp_perf.core.verdict import Outcome
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.judge_results import sessions_before
 from ddp_perf.session.store_baseline import save
-from tests.builders import LOSSES, make_baseline, make_cases, make_measurement, make_result
+from tests.builders import (
+    LOSSES,
+    make_baseline,
+    make_cases,
+    make_environment,
+    make_measurement,
+    make_result,
+)
 
 ONE, _ = make_cases()
 STEPS = (0.01, 0.0101, 0.0099)
@@ -32,11 +39,12 @@ class Machine:
     def stored(self):
         return self.baseline.cases[ONE.id]
 
-    def session(self, mode, *, losses=LOSSES, flops=10**6):
+    def session(self, mode, *, losses=LOSSES, flops=10**6, torch="2.13.0"):
         self._day += 1
         measured = make_measurement(ONE, STEPS, losses=losses, flops=flops)
-        result = make_result([measured], date=f"2026-01-{self._day:02}T03:04:05+00:00")
-        return self._stored(result, mode)
+        date = f"2026-01-{self._day:02}T03:04:05+00:00"
+        environment = make_environment(torch=torch)
+        return self._stored(make_result([measured], date=date, environment=environment), mode)
 
     def unrepeatable(self, mode):
         """Store a session whose launches have other losses each."""
@@ -110,6 +118,22 @@ def test_accept_takes_other_losses_over_and_logs_the_reason(machine):
     assert [entry.reason for entry in machine.stored.log] == ["meant"]
 
 
+@pytest.mark.parametrize("mode", ["missing", "append"])
+def test_flops_are_counted_anew_by_another_torch_in_any_mode(machine, mode):
+    machine.session("missing")
+    sessions = len(machine.stored.sessions)
+
+    upgraded = machine.session(mode, flops=7, torch="2.14.1")
+    fewer = machine.session(mode, flops=6, torch="2.14.2")
+
+    assert "torch 2.13.0 counted" in upgraded.finding(ONE.id, "structure").verdict.reason
+    assert "FLOPs of a step: 7 → 6" in fewer.finding(ONE.id, "structure").verdict.reason
+    assert (machine.stored.flops, machine.stored.flops_torch) == (7, "2.14.1")
+    if mode == "missing":
+        assert len(machine.stored.sessions) == sessions
+        assert "is stored already" in fewer.not_saved[ONE.id].reason
+
+
 def test_fewer_flops_are_red_until_they_are_accepted(machine):
     machine.session("missing")
 
@@ -131,6 +155,30 @@ def test_losses_that_do_not_repeat_are_left_out_with_the_remedy(machine):
     assert "seed what is random" in result.saved[ONE.id].without["loss"]
     assert machine.stored.losses == {}
     assert machine.stored.has_level
+
+
+@pytest.mark.parametrize("stored", [LOSSES, {}], ids=["stored", "nothing stored"])
+def test_a_loss_that_is_not_finite_stays_red_if_it_is_accepted(machine, stored):
+    machine.session("missing", losses=stored)
+
+    result = machine.session("accept", losses={**LOSSES, "2": None})
+
+    found = result.finding(ONE.id, "loss")
+    assert found.verdict.outcome is Outcome.REGRESSION
+    assert "mend it, or set tolerances: {loss: null} in the suite file" in found.verdict.reason
+    assert "takes it over" not in found.verdict.reason
+    assert not result.is_settled(found)
+    assert "is NaN or infinite" in result.saved[ONE.id].without["loss"]
+    assert machine.stored.losses == stored
+
+
+def test_other_losses_that_do_not_repeat_stay_red_if_they_are_accepted(machine):
+    machine.session("missing")
+
+    result = machine.unrepeatable("accept")
+
+    assert not result.is_settled(result.finding(ONE.id, "loss"))
+    assert machine.stored.losses == LOSSES
 
 
 def test_losses_that_were_accepted_later_judge_no_older_session(machine):

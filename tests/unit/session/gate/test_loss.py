@@ -7,7 +7,7 @@ import pytest
 
 from ddp_perf.core.case import LOSS_TOLERANCES
 from ddp_perf.core.verdict import Outcome
-from ddp_perf.session.gate.loss import judge_loss, losses_to_store
+from ddp_perf.session.gate.loss import judge_loss, loss_tolerance, losses_to_store
 from tests.builders import LOSSES, make_case, make_cases, make_launch
 
 CASE = make_case()
@@ -87,7 +87,10 @@ def test_a_loss_that_is_not_finite_is_a_regression_whatever_is_stored(stored):
     verdict = judged(launch(LOSSES, other={**LOSSES, "4": None}), stored=stored)
 
     assert verdict.outcome is Outcome.REGRESSION
-    assert verdict.reason == "the loss of step 4 is NaN or infinite on rank 1"
+    assert verdict.reason == (
+        "the loss of step 4 is NaN or infinite on rank 1; mend it, or set tolerances: {loss: null}"
+        " in the suite file"
+    )
 
 
 def test_launches_that_differ_from_the_first_step_on_are_no_baseline():
@@ -119,6 +122,21 @@ def test_a_case_that_is_not_judged_by_its_loss_stores_none():
 
 def test_an_older_file_without_losses_has_no_verdict():
     assert judged(launch({})) is None
+
+
+def test_a_model_of_half_precision_may_differ_by_units_of_its_type():
+    """Suites state fp32 for it, too: the precision of a suite is that of autocast."""
+    unit = 2.0**-7
+    launches = [make_launch(CASE, losses={"1": 1.0}, loss_unit=unit)]
+    launches.append(make_launch(CASE, 1, losses={"1": 1.0 - unit}, loss_unit=unit))
+    stated = make_cases(tolerances={"loss": 1e-3})[0]
+
+    tolerance = loss_tolerance(CASE, launches)
+
+    assert tolerance == 4 * unit
+    assert losses_to_store(launches, tolerance) == {"1": 1.0}
+    assert loss_tolerance(stated, launches) == 1e-3
+    assert loss_tolerance(CASE, [launch(LOSSES)]) == LOSS_TOLERANCES["fp32"]
 
 
 def test_the_tolerance_is_that_of_the_precision_unless_the_suite_states_one():

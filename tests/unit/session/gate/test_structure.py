@@ -9,6 +9,7 @@ from ddp_perf.core.launch import Collective
 from ddp_perf.core.verdict import Outcome, Verdict
 from ddp_perf.session.gate.structure import (
     compare_structure,
+    counted_flops,
     judge_structure,
     structure_changes,
     with_flops,
@@ -85,11 +86,13 @@ def test_every_launch_must_have_the_stored_structure():
     assert compare_structure(launches[:1], same).outcome is Outcome.PASS
 
 
-def with_flops_of(flops, *, stored=10**9, torch="2.13.1", reason=Outcome.PASS, **changes):
+def with_flops_of(
+    flops, *, stored=10**9, torch="2.13.1", reason=Outcome.PASS, one_batch=True, **changes
+):
     case = make_case(**changes)
     known = make_case_baseline(case, flops=stored, flops_torch="2.13.0+cu128")
     verdict = Verdict(outcome=reason, reason="1 collective a step")
-    launches = [make_launch(case, i, flops=one) for i, one in enumerate(flops)]
+    launches = [make_launch(case, i, flops=one, one_batch=one_batch) for i, one in enumerate(flops)]
     return with_flops(verdict, launches, case, known, torch)
 
 
@@ -119,13 +122,55 @@ def test_the_change_of_the_flops_is_added_to_that_of_the_structure():
         pytest.param({"flops": [10**9]}, id="as many"),
         pytest.param({"flops": [1], "torch": "2.14.0"}, id="counted by another torch"),
         pytest.param({"flops": [1], "stored": None}, id="none stored"),
-        pytest.param({"flops": [1, 2]}, id="batches of several sizes"),
+        pytest.param({"flops": [1, 10**9]}, id="a launch with as many"),
+        pytest.param({"flops": [1], "one_batch": False}, id="batches of an iterator"),
         pytest.param({"flops": [0]}, id="an operator that is not counted"),
         pytest.param({"flops": [1], "compile": True}, id="compiled"),
     ],
 )
 def test_flops_that_are_not_exact_are_not_compared(changes):
     assert with_flops_of(**changes).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"torch": "2.14.0"}, "torch 2.13.0+cu128 counted the stored ones, and has other formulas"),
+        ({"one_batch": False}, "an iterator gives the batches, maybe of several sizes"),
+        ({"compile": True}, "a compiler replaces the operators"),
+        ({"flops": [None]}, "this session counted none"),
+    ],
+)
+def test_a_structure_that_passes_states_why_flops_are_not_compared(changes, why):
+    verdict = with_flops_of(**{"flops": [1], **changes})
+
+    assert verdict.reason == f"1 collective a step; FLOPs are not compared: {why}"
+
+
+def test_flops_of_an_iterators_batches_are_not_stored():
+    """The one step that is counted depends on how many steps were timed before it."""
+    case = make_case()
+
+    assert counted_flops([make_launch(case, flops=5)]) == 5
+    assert counted_flops([make_launch(case, flops=5, one_batch=False)]) is None
+    assert counted_flops([make_launch(case, flops=5), make_launch(case, 1, flops=6)]) is None
+
+
+@pytest.mark.parametrize(
+    ("flops", "reason"),
+    [
+        ([3, 1, 2], "the step computes less than the baseline's; FLOPs of a step: 10 → 1 to 3"),
+        ([11, 12], "the step computes more than the baseline's; FLOPs of a step: 10 → 11 to 12"),
+        (
+            [9, 12],
+            "the step computes other work than the baseline's; FLOPs of a step: 10 → 9 to 12",
+        ),
+    ],
+)
+def test_launches_of_various_flops_are_a_regression_if_none_has_the_stored_count(flops, reason):
+    verdict = with_flops_of(flops, stored=10)
+
+    assert (verdict.outcome, verdict.reason) == (Outcome.REGRESSION, reason)
 
 
 AMOUNTS = {

@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 from ddp_perf.core.injection import parse_injection
+from ddp_perf.worker.counted.flops import FlopCounter
 from ddp_perf.worker.injection.effects import Injected
 from ddp_perf.worker.injection.products import products_for, times_s
 from tests.builders import make_case
@@ -87,4 +88,6 @@ def test_a_cpu_has_small_products_only():
     products = products_for(0.001, CPU)
 
     assert products.count >= 1
-    products.run()
+    with FlopCounter() as counter:
+        products.run()
+    assert counter.flops == 0  # they slow the step, and are none of its work

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 import torch
 
@@ -77,3 +80,80 @@ def test_a_nudged_launch_differs_by_rounding_alone():
 
     assert plain != nudged
     assert nudged == pytest.approx(plain, rel=1e-5)
+
+
+WORKLOAD = """
+import random
+import numpy as np
+import torch
+from ddp_perf.workloads.workload import Workload
+
+
+def build(context, *, kind):
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+    dtype = torch.bfloat16 if kind == "bfloat16" else torch.float32
+    model.to(dtype)
+    if kind == "float8":
+        model.scale = torch.nn.Parameter(torch.ones(4).to(torch.float8_e4m3fn), False)
+    if kind == "expanded":
+        model.scale = torch.nn.Parameter(torch.ones(1).expand(64), False)
+    if kind == "iterator":
+        batches = ((torch.randn(size, 16),) for size in range(1, 99))
+    if kind == "random":
+        batch = torch.full((4, 16), np.random.rand() + random.random())
+    else:
+        batch = torch.randn(4, 16)
+    return Workload(
+        model=model,
+        batch=batches if kind == "iterator" else (batch.to(dtype),),
+        loss=lambda module, batch: module(batch[0]).square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05),
+    )
+"""
+
+
+@pytest.fixture
+def trainer_of(tmp_path, monkeypatch):
+    """``trainer_of(kind)`` builds and trains a user's own workload for eight steps."""
+    (tmp_path / "a_users_own.py").write_text(WORKLOAD)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def train(kind, *, nudged=False):
+        case, *_ = make_cases(workload="a_users_own:build", model={"kind": kind})
+        trainer = Trainer(case, make_context(), nudged=nudged)
+        for _ in range(8):
+            trainer.step()
+        return trainer
+
+    return train
+
+
+def test_another_session_draws_the_same_numbers_whatever_library_draws_them(trainer_of):
+    """Ranks inherit the state of their server, and each session has another server."""
+    once = trainer_of("random").losses.read()
+    random.seed(7)
+    np.random.seed(7)
+
+    assert trainer_of("random").losses.read() == once
+
+
+def test_a_nudge_of_half_precision_is_a_unit_and_reported_with_its_size(trainer_of):
+    plain, nudged = trainer_of("bfloat16"), trainer_of("bfloat16", nudged=True)
+
+    assert nudged.loss_unit == 2**-7
+    assert trainer_of("float8").loss_unit == 2**-23  # what is frozen does not round
+    assert plain.losses.read() != nudged.losses.read()
+    assert nudged.losses.read() == pytest.approx(plain.losses.read(), rel=2**-6)
+
+
+@pytest.mark.parametrize("kind", ["float8", "expanded"])
+def test_a_frozen_parameter_is_not_nudged(trainer_of, kind):
+    """Nothing changes a float8 in place on a CPU, nor a view with overlapping elements."""
+    assert trainer_of(kind, nudged=True).losses.read() == pytest.approx(
+        trainer_of(kind).losses.read(), rel=1e-5
+    )
+
+
+def test_a_trainer_states_whether_each_step_has_the_same_batch(trainer_of):
+    assert trainer_of("float32").one_batch
+    assert not trainer_of("iterator").one_batch
