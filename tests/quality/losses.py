@@ -1,9 +1,9 @@
 """Measure what rounding changes in the golden losses of the CPU twins, and what mistakes change.
 
-    python tests/quality/losses.py [--precision bf16] [--no-mistakes] [suite ...]
+    python tests/quality/losses.py [--precision bf16] [--no-mistakes] [-k TEXT] [suite ...]
 
-Every case of two ranks is launched for 32 steps: twice alike, with other last bits, and with the
-instructions of a processor without AVX. The mistakes are made in one process that trains on the
+Every case of two ranks is launched for 32 steps: plainly, with other last bits, and with the instructions of
+a processor without AVX. The mistakes are made in one process that trains on the
 batches of both ranks, once for each workload.
 """
 
@@ -19,8 +19,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
@@ -30,6 +29,7 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.session.gate.loss import losses_of, losses_to_store
 from tests.correctness.one_process import batches_of, comparable, parts_of_ranks
 
+ROOT = Path(__file__).parents[2]
 STEPS = 32
 KEPT = tuple(str(step) for step in (1, 2, 4, 8, 16, 32))
 SHORT = Schedule(steps=STEPS - 5, warmup=5, launches=1, start_deadline_s=300, step_deadline_s=60)
@@ -73,7 +73,9 @@ def main() -> None:
     suites = {path.stem: path for path in find_suites(ROOT / "bench_configs" / "cpu")}
     chosen = [suites[name] for name in options.suites or suites]
     cases = [_short(case, options.precision) for case in load_cases(chosen, Overrides())]
-    cases = [case for case in cases if case.trains and case.world_size == 2]
+    cases = [
+        case for case in cases if case.trains and case.world_size == 2 and options.k in case.id
+    ]
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
     print("changes of stored steps | of later steps, as shares of the largest loss:")
     measured = []
@@ -92,6 +94,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="*")
+    parser.add_argument("-k", default="", metavar="TEXT", help="only cases with TEXT in their ids")
     parser.add_argument("--precision", choices=LOSS_TOLERANCES)
     parser.add_argument("--no-mistakes", dest="mistakes", action="store_false")
     return parser.parse_args()
@@ -111,7 +114,6 @@ def _measured(cases: list[Case]) -> Iterator[Measured]:
         for case in cases:
             first = _launched(plain, case, 0)
             others = {
-                "again": _launched(plain, case, 0),
                 "last bits": _launched(plain, case, 1),
                 "older": _launched(older, case, 0),
             }
