@@ -2,8 +2,8 @@
 
     python tests/quality/losses.py [--precision bf16] [--no-mistakes] [-k TEXT] [suite ...]
 
-Every case of two ranks is launched for 32 steps: plainly, with other last bits, and with the instructions of
-a processor without AVX. The mistakes are made in one process that trains on the
+Every case of two ranks is launched for 32 steps: plainly, with other last bits, and with the
+instructions of a processor without AVX. The mistakes are made in one process that trains on the
 batches of both ranks, once for each workload.
 """
 
