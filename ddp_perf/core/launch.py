@@ -88,7 +88,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     structure: Structure | None  # None: a collective, which has no digest either
     ddp_logging: dict[str, int | float | str]  # DDP's own logging data; empty for a plain module
     flops: int | None = None  # of one step: matrix products, convolutions, attention
-    # By the number of the step from the initial parameters on: 1, 2, 4, … None: NaN or infinite.
+    # By the number of the step from the initial parameters on: 1, 2, 4 … 32. None: NaN or infinite.
     losses: dict[str, float | None] = {}
     # Relative unit of the coarsest type of its trained parameters and its loss. None: an older file
     loss_unit: float | None = None

@@ -7,7 +7,6 @@ its own. Parameters are compared in float64, by ``test_workloads.py`` and the te
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import msgspec
@@ -19,8 +18,7 @@ from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Schedule
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
-from ddp_perf.workloads.registry import build_workload
-from ddp_perf.workloads.workload import BuildContext
+from tests.correctness.one_process import batches_of, comparable, parts_of_ranks
 from tests.correctness.training import HOOK_ROUNDINGS, UNIT_ROUNDOFF
 
 ROOT = Path(__file__).parents[2]
@@ -43,35 +41,8 @@ def shipped():
         key = case.suite, repr(work)
         if case.trains and case.world_size > 1 and key not in seen:
             seen.add(key)
-            yield pytest.param(_comparable(case), id=f"{case.suite}-{case.id}")
-
-
-def _comparable(case):
-    model = {**case.model, "dropout": 0.0} if "dropout" in case.model else case.model
-    loaded = case.data.num_workers is not None
-    data = msgspec.structs.replace(case.data, num_workers=0) if loaded else case.data
-    return msgspec.structs.replace(case, model=model, data=data, schedule=SHORT)
-
-
-def _parts(case):
-    """Return the workload of each rank, with the initial parameters that the ranks have."""
-    parts = []
-    for rank in range(case.world_size):
-        torch.manual_seed(0)  # as in a rank
-        context = BuildContext(
-            device=torch.device("cpu"),
-            batch_size=case.batch_size,
-            rank=rank,
-            world_size=case.world_size,
-            data=case.data,
-        )
-        parts.append(build_workload(case.workload, context, case.model))
-    return parts
-
-
-def _batches(part):
-    batch = part.batch
-    return itertools.repeat(batch) if isinstance(batch, tuple) else batch
+            short = msgspec.structs.replace(comparable(case), schedule=SHORT)
+            yield pytest.param(short, id=f"{case.suite}-{case.id}")
 
 
 def one_process(case, *, whole, steps=STEPS):
@@ -79,10 +50,10 @@ def one_process(case, *, whole, steps=STEPS):
 
     They are concatenated, or with ``whole=False`` the model computes those of each rank by itself.
     """
-    parts = _parts(case)
+    parts = parts_of_ranks(case)
     model, loss = parts[0].model, parts[0].loss
     optimizer = parts[0].optimizer(model.parameters())
-    batches = [_batches(part) for part in parts]
+    batches = [batches_of(part) for part in parts]
     losses = {}
     for step in range(1, steps + 1):
         optimizer.zero_grad()
@@ -114,7 +85,7 @@ def tolerance_of(case):
 
 def normalises_batches(case):
     """Return whether the model has statistics of its batch, which are those of each rank."""
-    modules = _parts(case)[0].model.modules()
+    modules = parts_of_ranks(case)[0].model.modules()
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in modules)
 
 

@@ -6,9 +6,11 @@ import math
 
 import torch
 
+_LAST = 32  # later steps are not checked for what rounding changes (docs/correctness.md)
+
 
 class Losses:
-    """The losses of steps 1, 2, 4, 8 …, counted from the initial parameters.
+    """The losses of steps 1, 2, 4, 8, 16 and 32, counted from the initial parameters.
 
     The numbers of these steps do not depend on how many warm-ups a launch had. Most of them are
     early, where rounding has not yet grown. Nothing here waits for the device.
@@ -27,11 +29,11 @@ class Losses:
         self._micro_steps.append(loss.detach())
 
     def end_step(self, number: int) -> None:
-        """Keep the loss of the step if its number is a power of two.
+        """Keep the loss of the step if its number is a power of two up to 32.
 
         The sum is a copy: the next replay of a CUDA graph overwrites the losses of its micro-steps.
         """
-        if number.bit_count() == 1:
+        if number <= _LAST and number.bit_count() == 1:
             self._kept[number] = torch.stack(self._micro_steps).sum(dtype=torch.float64)
 
     def read(self) -> dict[str, float | None]:

@@ -82,6 +82,13 @@ def test_only_steps_that_both_have_are_compared():
     assert judged(launch({"3": 0.8})).outcome is Outcome.NO_BASELINE
 
 
+def test_an_older_baseline_with_step_64_is_compared_by_the_steps_that_both_have():
+    stored = {**LOSSES, "64": 0.1}
+
+    assert judged(launch(LOSSES), stored=stored).outcome is Outcome.PASS
+    assert judged(launch({**LOSSES, "8": 0.6}), stored=stored).outcome is Outcome.REGRESSION
+
+
 @pytest.mark.parametrize("stored", [LOSSES, {}], ids=["stored", "nothing stored"])
 def test_a_loss_that_is_not_finite_is_a_regression_whatever_is_stored(stored):
     verdict = judged(launch(LOSSES, other={**LOSSES, "4": None}), stored=stored)

@@ -26,13 +26,14 @@ def run(each):
 
 
 def test_the_steps_are_powers_of_two():
-    assert run([[float(step)] for step in range(1, 20)]) == {
-        "1": 1.0,
-        "2": 2.0,
-        "4": 4.0,
-        "8": 8.0,
-        "16": 16.0,
-    }
+    kept = run([[float(step)] for step in range(1, 20)])
+
+    assert kept == {"1": 1.0, "2": 2.0, "4": 4.0, "8": 8.0, "16": 16.0}
+
+
+def test_no_step_after_32_is_kept():
+    """Otherwise a longer launch would store steps in which rounding has grown further."""
+    assert list(run([[1.0]] * 130)) == ["1", "2", "4", "8", "16", "32"]
 
 
 def test_the_shares_of_the_micro_steps_are_added():

@@ -1,0 +1,44 @@
+"""The parts of a shipped case's ranks, for a process that trains on the batches of all of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+import torch
+
+from ddp_perf.core.case import Case
+from ddp_perf.workloads.registry import build_workload
+from ddp_perf.workloads.workload import Batch, BuildContext, Workload
+
+
+def comparable(case: Case) -> Case:
+    """Return the case without dropout, and with a data loader that has no processes of its own."""
+    model = {**case.model, "dropout": 0.0} if "dropout" in case.model else case.model
+    loaded = case.data.num_workers is not None
+    data = msgspec.structs.replace(case.data, num_workers=0) if loaded else case.data
+    return msgspec.structs.replace(case, model=model, data=data)
+
+
+def parts_of_ranks(case: Case) -> list[Workload]:
+    """Return the workload of each rank, with the initial parameters that the ranks have."""
+    assert case.batch_size is not None  # the case trains
+    parts = []
+    for rank in range(case.world_size):
+        torch.manual_seed(0)  # as in a rank
+        context = BuildContext(
+            device=torch.device("cpu"),
+            batch_size=case.batch_size,
+            rank=rank,
+            world_size=case.world_size,
+            data=case.data,
+        )
+        parts.append(build_workload(case.workload, context, case.model))
+    return parts
+
+
+def batches_of(part: Workload) -> Iterator[Batch]:
+    """Return the batches of a rank, one after another."""
+    batch = part.batch
+    return itertools.repeat(batch) if isinstance(batch, tuple) else batch
