@@ -25,9 +25,6 @@ ROOT = Path(__file__).parents[2]
 STEPS = 8
 # The largest change of a loss, as a share of the first one; seen: 2e-7.
 TOLERANCE = 1e-5
-# After the first step of a hook that sends a part of the gradients later. Seen in these steps: 1e-3
-# in the MLP; 6e-3 with PowerSGD and 1e-2 with Top-K in the GPT, whose AdamW amplifies small gradients.
-LOSSY = 2e-2
 SUITES = [*find_suites(ROOT / "bench_configs" / "cpu"), ROOT / "bench_configs" / "cpu_quick.yaml"]
 SHORT = Schedule(
     steps=STEPS, warmup=STEPS - 1, launches=1, start_deadline_s=300, step_deadline_s=60
@@ -77,12 +74,15 @@ def launched(launcher, case):
     return outcome
 
 
-def tolerance_of(case, step):
-    """Return the bound of a case: of its hook, or of its precision, which one process lacks."""
-    start_step = getattr(case.comm_hook, "start_step", 0)
-    if start_step and step > start_step:
-        return LOSSY
+def tolerance_of(case):
+    """Return the bound of a case: of the half precision of its sums, which one process lacks."""
     return HOOK_ROUNDINGS * UNIT_ROUNDOFF.get(case.precision, 0.0) or TOLERANCE
+
+
+def first_lossy_step(case):
+    """Return the first step with a loss that a hook changes, which sends some gradients later."""
+    start_step = getattr(case.comm_hook, "start_step", 0)
+    return start_step + 1 if start_step else STEPS + 1
 
 
 def normalises_batches(case):
@@ -98,7 +98,9 @@ CASES = list(shipped())
 def test_ranks_have_the_losses_of_one_process_on_the_global_batch(launcher, case):
     """With BatchNorm each rank normalises its own samples, and so does the one process.
 
-    There only the first step is compared: with a few samples rounding decides the second one.
+    There only the first step is compared: with a few samples rounding decides the second one. Of a
+    hook that sends a part of the gradients later, only the steps before are compared: from then on
+    it trains in another way, and ``test_hooks.py`` proves that it converges.
     """
     batch_norm = normalises_batches(case)
     steps = ("1",) if batch_norm else ("1", "2", "4", "8")
@@ -107,8 +109,10 @@ def test_ranks_have_the_losses_of_one_process_on_the_global_batch(launcher, case
     outcome = launched(launcher, case)
 
     for step in steps:
-        change = abs(outcome.losses[step] - expected[step]) / expected["1"]
-        assert change < tolerance_of(case, int(step)), f"step {step}"
+        if int(step) < first_lossy_step(case):
+            change = abs(outcome.losses[step] - expected[step]) / expected["1"]
+            assert change < tolerance_of(case), f"step {step}"
+    assert batch_norm or outcome.losses["8"] < outcome.losses["2"]
     assert len({rank.digest for rank in outcome.ranks}) == 1
 
 
