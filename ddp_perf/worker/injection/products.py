@@ -40,7 +40,7 @@ class Products:
         if self._device.type == "cuda":
             # In a device-bound step the products follow each other without a gap. On an idle GPU
             # each would wait until the host launches it.
-            torch.cuda._sleep(_BUSY_CYCLES)
+            torch.cuda._sleep(_BUSY_CYCLES)  # type: ignore[no-untyped-call]
         one_s = lower_quartile(times_s(self._device, self.run, _ROUNDS)) / _A_ROUND
         self.count = max(1, round(seconds / one_s))
 

@@ -175,7 +175,7 @@ class Trainer:
 
 
 def _seed_all() -> None:
-    """Seed every generator that a workload may use.
+    """Set the seed of every generator that a workload may use.
 
     The ranks of a session are forks of one server, and would share its state. Another session has
     another server, and would train on other data.
