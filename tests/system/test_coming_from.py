@@ -1,0 +1,87 @@
+"""Each row of docs/coming-from.md: its commands run or collect tests, or a test shows it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.projects import REPOSITORY
+from tests.reader_project import make_reader_project, run
+
+PAGE = REPOSITORY / "docs" / "coming-from.md"
+COMMAND = re.compile(r"`((?:CUDA_VISIBLE_DEVICES=\S+ )?(?:pytest|ddp-perf|\./ci/\w+)(?: [^`]*)?)`")
+EXIT_CODES = {"pytest": {0, 1}, "ddp-perf": {0, 1, 2}, "./ci/": {0, 1}}
+
+
+class Row(NamedTuple):
+    """A row of the page: what the document has, what does it here, and what shows that."""
+
+    there: str
+    here: str
+    shown_by: str
+
+    @property
+    def commands(self) -> list[str]:
+        return COMMAND.findall(self.here)
+
+    @property
+    def gpus(self) -> int | None:
+        found = re.fullmatch(r"needs (\d+) GPUs?", self.shown_by)
+        return int(found[1]) if found else None
+
+
+def rows_of(page: Path) -> list[Row]:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    cells = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in lines if line.startswith("| ")]
+    return [Row(*row) for row in cells if len(row) == 3 and row[2] != "shown by"]
+
+
+ROWS = rows_of(PAGE)
+RUN = [row for row in ROWS if row.shown_by == "run"]
+COLLECTED = [row for row in ROWS if row.gpus is not None]
+TESTED = [row for row in ROWS if row not in RUN and row not in COLLECTED]
+
+
+def title(row):
+    return row.there[:60]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return make_reader_project(tmp_path_factory.mktemp("project"))
+
+
+def test_the_page_has_rows_of_each_kind():
+    assert len(RUN) > 20
+    assert len(COLLECTED) > 10
+    assert len(TESTED) > 20
+
+
+@pytest.mark.parametrize("row", RUN, ids=title)
+def test_a_row_of_a_cpu_runs_as_written(project, row):
+    assert row.commands, f"{row.there}: a row that is run has a command"
+    for command in row.commands:
+        codes = next(codes for name, codes in EXIT_CODES.items() if command.startswith(name))
+        output = run(project, command, codes)
+        assert "nothing was measured" not in output, output
+
+
+@pytest.mark.parametrize("row", COLLECTED, ids=title)
+def test_a_row_of_gpus_collects_a_case_of_that_many_ranks(project, row):
+    commands = [command for command in row.commands if "pytest" in command]
+    assert commands, f"{row.there}: a row that needs GPUs has a pytest command"
+    for command in commands:
+        listed = run(project, f"{command} --collect-only -q", {0})
+        assert max(map(int, re.findall(r"-ws(\d+)-", listed))) >= row.gpus
+
+
+@pytest.mark.parametrize("row", TESTED, ids=title)
+def test_a_row_names_tests_that_exist(row):
+    names = re.findall(r"`(test_\w+)`", row.shown_by)
+    assert names, f"{row.there}: run, needs N GPUs, or the name of a test, not {row.shown_by!r}"
+    tests = "\n".join(file.read_text("utf-8") for file in (REPOSITORY / "tests").rglob("test_*.py"))
+    for name in names:
+        assert re.search(rf"^def {name}\(", tests, re.MULTILINE), f"{row.there}: {name}"
