@@ -1,4 +1,4 @@
-"""Results files of older versions are read; `recorded/` contains what versions 1 to 3 wrote."""
+"""Results files of older versions are read; `recorded/` contains what versions 1 to 4 wrote."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from ddp_perf.session.results_file import SCHEMA_VERSION, read_results, write_re
 from ddp_perf.stats.level import launch_level
 from ddp_perf.stats.summary import summaries_of
 
-VERSION_1, VERSION_2, VERSION_3 = (
-    Path(__file__).parent / "recorded" / f"results_version_{version}.json" for version in (1, 2, 3)
+VERSION_1, VERSION_2, VERSION_3, VERSION_4 = (
+    Path(__file__).parent / "recorded" / f"results_version_{version}.json"
+    for version in (1, 2, 3, 4)
 )
 CASE = "mlp-ddp-fp32-ws2-b16"
 
@@ -239,3 +240,11 @@ def test_a_metric_that_version_3_left_out_is_left_out_still(tmp_path, without, m
 
     assert suite.saved[TWO].without.keys() == metrics
     assert all("2 launches were disturbed" in why for why in suite.saved[TWO].without.values())
+
+
+def test_a_field_that_changes_its_type_needs_a_new_version():
+    """The file is of an earlier state of version 4: as long as this is the newest, it is read."""
+    (suite,) = read_results(VERSION_4).suites
+
+    assert suite.findings
+    assert all(launch.losses for launch in suite.measurements[TWO].launches)
