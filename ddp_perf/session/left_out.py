@@ -9,13 +9,11 @@ import msgspec
 from ddp_perf.baselines.save import NewSession, SaveMode, too_noisy
 from ddp_perf.core.metric import (
     EFFICIENCY,
-    EXACT,
     LOSS,
     METRICS,
     STEP_TIME,
     TAIL,
     gated_metrics,
-    metric_title,
 )
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP
 from ddp_perf.core.verdict import Outcome
@@ -41,8 +39,6 @@ def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -
             continue
         if mode != "accept" or found.verdict.ratio is None:
             reasons.setdefault(found.metric, f"the measurement is INVALID: {found.verdict.reason}")
-    if mode != "accept" and (why := _other_work(case_id, result)) is not None:
-        reasons = {metric.name: why for metric in METRICS} | reasons
     if (why := too_noisy(new)) is not None:
         reasons = {**dict.fromkeys(_OF_THE_STEP, why), **reasons}
     return {
@@ -52,13 +48,18 @@ def reasons_to_leave_out(new: NewSession, result: SuiteResult, mode: SaveMode) -
     }
 
 
-def _other_work(case_id: str, result: SuiteResult) -> str | None:
-    """Return why the figures are not of the stored work, or None: they would set its level."""
-    for found in result.findings:
-        changed = found.metric in EXACT and found.verdict.outcome is Outcome.REGRESSION
-        if found.case_id == case_id and changed and not found.is_expected:
-            return f"the {metric_title(found.metric)} is another one: {found.verdict.reason}"
-    return None
+def reasons_of_other_work(case_id: str, result: SuiteResult, mode: SaveMode) -> dict[str, str]:
+    """Return why no metric can be stored if the losses are others: the figures would set a level.
+
+    More launches do not change that.
+    """
+    found = result.finding(case_id, LOSS)
+    if mode == "accept" or found is None or found.is_expected:
+        return {}
+    if found.verdict.outcome is not Outcome.REGRESSION:
+        return {}
+    why = f"the loss is another one: {found.verdict.reason}"
+    return {metric.name: why for metric in METRICS}
 
 
 def refused(new: NewSession, reasons: Mapping[str, str], mode: SaveMode) -> str | None:

@@ -28,7 +28,7 @@ from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.loss import loss_tolerance, losses_to_store, why_not_stored
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.gate.structure import counted_flops
-from ddp_perf.session.left_out import reasons_to_leave_out, refused, without
+from ddp_perf.session.left_out import reasons_of_other_work, reasons_to_leave_out, refused, without
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_structures import save_structures
 from ddp_perf.stats.summary import as_session
@@ -86,7 +86,11 @@ def _selected(
     sessions: list[NewSession] = []
     for new in _of_cases(result, case_ids):
         stored = baseline.cases.get(new.case.id)
-        reasons = {**_without_losses(new, result), **reasons_to_leave_out(new, result, mode)}
+        reasons = {
+            **_without_losses(new, result),
+            **reasons_of_other_work(new.case.id, result, mode),
+            **reasons_to_leave_out(new, result, mode),
+        }
         fit = without(new, {*reasons, *_stored_already(new, stored, mode)})
         why_not = (
             not_wanted(new, stored, mode)

@@ -112,7 +112,8 @@ def test_ranks_have_the_losses_of_one_process_on_the_global_batch(launcher, case
         if int(step) < first_lossy_step(case):
             change = abs(outcome.losses[step] - expected[step]) / expected["1"]
             assert change < tolerance_of(case), f"step {step}"
-    assert batch_norm or outcome.losses["8"] < outcome.losses["2"]
+    if first_lossy_step(case) <= STEPS:  # its batch is the same in each step
+        assert outcome.losses["8"] < outcome.losses["2"]
     assert len({rank.digest for rank in outcome.ranks}) == 1
 
 

@@ -70,7 +70,7 @@ def test_a_bare_pytest_runs_the_users_own_tests_and_measures_nothing(run):
     assert "ddp:" not in shown
     everything = run('pytest -m "perf and cpu" --collect-only -q')
     assert everything.count("perf_workload.build-none-fp32-ws1-b256]") == 6
-    assert everything.count("perf_workload.build-ddp-fp32-ws2-b256]") == 6
+    assert everything.count("perf_workload.build-ddp-fp32-ws2-b256]") == 7
 
 
 def workflows():
