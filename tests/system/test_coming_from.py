@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -54,6 +55,18 @@ def project(tmp_path_factory):
     return make_reader_project(tmp_path_factory.mktemp("project"))
 
 
+@pytest.fixture(scope="module")
+def output_of(project):
+    """A function that runs a command once, and returns its output to every row that has it."""
+
+    @functools.cache
+    def of(command):
+        codes = next(codes for name, codes in EXIT_CODES.items() if command.startswith(name))
+        return run(project, command, codes)
+
+    return of
+
+
 def test_the_page_has_rows_of_each_kind():
     assert len(RUN) > 20
     assert len(COLLECTED) > 10
@@ -61,11 +74,10 @@ def test_the_page_has_rows_of_each_kind():
 
 
 @pytest.mark.parametrize("row", RUN, ids=title)
-def test_a_row_of_a_cpu_runs_as_written(project, row):
+def test_a_row_of_a_cpu_runs_as_written(output_of, row):
     assert row.commands, f"{row.there}: a row that is run has a command"
     for command in row.commands:
-        codes = next(codes for name, codes in EXIT_CODES.items() if command.startswith(name))
-        output = run(project, command, codes)
+        output = output_of(command)
         assert "nothing was measured" not in output, output
 
 
