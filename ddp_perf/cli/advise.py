@@ -11,8 +11,14 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson
-from ddp_perf.cli.predict import curves_of, is_baseline, topology_of
+from ddp_perf.cli.options import (
+    AsJson,
+    CurvesFile,
+    GpusPerNode,
+    InterBandwidth,
+    IntraBandwidth,
+)
+from ddp_perf.cli.predict import NCCL_LATENCIES_US, curves_of, is_baseline, topology_of
 from ddp_perf.core.strategy import Precision
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.scaling.advice.choice import Recommendation, recommend
@@ -40,13 +46,7 @@ _WRITTEN = Path("advised.yaml")  # the name that the next command proposes
 
 def advise_training(
     context: typer.Context,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="Results of pytest --ddp-json, or a baseline with or without published tables.",
-        ),
-    ],
+    file: CurvesFile,
     gpus: Annotated[int, typer.Option(metavar="N", help="Number of GPUs.")],
     model_params: Annotated[
         float | None,
@@ -79,17 +79,9 @@ def advise_training(
     only: Annotated[
         str, typer.Option(metavar="TEXT", help="Start from the curve with TEXT in its name.")
     ] = "",
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="GPUs per node. [default: one link for all GPUs]"),
-    ] = None,
-    intra_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", help="Bandwidth between two GPUs of a node.")
-    ] = None,
-    inter_bandwidth: Annotated[
-        float | None,
-        typer.Option(metavar="GB/s", help="Bandwidth of a node, all adapters together."),
-    ] = None,
+    gpus_per_node: GpusPerNode = None,
+    intra_bandwidth: IntraBandwidth = None,
+    inter_bandwidth: InterBandwidth = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +101,7 @@ def advise_training(
       2  undecided: nothing fits, no plan reaches it, or its time is not modelled
       4  usage: an argument, or a file that cannot be read
     """
-    topology = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), (5.7, 14.0))
+    topology = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), NCCL_LATENCIES_US)
     for option, count in (
         ("--model-params", model_params),
         ("--measured-params", measured_params),

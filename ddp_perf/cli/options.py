@@ -59,3 +59,20 @@ FalseAlarmRate = Annotated[
         help="Probability of any false REGRESSION among all verdicts of a session.",
     ),
 ]
+CurvesFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="Results of pytest --ddp-json, or a baseline with or without published tables.",
+    ),
+]
+GpusPerNode = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="GPUs per node. [default: one link for all GPUs]"),
+]
+IntraBandwidth = Annotated[
+    float | None, typer.Option(metavar="GB/s", help="Bandwidth between two GPUs of a node.")
+]
+InterBandwidth = Annotated[
+    float | None, typer.Option(metavar="GB/s", help="Bandwidth of a node, all adapters together.")
+]

@@ -11,7 +11,13 @@ import typer
 
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.options import (
+    AsJson,
+    CurvesFile,
+    GpusPerNode,
+    InterBandwidth,
+    IntraBandwidth,
+)
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.scaling.curves import ScalingCurve, measured_series, published_series, stored_series
 from ddp_perf.scaling.prediction import Prediction, PredictRequest, predict_all
@@ -21,17 +27,12 @@ from ddp_perf.session.results_file import read_results
 from ddp_perf.stats.link.model import Link, Topology, flat
 
 _GIGA, _MICRO = 1e9, 1e-6
+NCCL_LATENCIES_US = (5.7, 14.0)  # of a message in a node by PCIe, and between nodes
 _MOST_RANKS = 2**20
 
 
 def predict(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="Results of pytest --ddp-json, or a baseline with or without published tables.",
-        ),
-    ],
+    file: CurvesFile,
     world_sizes: Annotated[
         str, typer.Option(metavar="N,N,…", help="Numbers of ranks to predict.")
     ] = "16,32,256,1024,16384",
@@ -42,29 +43,21 @@ def predict(
     only: Annotated[
         str, typer.Option(metavar="TEXT", help="Predict only curves with TEXT in their name.")
     ] = "",
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="GPUs per node. [default: one link for all GPUs]"),
-    ] = None,
-    intra_bandwidth: Annotated[
-        float | None, typer.Option(metavar="GB/s", help="Bandwidth between two GPUs of a node.")
-    ] = None,
-    inter_bandwidth: Annotated[
-        float | None,
-        typer.Option(metavar="GB/s", help="Bandwidth of a node, all adapters together."),
-    ] = None,
+    gpus_per_node: GpusPerNode = None,
+    intra_bandwidth: IntraBandwidth = None,
+    inter_bandwidth: InterBandwidth = None,
     intra_latency: Annotated[
         float,
         typer.Option(
             metavar="µs", help="Latency of a message in a node; the default is NCCL's for PCIe."
         ),
-    ] = 5.7,
+    ] = NCCL_LATENCIES_US[0],
     inter_latency: Annotated[
         float,
         typer.Option(
             metavar="µs", help="Latency between nodes; the default is NCCL's for a network."
         ),
-    ] = 14.0,
+    ] = NCCL_LATENCIES_US[1],
     change: Annotated[
         list[str] | None,
         typer.Option(

@@ -22,6 +22,7 @@ from ddp_perf.session.compared_side import ComparedSession, ComparedSide
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.interval import EstimatePair, mean_estimate, ratio_estimate
+from ddp_perf.stats.scaling import efficiency_of
 
 FigureName = Literal["step_s", "throughput", "efficiency", "exposed_s"]
 LinkKind = Literal["nvlink", "pcie"]
@@ -161,7 +162,11 @@ def _efficiency(case: Case, row: LaunchSummary, single: LaunchSummary | None) ->
     """Return the throughput of a rank ÷ that of one rank in the same round."""
     if single is None:
         return None
-    return row.throughput / single.throughput / case.world_size
+    return efficiency_of(
+        world_size=case.world_size,
+        throughput=row.throughput,
+        single_throughput=single.throughput,
+    )
 
 
 def _exposed_s(case: Case, row: LaunchSummary, single: LaunchSummary | None) -> float | None:

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ddp_perf.stats.interval import CONFIDENCE, mean_estimate
 from ddp_perf.stats.rule.comparison import upper_t
-
-_LEVEL = 0.05  # of the two-sided interval
 
 
 class PairedRatio(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,16 +29,14 @@ def ratio_of_positive(values: Sequence[float], base: Sequence[float]) -> PairedR
 
     Its interval is Student's, of the logarithms.
     """
-    pairs = len(base)
-    if not pairs:
+    if not base:
         return None
     logs = [math.log(own / other) for own, other in zip(values, base, strict=True)]
-    mean = statistics.fmean(logs)
-    if pairs == 1:
-        return PairedRatio(ratio=math.exp(mean), interval=None, pairs=1)
-    margin = _t(pairs) * math.sqrt(statistics.variance(logs) / pairs)
-    ends = (math.exp(mean - margin), math.exp(mean + margin))
-    return PairedRatio(ratio=math.exp(mean), interval=ends, pairs=pairs)
+    found = mean_estimate(logs)
+    ends = None
+    if found.low is not None and found.high is not None:
+        ends = (math.exp(found.low), math.exp(found.high))
+    return PairedRatio(ratio=math.exp(found.value), interval=ends, pairs=len(logs))
 
 
 def ratio_of_means(values: Sequence[float], base: Sequence[float]) -> PairedRatio | None:
@@ -58,7 +55,7 @@ def ratio_of_means(values: Sequence[float], base: Sequence[float]) -> PairedRati
     above = statistics.fmean(values)
     if pairs == 1:
         return PairedRatio(ratio=above / below, interval=None, pairs=1)
-    part = _t(pairs) ** 2 / pairs
+    part = upper_t(pairs - 1, (1 - CONFIDENCE) / 2) ** 2 / pairs
     square = below**2 - part * statistics.variance(base)
     if square <= 0:
         return None
@@ -67,7 +64,3 @@ def ratio_of_means(values: Sequence[float], base: Sequence[float]) -> PairedRati
     root = math.sqrt(max(0.0, product**2 - square * rest))
     ends = ((product - root) / square, (product + root) / square)
     return PairedRatio(ratio=above / below, interval=ends, pairs=pairs)
-
-
-def _t(pairs: int) -> float:
-    return upper_t(pairs - 1, _LEVEL / 2)

@@ -28,6 +28,11 @@ def ideal_share(*, world_size: int, samples: int, single_samples: int) -> float:
     return samples / (world_size * single_samples)
 
 
+def efficiency_of(*, world_size: int, throughput: float, single_throughput: float) -> float:
+    """Return the throughput of a rank among N, as a share of that of one rank alone."""
+    return throughput / (world_size * single_throughput)
+
+
 def scaling_of(
     *,
     world_size: int,
@@ -48,7 +53,9 @@ def scaling_of(
     overhead_s = step_s - single_s * ideal_share
     return Scaling(
         speedup=speedup,
-        efficiency=speedup / world_size,
+        efficiency=efficiency_of(
+            world_size=world_size, throughput=throughput, single_throughput=single_throughput
+        ),
         overhead_s=overhead_s,
         overhead_fraction=overhead_s / step_s,
     )

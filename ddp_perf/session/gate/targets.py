@@ -19,6 +19,7 @@ from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.link.model import bus_factor
 from ddp_perf.stats.rule.target import TargetJudgement, judge_target
+from ddp_perf.stats.scaling import efficiency_of
 
 
 class _Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +100,11 @@ def _efficiency(measured: _Measured) -> list[float] | str:
     if case.single is None:
         return "there is no one-rank case to compare with; measure one rank too (world_sizes)"
     return [
-        row.throughput / (case.world_size * measured.singles[row.round].throughput)
+        efficiency_of(
+            world_size=case.world_size,
+            throughput=row.throughput,
+            single_throughput=measured.singles[row.round].throughput,
+        )
         for row in measured.summaries
         if row.round in measured.singles
     ]
