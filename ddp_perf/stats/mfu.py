@@ -2,38 +2,6 @@
 
 from __future__ import annotations
 
-# Dense peaks, TFLOP/s, by the name of the baseline file: only GPUs whose figure has a source.
-# V100 and T4: MosaicML composer, callbacks/speed_monitor.py. A100 and later: Stas Bekman, Machine
-# Learning Engineering, "Accelerators". No peak is guessed: another model, a MIG slice or an
-# unsupported precision has none.
-_V100_PCIE = {"fp32": 14.0, "fp16": 112.0}
-_V100_SXM2 = {"fp32": 15.7, "fp16": 125.0}
-_A100 = {"fp32": 19.5, "tf32": 156.0, "fp16": 312.0, "bf16": 312.0}
-_H100_SXM = {"fp32": 67.0, "tf32": 494.5, "fp16": 989.0, "bf16": 989.0}
-_PEAK_TFLOPS = {
-    "v100-pcie-16gb": _V100_PCIE,
-    "v100-pcie-32gb": _V100_PCIE,
-    "v100-sxm2-16gb": _V100_SXM2,
-    "v100-sxm2-32gb": _V100_SXM2,
-    "t4": {"fp32": 8.1, "fp16": 65.0},
-    "a100-pcie-40gb": _A100,
-    "a100-80gb-pcie": _A100,
-    "a100-sxm4-40gb": _A100,
-    "a100-sxm4-80gb": _A100,
-    "h100-pcie": {"fp32": 51.0, "tf32": 378.0, "fp16": 756.0, "bf16": 756.0},
-    "h100-80gb-hbm3": _H100_SXM,
-    "h200": _H100_SXM,
-}
-
-
-def peak_flops(accelerator: str, precision: str) -> float | None:
-    """Return the dense peak of one GPU in FLOP/s, or None if it is unknown.
-
-    ``accelerator`` is the name of its baseline file.
-    """
-    tflops = _PEAK_TFLOPS.get(accelerator.removesuffix("-nvlink"), {}).get(precision)
-    return None if tflops is None else tflops * 1e12
-
 
 def mfu(flops: int, step_s: float, peak: float) -> float:
     """Return the FLOPs of one rank's step as a share of its GPU's peak (PaLM, appendix B).

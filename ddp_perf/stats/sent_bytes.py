@@ -20,7 +20,10 @@ def sent_bytes(case: Case, structure: Structure) -> float | None:
         return None
     ranks: Sequence[int] | None = [case.world_size] * len(structure.collectives)
     if isinstance(case.comm_hook, HierarchicalHook):
-        ranks = _ranks_by_group(case.comm_hook, case.world_size, structure.collectives)
+        ranks = _ranks_by_group(case, case.comm_hook, structure.collectives)
+    if case.replicates:  # gradients are reduced within a node, and their sums between nodes
+        within, between = case.ranks_per_node, case.nodes
+        ranks = [between if c.kind == "all_reduce" else within for c in structure.collectives]
     if ranks is None:
         return None
     return sum(map(_sent, structure.collectives, ranks))
@@ -31,17 +34,18 @@ def _sent(one: Collective, ranks: int) -> float:
 
 
 def _ranks_by_group(
-    hook: HierarchicalHook, world_size: int, collectives: Sequence[Collective]
+    case: Case, hook: HierarchicalHook, collectives: Sequence[Collective]
 ) -> list[int] | None:
     """Return the ranks of each collective. Of each bucket, the first and the last are in a group.
 
     Broadcasts, of buffers, are those of all ranks. None: there are others than those of the hook.
     """
     of_a_bucket = 3 if hook.ratio is None else 4
-    groups = world_size // hook.group_size
-    sizes = [hook.group_size, *[groups] * (of_a_bucket - 2), hook.group_size]
+    size = case.group_size
+    assert size is not None  # the hook has groups
+    sizes = [size, *[case.world_size // size] * (of_a_bucket - 2), size]
     own = [one for one in collectives if one.kind != "broadcast"]
     if len(own) % of_a_bucket:
         return None
     of_hook = iter(sizes * (len(own) // of_a_bucket))
-    return [world_size if one.kind == "broadcast" else next(of_hook) for one in collectives]
+    return [case.world_size if one.kind == "broadcast" else next(of_hook) for one in collectives]

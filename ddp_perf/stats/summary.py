@@ -53,6 +53,7 @@ def summarise(
         throughput=samples_per_step * launch.unit.per_sample * len(steps) / wall,
         decomposition=decompose(launch),
         overhead_s=_overhead_s(launch),
+        node=launch.node,
     )
 
 
@@ -75,13 +76,13 @@ def summarise_all(
     singles: Sequence[LaunchResult],
     ideal: float = 1.0,
 ) -> list[LaunchSummary]:
-    """Compute the figures of every launch, each with the one-rank launch of its round."""
-    by_round = {single.round: single for single in singles}
+    """Compute the figures of every launch, each with the one-rank launch of its round and node."""
+    beside = {single.turn: single for single in singles}
     return [
         summarise(
             launch,
             samples_per_step=samples_per_step,
-            single=by_round.get(launch.round),
+            single=beside.get(launch.turn),
             ideal=ideal,
         )
         for launch in launches
@@ -158,6 +159,7 @@ def as_session(summaries: Sequence[LaunchSummary], environment: Environment, dat
         launches=tuple(_rounded(row, 7) for row in figures),
         terms=tuple(_rounded(row, 4) for row in terms) if any(terms) else (),
         overhead_s=_to_digits(statistics.median(overheads), 4) if overheads else None,
+        nodes=tuple(summary.node for summary in summaries if summary.node is not None),
     )
 
 

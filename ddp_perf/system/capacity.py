@@ -1,4 +1,4 @@
-"""The capacity of this machine: the cases that it can run, by its GPUs, cores and packages."""
+"""The capacity of a machine: the cases that it can run, by its GPUs, cores and packages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.models import PACKAGES
 from ddp_perf.render.units import counted
 from ddp_perf.system.gpu.gpus import accelerator_slug, find_gpus
-from ddp_perf.system.host.host import allowed_cores, cpu_name, cpu_slug
+from ddp_perf.system.host.host import Host, allowed_cores, cpu_slug, this_host
 
 _AMPERE = (8, 0)  # the first compute capability with bf16 and TF32 in hardware
 _NEEDS_AMPERE = ("bf16", "tf32")
@@ -23,27 +23,47 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     machine: GpuMachine
     cores: int
     pool: str | None = None  # of like hosts, which --ddp-machine names
+    nodes: int = 1  # that a launch may have, each like this machine
+    each_node: bool = False  # each of several nodes is measured by itself: a case has one
+    node: Host | None = None  # where the ranks run; None: on this machine
+
+    @property
+    def host(self) -> Host:
+        """The machine on which the ranks run, or the first one."""
+        return self.node or this_host()
 
     def obstacle(self, case: Case) -> str | None:
         """Return why the case cannot run here, or None if it can."""
-        if case.tier == "gpu" and case.world_size > len(self.machine.gpus):
-            found = f"found {len(self.machine.gpus)}"
-            if self.machine.problem:
-                found += f" (NVML: {self.machine.problem})"
-            return f"needs {counted(case.world_size, 'CUDA device')}, {found}"
+        if self.each_node and case.nodes > 1:
+            return f"needs {case.nodes} nodes at once, and --ddp-each-node measures one by one"
+        if lacking := self._lacking(case):
+            return lacking
         if case.tier == "gpu" and case.precision in _NEEDS_AMPERE:
             return self._too_old(case)
-        cores = case.world_size * case.threads_per_rank
-        if case.tier == "cpu" and cores > self.cores:
-            needed = f"{counted(cores, 'core')}, {case.threads_per_rank} per rank"
-            return f"needs {needed}, found {self.cores}"
-        package = PACKAGES.get(case.workload)
-        if package is not None and importlib.util.find_spec(package) is None:
-            return f"{case.workload} needs {package}: pip install transformers"
-        return None
+        return missing_package(case) if self.node is None else None
+
+    def _lacking(self, case: Case) -> str | None:
+        """Return what the case needs on its nodes and what was found, or None if it is enough."""
+        if case.tier == "gpu":
+            needed, found = case.ranks_per_node, len(self.machine.gpus)
+            what, each, remark = counted(needed, "CUDA device"), "", ""
+            if self.machine.problem and found < needed:
+                remark = f" (NVML: {self.machine.problem})"
+        else:
+            needed, found = case.ranks_per_node * case.threads_per_rank, self.cores
+            what, each, remark = counted(needed, "core"), f", {case.threads_per_rank} per rank", ""
+        if found >= needed and self.nodes >= case.nodes:
+            return None
+        if case.nodes == 1:
+            return f"needs {what}{each}, found {found}{remark}"
+        options = "--ddp-nproc-per-node"
+        if self.nodes < case.nodes:
+            options = "--ddp-launcher, --ddp-nnodes"
+        here = f"{counted(self.nodes, 'node')} with {found}{remark}"
+        return f"needs {case.nodes} nodes with {what} on each{each}, found {here}: {options}"
 
     def _too_old(self, case: Case) -> str | None:
-        for gpu in self.machine.gpus[: case.world_size]:
+        for gpu in self.machine.gpus[: case.ranks_per_node]:
             if gpu.compute_capability < _AMPERE:
                 needed, found = (
                     f"{major}.{minor}" for major, minor in (_AMPERE, gpu.compute_capability)
@@ -59,15 +79,28 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
         A GPU's is its type, which all hosts share: a pool does not change it.
         """
-        return accelerator_slug(self.machine) if tier == "gpu" else cpu_slug(self.pool)
+        return accelerator_slug(self.machine) if tier == "gpu" else cpu_slug(self.pool, self.node)
 
     def accelerator_name(self, tier: str) -> str:
-        return self.machine.name if tier == "gpu" else cpu_name()
+        return self.machine.name if tier == "gpu" else self.host.cpu
 
     def accelerator_count(self, tier: str) -> int:
         return len(self.machine.gpus) if tier == "gpu" else self.cores
 
 
+def missing_package(case: Case) -> str | None:
+    """Return which package the case's workload lacks here, with the command; else None."""
+    package = PACKAGES.get(case.workload)
+    if package is None or importlib.util.find_spec(package) is not None:
+        return None
+    return f"{case.workload} needs {package}: pip install transformers"
+
+
 def find_capacity() -> Capacity:
     """Return the capacity of this machine, from NVML and the scheduler, without torch."""
     return Capacity(machine=find_gpus(), cores=len(allowed_cores()))
+
+
+def named(capacity: Capacity, node: str) -> Capacity:
+    """Return a capacity under the name of its node: that of a container changes every time."""
+    return msgspec.structs.replace(capacity, node=msgspec.structs.replace(capacity.host, name=node))

@@ -18,6 +18,7 @@ import filelock
 from ddp_perf.core.gpu import Gpu
 from ddp_perf.errors import LeaseError
 
+LEASES = "DDP_PERF_LEASES"  # the environment variable that names the directory of the locks
 _POLL_S = 0.05
 _MACHINE = "machine"
 _TURN = "gpus"  # locked while GPUs are taken: else two could wait for each other's GPUs forever
@@ -26,10 +27,11 @@ _TURN = "gpus"  # locked while GPUs are taken: else two could wait for each othe
 def lease_directory() -> Path:
     """Return the directory of the locks, and make it if it is missing.
 
-    All users of the machine share it, whatever their TMPDIR. It is not sticky, so that each user
-    can open all locks. Raises LeaseError if it cannot be made or written.
+    All users of the machine share it, whatever their TMPDIR; containers of one machine share one
+    that each of them mounts. It is not sticky, so that each user can open all locks. Raises
+    LeaseError if it cannot be made or written.
     """
-    directory = Path("/tmp/ddp-perf-leases")
+    directory = Path(os.environ.get(LEASES) or "/tmp/ddp-perf-leases")
     try:
         directory.mkdir(exist_ok=True)
     except OSError as error:

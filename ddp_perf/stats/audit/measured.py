@@ -21,7 +21,8 @@ from ddp_perf.core.scaling_key import RANKS, RANKS_AND_STRATEGY, work_without
 from ddp_perf.core.session import MEDIANS, Session
 from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
 from ddp_perf.stats.audit.published import ROUNDING, Contradiction
-from ddp_perf.stats.mfu import mfu, peak_flops
+from ddp_perf.stats.mfu import mfu
+from ddp_perf.stats.peaks import peak_flops
 
 _STORED_DIGITS = 2e-6  # figures are stored to seven digits, and three make up a ratio
 
@@ -145,6 +146,8 @@ def _limits(leg: _Leg) -> Iterator[CaseContradiction]:
     if leg.case.flops and peak and (share := mfu(leg.case.flops, step_s, peak)) > 1:
         how = f"the dense {work['precision']} peak of {peak / 1e12:g} TFLOP/s"
         yield leg.contradiction("MFU", share, 1.0, how)
+    if int(work.get("nodes", 1)) > 1:
+        return  # the peak of a link between nodes is unknown
     link = environment.link_of(leg.ranks)
     rate = link_peak(key, link)
     if leg.case.structure is None or rate is None or work.get("fsdp.cpu_offload"):

@@ -44,6 +44,7 @@ from ddp_perf.stats.rule.prediction import (
 from ddp_perf.stats.rule.reason import Decision, Grounds, reason_of
 from ddp_perf.stats.rule.statistic import JudgedDifference, judged_difference
 from ddp_perf.stats.rule.suspicion import SUSPECT_LEVEL, level_of_one_session
+from ddp_perf.stats.rule.variance_components import NOT_SAMPLED, Sampling
 
 _NO_BASELINE = Verdict(outcome=Outcome.NO_BASELINE, reason="the baseline contains no session")
 _Values = TypeVar("_Values")  # the launches of one session, or their figures
@@ -104,6 +105,7 @@ def judge_figures(
     prior: SessionPrior | None = None,
     looks: Sequence[int] = (),
     session_levels: Sequence[int] = (),
+    sampling: Sampling = NOT_SAMPLED,
 ) -> Verdict:
     """Judge one metric of one case by one figure for each launch; lower is better.
 
@@ -115,6 +117,7 @@ def judge_figures(
     inform the variance. ``prior`` is the spread of the machine's sessions, estimated from its
     other cases. ``looks`` are the planned numbers of launches, rising, at which an undecided case
     is judged again; all looks together then keep ``alpha``, and the level of PASS.
+    ``sampling`` is the variance of what this session measured for the first time: new nodes.
 
     - REGRESSION: slower at level ¾ ``alpha``, one-sided, and by at least ``tolerance``, also
       without what the control explains; or the level became slower within the reference, and this
@@ -150,6 +153,7 @@ def judge_figures(
         prior=prior,
         alpha=level,
         session_levels=session_levels,
+        sampling=sampling,
     )
     levels = _significance_levels(judged, level, looks, len(current))
     return _conclude(judged, levels, alpha=alpha)

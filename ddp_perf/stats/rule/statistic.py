@@ -21,7 +21,7 @@ from ddp_perf.stats.rule.reference import (
     groups_of,
     stored_levels,
 )
-from ddp_perf.stats.rule.variance_components import VarianceComponents
+from ddp_perf.stats.rule.variance_components import NOT_SAMPLED, Sampling, VarianceComponents
 
 _RESTLESS_LEVEL = 0.05  # of the F test of this session's launches
 
@@ -60,6 +60,7 @@ def judged_difference(
     prior: SessionPrior | None,
     alpha: float,
     session_levels: Sequence[int] = (),
+    sampling: Sampling = NOT_SAMPLED,
 ) -> JudgedDifference:
     """Compare the current session with the first ``reference`` sessions of the newest level.
 
@@ -90,7 +91,7 @@ def judged_difference(
         )
         level = float(np.median(before[chosen] - moved.slope * witness[chosen]))
         difference = current - moved.slope * float(control[-1]) - level
-    errors = _errors(levels, stored, len(chosen), moved)
+    errors = msgspec.structs.replace(_errors(levels, stored, len(chosen), moved), sampling=sampling)
     comparison = Comparison(
         difference=difference,
         standard_error=errors.standard_error,

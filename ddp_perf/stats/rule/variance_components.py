@@ -11,6 +11,16 @@ from ddp_perf.stats.rule.reference import level_variance
 from ddp_perf.stats.rule.session_variance import SessionSpread
 
 
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """The variance of a session's level because what it measured was not measured before."""
+
+    variance: float
+    degrees_of_freedom: float
+
+
+NOT_SAMPLED = Sampling(variance=0.0, degrees_of_freedom=1.0)
+
+
 class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
     """The variance components of a difference (log scale), and the counts that divide them."""
 
@@ -23,6 +33,7 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
     reference_sessions: int
     control: float  # because the slope on the control is uncertain
+    sampling: Sampling = NOT_SAMPLED  # of the current session
 
     @property
     def session_variance(self) -> float:
@@ -36,6 +47,7 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
             + self.launch_variance / launches
             + self.reference_variance(reference_sessions)
             + self.control
+            + self.sampling.variance
         )
 
     def reference_variance(self, sessions: int) -> float:
@@ -56,7 +68,10 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         sessions, and looks that are taken for more correlated than they are alarm too often.
         """
         shared = (
-            self.session_variance + self.reference_variance(self.reference_sessions) + self.control
+            self.session_variance
+            + self.reference_variance(self.reference_sessions)
+            + self.control
+            + self.sampling.variance
         )
         variances = [shared / 2 + self.launch_variance / launches for launches in looks]
         return [variances[-1] / variance if variance else 1.0 for variance in variances]
@@ -75,10 +90,16 @@ class VarianceComponents(msgspec.Struct, frozen=True, kw_only=True):
         excess = self.launch_variance / launches - self.baseline_launch_noise
         sessions = self.spread.degrees_of_freedom
         launch_df = launches - 1 if self.restless else self.launch_df
-        if excess <= 0 or launch_df == 0:
+        parts = []
+        if excess > 0 and launch_df:
+            parts.append((excess, float(launch_df)))
+        if self.sampling.variance:
+            parts.append((self.sampling.variance, self.sampling.degrees_of_freedom))
+        if not parts:
             return sessions
-        rest = self.variance(launches, self.reference_sessions) - excess
-        return satterthwaite((rest, sessions), (excess, launch_df))
+        total = self.variance(launches, self.reference_sessions)
+        rest = total - sum(variance for variance, _ in parts)
+        return satterthwaite((rest, sessions), *parts)
 
 
 def satterthwaite(*parts: tuple[float, float]) -> float:

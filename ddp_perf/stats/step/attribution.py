@@ -47,13 +47,15 @@ def attribute(
     *,
     beside: Sequence[str] = (),
     known: Sequence[str] = (),
+    in_alternation: bool = False,
 ) -> Attribution | None:
     """Divide the change of the step since earlier sessions over groups of terms.
 
     ``now``, and each of ``sessions``, has a row for each launch, with ``step`` beside the terms.
     ``beside`` names further figures; those that one side lacks are left out. ``known`` are groups
     that something else, such as a count, has shown to grow: only the size of their change is
-    uncertain.
+    uncertain. ``in_alternation``: all launches are of one time, so that sessions differ by their
+    launches alone.
 
     Returns None with fewer than two rows now, or none before: how rows differ is then unknown.
     """
@@ -65,7 +67,9 @@ def attribute(
     figures = {
         name: figure for name in names if (figure := figure_of(name, rows, before)) is not None
     }
-    shared = spread_of_sessions([figures[name] for name in _ALL_GROUPS])
+    shared = spread_of_sessions(
+        [figures[name] for name in _ALL_GROUPS], in_alternation=in_alternation
+    )
     changes = {name: shared.change(name, figure, _LEVEL) for name, figure in figures.items()}
     step_s = changes["step"].change
     groups = [changes[name] for name in _ALL_GROUPS]

@@ -112,6 +112,7 @@ class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
 
     prior: SessionPrior | None  # in units of a level's noise; None: too few sessions or figures
     degrees_of_freedom: int  # of all figures together; no single figure has more
+    in_alternation: bool = False  # measured in turn with the launches now: it has no excess
 
     def change(self, name: str, figure: FigureChange, level: float) -> Delta:
         """Return the change of a figure with its uncertainty.
@@ -137,6 +138,8 @@ class SpreadOfSessions(msgspec.Struct, frozen=True, kw_only=True):
     def _of_level(self, figure: FigureChange) -> tuple[float, float]:
         """Return the variance of one session's level, and its degrees of freedom."""
         noise, own_df = figure.launch_noise, figure.session_df
+        if self.in_alternation:
+            return noise, figure.launch_df
         if not own_df:
             return _assumed(figure)
         if not noise:
@@ -158,8 +161,12 @@ def _assumed(figure: FigureChange) -> tuple[float, float]:
     return figure.launch_noise + assumed, df
 
 
-def spread_of_sessions(figures: Sequence[FigureChange]) -> SpreadOfSessions:
+def spread_of_sessions(
+    figures: Sequence[FigureChange], *, in_alternation: bool = False
+) -> SpreadOfSessions:
     """Estimate the spread of sessions that the figures of a case share."""
+    if in_alternation:
+        return SpreadOfSessions(prior=None, degrees_of_freedom=0, in_alternation=True)
     usable = [figure for figure in figures if figure.session_df and figure.launch_noise]
     if len(usable) < 2:
         return SpreadOfSessions(prior=None, degrees_of_freedom=0)

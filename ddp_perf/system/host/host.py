@@ -6,9 +6,11 @@ import os
 import platform
 import re
 import socket
-import subprocess
 from pathlib import Path
 
+import msgspec
+
+from ddp_perf.system.git import head_of
 from ddp_perf.system.host.control_group import cpu_quota
 
 
@@ -29,16 +31,38 @@ def cpu_name() -> str:
     return match[1].strip() if match else platform.machine()
 
 
-def cpu_slug(pool: str | None = None) -> str:
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine on which ranks run, with what limits them on its processor."""
+
+    name: str
+    os: str
+    cpu: str  # model of the processor
+    cores: int  # that a process may use
+    quota: float | None  # cores' worth of CPU time; None: no limit
+
+
+def this_host() -> Host:
+    return Host(
+        name=host_name(),
+        os=platform.platform(),
+        cpu=cpu_name(),
+        cores=len(allowed_cores()),
+        quota=cpu_quota(),
+    )
+
+
+def cpu_slug(pool: str | None = None, host: Host | None = None) -> str:
     """Return the name of the baseline file: model, number of cores, CPU quota, and host or pool.
 
-    A model name alone does not identify a machine. A lower quota slows the same code down. The
-    hosts of a pool share a file, and no host has a name with ``@``.
+    ``host`` is this machine by default. A model name alone does not identify a machine. A lower
+    quota slows the same code down. The hosts of a pool share a file, and no host has a name with
+    ``@``.
     """
-    name = re.sub(r"\(r\)|\(tm\)|\b(intel|amd|cpu|processor)\b", " ", cpu_name().lower())
-    quota, cores = cpu_quota(), len(allowed_cores())
+    host = host or this_host()
+    name = re.sub(r"\(r\)|\(tm\)|\b(intel|amd|cpu|processor)\b", " ", host.cpu.lower())
+    quota, cores = host.quota, host.cores
     limit = "" if quota is None or quota >= cores else f"quota-{quota:g}"
-    words = f"{name} {cores}c {limit} {host_name() if pool is None else ''}"
+    words = f"{name} {cores}c {limit} {host.name if pool is None else ''}"
     slug = "cpu-" + re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-")
     return slug if pool is None else f"{slug}@{pool}"
 
@@ -49,15 +73,5 @@ def host_name() -> str:
 
 def current_commit(directory: Path) -> str | None:
     """Return the commit in ``directory``, with ``+`` if files differ from it; None: no commit."""
-    command = ["git", "-C", str(directory), "describe", "--always", "--abbrev=12"]
-    try:
-        done = subprocess.run(
-            [*command, "--dirty=+", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
+    head = head_of(directory)
+    return None if head is None else f"{head.commit[:12]}{'+' if head.changed else ''}"

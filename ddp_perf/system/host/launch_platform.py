@@ -8,8 +8,9 @@ from ddp_perf.errors import LaunchError
 
 _NAMES = {"darwin": "macOS", "win32": "Windows"}
 LAUNCH_REMEDY = (
-    "launch on Linux, in WSL2 or in a Linux container; what works here: pytest -m 'not perf', and"
-    " ddp-perf compare, judge, report, explain, predict, trace, audit, baseline and history"
+    "launch on Linux, in WSL2 or in a Linux container; what works here: pytest -m 'not"
+    " perf and not work', ddp-perf compare, judge, report, explain, predict, trace, audit, baseline"
+    " and history"
 )
 
 

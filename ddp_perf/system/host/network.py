@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import os
+import socket
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
 from ddp_perf.core.case import Case
 
 _INTERFACES = Path("/sys/class/net")
+_SIOCGIFADDR = 0x8915  # of Linux: the IPv4 address of an interface
+_ELSEWHERE = "192.0.2.1"  # on no network (RFC 5737), so its route is the default one
+_IPV6_ADDRESSES = Path("/proc/net/if_inet6")
 
 
 class InterfaceBytes(NamedTuple):
@@ -48,3 +55,71 @@ def link_speed(name: str) -> float | None:
     except (OSError, ValueError):
         return None
     return mbits * 1e6 / 8 if mbits > 0 else None  # -1: the driver does not know it
+
+
+def address_towards(host: str) -> str | None:
+    """Return this host's own address on the route to ``host``, or None if there is no route.
+
+    Nothing is sent. ``host`` may be this host itself.
+    """
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, 9, type=socket.SOCK_DGRAM
+        ):
+            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as one:
+                one.connect(address)
+                return str(one.getsockname()[0])
+    return None
+
+
+def interface_towards(host: str) -> str | None:
+    """Return the interface that has the address of the route to ``host``; None: no route."""
+    address = address_towards(host)
+    if address is None:
+        return None
+    if ":" in address:
+        return _ipv6_interfaces().get(socket.inet_pton(socket.AF_INET6, address).hex())
+    for _, name in socket.if_nameindex():
+        if _ipv4_address(name) == address:
+            return name
+    return "lo" if address.startswith("127.") else None
+
+
+def interface_between_nodes(host: str) -> str | None:
+    """Return the interface on the route to ``host``, the first of several nodes.
+
+    A host may have its own name at 127.0.1.1, where no other node is: then it is the interface of
+    the default route. Only a host that is given as loopback has all nodes on this machine.
+    """
+    found = interface_towards(host)
+    is_hidden = found == "lo" and not is_loopback(host)
+    return interface_towards(_ELSEWHERE) if is_hidden else found
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is given as loopback: by that address, or as ``localhost``."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # another name
+        return False
+
+
+def _ipv4_address(interface: str) -> str | None:
+    import fcntl  # here, since Windows has none: the package can be imported there
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            request = struct.pack("256s", interface.encode()[:15])
+            answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)
+        except OSError:  # an interface without an address
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def _ipv6_interfaces() -> dict[str, str]:
+    """Return the name of the interface of each IPv6 address, by its 32 hexadecimal digits."""
+    try:
+        lines = _IPV6_ADDRESSES.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return {}
+    return {fields[0]: fields[5] for fields in map(str.split, lines)}

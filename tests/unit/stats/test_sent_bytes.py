@@ -29,6 +29,16 @@ def test_fsdp_sends_half_as_much_again():
     assert sent(*calls, strategy="fsdp") == 1.5 * PLAIN
 
 
+def test_hybrid_sharding_sends_gradients_between_nodes_only():
+    calls = [("all_gather", BYTES), ("reduce_scatter", BYTES), ("all_reduce", BYTES // 2)]
+    options = {"strategy": "fsdp", "fsdp": {"replicate": "nodes"}}
+
+    on_two = sent(*calls, ranks_per_node=2, **options)
+
+    assert on_two == BYTES / 2 + BYTES / 2 + BYTES // 2
+    assert sent(*calls[:2], **options) == 2 * 3 / 4 * BYTES  # of four ranks on one node
+
+
 def test_hierarchical_all_reduce_sends_as_much_as_a_flat_one():
     """It sends less of it between groups."""
     bucket = [("reduce_scatter", BYTES), ("all_reduce", BYTES // 2), ("all_gather", BYTES)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddp_perf.system.capacity import find_capacity
@@ -26,6 +27,40 @@ def test_an_obstacle_states_what_is_needed_and_what_was_found(
     capacity = make_capacity(make_gpu_machine(*["NVIDIA H200"] * gpus), cores)
 
     assert capacity.obstacle(make_case(tier=tier, world_size=world_size)) == obstacle
+
+
+@pytest.mark.parametrize(
+    ("tier", "nodes", "gpus", "obstacle"),
+    [
+        (
+            "gpu",
+            1,
+            8,
+            "needs 2 nodes with 8 CUDA devices on each, found 1 node with 8:"
+            " --ddp-launcher, --ddp-nnodes",
+        ),
+        (
+            "gpu",
+            2,
+            4,
+            "needs 2 nodes with 8 CUDA devices on each, found 2 nodes with 4: --ddp-nproc-per-node",
+        ),
+        (
+            "cpu",
+            2,
+            0,
+            "needs 2 nodes with 8 cores on each, 1 per rank, found 2 nodes with 4:"
+            " --ddp-nproc-per-node",
+        ),
+        ("gpu", 2, 8, None),
+        ("gpu", 4, 8, None),
+    ],
+)
+def test_each_node_needs_the_devices_of_its_own_ranks(tier, nodes, gpus, obstacle):
+    machine = make_gpu_machine(*["NVIDIA H200"] * gpus)
+    capacity = msgspec.structs.replace(make_capacity(machine, cores=4), nodes=nodes)
+
+    assert capacity.obstacle(make_case(tier=tier, world_size=16, nodes=2)) == obstacle
 
 
 @pytest.mark.parametrize(

@@ -253,6 +253,13 @@ def test_a_lock_that_cannot_be_opened_is_an_error_with_the_remedy(tmp_path):
         pytest.fail("a lock that cannot be opened was acquired")
 
 
+def test_a_variable_names_the_directory_that_containers_of_one_machine_share(monkeypatch, tmp_path):
+    monkeypatch.setenv("DDP_PERF_LEASES", str(tmp_path / "shared"))
+
+    with machine_lease(patience_s=0, on_wait=pytest.fail):
+        assert (tmp_path / "shared" / "machine.holder").exists()
+
+
 def test_a_directory_that_cannot_be_made_is_an_error_in_one_line(monkeypatch):
     def refuse(self, exist_ok):
         raise OSError(28, "No space left on device")

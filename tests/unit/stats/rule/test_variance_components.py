@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from ddp_perf.stats.rule.session_variance import SessionSpread
-from ddp_perf.stats.rule.variance_components import VarianceComponents
+from ddp_perf.stats.rule.variance_components import Sampling, VarianceComponents
 
 
 def variance_of_two_middle_values() -> float:
@@ -48,6 +48,13 @@ def test_the_variance_is_that_of_the_session_its_launches_the_reference_and_the_
     assert errors().standard_error == pytest.approx(
         math.sqrt(7e-4 + MEDIAN_OF_FOUR * 4e-4), rel=1e-5
     )
+
+
+def test_what_was_not_measured_before_adds_its_variance_with_its_degrees_of_freedom():
+    new = errors(sampling=Sampling(variance=5e-3, degrees_of_freedom=2.0))
+
+    assert new.standard_error**2 == pytest.approx(errors().standard_error ** 2 + 5e-3)
+    assert 2.0 < new.degrees_of_freedom < 3.0 < errors().degrees_of_freedom
 
 
 def test_session_variance_is_never_negative():

@@ -7,7 +7,14 @@ import socket
 import pytest
 
 from ddp_perf.system.host import network
-from ddp_perf.system.host.network import group_interface, link_speed, read_interface
+from ddp_perf.system.host.network import (
+    address_towards,
+    group_interface,
+    interface_between_nodes,
+    interface_towards,
+    link_speed,
+    read_interface,
+)
 from tests.builders import make_case
 
 
@@ -80,3 +87,30 @@ def test_without_the_variable_the_interface_is_unknown(monkeypatch):
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
 
     assert group_interface(make_case(world_size=2)) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_way_to_this_host_is_loopback(host):
+    assert interface_towards(host) == "lo"
+    assert address_towards("127.0.0.1") == "127.0.0.1"
+
+
+def test_a_host_without_a_route_has_no_interface():
+    assert address_towards("no-such-host.invalid") is None
+    assert interface_towards("no-such-host.invalid") is None
+
+
+@pytest.mark.parametrize(
+    ("host", "routes", "expected"),
+    [
+        ("127.0.0.1", {"127.0.0.1": "lo"}, "lo"),
+        ("node1", {"node1": "lo", "192.0.2.1": "eth0"}, "eth0"),
+        ("node1", {"node1": "lo"}, None),
+        ("node1", {"node1": "eth1", "192.0.2.1": "eth0"}, "eth1"),
+    ],
+    ids=["given as loopback", "its own name at 127.0.1.1", "no other route", "another host"],
+)
+def test_nodes_never_meet_at_a_name_of_loopback(monkeypatch, host, routes, expected):
+    monkeypatch.setattr(network, "interface_towards", routes.get)
+
+    assert interface_between_nodes(host) == expected
