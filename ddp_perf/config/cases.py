@@ -7,6 +7,7 @@ import itertools
 import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite, collective_cases
+from ddp_perf.config.layout import layout_name, node_count
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.config.techniques import with_technique
 from ddp_perf.core.case import Case, Scalar
@@ -24,13 +25,15 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     first: Variant | None = None  # the variant with the first value of each sweep; None: this one
     technique: str | None = None
     plain: Suite | None = None  # the suite without the technique
+    ranks_per_node: int | None = None  # a case of more ranks has several nodes; None: one node
 
 
 def cases_of(variant: Variant) -> list[Case]:
     """Return the cases of the matrix, ordered by batch size, then world size."""
     suite = variant.suite
     if isinstance(suite, CollectivesSuite):
-        return collective_cases(suite, {**suite.env, **variant.env}, variant.suffix)
+        env = {**suite.env, **variant.env}
+        return collective_cases(suite, env, variant.suffix, variant.ranks_per_node)
     world_sizes = sorted(suite.world_sizes)
     return [
         case
@@ -81,9 +84,16 @@ def _compared(suite: Suite, variant: Variant, world_size: int, batch: _Batch) ->
             case, base=base.id, technique=name, single=singles.get(name, base.single)
         )
         for name, case in found.items()
-        if case.work() != base.work()
+        if _effective(case).work() != _effective(base).work()
     ]
     return [_beside_first(base, variant, world_size, batch), *others]
+
+
+def _effective(case: Case) -> Case:
+    """Return the case without the option that only several nodes have an effect of."""
+    if case.fsdp is None or case.replicates:
+        return case
+    return msgspec.structs.replace(case, fsdp=msgspec.structs.replace(case.fsdp, replicate=None))
 
 
 def _beside_first(base: Case, variant: Variant, world_size: int, batch: _Batch) -> Case:
@@ -127,9 +137,11 @@ def _case(
         cuda_graphs=suite.cuda_graphs,
         cudnn_benchmark=suite.cudnn_benchmark,
         world_size=world_size,
+        nodes=node_count(world_size, variant.ranks_per_node),
         batch_size=batch.per_rank(world_size, suite.gradient_accumulation),
         global_batch=batch.size if batch.is_global else None,
         env={**suite.env, **variant.env},
+        launcher=suite.launcher,
         schedule=suite.schedule(),
         tolerances=suite.tolerances,
         single=_case_id(suite, variant, 1, batch, hook) if has_single else None,
@@ -146,7 +158,7 @@ def _case_id(
         suite.workload.replace(":", "."),
         strategy,
         suite.precision,
-        f"ws{world_size}",
+        layout_name(world_size, node_count(world_size, variant.ranks_per_node)),
         batch.name,
         *_untouched(_option_names(suite, strategy, hook), variant),
         *filter(None, [suite.variant, variant.technique]),

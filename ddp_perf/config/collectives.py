@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from ddp_perf.config.common import Experiment
+from ddp_perf.config.layout import layout_name, node_count
 from ddp_perf.core.case import Case, Fraction, Tolerances
 from ddp_perf.core.collective import (
     FLOAT32,
@@ -56,11 +57,15 @@ class CollectivesSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fie
     ] = CollectiveTolerances()
 
 
-def collective_cases(suite: CollectivesSuite, env: Mapping[str, str], suffix: str) -> list[Case]:
+def collective_cases(
+    suite: CollectivesSuite, env: Mapping[str, str], suffix: str, ranks_per_node: int | None
+) -> list[Case]:
     """Return the cases, ordered by collective, then payload, then world size."""
     sizes = sorted(map(parse_size, suite.sizes))
     return [
-        _case(suite, kind, payload, world_size, dict(env), suffix)
+        _case(
+            suite, kind, payload, (world_size, node_count(world_size, ranks_per_node)), env, suffix
+        )
         for kind, payload, world_size in itertools.product(
             suite.collectives, sizes, sorted(suite.world_sizes)
         )
@@ -71,11 +76,17 @@ def _case(
     suite: CollectivesSuite,
     kind: CollectiveKind,
     payload: int,
-    world_size: int,
-    env: dict[str, str],
+    layout: tuple[int, int],
+    env: Mapping[str, str],
     suffix: str,
 ) -> Case:
-    parts = [kind, f"ws{world_size}", size_text(payload), *filter(None, [suite.variant])]
+    world_size, nodes = layout
+    parts = [
+        kind,
+        layout_name(world_size, nodes),
+        size_text(payload),
+        *filter(None, [suite.variant]),
+    ]
     return Case(
         id="-".join(parts) + suffix,
         suite=suite.suite,
@@ -87,8 +98,10 @@ def _case(
         ddp=None,
         precision="fp32",
         world_size=world_size,
+        nodes=nodes,
         batch_size=None,
-        env=env,
+        env=dict(env),
+        launcher=suite.launcher,
         schedule=suite.schedule(),
         tolerances=Tolerances(
             step_time=suite.tolerances.step_time,

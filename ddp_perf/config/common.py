@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ddp_perf.config.targets import TargetEntries
 from ddp_perf.core.case import Schedule, Tier
+from ddp_perf.core.cluster import LauncherName
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
@@ -47,6 +48,13 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Seconds,
         Meta(description="Seconds without progress of a rank, afterwards, until it is ended."),
     ] = 60
+    launcher: Annotated[
+        LauncherName,
+        Meta(
+            description="What starts the ranks: forkserver on this machine, torchrun on it or on"
+            " other hosts, or a job of Slurm or Kubernetes."
+        ),
+    ] = "forkserver"
     env: Annotated[
         dict[str, str], Meta(description="Environment of the ranks, read before torch is imported.")
     ] = {}

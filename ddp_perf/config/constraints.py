@@ -84,6 +84,8 @@ def _compiled_buckets(suite: Suite) -> Iterator[str]:
 def _groups(suite: Suite) -> Iterator[str]:
     for hook in suite.comm_hooks:
         size = getattr(hook, "group_size", 1)
+        if size == "node":
+            continue  # the ranks of the nodes divide those of the case
         for world_size in suite.world_sizes:
             if world_size % size and (world_size > 1 or suite.denominator == "ddp-1"):
                 yield (

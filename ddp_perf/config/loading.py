@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import collections
-import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from ddp_perf.config.cases import Variant, cases_of, hook_name
 from ddp_perf.config.collectives import CollectivesSuite, check_collectives
 from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
+from ddp_perf.config.layout import check_layout
 from ddp_perf.config.overrides import Overrides, apply_overrides
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.techniques import with_technique
 from ddp_perf.config.user_workload import check_target
+from ddp_perf.config.yaml_file import read_yaml
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER, has_texts
 from ddp_perf.core.models import MODELS
 from ddp_perf.errors import ConfigError, did_you_mean, nearest_or_all
-
-_MERGE_KEY = "tag:yaml.org,2002:merge"  # `<<`, which may occur several times
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader if yaml has it
-    """A YAML loader that refuses a duplicate key. Plain YAML silently takes the last value."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value if key.tag != _MERGE_KEY]
-        for key, count in collections.Counter(map(str, keys)).items():
-            if count > 1:
-                raise ConfigError(f"{key}: it is given {count} times; keep one")
-        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
-        return mapping
-
-
-# YAML 1.1 reads 1e-3 as text, and only 1.0e-3 as a number. YAML 1.2 reads both as numbers.
-_UniqueKeyLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
 
 
 def load_cases(
@@ -63,7 +39,7 @@ def load_cases(
     variants = apply_overrides(suites, overrides)
     origin: dict[tuple[str, str], tuple[Path, Variant, Case]] = {}
     for path, variant in variants:
-        _check_overridden(path, variant.suite)
+        _check_overridden(path, variant)
         for case in cases_of(variant):
             _check_environment(path, case)
             key = (case.tier, case.id)  # baselines are stored by these
@@ -83,9 +59,10 @@ def _from_here(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def _check_overridden(path: Path, suite: AnySuite) -> None:
+def _check_overridden(path: Path, variant: Variant) -> None:
     try:
-        _check(suite)
+        check_layout(variant.suite.world_sizes, variant.ranks_per_node)
+        _check(variant.suite)
     except ConfigError as error:
         raise ConfigError(f"{path}, changed by the command line: {error}") from None
 
@@ -95,16 +72,17 @@ def _check(suite: AnySuite) -> None:
     if isinstance(suite, CollectivesSuite):
         check_collectives(suite)
         return
-    _check_training(suite)
+    check_training(suite)
     for name, changes in suite.techniques.items():
         changed = with_technique(suite, name, changes)
         try:
-            _check_training(changed)
+            check_training(changed)
         except ConfigError as error:
             raise ConfigError(f"techniques.{name}: {error}") from None
 
 
-def _check_training(suite: Suite) -> None:
+def check_training(suite: Suite) -> None:
+    """Raise ConfigError for options of one suite, without techniques, that cannot be combined."""
     check_constraints(suite)
     if suite.data.source == "files" and not has_texts(suite.workload):
         readers = ", ".join(filter(has_texts, MODELS))
@@ -112,14 +90,22 @@ def _check_training(suite: Suite) -> None:
 
 
 def _check_environment(path: Path, case: Case) -> None:
-    threads = case.env.get("OMP_NUM_THREADS", "1")
+    try:
+        check_environment(case.env)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def check_environment(variables: Mapping[str, str]) -> None:
+    """Raise ConfigError for a variable of the ranks that cannot be as it is."""
+    threads = variables.get("OMP_NUM_THREADS", "1")
     if not threads.isdecimal() or int(threads) == 0:
         raise ConfigError(
-            f"{path}: env.OMP_NUM_THREADS: {threads!r} is not a number of"
-            " threads; write a whole number above 0, in quotes"
+            f"env.OMP_NUM_THREADS: {threads!r} is not a number of threads; write a whole number"
+            " above 0, in quotes"
         )
-    if DATA_FOLDER in case.env:
-        raise ConfigError(f"{path}: env.{DATA_FOLDER}: set it in the environment of pytest itself")
+    if DATA_FOLDER in variables:
+        raise ConfigError(f"env.{DATA_FOLDER}: set it in the environment of pytest itself")
 
 
 def _check_names(suites: Sequence[tuple[Path, AnySuite]]) -> None:
@@ -139,24 +125,36 @@ def find_suites(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*.y*ml") if path.suffix in {".yaml", ".yml"})
 
 
+def suite_file(suite: str, paths: Sequence[Path]) -> Path | None:
+    """Return the one of these loaded files that has a suite of this name, or None."""
+    likely = sorted(paths, key=lambda path: path.stem != suite)
+    return next((path for path in likely if read_yaml(path)["suite"] == suite), None)
+
+
 def load_suite(path: Path, import_paths: Sequence[str] = ()) -> AnySuite:
     """Read and validate one suite file. Raises ConfigError."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such suite file{_nearest_file(path)}")
     schema: type[AnySuite] = Suite
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+        data = read_yaml(path)
         if isinstance(data, dict) and "collectives" in data:
             schema = CollectivesSuite
         return _validated(msgspec.convert(data, schema), import_paths)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {_one_line(error)}") from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {describe_error(error, schema, data)}") from None
-    except (UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def checked_suite(fields: dict[str, Any]) -> Suite:
+    """Return the suite with these fields, checked as a file with them is. Raises ConfigError."""
+    try:
+        suite = _validated(msgspec.convert(fields, Suite), ())
+    except msgspec.ValidationError as error:
+        raise ConfigError(describe_error(error, Suite, fields)) from None
+    assert isinstance(suite, Suite)  # as it was converted
+    return suite
 
 
 def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
@@ -231,7 +229,3 @@ def _duplicate(case_id: str, first: Path, second: Path) -> str:
             " of hooks and techniques"
         )
     return f"{second}: case id {case_id!r} is also in {first}; give one of the two a `variant:`"
-
-
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())

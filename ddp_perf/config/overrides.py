@@ -13,6 +13,7 @@ from ddp_perf.config.cases import Variant
 from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.core.case import LOGGING_VARIABLES, Scalar
+from ddp_perf.core.cluster import LauncherName
 from ddp_perf.core.data import has_texts
 from ddp_perf.core.models import MODELS
 from ddp_perf.errors import ConfigError
@@ -32,6 +33,8 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     warmup: int | None = None
     launches: int | None = None
     env: tuple[tuple[str, str], ...] = ()  # several values of one name are swept
+    launcher: LauncherName | None = None
+    ranks_per_node: int | None = None  # of a case with more ranks than one node has
     files: bool = False  # DDP_PERF_DATA is set: texts come from its folder
 
     @property
@@ -79,6 +82,7 @@ def _variants(path: Path, suite: AnySuite, overrides: Overrides) -> list[Variant
             env=env,
             suffix=one.suffix + _suffix(_working(env), suite.env),
             swept={**_working(env), **one.swept},
+            ranks_per_node=overrides.ranks_per_node,
         )
         for one in changed
         for env in _environments(overrides.env)
@@ -117,7 +121,7 @@ def _override_training(suite: Suite, overrides: Overrides, bucket_cap_mb: float 
         changes["world_sizes"] = list(overrides.world_sizes)
     if overrides.batch_sizes:
         changes["batch_sizes"] = _batches_like(suite, overrides.batch_sizes)
-    changes |= _schedule(overrides)
+    changes |= _launching(overrides)
     return Variant(
         suite=msgspec.structs.replace(suite, **changes),
         suffix=_suffix(model, suite.model) + data_suffix,
@@ -135,14 +139,15 @@ def _batches_like(suite: Suite, sizes: Sequence[int]) -> list[int] | GlobalBatch
 
 def _override_collectives(suite: CollectivesSuite, overrides: Overrides) -> Variant:
     """Apply the overrides, without world size 1, which is for suites that train."""
-    changes: dict[str, Any] = _schedule(overrides)
+    changes: dict[str, Any] = _launching(overrides)
     if overrides.world_sizes:
         changes["world_sizes"] = [size for size in overrides.world_sizes if size > 1]
     return Variant(suite=msgspec.structs.replace(suite, **changes))
 
 
-def _schedule(overrides: Overrides) -> dict[str, int]:
-    given = {name: getattr(overrides, name) for name in ("steps", "warmup", "launches")}
+def _launching(overrides: Overrides) -> dict[str, int | str]:
+    names = ("steps", "warmup", "launches", "launcher")
+    given = {name: getattr(overrides, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ddp_perf.core.cluster import LauncherName
 from ddp_perf.core.collective import CollectiveStep
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precision, Strategy
@@ -106,6 +107,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cuda_graphs: bool = False
     cudnn_benchmark: bool = False
     world_size: int
+    nodes: int = 1  # with as many ranks on each
+    launcher: LauncherName = "forkserver"  # it changes no step, and is not in the fingerprint
     batch_size: int | None  # per rank and micro-step; None: a collective
     # Samples of a step over all ranks and micro-steps, which is the same for any number of ranks
     # (strong scaling). None: the batch per rank is the same (weak scaling).
@@ -129,6 +132,22 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     def trains(self) -> bool:
         """True if the case trains a model, so that it has a structure, scaling and samples."""
         return self.collective is None
+
+    @property
+    def ranks_per_node(self) -> int:
+        """The ranks on each of its nodes: 2 × 8 ranks do not cost what 4 × 4 do."""
+        return self.world_size // self.nodes
+
+    @property
+    def replicates(self) -> bool:
+        """True if each of several nodes has a copy of the parameters, sharded over its ranks."""
+        return self.nodes > 1 and self.fsdp is not None and self.fsdp.replicate is not None
+
+    @property
+    def group_size(self) -> int | None:
+        """The ranks of a group of its hook. None: it has no hook, or one without groups."""
+        size: int | str | None = getattr(self.comm_hook, "group_size", None)
+        return self.ranks_per_node if isinstance(size, str) else size
 
     @property
     def loss_tolerance(self) -> float | None:
@@ -170,6 +189,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             work |= _flat("collective", self.collective)
         else:
             work |= self._training()
+        if self.nodes > 1:
+            work["nodes"] = self.nodes
         work |= {f"env.{name}": value for name, value in self.working_env.items()}
         return work
 

@@ -25,6 +25,9 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     variables: dict[str, str] = {}  # environment variables that change how ranks train
     host: str
     pool: str | None = None  # of like hosts that share a baseline
+    alike_nodes: int | None = None  # that were measured one by one; None: they were not
+    nodes: int = 1  # the most nodes of a launch
+    hosts: str | None = None  # of the nodes, by name; None: every launch was on one node
     os: str
     python: str
     torch: str
@@ -43,8 +46,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def pooled_host(self) -> str | None:
-        """The host, if it is one of a pool; None where the sessions are those of one machine."""
-        return self.host if self.pool is not None else None
+        """The host, if it is one of a pool; None where the sessions are those of one machine.
+
+        A session of nodes that are measured one by one is of all of them, whatever its host.
+        """
+        return self.host if self.pool is not None and self.alike_nodes is None else None
 
     def link_of(self, world_size: int) -> str | None:
         """Return the slowest link among the first `world_size` GPUs, or None if it is unknown."""

@@ -14,6 +14,7 @@ CauseKind = Literal[
     "other collectives",
     "lost overlap",
     "straggler",
+    "slow node",
     "data",
     "host",
     "host sync",

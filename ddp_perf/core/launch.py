@@ -46,6 +46,13 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     device_name: str
     cores: tuple[int, ...]
     cuda_visible_devices: str | None
+    node: int = 0  # number of its node in the launch
+    host: str | None = None  # of that node; None: an older file
+
+    @property
+    def node_name(self) -> str:
+        """The node in words: ``node 1 (b)``. Two nodes may be on one host."""
+        return f"node {self.node}" + (f" ({self.host})" if self.host is not None else "")
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,11 +147,27 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     started: str  # ISO 8601, UTC
     wall_s: float  # from the request to the outcome
     output: KeptOutput | None = None  # None: nothing was printed, or it was not asked for
+    node: str | None = None  # that was asked for, by name; None: any node, or an older file
+
+    @property
+    def turn(self) -> tuple[int, str | None]:
+        """Its round and node: launches of other cases with the same ones ran just beside it."""
+        return self.round, self.node
 
     @property
     def step_s(self) -> list[float]:
         """Seconds of each measured step of the group, which takes as long as its slowest rank."""
         return [max(steps) for steps in zip(*(rank.step_s for rank in self.ranks), strict=True)]
+
+    @property
+    def has_several_nodes(self) -> bool:
+        return any(rank.placement.node for rank in self.ranks)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of its nodes, by node; one may have several nodes. Empty: an older file."""
+        names = {rank.placement.node: rank.placement.host for rank in self.ranks}
+        return tuple(names[node] or "" for node in sorted(names)) if all(names.values()) else ()
 
     @property
     def disturbed(self) -> list[bool]:
@@ -198,6 +221,7 @@ class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     round: int
     kind: FailureKind
     rank: int | None  # None: no single rank is the cause
+    node: str | None = None  # of the cause, by name; None: the only node, or no single one
     detail: str
     traceback: str = ""
     user_frames: str = ""  # the traceback without the frames of this package and of torch
@@ -207,14 +231,17 @@ class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
 
     def __str__(self) -> str:
         who = "launch" if self.rank is None else f"rank {self.rank}"
+        if self.node is not None:
+            who = f"node {self.node}" if self.rank is None else f"{who} on node {self.node}"
         return f"{self.case_id}: launch {self.round + 1}: {who}: {self.detail}"
 
 
-class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     """A request for one launch: a case, and the round of the session."""
 
     case: Case
     round: int
+    node: str | None = None  # the one node that runs it, by name; None: any
     import_paths: tuple[str, ...] = ()  # directories from which a user's workload is imported
     injections: tuple[Injection, ...] = ()  # only those that apply to the case
     probe_steps: int = 8  # steps of each run of the probe, after the timed steps

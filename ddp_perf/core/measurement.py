@@ -26,14 +26,44 @@ class LaunchSummary(msgspec.Struct, frozen=True, kw_only=True):
     throughput: float  # units of the workload per second, over all ranks and measured steps
     decomposition: Decomposition | None = None  # None: a file that is older than probes
     overhead_s: float | None = None  # of the launch, outside its timed steps; None: an older file
+    node: str | None = None  # None: the launch was for any node
+
+    @property
+    def turn(self) -> tuple[int, str | None]:
+        """Its round and node: launches of other cases with the same ones ran just beside it."""
+        return self.round, self.node
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """All launches of one case in one session."""
+    """All launches of one case in one session.
+
+    With ``nodes`` each of them launches the case by itself. One that fails is not launched again,
+    and does not fail the case as long as another one is there.
+    """
 
     case: Case
     launches: tuple[LaunchResult, ...]
     failures: tuple[LaunchFailure, ...]
+    nodes: tuple[str, ...] = ()  # (): the nodes are not measured one by one
+
+    @property
+    def failed(self) -> bool:
+        """True if a launch failed, of nodes that are measured one by one if each of them failed."""
+        healthy = set(self.nodes) - {failure.node for failure in self.failures}
+        return bool(self.failures) and not healthy
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the case has launches that can be judged."""
+        return bool(self.launches) and not self.failed
+
+    def on_node(self, node: str) -> Measurement:
+        """Return the launches and failures of one node."""
+        return msgspec.structs.replace(
+            self,
+            launches=tuple(launch for launch in self.launches if launch.node == node),
+            failures=tuple(failure for failure in self.failures if failure.node == node),
+        )
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +78,23 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     acknowledgement: Acknowledgement
     state: Literal["expected", "grown", "expired", "over"]  # "grown": slower than acknowledged
+
+
+class NodeFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the nodes that launched a case by itself, beside the others."""
+
+    node: str
+    ratio: float | None = None  # of its step to that of the others; None: it is not compared
+    slower: float | None = None  # the same over its sessions since it became slow, this one last
+    sessions: int = 0  # of the node since it became slow, with this one; 0: it is not slow
+    is_suspect: bool = False  # it is slow for the first time: chance, unless it is slow again
+    since: str | None = None  # the date of the first of them; None: it is this one, or not slow
+    failure: str | None = None  # of a launch
+    disturbance: str | None = None  # of its launches
+
+    @property
+    def is_slow(self) -> bool:
+        return self.sessions > 0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +119,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     drift: float | None = None  # this session ÷ the first one ever saved, over all re-baselines
     target: Target | None = None  # that `value` is judged by, instead of a baseline
     value_interval: tuple[float, float] | None = None  # 99 %, of `value` over the launches
+    nodes: tuple[NodeFinding, ...] = ()  # of the metric "nodes": each of them, the slowest first
 
     @property
     def is_expected(self) -> bool:

@@ -90,6 +90,7 @@ METRICS: tuple[MetricSpec, ...] = (STEP_TIME, TAIL, EFFICIENCY, CPU_TIME, PEAK_M
 STRUCTURE = "structure"
 LOSS = "loss"
 EXACT = (STRUCTURE, LOSS)  # judged without statistics: they take no part of the error rate
+NODES = "nodes"  # of nodes that are measured one by one, each beside the others: not the code
 MISSING_READINGS = {metric.name: metric.missing for metric in METRICS if metric.missing}
 
 

@@ -166,7 +166,7 @@ def history_of(sessions: Sequence[Session], metric: str, accepted: Sequence[str]
     if len(levels.get(in_force, ())) < REFERENCE_SESSIONS:
         levels = _by_level(sessions, metric, accepted, faster=True)
         runs = _regressed_runs(sessions, metric, since=max(accepted, default=""))
-        levels |= {-number: _by_half_day(run) for number, run in enumerate(runs, start=1)}
+        levels |= {-number: by_half_day(run) for number, run in enumerate(runs, start=1)}
     numbered = [(one.date, number, one) for number, found in levels.items() for one in found]
     numbered.sort(key=lambda entry: entry[:2])
     return MetricHistory(
@@ -190,7 +190,7 @@ def _by_level(
     levels: dict[int, list[Session]] = {}
     for session in _at_a_level(sessions, metric, faster=faster):
         levels.setdefault(bisect.bisect_right(accepted, session.date), []).append(session)
-    return {number: _by_half_day(found) for number, found in levels.items()}
+    return {number: by_half_day(found) for number, found in levels.items()}
 
 
 def _at_a_level(sessions: Sequence[Session], metric: str, *, faster: bool) -> list[Session]:
@@ -229,7 +229,7 @@ def _newest_run(sessions: Sequence[Session], metric: str, *, since: str) -> tupl
 _SLOWER = (Outcome.REGRESSION, Outcome.SUSPECT)
 
 
-def _by_half_day(sessions: Sequence[Session]) -> list[Session]:
+def by_half_day(sessions: Sequence[Session]) -> list[Session]:
     """Merge the launches of sessions that are not apart, of each host of a pool by itself."""
     merged: list[Session] = []
     newest: dict[str, int] = {}  # by host
@@ -244,8 +244,17 @@ def _by_half_day(sessions: Sequence[Session]) -> list[Session]:
                 last,
                 launches=(*last.launches, *session.launches),
                 terms=(*_terms_by_launch(last), *_terms_by_launch(session)),
+                nodes=_nodes_of_both(last, session),
+                slow_nodes={**session.slow_nodes, **last.slow_nodes},  # the first date is kept
             )
     return merged
+
+
+def _nodes_of_both(first: Session, second: Session) -> tuple[str, ...]:
+    """Return the node of each launch of both, or none if neither names its nodes."""
+    if not (first.nodes or second.nodes):
+        return ()
+    return (*first.node_names(), *second.node_names())
 
 
 def _terms_by_launch(session: Session) -> tuple[dict[str, float], ...]:

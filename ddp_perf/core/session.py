@@ -32,10 +32,18 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     overhead_s: float | None = None  # of a launch, outside its timed steps; None: an older session
     # By metric, where the session was judged to be off the level: REGRESSION, SUSPECT, IMPROVEMENT.
     verdicts: dict[str, Outcome] = {}
+    # Of alike nodes that were measured one by one: the node of each launch. (): it was one machine.
+    nodes: tuple[str, ...] = ()
+    # By name of each node that was judged to be slower than the others: the date since when.
+    slow_nodes: dict[str, str] = {}
 
     def values(self, metric: str) -> list[float]:
         """Return the figures of `metric`, one for each launch that has it."""
         return [launch[metric] for launch in self.launches if metric in launch]
+
+    def node_names(self) -> tuple[str, ...]:
+        """Return the node of each launch: its host, where the session names no node."""
+        return self.nodes or (self.environment.host,) * len(self.launches)
 
     def has_only_medians(self) -> bool:
         """Return whether it has the median of the step, and not its level."""

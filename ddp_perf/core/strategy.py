@@ -14,7 +14,8 @@ Ratio = Annotated[float, Meta(gt=0, le=1)]
 LEAST_COMPILED_BUCKET_MB = 1
 
 _GroupSize = Annotated[
-    int, Meta(ge=2, description="Neighbouring ranks that form a group: the GPUs of a node.")
+    Annotated[int, Meta(ge=2)] | Literal["node"],
+    Meta(description="Neighbouring ranks that form a group. node: the ranks of each node."),
 ]
 # DDP rebuilds its buckets after the first step, so a hook may keep state of them only from then on.
 _FIRST_STABLE = 2
@@ -71,6 +72,14 @@ class FsdpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cpu_offload: Annotated[
         bool, Meta(description="Keep shards, gradients and optimizer in the host's memory.")
     ] = False
+    replicate: Annotated[
+        Literal["nodes"] | None,
+        Meta(
+            description="nodes: shard within a node, and keep a copy on each node (HSDP), so that"
+            " only gradients cross nodes; on one node this changes nothing. null: shard over all"
+            " ranks."
+        ),
+    ] = None
 
 
 class CommHook(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):

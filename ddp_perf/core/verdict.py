@@ -22,6 +22,7 @@ class Outcome(str, enum.Enum):
     BELOW_PUBLISHED = "BELOW PUBLISHED"
     MEETS_TARGET = "MEETS TARGET"  # of an absolute target, whatever the baseline contains
     MISSES_TARGET = "MISSES TARGET"
+    BAD_NODE = "BAD NODE"  # a node is slower than the others, or failed alone: it is not the code
 
 
 # Outcomes that more launches of the same session may still change.

@@ -9,7 +9,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ddp_perf.config.loading import _UniqueKeyLoader, load_suite
+from ddp_perf.config.loading import load_suite
+from ddp_perf.config.yaml_file import _UniqueKeyLoader
 
 # What YAML 1.2 reads as a number, and YAML 1.1 as text.
 EXPONENT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+")

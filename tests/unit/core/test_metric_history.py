@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_perf.core.baseline import Rebaseline
+from ddp_perf.core.metric_history import by_half_day
 from ddp_perf.core.verdict import Outcome
 from tests.builders import make_case, make_case_baseline, make_session
 
@@ -277,3 +278,16 @@ def test_a_level_begins_where_the_sessions_before_it_were_off_the_level():
 
     assert days_of(found.informing) == [0, 1, 2, 6, 7]
     assert found.levels == (0, 0, 0, 1, 1)
+
+
+def test_sessions_of_a_half_day_keep_the_node_of_each_launch_and_the_first_date_of_a_slow_node():
+    unnamed, named = session(0), session(2)
+    named = msgspec.structs.replace(named, nodes=("a", "b"), slow_nodes={"a": at(2), "b": at(2)})
+    later = msgspec.structs.replace(named, date=at(4), slow_nodes={"b": at(4), "c": at(4)})
+
+    (merged,) = by_half_day([unnamed, named, later])
+
+    host = unnamed.environment.host
+    assert merged.nodes == (host, host, "a", "b", "a", "b")
+    assert merged.slow_nodes == {"a": at(2), "b": at(2), "c": at(4)}
+    assert by_half_day([unnamed, session(2)])[0].nodes == ()
