@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
 from ddp_perf.core.models import PACKAGES
-from ddp_perf.errors import LaunchError
+from ddp_perf.core.work import CountRequest, StepWork
+from ddp_perf.launch.environment import check_device_order, package_alone, package_directory
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.launch.scratch import ScratchDirectory
 from ddp_perf.launch.server_process import ServerLostError, ServerProcess
@@ -27,17 +30,29 @@ class ForkserverLauncher:
     own server. A workload that takes long to import has its own server too: its ranks do not
     import it again, and the ranks of other workloads do not contain it.
 
-    ``interpreter`` and ``environ`` are those of the servers. This process never imports torch, so
-    its own may differ. Use it from the main thread (see ``ServerProcess``).
+    ``interpreter`` and ``environ`` are those of the servers, and ``package`` is the directory from
+    which they import ddp_perf. This process never imports torch, so its own may differ. Ranks run
+    in ``working_directory``; None: in that of this process. Use the launcher from the main thread
+    (see ``ServerProcess``).
     """
 
     def __init__(
-        self, *, interpreter: str = sys.executable, environ: Mapping[str, str] | None = None
+        self,
+        *,
+        interpreter: str = sys.executable,
+        environ: Mapping[str, str] | None = None,
+        package: Path | None = None,
+        working_directory: Path | None = None,
     ) -> None:
         self._interpreter = interpreter
         self._environ = dict(os.environ if environ is None else environ)
+        self._package = package_directory() if package is None else package
+        self._working_directory = working_directory
         self._servers: dict[_ServerKey, ServerProcess] = {}
         self._scratch: ScratchDirectory | None = None  # made for the first server
+
+    def nodes(self, case: Case) -> tuple[str, ...]:
+        return ()
 
     def runtime(self, case: Case | None = None) -> Runtime:
         return self._server(case).runtime
@@ -47,15 +62,35 @@ class ForkserverLauncher:
         try:
             return server.launch(request)
         except ServerLostError as lost:
-            failure = LaunchFailure(
-                case_id=request.case.id,
-                round=request.round,
-                kind="server",
-                rank=None,
-                detail=str(lost),
-                output=server.output_tail(),
-            )
-        self._forget(request.case)
+            return self._lost(server, lost, request.case, request.round)
+
+    def count(self, request: CountRequest) -> StepWork | LaunchFailure:
+        """Count a step of one rank, on a CPU. Nothing is timed, so counts may run side by side.
+
+        Raises LaunchError if ranks cannot be started.
+        """
+        case = msgspec.structs.replace(request.case, tier="cpu")
+        server = self._server(case)
+        try:
+            return server.count(request)
+        except ServerLostError as lost:
+            return self._lost(server, lost, case, round_number=0)
+
+    def _lost(
+        self, server: ServerProcess, lost: ServerLostError, case: Case, round_number: int
+    ) -> LaunchFailure:
+        """Return the failure of a server that has ended: the next request starts another."""
+        failure = LaunchFailure(
+            case_id=case.id,
+            round=round_number,
+            kind="server",
+            rank=None,
+            detail=str(lost),
+            output=server.output_tail(),
+        )
+        del self._servers[_server_key(case)]
+        server.close()
+        shutil.rmtree(server.directory, ignore_errors=True)
         return failure
 
     def close(self) -> None:
@@ -71,19 +106,29 @@ class ForkserverLauncher:
         key = _server_key(case)
         environ = {**self._environ, **dict(key.env)}
         if case is not None and case.tier == "gpu":
-            _check_device_order(environ)
+            check_device_order(environ)
         if key not in self._servers:
             self._scratch = self._scratch or ScratchDirectory()
             directory = Path(tempfile.mkdtemp(prefix="server-", dir=self._scratch.path))
-            server = ServerProcess(self._interpreter, environ, directory, key.preloaded)
+            server = ServerProcess(
+                self._interpreter,
+                environ,
+                self._importable(self._scratch.path),
+                directory,
+                key.preloaded,
+                working_directory=self._working_directory,
+            )
             self._servers[key] = server
         return self._servers[key]
 
-    def _forget(self, case: Case) -> None:
-        """Remove the server of `case`, which has ended: the next launch starts another."""
-        server = self._servers.pop(_server_key(case))
-        server.close()
-        shutil.rmtree(server.directory, ignore_errors=True)
+    def _importable(self, scratch: Path) -> Path:
+        """Return the directory from which the interpreter imports ddp_perf.
+
+        Another interpreter must not find what is installed beside it for this one, as torch.
+        """
+        if self._interpreter == sys.executable:
+            return self._package
+        return package_alone(self._package, scratch)
 
 
 class _ServerKey(NamedTuple):
@@ -96,17 +141,3 @@ def _server_key(case: Case | None) -> _ServerKey:
         return _ServerKey(frozenset(), ())
     preloaded = (case.workload,) if case.workload in PACKAGES else ()
     return _ServerKey(frozenset(case.env.items()), preloaded)
-
-
-def _check_device_order(environ: Mapping[str, str]) -> None:
-    """Raise LaunchError if CUDA would number the GPUs in another order than NVML.
-
-    NVML's readings belong to the GPUs in NVML's order. In another order a mask would choose other
-    GPUs than the user meant, and the figures of rank r would be those of another GPU.
-    """
-    order = environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    if order != "PCI_BUS_ID":
-        raise LaunchError(
-            f"CUDA_DEVICE_ORDER={order}: this suite numbers GPUs by their PCI bus ids, as"
-            " nvidia-smi does; unset it, and choose GPUs by CUDA_VISIBLE_DEVICES in that order"
-        )

@@ -31,6 +31,10 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 class Launcher(Protocol):
     """A launcher starts fresh process groups, supervises every rank, and leaves no process."""
 
+    def nodes(self, case: Case) -> tuple[str, ...]:
+        """Return the nodes that a request may name, the default one first; (): one machine."""
+        ...
+
     def runtime(self, case: Case | None = None) -> Runtime:
         """Return the versions that ranks of ``case``, or of any case, run on.
 

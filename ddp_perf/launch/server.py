@@ -6,8 +6,6 @@ The process must stay single-threaded and must not initialise CUDA: every rank i
 
 from __future__ import annotations
 
-import gc
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,18 +15,22 @@ from pathlib import Path
 import msgspec
 
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.launch.launcher import Runtime
+from ddp_perf.core.work import CountRequest
+from ddp_perf.launch.protocol import own_hello
 from ddp_perf.launch.pulse import Pulse
+from ddp_perf.launch.runtime import read_runtime
 from ddp_perf.system.host.parent_death import die_with_parent
 from ddp_perf.system.host.processes import thread_count
 
-_REQUEST = msgspec.json.Decoder(LaunchRequest)
+_REQUEST: msgspec.json.Decoder[LaunchRequest | CountRequest] = msgspec.json.Decoder(
+    LaunchRequest | CountRequest
+)
 
 
 def main(
     descriptor: int, pulse: Pulse, parent: int, directory: Path, preloaded: Sequence[str]
 ) -> None:
-    """Import torch and `preloaded` workloads, send the versions, and run launches.
+    """Import torch and `preloaded` workloads, send a Hello, and run launches and counts.
 
     Returns when the driver closes the connection.
     """
@@ -37,20 +39,22 @@ def main(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # These imports take a second, since they import torch: the guard comes first.
     from ddp_perf.launch.supervisor import supervise
-    from ddp_perf.workloads.registry import find_builder
+    from ddp_perf.worker.preload import freeze, preload
 
-    runtime = _runtime()
-    for workload in preloaded:
-        find_builder(workload)
+    runtime = read_runtime()
+    preload(preloaded)
     if (unfit := _unfit_to_be_forked()) is not None:
         sys.exit(unfit)  # the driver shows the last line of the output
     driver = Connection(descriptor)
-    driver.send_bytes(msgspec.json.encode(runtime))
-    gc.collect()
-    gc.freeze()  # so gc.collect() in a rank does not visit torch: saves 150 ms
+    driver.send_bytes(own_hello(runtime))
+    freeze()
     while True:
         try:
             request = _REQUEST.decode(driver.recv_bytes())
+            if isinstance(request, CountRequest):
+                counted = supervise.run_count(request, directory, driver, pulse.beat)
+                driver.send_bytes(msgspec.json.encode(counted))
+                continue
             outcome = supervise.run_launch(request, directory, driver, pulse.beat)
         except (EOFError, ConnectionError):
             return
@@ -67,25 +71,6 @@ def _unfit_to_be_forked() -> str | None:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return f"CUDA was initialised before ranks were forked, so no rank could use it: {remedy}"
     return None
-
-
-def _runtime() -> Runtime:
-    import torch
-    import torch._dynamo  # DDP imports it: here, to save 1.2 s in every rank
-
-    from ddp_perf.torch_compat import cudnn_version
-
-    cuda = torch.version.cuda
-    has_nccl = cuda is not None and torch.distributed.is_nccl_available()
-    blas = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
-    return Runtime(
-        python=".".join(map(str, sys.version_info[:3])),
-        torch=str(torch.__version__),
-        cuda=cuda,
-        cudnn=cudnn_version() if cuda else None,
-        nccl=".".join(map(str, torch.cuda.nccl.version())) if has_nccl else None,  # type: ignore[no-untyped-call]
-        blas=blas[1] if blas else None,
-    )
 
 
 if __name__ == "__main__":

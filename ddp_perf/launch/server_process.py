@@ -13,20 +13,28 @@ from pathlib import Path
 
 import msgspec
 
-import ddp_perf
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
+from ddp_perf.core.work import CountRequest, RankCounted, StepWork
 from ddp_perf.errors import LaunchError
+from ddp_perf.launch.environment import server_environment
 from ddp_perf.launch.launcher import Runtime
-from ddp_perf.launch.pulse import Pulse, open_pulse_memory
+from ddp_perf.launch.protocol import read_hello
+from ddp_perf.launch.pulse import Pulse, open_pulse_memory, patience_with
 
 _OUTCOME: msgspec.json.Decoder[LaunchResult | LaunchFailure] = msgspec.json.Decoder(
     LaunchResult | LaunchFailure
 )
-_RUNTIME = msgspec.json.Decoder(Runtime)
+_COUNTED: msgspec.json.Decoder[RankCounted | LaunchFailure] = msgspec.json.Decoder(
+    RankCounted | LaunchFailure
+)
 _GOODBYE_S = 3.0
-_START_S = 300.0  # an import of torch from a cold network disk takes minutes
-# The supervisor beats at least once a second, but a busy machine may delay it.
-_LEAST_PATIENCE_S, _MOST_PATIENCE_S = 5.0, 60.0
+# The package takes the place of the working directory, which comes first on sys.path and may have a
+# ddp_perf of its own, or modules that the revision of a side lacks.
+_START_SERVER = (
+    "import runpy, sys; sys.path[0] = sys.argv.pop(1);"
+    " runpy.run_module('ddp_perf.launch.server', run_name='__main__', alter_sys=True)"
+)
+START_S = 300.0  # an import of torch from a cold network disk takes minutes
 
 
 class ServerLostError(Exception):
@@ -44,8 +52,11 @@ class ServerProcess:
         self,
         interpreter: str,
         environ: Mapping[str, str],
+        package: Path,
         directory: Path,
         preloaded: Sequence[str],
+        *,
+        working_directory: Path | None = None,
     ) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise LaunchError(
@@ -59,27 +70,34 @@ class ServerProcess:
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
         with theirs, os.fdopen(memory):
-            self._process = self._run(interpreter, environ, (theirs.fileno(), memory), preloaded)
+            descriptors = theirs.fileno(), memory
+            arguments = package, *descriptors, os.getpid(), directory, *preloaded
+            self._process = self._run(
+                [interpreter, "-c", _START_SERVER, *map(str, arguments)],
+                server_environment(environ, package),
+                descriptors,
+                working_directory,
+            )
         try:
-            self.runtime = self._started(interpreter)
+            self.runtime = self._started(interpreter, package)
         except BaseException:  # also Ctrl-C during the import of torch
             self.close()
             raise
 
     def _run(
         self,
-        interpreter: str,
+        command: Sequence[str],
         environ: Mapping[str, str],
         descriptors: tuple[int, int],
-        preloaded: Sequence[str],
+        working_directory: Path | None,
     ) -> subprocess.Popen[bytes]:
-        arguments = *descriptors, os.getpid(), self.directory, *preloaded
         with self._output.open("wb") as output:
             try:
                 return subprocess.Popen(
-                    [interpreter, "-m", "ddp_perf.launch.server", *map(str, arguments)],
-                    env=server_environment(environ),
+                    command,
+                    env=environ,
                     pass_fds=descriptors,
+                    cwd=working_directory,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -87,14 +105,16 @@ class ServerProcess:
                 )
             except OSError as error:
                 raise LaunchError(
-                    f"the forkserver ({interpreter}) cannot be started: {error.strerror}"
+                    f"the forkserver ({command[0]}) cannot be started: {error.strerror}"
                 ) from None
 
-    def _started(self, interpreter: str) -> Runtime:
+    def _started(self, interpreter: str, package: Path) -> Runtime:
         try:
-            if self._connection.poll(_START_S):
-                return _RUNTIME.decode(self._connection.recv_bytes())
-            why = f"no answer in {_START_S:.0f} s; its process is {self._state()}"
+            if self._connection.poll(START_S):
+                hello = read_hello(self._connection.recv_bytes(), str(package.resolve()))
+                assert hello.runtime is not None
+                return hello.runtime
+            why = f"no answer in {START_S:.0f} s; its process is {self._state()}"
         except (EOFError, ConnectionError):
             self.close()  # it may still write the reason
             why = self.output_tail(1)
@@ -103,19 +123,26 @@ class ServerProcess:
         )
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
-        """Return the outcome of the launch.
+        """Return the outcome of the launch. Raises ServerLostError."""
+        return _OUTCOME.decode(self._answer(request))
+
+    def count(self, request: CountRequest) -> StepWork | LaunchFailure:
+        """Return the counted step. Raises ServerLostError."""
+        counted = _COUNTED.decode(self._answer(request))
+        return counted.work if isinstance(counted, RankCounted) else counted
+
+    def _answer(self, request: LaunchRequest | CountRequest) -> bytes:
+        """Return the server's answer.
 
         Raises ServerLostError if the server ended, or was killed because it gave no sign of life
         for the deadline of a step (limited to 5 to 60 s). An interrupt ends the server.
         """
-        patience_s = min(
-            max(request.case.schedule.step_deadline_s, _LEAST_PATIENCE_S), _MOST_PATIENCE_S
-        )
+        patience_s = patience_with(request.case)
         try:
             self._connection.send_bytes(msgspec.json.encode(request))
             if not self._pulse.goes_on_until(self._connection.poll, patience_s):
                 raise ServerLostError(self._end_silent(patience_s))
-            return _OUTCOME.decode(self._connection.recv_bytes())
+            return self._connection.recv_bytes()
         except (EOFError, ConnectionError):
             raise ServerLostError(self._describe_end()) from None
         except BaseException:
@@ -159,24 +186,3 @@ class ServerProcess:
             return ""
         text = self._output.read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])
-
-
-def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return ``environ`` with the settings that allow the server to be forked.
-
-    The server must import this package, even if it is not installed there. It must stay
-    single-threaded: numpy's OpenBLAS would start a thread per core when it is imported. It must
-    never initialise CUDA: ``torch.cuda.is_available()`` does unless it may use NVML. Ranks must
-    number GPUs as NVML does. Strings have the hashes of every other session, since a workload may
-    iterate over a set; a user's own PYTHONHASHSEED stays.
-    """
-    package = str(Path(ddp_perf.__file__).parents[1])
-    paths = [package, environ.get("PYTHONPATH", "")]
-    return {
-        "PYTHONHASHSEED": "0",
-        **environ,
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }

@@ -1,4 +1,4 @@
-"""The progress of every rank, in memory shared with the supervisor.
+"""The progress of the ranks of a node, in memory shared with their supervisor.
 
 A beat is a store to that memory and needs no system call.
 """
@@ -49,25 +49,34 @@ class _Words(ctypes.Structure):
     )
 
 
+def bytes_of_heartbeats(ranks: int) -> int:
+    """Return the size of a file for the Heartbeats of so many ranks."""
+    return ranks * ctypes.sizeof(_Words)
+
+
 class Heartbeats:
-    """The progress of all ranks. It is created before the ranks are forked, which share its pages.
+    """The progress of the ranks of one node.
+
+    Forked ranks share its pages: it is created before them. Other ranks map the same ``file``,
+    which must be that large; ``first`` is the global rank of the node's first one.
 
     In each step a rank beats BEATS_PER_STEP times: after its forward and at the end. So the rank
     that hangs has fewer beats than the ranks that wait for it. In phase FOLLOWED a rank beats once
     when the GPU reaches the timed loop, and then once a step.
     """
 
-    def __init__(self, world_size: int) -> None:
-        self._memory = mmap.mmap(-1, world_size * ctypes.sizeof(_Words))
-        self._ranks = (_Words * world_size).from_buffer(self._memory)
+    def __init__(self, ranks: int, *, file: int = -1, first: int = 0) -> None:
+        self._memory = mmap.mmap(file, bytes_of_heartbeats(ranks))
+        self._ranks = (_Words * ranks).from_buffer(self._memory)
+        self._first = first
 
     def beat(self, rank: int) -> None:
         """Count one beat of a rank."""
-        self._ranks[rank].beats += 1
+        self._ranks[rank - self._first].beats += 1
 
     def enter(self, rank: int, phase: Phase) -> None:
         """Begin a phase, and count its beats from zero."""
-        words = self._ranks[rank]
+        words = self._ranks[rank - self._first]
         words.entered = words.beats
         words.phase = phase
 

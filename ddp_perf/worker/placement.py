@@ -11,12 +11,14 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Placement
 from ddp_perf.errors import LaunchError
 from ddp_perf.system.gpu.nvml import cores_near, keep_open, nvml_uuid
-from ddp_perf.system.host.host import allowed_cores, cpu_name
+from ddp_perf.system.host.host import allowed_cores, cpu_name, host_name
 from ddp_perf.torch_compat import device_uuid
 
 
-def place(case: Case, rank: int, *, shared_gpu: bool = False) -> tuple[torch.device, Placement]:
-    """Place this process: rank r on cuda:r, or pinned to its cores on a CPU.
+def place(
+    case: Case, rank: int, local_rank: int, *, shared_gpu: bool = False
+) -> tuple[torch.device, Placement]:
+    """Place this process: local rank r on cuda:r, or pinned to its cores on a CPU.
 
     If the launch shares a GPU, every rank is placed on cuda:0. On either tier the rank gets the
     number of threads that its case states: one, as from torchrun, unless the suite sets
@@ -25,11 +27,11 @@ def place(case: Case, rank: int, *, shared_gpu: bool = False) -> tuple[torch.dev
     """
     torch.set_num_threads(case.threads_per_rank)
     if case.tier == "gpu":
-        return _on_gpu(rank, index=0 if shared_gpu else rank)
-    return _on_cores(case, rank)
+        return _on_gpu(case, rank, index=0 if shared_gpu else local_rank)
+    return _on_cores(case, rank, local_rank)
 
 
-def _on_gpu(rank: int, index: int) -> tuple[torch.device, Placement]:
+def _on_gpu(case: Case, rank: int, index: int) -> tuple[torch.device, Placement]:
     keep_open()  # otherwise each later reading would initialise NVML, and the GPU would idle
     mask = os.environ.get("CUDA_VISIBLE_DEVICES")
     check_devices(index, torch.cuda.device_count(), mask)
@@ -45,6 +47,8 @@ def _on_gpu(rank: int, index: int) -> tuple[torch.device, Placement]:
         device_name=torch.cuda.get_device_name(index),
         cores=allowed_cores(),
         cuda_visible_devices=mask,
+        node=rank // case.ranks_per_node,
+        host=host_name(),
     )
 
 
@@ -55,7 +59,7 @@ def check_devices(rank: int, count: int, mask: str | None) -> None:
         why = f" under CUDA_VISIBLE_DEVICES={mask}" if mask is not None else ""
         raise LaunchError(
             f"rank {rank} needs cuda:{rank}, but torch sees {sees}{why}; make one GPU visible for"
-            " each rank, or lower --ddp-world-sizes"
+            " each rank, or start fewer ranks"
         )
 
 
@@ -64,9 +68,9 @@ def cores_beside(near: Sequence[int], allowed: Sequence[int]) -> tuple[int, ...]
     return tuple(core for core in allowed if core in near) or tuple(allowed)
 
 
-def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:
+def _on_cores(case: Case, rank: int, local_rank: int) -> tuple[torch.device, Placement]:
     threads = case.threads_per_rank
-    cores = cores_of_rank(allowed_cores(), rank, threads)
+    cores = cores_of_rank(allowed_cores(), local_rank, threads)
     os.sched_setaffinity(0, cores)
     return torch.device("cpu"), Placement(
         rank=rank,
@@ -75,6 +79,8 @@ def _on_cores(case: Case, rank: int) -> tuple[torch.device, Placement]:
         device_name=cpu_name(),
         cores=cores,
         cuda_visible_devices=None,  # it sees no GPU
+        node=rank // case.ranks_per_node,
+        host=host_name(),
     )
 
 

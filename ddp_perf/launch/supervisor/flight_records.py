@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from ddp_perf.launch.supervisor.rank_process import RankProcess
+from ddp_perf.launch.supervisor.rank import SupervisedRank
 
 _ANSWER_S = 1.0
 _LAST = 3
 
 
-def flight_records(ranks: Sequence[RankProcess], directory: str | None) -> dict[str, str]:
+def flight_records(ranks: Sequence[SupervisedRank], directory: str | None) -> dict[str, str]:
     """Return the last collectives of each rank that answers: the oldest first, one per line.
 
     All records are written to ``directory``, one JSON file per rank. A rank does not answer if it
@@ -37,7 +37,7 @@ def flight_records(ranks: Sequence[RankProcess], directory: str | None) -> dict[
     return found
 
 
-def _ask(ranks: Sequence[RankProcess]) -> dict[int, bytes]:
+def _ask(ranks: Sequence[SupervisedRank]) -> dict[int, bytes]:
     waiting = {}
     for rank in ranks:
         with contextlib.suppress(OSError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddp_perf.core.launch import KeptOutput
@@ -19,30 +19,35 @@ def forget_output(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def keep_output(directory: Path, files: Sequence[Path]) -> KeptOutput | None:
-    """Copy the beginning of each rank's output to the directory, or return None if there is none.
+def beginnings(files: Sequence[Path]) -> dict[str, bytes]:
+    """Return the first ``MOST`` bytes of each rank's output, by the name of its file.
 
-    A copy that fails, as on a full disk, is a problem in the result and never an error: the
+    Ranks that printed nothing are left out.
+    """
+    return {file.name: _beginning(file) for file in files if file.is_file() and file.stat().st_size}
+
+
+def keep_output(directory: Path, printed: Mapping[str, bytes]) -> KeptOutput | None:
+    """Write what the ranks printed to the directory; return None if they printed nothing.
+
+    A write that fails, as on a full disk, is a problem in the result and never an error: the
     measurement is worth more.
     """
+    if not printed:
+        return None
     path = directory
-    found: list[bytes] = []
     problem = None
     try:
-        printed = {file.name: _beginning(file) for file in files if file.stat().st_size}
-        found = list(printed.values())
         for name, data in printed.items():
             path = directory / name
             directory.mkdir(parents=True, exist_ok=True)
             replace_file(path, data)
     except OSError as error:
         problem = f"{path} cannot be written: {error.strerror}"
-    if not found and problem is None:
-        return None
     return KeptOutput(
         directory=str(directory),
         problem=problem,
-        nccl=nccl_choice(data.decode("utf-8", "replace") for data in found),
+        nccl=nccl_choice(data.decode("utf-8", "replace") for data in printed.values()),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 import signal
@@ -12,10 +11,10 @@ from collections.abc import Sequence
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import FailureKind, LaunchFailure, LaunchRequest
 from ddp_perf.launch.supervisor.flight_records import flight_records
-from ddp_perf.launch.supervisor.rank_process import RankProcess
+from ddp_perf.launch.supervisor.rank import SupervisedRank
 from ddp_perf.system.host.processes import describe_state, state_of
 from ddp_perf.worker.heartbeat import Phase, RankProgress
-from ddp_perf.worker.process import STACK_SIGNAL, RankError
+from ddp_perf.worker.report import STACK_SIGNAL, RankError
 
 _PHASES = {
     Phase.START: "before its first timed step",
@@ -26,7 +25,7 @@ _STACKS_S = 0.5
 _OUTPUT_LINES = 20
 
 
-def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
+def describe_failure(request: LaunchRequest, ranks: Sequence[SupervisedRank]) -> LaunchFailure:
     """Return the failure of the rank that failed first. A rank that lost its peer is a symptom."""
     first = min((rank for rank in ranks if rank.failed), key=_order_of_failure)
     kind, detail = _cause(first)
@@ -42,7 +41,7 @@ def describe_failure(request: LaunchRequest, ranks: Sequence[RankProcess]) -> La
     )
 
 
-def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure:
+def describe_hang(request: LaunchRequest, ranks: Sequence[SupervisedRank]) -> LaunchFailure:
     """Return the failure of a hung launch, with the rank that the others wait for.
 
     That rank is a stopped one, or else the one furthest behind. No rank is named if several are
@@ -71,22 +70,24 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[RankProcess]) -> Launc
 
 
 def _behind(
-    tier: Tier, running: Sequence[RankProcess], states: dict[int, str | None]
-) -> list[RankProcess]:
-    """Return the ranks that are furthest behind: of the stopped ones, if there are any.
+    tier: Tier, running: Sequence[SupervisedRank], states: dict[int, str | None]
+) -> list[SupervisedRank]:
+    """Return the ranks that are furthest behind: of the stopped ones, if there are any."""
+    places = {rank.rank: place_of(tier, rank) for rank in running}
+    suspects = [rank for rank in running if states[rank.rank] == "T"] or running
+    last = min(places[rank.rank] for rank in suspects)
+    return [rank for rank in suspects if places[rank.rank] == last]
+
+
+def place_of(tier: Tier, rank: SupervisedRank) -> tuple[int, int]:
+    """Return how far a rank has come, for comparison with other ranks of its launch.
 
     The hosts of GPUs run ahead until their queues are full, each at another place of a step. So
     only whole steps are compared on the gpu tier.
     """
-    places = {
-        rank.rank: (
-            rank.progress.beats if tier == "cpu" else (rank.progress.phase, rank.progress.step or 0)
-        )
-        for rank in running
-    }
-    suspects = [rank for rank in running if states[rank.rank] == "T"] or running
-    last = min(places[rank.rank] for rank in suspects)
-    return [rank for rank in suspects if places[rank.rank] == last]
+    if tier == "cpu":
+        return rank.progress.beats, 0
+    return rank.progress.phase, rank.progress.step or 0
 
 
 def _where(case: Case, progress: RankProgress) -> str:
@@ -102,43 +103,12 @@ def _where(case: Case, progress: RankProgress) -> str:
     return f"in {step}"
 
 
-def check_agreement(request: LaunchRequest, ranks: Sequence[RankProcess]) -> LaunchFailure | None:
-    """Return a failure if ranks that trained together disagree, or None if they agree.
-
-    They disagree if their parameters differ, or if they share a GPU without a request to do so.
-    """
-    digests = collections.Counter(rank.result.digest for rank in ranks)
-    devices = collections.Counter(rank.result.placement.device_id for rank in ranks)
-    own_gpus = request.case.tier == "gpu" and not request.shared_gpu
-    common, holders = digests.most_common(1)[0]
-    if len(digests) > 1:
-        # With two ranks it is unknown which one is wrong.
-        differing = [rank.rank for rank in ranks if rank.result.digest != common]
-        culprit = differing[0] if holders > len(ranks) / 2 else None
-        detail = "parameters differ from the other ranks' after the last step"
-    elif own_gpus and len(devices) < len(ranks):
-        culprit = next(r.rank for r in ranks if devices[r.result.placement.device_id] > 1)
-        detail = (
-            "shares its GPU with another rank; give each rank its own GPU with CUDA_VISIBLE_DEVICES"
-        )
-    else:
-        return None
-    return LaunchFailure(
-        case_id=request.case.id,
-        round=request.round,
-        kind="disagreement",
-        rank=culprit,
-        detail=detail,
-    )
+def _order_of_failure(rank: SupervisedRank) -> tuple[bool, float]:
+    at = rank.report.at if isinstance(rank.report, RankError) else rank.ended_at
+    return rank.is_symptom, at or time.monotonic()
 
 
-def _order_of_failure(rank: RankProcess) -> tuple[bool, float]:
-    if isinstance(rank.report, RankError):
-        return rank.report.peer_lost, rank.report.at
-    return False, rank.ended_at or time.monotonic()
-
-
-def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
+def _cause(rank: SupervisedRank) -> tuple[FailureKind, str]:
     if isinstance(rank.report, RankError):
         if rank.report.exit_code is not None:
             return "exit", f"exited with code {rank.report.exit_code}"
@@ -153,19 +123,21 @@ def _cause(rank: RankProcess) -> tuple[FailureKind, str]:
     return "exit", f"exited with code {code}" + ("" if code else " before it delivered a result")
 
 
-def _output(rank: RankProcess) -> str:
+def _output(rank: SupervisedRank) -> str:
     with contextlib.suppress(OSError):
         lines = rank.files.output.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_OUTPUT_LINES:])
     return ""
 
 
-def _responsive(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> list[RankProcess]:
+def _responsive(
+    ranks: Sequence[SupervisedRank], states: dict[int, str | None]
+) -> list[SupervisedRank]:
     """Return the ranks that run and are not stopped: only they can answer."""
     return [rank for rank in ranks if rank.running and states[rank.rank] != "T"]
 
 
-def _stacks(ranks: Sequence[RankProcess], states: dict[int, str | None]) -> dict[str, str]:
+def _stacks(ranks: Sequence[SupervisedRank], states: dict[int, str | None]) -> dict[str, str]:
     """Return the Python stacks of every running rank. A stopped process has no stacks to show."""
     asked = _responsive(ranks, states)
     for rank in asked:

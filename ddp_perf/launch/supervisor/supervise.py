@@ -7,19 +7,19 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+import msgspec
 import torch.multiprocessing as multiprocessing
 
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
-from ddp_perf.launch.supervisor.output import forget_output, keep_output
-from ddp_perf.launch.supervisor.postmortem import check_agreement, describe_failure, describe_hang
-from ddp_perf.launch.supervisor.rank_process import REAPED_S, RankProcess
+from ddp_perf.core.work import CountRequest, RankCounted
+from ddp_perf.launch.supervisor.agreement import check_agreement
+from ddp_perf.launch.supervisor.output import beginnings, forget_output, keep_output
+from ddp_perf.launch.supervisor.rank_process import RankProcess
+from ddp_perf.launch.supervisor.watch import end_ranks, watch_ranks
 from ddp_perf.worker.heartbeat import Heartbeats
-
-_GRACE_S = 0.2  # for the other ranks to report, before they are ended
-_TERMINATE_S = 0.2
 
 
 def run_launch(
@@ -41,12 +41,13 @@ def run_launch(
         forget_output(Path(request.output))
     try:
         _start(request, launch_directory, heartbeats, driver, ranks)
-        failure = _watch(request, ranks, heartbeats, driver, alive)
-        failure = failure or check_agreement(request, ranks)
+        failure = watch_ranks(request, ranks, heartbeats, driver, alive)
+        failure = failure or check_agreement(request, [rank.result for rank in ranks])
         if failure is None and request.output is not None:
-            output = keep_output(Path(request.output), [rank.files.output for rank in ranks])
+            printed = beginnings([rank.files.output for rank in ranks])
+            output = keep_output(Path(request.output), printed)
     finally:
-        _end(ranks, REAPED_S[request.case.tier], alive)
+        end_ranks(ranks, request.case.tier, alive)
         shutil.rmtree(launch_directory, ignore_errors=True)
     if failure is not None:
         return failure
@@ -60,6 +61,35 @@ def run_launch(
     )
 
 
+def run_count(
+    request: CountRequest, directory: Path, driver: Connection, alive: Callable[[], None]
+) -> RankCounted | LaunchFailure:
+    """Run the rank that counts, which is supervised like one of a launch."""
+    heartbeats = Heartbeats(1, first=request.rank)
+    rank_directory = Path(tempfile.mkdtemp(dir=directory))
+    context = multiprocessing.get_context("fork")
+    ranks: list[RankProcess] = []
+    launch = _as_launch(request)
+    try:
+        ranks.append(
+            RankProcess(context, request, request.rank, rank_directory, heartbeats, driver)
+        )
+        failure = watch_ranks(launch, ranks, heartbeats, driver, alive)
+    finally:
+        end_ranks(ranks, launch.case.tier, alive)
+        shutil.rmtree(rank_directory, ignore_errors=True)
+    return ranks[0].counted if failure is None else failure
+
+
+def _as_launch(request: CountRequest) -> LaunchRequest:
+    """Return the launch for the supervision: no GPU is used, and steps take what a start takes."""
+    schedule = msgspec.structs.replace(
+        request.case.schedule, step_deadline_s=request.case.schedule.start_deadline_s
+    )
+    case = msgspec.structs.replace(request.case, tier="cpu", schedule=schedule)
+    return LaunchRequest(case=case, round=0)
+
+
 def _start(
     request: LaunchRequest,
     directory: Path,
@@ -70,74 +100,3 @@ def _start(
     context = multiprocessing.get_context("fork")
     for rank in range(request.case.world_size):
         ranks.append(RankProcess(context, request, rank, directory, heartbeats, driver))
-
-
-def _watch(
-    request: LaunchRequest,
-    ranks: list[RankProcess],
-    heartbeats: Heartbeats,
-    driver: Connection,
-    alive: Callable[[], None],
-) -> LaunchFailure | None:
-    """Wait until every rank has delivered a result and exited with code 0, or one has failed."""
-    schedule = request.case.schedule
-    tick = min(schedule.start_deadline_s, schedule.step_deadline_s, 4.0) / 4
-    while running := [rank for rank in ranks if rank.running]:
-        alive()
-        _wait(running, driver, tick)
-        if any(rank.failed for rank in ranks):
-            _gather(ranks, driver, alive)
-            alive()
-            return describe_failure(request, ranks)
-        now = time.monotonic()
-        for rank, progress in zip(ranks, heartbeats.read(), strict=True):
-            rank.note_progress(progress, now)
-        if any(rank.overdue(schedule, now) for rank in running):
-            alive()
-            return describe_hang(request, ranks)
-    return None
-
-
-def _wait(running: list[RankProcess], driver: Connection, timeout: float) -> None:
-    """Wait until a rank reports or ends, the driver closes the connection, or the time is over."""
-    readers = [rank.reports for rank in running if rank.report is None]
-    ready = wait([driver, *readers, *(rank.sentinel for rank in running)], timeout)
-    if driver in ready:
-        driver.recv_bytes()  # raises EOFError: the driver sends nothing during a launch
-    for rank in running:
-        rank.receive()
-
-
-def _gather(ranks: list[RankProcess], driver: Connection, alive: Callable[[], None]) -> None:
-    """Wait a moment for the other ranks: the first failure noticed may not be the first one."""
-    end = time.monotonic() + _GRACE_S
-    while (left := end - time.monotonic()) > 0:
-        running = [rank for rank in ranks if rank.running]
-        if not running:
-            return
-        alive()
-        _wait(running, driver, left)
-
-
-def _end(ranks: list[RankProcess], reaped_s: float, alive: Callable[[], None]) -> None:
-    """Terminate, kill and reap all ranks, with the processes that they started."""
-    for rank in ranks:
-        rank.terminate()
-    _await_ends(ranks, _TERMINATE_S, alive)
-    for rank in ranks:
-        rank.kill()
-    _await_ends(ranks, reaped_s, alive)
-    for rank in ranks:
-        rank.close()
-
-
-def _await_ends(ranks: list[RankProcess], patience_s: float, alive: Callable[[], None]) -> None:
-    end = time.monotonic() + patience_s
-    while running := [rank for rank in ranks if rank.running]:
-        alive()
-        left = end - time.monotonic()
-        if left <= 0:
-            return
-        wait([rank.sentinel for rank in running], min(left, 1.0))
-        for rank in running:
-            rank.receive()

@@ -25,7 +25,11 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        formula = flop_registry.get(getattr(func, "_overloadpacket", None))
-        if formula is not None:
-            self.flops += formula(*args, **(kwargs or {}), out_val=out)
+        self.flops += operation_flops(func, args, kwargs or {}, out)
         return out
+
+
+def operation_flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    """Return the floating-point operations of one call that returned ``out``, or 0."""
+    formula = flop_registry.get(getattr(func, "_overloadpacket", None))
+    return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ddp_perf.core.launch import Collective, Structure
 from ddp_perf.torch_compat import flight_recorder_entries
 
+COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional"})
 SETTLED_AFTER = 3  # steps: in the first ones DDP rebuilds its buckets, and broadcasts them
 
 _RECORDER_BYTES = {
@@ -45,12 +46,17 @@ def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
         step()
     entries = _recorded()
     new = [entry for entry in entries if entry["record_id"] > recorded]
+    return structure_of(module, in_order(counter.dispatched, new))
+
+
+def structure_of(module: nn.Module, collectives: Iterable[Collective]) -> Structure:
+    """Return the structure of a step of ``module`` that issues ``collectives``."""
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     return Structure(
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         gradient_bytes=sum(p.numel() * p.element_size() for p in trained),
         buckets=_bucket_bytes(module),
-        collectives=tuple(in_order(counter.dispatched, new)),
+        collectives=tuple(collectives),
     )
 
 
@@ -103,23 +109,41 @@ class _CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func.namespace == "c10d" and (tensors := list(_tensors(args))):
-            largest = max(tensors, key=lambda tensor: tensor.nbytes)
-            collective = Collective(
-                kind=_kind(func._schema.name.removeprefix("c10d::")),
-                dtype=str(largest.dtype).removeprefix("torch."),
-                bytes=max(largest.nbytes, *map(_whole_bytes, args)),
-            )
-            self.dispatched.append(Dispatched(collective, {tensor.nbytes for tensor in tensors}))
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if (collective := dispatched_collective(func, args, out)) is not None:
+            self.dispatched.append(collective)
+        return out
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def dispatched_collective(func: Any, args: tuple[Any, ...], out: Any) -> Dispatched | None:
+    """Return the collective that ``func`` issued when it returned ``out``; None if it is none.
+
+    A functional collective returns what the others write to an argument. Its wait is none.
+    """
+    namespace, _, operator = func._schema.name.partition("::")
+    if namespace not in COLLECTIVE_NAMESPACES or operator == "wait_tensor":
+        return None
+    values = args if namespace == "c10d" else (*args, out)
+    found = list(tensors(values))
+    if not found:
+        return None
+    found = [one._values() if one.is_sparse else one for one in found]
+    largest = max(found, key=lambda tensor: tensor.nbytes)
+    collective = Collective(
+        kind=_kind(operator),
+        dtype=str(largest.dtype).removeprefix("torch."),
+        bytes=max(largest.nbytes, *map(_whole_bytes, values)),
+    )
+    return Dispatched(collective, {tensor.nbytes for tensor in found})
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of an argument or a result of an operator, which may be nested lists."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors(item)
 
 
 def _whole_bytes(value: Any) -> int:
@@ -127,12 +151,14 @@ def _whole_bytes(value: Any) -> int:
     if not isinstance(value, list | tuple):
         return 0
     lists = [item for item in value if isinstance(item, list | tuple)]
-    return max((sum(tensor.nbytes for tensor in _tensors(each)) for each in lists), default=0)
+    return max((sum(tensor.nbytes for tensor in tensors(each)) for each in lists), default=0)
 
 
 def _kind(operator: str) -> str:
     """Return one name for the variants of a collective: ``_allgather_base_`` → ``all_gather``."""
-    name = operator.strip("_").removesuffix("_coalesced").removesuffix("_base")
+    name = operator.strip("_")
+    for suffix in ("_out", "_coalesced", "_base", "_into_tensor", "_tensor", "_single"):
+        name = name.removesuffix(suffix)
     return re.sub(r"^all_?(reduce|gather|to_?all)", r"all_\1", name).replace("toall", "to_all")
 
 

@@ -50,7 +50,7 @@ def communication_s(
 
 
 def _can_repeat(case: Case, collectives: Sequence[Collective]) -> bool:
-    of_groups = getattr(case.comm_hook, "group_size", None) is not None
+    of_groups = case.group_size is not None or case.replicates
     offloaded = case.fsdp is not None and case.fsdp.cpu_offload
     return not (of_groups or offloaded) and all(
         c.kind in CALLS and isinstance(getattr(torch, c.dtype, None), torch.dtype)

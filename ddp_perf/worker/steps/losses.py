@@ -16,7 +16,9 @@ class Losses:
     early, where rounding has not yet grown. Nothing here waits for the device.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, last: int = _LAST) -> None:
+        """Keep none after step ``last``."""
+        self._last = last
         self._micro_steps: list[torch.Tensor] = []
         self._kept: dict[int, torch.Tensor] = {}
 
@@ -33,7 +35,7 @@ class Losses:
 
         The sum is a copy: the next replay of a CUDA graph overwrites the losses of its micro-steps.
         """
-        if number <= _LAST and number.bit_count() == 1:
+        if number <= self._last and number.bit_count() == 1:
             self._kept[number] = torch.stack(self._micro_steps).sum(dtype=torch.float64)
 
     def read(self) -> dict[str, float | None]:

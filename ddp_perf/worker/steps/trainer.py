@@ -7,7 +7,6 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -65,6 +64,7 @@ class Trainer:
         self.micro_steps = case.gradient_accumulation
         self._replay: Callable[[], None] | None = None  # the replay of a CUDA graph; None: eager
         self._on_phase: Callable[[str], None] = _ignore
+        self._on_loss: Callable[[torch.Tensor], None] = _ignore
         self._heartbeats = context.heartbeats
         self._rank = context.rank
         self._steps = 0
@@ -105,18 +105,22 @@ class Trainer:
         self._batches = wrap(self._batches)
 
     @contextlib.contextmanager
-    def observe(self, on_phase: Callable[[str], None]) -> Iterator[None]:
+    def observe(
+        self,
+        on_phase: Callable[[str], None],
+        on_loss: Callable[[torch.Tensor], None] | None = None,
+    ) -> Iterator[None]:
         """Call ``on_phase`` at the end of each phase of the steps inside the ``with`` block.
 
         Its argument is the phase: "optimizer" (zeroed gradients count as it, too), "data",
-        "forward" or "backward".
+        "forward" or "backward". ``on_loss`` gets the loss of each micro-step before its backward.
         """
-        before = self._on_phase
-        self._on_phase = on_phase
+        before = self._on_phase, self._on_loss
+        self._on_phase, self._on_loss = on_phase, on_loss or _ignore
         try:
             yield
         finally:
-            self._on_phase = before
+            self._on_phase, self._on_loss = before
 
     def capture(self) -> None:
         """Capture forward and backward as one CUDA graph, which each later step replays.
@@ -152,6 +156,7 @@ class Trainer:
                 self._loss_type = loss.dtype
                 if last:
                     self.beat()
+                self._on_loss(loss)
                 self._on_phase("forward")
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
                 self._on_phase("backward")
@@ -181,8 +186,11 @@ def _seed_all() -> None:
     another server, and would train on other data.
     """
     torch.manual_seed(_SEED)
-    np.random.seed(_SEED)  # the generator that most code uses
     random.seed(_SEED)
+    with contextlib.suppress(ModuleNotFoundError):  # torch runs without it
+        import numpy
+
+        numpy.random.seed(_SEED)  # the generator that most code uses
 
 
 def _nudge(model: nn.Module) -> None:
@@ -205,5 +213,5 @@ def _trained(model: nn.Module) -> Iterator[nn.Parameter]:
             yield parameter
 
 
-def _ignore(phase: str) -> None:
-    """Ignore a phase: only steps after the timed ones are observed."""
+def _ignore(observed: object) -> None:
+    """Ignore a phase or a loss: only steps after the timed ones are observed."""

@@ -7,8 +7,8 @@ import contextlib
 import pytest
 
 from ddp_perf.errors import LaunchError
+from ddp_perf.launch.environment import server_environment
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.launch.server_process import server_environment
 from tests.builders import make_case
 
 
@@ -60,3 +60,26 @@ def test_the_settings_of_a_server_override_the_users_environment():
 def test_strings_have_the_same_hashes_in_every_session_unless_the_user_seeds_them():
     assert server_environment({})["PYTHONHASHSEED"] == "0"
     assert server_environment({"PYTHONHASHSEED": "7"})["PYTHONHASHSEED"] == "7"
+
+
+_OLDER_SERVER = """
+import sys
+from multiprocessing.connection import Connection
+Connection(int(sys.argv[1])).send_bytes(b'{"python": "3.11.7", "torch": "2.8.0"}')
+"""
+
+
+def test_a_server_of_a_package_without_a_version_of_the_protocol_is_refused(tmp_path):
+    launch = tmp_path / "ddp_perf" / "launch"
+    launch.mkdir(parents=True)
+    for directory in (launch, launch.parent):
+        (directory / "__init__.py").touch()
+    (launch / "server.py").write_text(_OLDER_SERVER, encoding="utf-8")
+    launcher = ForkserverLauncher(package=tmp_path)
+
+    with contextlib.closing(launcher), pytest.raises(LaunchError) as caught:
+        launcher.runtime()
+
+    first, remedy = str(caught.value).splitlines()
+    assert f"the ddp_perf of the ranks ({tmp_path}) has none" in first
+    assert remedy.startswith("remedy: install this version of ddp_perf for the ranks")

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddp_perf.worker.heartbeat import Heartbeats, Phase
+from ddp_perf.worker.heartbeat import Heartbeats, Phase, bytes_of_heartbeats
 from ddp_perf.worker.timing import timed_steps, warm_up
 
 
@@ -24,6 +24,21 @@ def test_heartbeats_count_each_rank_separately():
     heartbeats.beat(2)
 
     assert beats(heartbeats) == [1, 0, 2]
+
+
+def test_ranks_of_a_later_node_share_a_file_with_their_supervisor(tmp_path):
+    """Its ranks are 8 and 9; the supervisor has them as its first and second rank."""
+    path = tmp_path / "heartbeats"
+    path.write_bytes(bytes(bytes_of_heartbeats(2)))
+    with path.open("r+b") as file:
+        supervisor = Heartbeats(2, file=file.fileno())
+        rank = Heartbeats(2, file=file.fileno(), first=8)
+
+    rank.enter(9, Phase.TIMED)
+    rank.beat(9)
+
+    assert beats(supervisor) == [0, 1]
+    assert supervisor.read()[1].phase is Phase.TIMED
 
 
 def test_progress_does_not_change_after_it_was_read():

@@ -74,7 +74,7 @@ def test_a_rank_uses_allowed_cores_only(near, allowed, cores):
     ],
 )
 def test_a_rank_without_its_own_gpu_is_an_error_with_a_remedy(rank, count, mask, message):
-    with pytest.raises(LaunchError, match="lower --ddp-world-sizes") as caught:
+    with pytest.raises(LaunchError, match="start fewer ranks") as caught:
         check_devices(rank, count, mask)
 
     assert message in str(caught.value)
@@ -105,7 +105,7 @@ def one_gpu(monkeypatch):
 @pytest.mark.parametrize(("env", "threads"), [({}, 1), ({"OMP_NUM_THREADS": "4"}, 4)])
 def test_a_rank_on_a_gpu_has_the_threads_of_its_case(one_gpu, env, threads):
     """torch's default is one thread for each core of the machine, in each of eight ranks."""
-    placed = placement.place(make_case(tier="gpu", env=env), 0)[1]
+    placed = placement.place(make_case(tier="gpu", env=env), 0, local_rank=0)[1]
 
     assert one_gpu == {"threads": threads, "cores": (4, 5)}
     assert placed.device_id == "GPU-0abc-0000"
@@ -113,11 +113,12 @@ def test_a_rank_on_a_gpu_has_the_threads_of_its_case(one_gpu, env, threads):
 
 def test_a_second_rank_on_one_gpu_is_an_error(one_gpu):
     with pytest.raises(LaunchError, match="rank 1 needs cuda:1"):
-        placement.place(make_case(tier="gpu"), 1)
+        placement.place(make_case(tier="gpu"), 1, local_rank=1)
 
 
 def test_ranks_that_share_a_gpu_are_all_on_the_first(one_gpu):
-    placed = [placement.place(make_case(tier="gpu"), rank, shared_gpu=True) for rank in (0, 1)]
+    case = make_case(tier="gpu")
+    placed = [placement.place(case, rank, local_rank=rank, shared_gpu=True) for rank in (0, 1)]
 
     assert [str(device) for device, _ in placed] == ["cuda:0", "cuda:0"]
     assert [(p.rank, p.device_id) for _, p in placed] == [

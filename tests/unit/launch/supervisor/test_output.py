@@ -8,18 +8,18 @@ import os
 import pytest
 
 from ddp_perf.launch.supervisor import output
-from ddp_perf.launch.supervisor.output import forget_output, keep_output
+from ddp_perf.launch.supervisor.output import beginnings, forget_output, keep_output
 
 
 @pytest.fixture
 def printed(tmp_path):
-    """A function that writes the output of each rank, and returns the files."""
+    """A function that writes the output of each rank, and returns their beginnings."""
 
     def write(*texts):
         files = [tmp_path / f"rank{rank}.out" for rank in range(len(texts))]
         for file, text in zip(files, texts, strict=True):
             file.write_bytes(text)
-        return files
+        return beginnings(files)
 
     return write
 
@@ -39,7 +39,6 @@ def test_nothing_is_kept_of_silent_ranks(tmp_path, printed):
 
 def test_a_rank_that_prints_much_keeps_the_beginning_and_a_note(tmp_path, printed, monkeypatch):
     monkeypatch.setattr(output, "MOST", 10)
-
     keep_output(tmp_path / "kept", printed(b"0123456789", b"0123456789" * 200))
 
     whole, cut = ((tmp_path / "kept" / f"rank{rank}.out").read_text() for rank in (0, 1))

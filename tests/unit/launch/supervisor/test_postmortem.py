@@ -8,9 +8,10 @@ import pytest
 
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.supervisor import postmortem
-from ddp_perf.launch.supervisor.postmortem import check_agreement, describe_failure, describe_hang
+from ddp_perf.launch.supervisor.agreement import check_agreement
+from ddp_perf.launch.supervisor.postmortem import describe_failure, describe_hang
 from ddp_perf.worker.heartbeat import Phase, RankProgress
-from ddp_perf.worker.process import RankError, RankFiles
+from ddp_perf.worker.report import RankError, RankFiles
 from tests.builders import make_case, make_placement, make_rank_result
 
 TWO_RANKS = LaunchRequest(case=make_case(), round=3)
@@ -19,11 +20,12 @@ TWO_RANKS = LaunchRequest(case=make_case(), round=3)
 class EndedRank:
     """The state of an ended rank, as the supervisor has it."""
 
-    def __init__(self, directory, rank, *, report=None, exit_code=0, ended_at=1.0, result=None):
+    def __init__(self, directory, rank, *, report=None, exit_code=0, ended_at=1.0):
         self.files = RankFiles(directory=directory, rank=rank)
         self.rank, self.report, self.exit_code = rank, report, exit_code
-        self.ended_at, self.result = ended_at, result
+        self.ended_at = ended_at
         self.failed = True
+        self.is_symptom = isinstance(report, RankError) and report.peer_lost
 
 
 def error(at, *, peer_lost=False, detail="ValueError: no", exit_code=None):
@@ -92,18 +94,12 @@ def test_the_failure_contains_the_last_lines_of_output(blamed, tmp_path):
 
 def disagreement(tier, *ranks, shared_gpu=False):
     """Return the result of check_agreement for ranks given as (digest, device id)."""
-    ended = [
-        EndedRank(
-            None,
-            rank,
-            result=make_rank_result(
-                digest=digest, placement=make_placement(rank, device_id=device)
-            ),
-        )
+    results = [
+        make_rank_result(digest=digest, placement=make_placement(rank, device_id=device))
         for rank, (digest, device) in enumerate(ranks)
     ]
     case = make_case(tier=tier, world_size=len(ranks))
-    return check_agreement(LaunchRequest(case=case, round=0, shared_gpu=shared_gpu), ended)
+    return check_agreement(LaunchRequest(case=case, round=0, shared_gpu=shared_gpu), results)
 
 
 @pytest.mark.parametrize("tier", ["cpu", "gpu"])

@@ -12,7 +12,7 @@ import pytest
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.launch.supervisor.rank_process import RankProcess
 from ddp_perf.worker.heartbeat import Heartbeats
-from ddp_perf.worker.process import RankDone
+from ddp_perf.worker.report import RankDone
 from tests.builders import make_case, make_rank_result
 
 

@@ -7,8 +7,8 @@ import multiprocessing
 import pytest
 
 from ddp_perf.core.launch import LaunchRequest
-from ddp_perf.launch.supervisor import supervise
-from ddp_perf.worker.process import RankError, RankFiles
+from ddp_perf.launch.supervisor import supervise, watch
+from ddp_perf.worker.report import RankError, RankFiles
 from tests.builders import make_case, make_failure
 
 
@@ -32,6 +32,10 @@ class ScriptedRank:
     @property
     def failed(self):
         return isinstance(self.report, RankError)
+
+    @property
+    def is_symptom(self):
+        return self.report.peer_lost
 
     def note_progress(self, progress, now):
         pass
@@ -110,13 +114,13 @@ def noted(monkeypatch):
     noted = []
     failure = make_failure(make_case())
     for name in ("_wait", "describe_failure", "describe_hang"):
-        original = getattr(supervise, name)
+        original = getattr(watch, name)
 
         def note(*arguments, name=name, original=original):
             noted.append(name)
             return original(*arguments) if name == "_wait" else failure
 
-        monkeypatch.setattr(supervise, name, note)
+        monkeypatch.setattr(watch, name, note)
     return noted
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 import torch
 from torch import nn
@@ -42,3 +44,11 @@ def test_the_digest_does_not_depend_on_the_memory_layout():
 
     assert not transposed[0].weight.is_contiguous()
     assert parameter_digest(transposed) == parameter_digest(plain)
+
+
+def test_it_is_the_checksum_of_all_bytes_also_beside_an_empty_parameter():
+    changed = model()
+    changed.register_parameter("empty", nn.Parameter(torch.empty(0)))
+    data = b"".join(parameter.detach().numpy().tobytes() for parameter in changed.parameters())
+
+    assert parameter_digest(changed) == zlib.crc32(data)

@@ -7,7 +7,7 @@ from torch import nn
 
 from ddp_perf.core.launch import Collective
 from ddp_perf.worker.counted import structure
-from ddp_perf.worker.counted.structure import Dispatched, in_order
+from ddp_perf.worker.counted.structure import Dispatched, dispatched_collective, in_order
 
 FOUR_FLOATS = Collective(kind="reduce_scatter", dtype="float32", bytes=16)
 TWO_FLOATS = Collective(kind="all_gather", dtype="float32", bytes=16)
@@ -62,3 +62,17 @@ def test_count_structure_reads_the_recorder_of_a_gpu_after_its_collectives_are_d
     structure.count_structure(nn.Linear(1, 1), lambda: done.append("step"))
 
     assert done == ["synchronise", "read", "step", "synchronise", "read"]
+
+
+def test_a_functional_collective_is_dispatched_like_the_others_without_its_wait():
+    """It returns what the others write to an argument. DTensor uses it."""
+    functional = torch.ops._c10d_functional
+    own, gathered = torch.ones(2), torch.ones(4)
+
+    dispatched = dispatched_collective(
+        functional.all_gather_into_tensor.default, (own, 2, "0"), gathered
+    )
+
+    assert dispatched == Dispatched(TWO_FLOATS, {8, 16})
+    assert dispatched_collective(functional.wait_tensor.default, (own,), own) is None
+    assert dispatched_collective(torch.ops.aten.add.Tensor, (own, own), own) is None

@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.core.strategy import FsdpOptions
-from ddp_perf.worker.process import backend_of
+from ddp_perf.worker.process_group import backend_of
 from tests.builders import make_case
 
 

@@ -1,0 +1,1 @@
+"""Launches as Jobs of Kubernetes, through kubectl."""

@@ -1,0 +1,57 @@
+"""The rendezvous of a launch over several nodes, as one of them sees it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from ddp_perf.errors import LaunchError
+from ddp_perf.system.host.host import host_name
+from ddp_perf.system.host.network import address_towards, is_loopback
+
+_CONNECT_S = 2.0
+_REMEDY = "--ddp-rdzv-endpoint"
+
+
+class Rendezvous:
+    """The endpoint at which the torchruns of all nodes meet. Node 0 listens there."""
+
+    def __init__(self, endpoint: str, node: int) -> None:
+        self.endpoint = endpoint
+        self.is_host = node == 0
+        host, _, port = endpoint.rpartition(":")
+        self._host, self._port = host.strip("[]"), int(port)
+        self.own_address = address_towards(self._host)
+
+    def check(self) -> None:
+        """Raise LaunchError if the nodes cannot meet at the endpoint."""
+        own = self.own_address
+        if own is not None and is_loopback(own) and not is_loopback(self._host):
+            raise LaunchError(
+                f"{self._host} is {own} on {host_name()}, so other hosts cannot reach"
+                f" it there: {_REMEDY} ADDRESS:PORT, or correct /etc/hosts"
+            )
+        if self.is_host:
+            self._check_port()
+
+    def _check_port(self) -> None:
+        # Without listening: another node that comes now would lose its connection.
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("", self._port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:  # all else is for torchrun to find
+                    raise LaunchError(
+                        f"port {self._port} of {self._host} is in use: choose another: {_REMEDY}"
+                    ) from None
+
+    def unreachable(self) -> str | None:
+        """Return the endpoint if this node does not reach its host."""
+        try:
+            socket.create_connection((self._host, self._port), timeout=_CONNECT_S).close()
+        except ConnectionRefusedError:
+            return None  # the host answers: its torchrun has ended
+        except OSError:
+            return self.endpoint
+        return None

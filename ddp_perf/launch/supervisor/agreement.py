@@ -1,0 +1,43 @@
+"""The agreement of ranks that trained together, over all nodes."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, Placement, RankResult
+
+
+def check_agreement(request: LaunchRequest, results: Sequence[RankResult]) -> LaunchFailure | None:
+    """Return a failure if ranks that trained together disagree, or None if they agree.
+
+    They disagree if their parameters differ, or if they share a GPU without a request to do so.
+    """
+    digests = collections.Counter(result.digest for result in results)
+    devices = collections.Counter(_device(result.placement) for result in results)
+    own_gpus = request.case.tier == "gpu" and not request.shared_gpu
+    common, holders = digests.most_common(1)[0]
+    if len(digests) > 1:
+        # With two ranks it is unknown which one is wrong.
+        differing = [one.placement.rank for one in results if one.digest != common]
+        culprit = differing[0] if holders > len(results) / 2 else None
+        detail = "parameters differ from the other ranks' after the last step"
+    elif own_gpus and len(devices) < len(results):
+        places = [result.placement for result in results]
+        culprit = next(place.rank for place in places if devices[_device(place)] > 1)
+        detail = (
+            "shares its GPU with another rank; give each rank its own GPU with CUDA_VISIBLE_DEVICES"
+        )
+    else:
+        return None
+    return LaunchFailure(
+        case_id=request.case.id,
+        round=request.round,
+        kind="disagreement",
+        rank=culprit,
+        detail=detail,
+    )
+
+
+def _device(place: Placement) -> tuple[str | None, str]:
+    return place.host, place.device_id

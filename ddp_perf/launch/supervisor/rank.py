@@ -1,0 +1,146 @@
+"""The supervisor's side of a rank, however it was started. Torch is not imported."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import signal
+import time
+from multiprocessing.connection import Connection, wait
+
+import msgspec
+
+from ddp_perf.core.case import Schedule, Tier
+from ddp_perf.core.launch import RankResult
+from ddp_perf.core.work import RankCounted
+from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Phase, RankProgress
+from ddp_perf.worker.report import RankDone, RankError, RankFiles, Report
+
+_REPORT: msgspec.json.Decoder[Report] = msgspec.json.Decoder(Report)
+# The time that the kernel may take to remove an ended process. It cannot remove one in an
+# uninterruptible wait. Contexts of eight GPUs and their memory take longer.
+REAPED_S: dict[Tier, float] = {"cpu": 5.0, "gpu": 30.0}
+
+
+class SupervisedRank(abc.ABC):
+    """A rank of this machine: its report, its progress and its end."""
+
+    def __init__(
+        self,
+        files: RankFiles,
+        tier: Tier,
+        *,
+        reports: Connection,
+        recorder: Connection,
+        began: float,
+    ) -> None:
+        self.rank = files.rank
+        self.files = files
+        self.reports = reports
+        self.recorder = recorder
+        self.report: Report | None = None
+        self.ended_at: float | None = None
+        # None although ``running`` is False: the kernel has not removed the process.
+        self.exit_code: int | None = None
+        self.progress = RankProgress(beats=0, phase=Phase.START, phase_beats=0)
+        self._reaped_s = REAPED_S[tier]
+        self._gone = False
+        self._last_progress = began
+
+    @property
+    @abc.abstractmethod
+    def pid(self) -> int: ...
+
+    @property
+    @abc.abstractmethod
+    def sentinel(self) -> int:
+        """A descriptor that is ready as soon as the process has ended."""
+
+    @abc.abstractmethod
+    def _reap(self) -> int | None:
+        """Return the exit code of the ended process; None: it is not removed, or unknown."""
+
+    @abc.abstractmethod
+    def _signal(self, number: signal.Signals) -> None:
+        """Send the process a signal, unless it has ended."""
+
+    @property
+    def running(self) -> bool:
+        """True until the rank has ended and its exit code is known, or given up on."""
+        return not self._gone
+
+    @property
+    def failed(self) -> bool:
+        """True if the rank reported an error, ended without a result, or with a code other than 0.
+
+        A result without an exit code is no failure: a GPU context may be slow to end.
+        """
+        if isinstance(self.report, RankError):
+            return True
+        return not self.running and (self.report is None or self.exit_code not in (0, None))
+
+    @property
+    def is_symptom(self) -> bool:
+        """True if it failed because another rank failed."""
+        return isinstance(self.report, RankError) and self.report.peer_lost
+
+    @property
+    def result(self) -> RankResult:
+        assert isinstance(self.report, RankDone)
+        return self.report.result
+
+    @property
+    def counted(self) -> RankCounted:
+        assert isinstance(self.report, RankCounted)
+        return self.report
+
+    def receive(self) -> None:
+        """Read the report if it has arrived, and note the end of the process."""
+        # Before the pipe is read: a process that has ended has written all of its report.
+        ended = bool(wait([self.sentinel], timeout=0))
+        if self.report is None and self.reports.poll():
+            with contextlib.suppress(EOFError, ConnectionResetError):
+                self.report = _REPORT.decode(self.reports.recv_bytes())
+                self._last_progress = time.monotonic()
+        if ended and self.running:
+            if self.ended_at is None:
+                self.ended_at = time.monotonic()
+                self._kill_group()  # before it is reaped, while its pid still belongs to it
+            self.exit_code = self._reap()
+            overdue = time.monotonic() - self.ended_at > self._reaped_s
+            self._gone = self.exit_code is not None or overdue
+
+    def note_progress(self, progress: RankProgress, now: float) -> None:
+        if progress != self.progress:
+            self.progress, self._last_progress = progress, now
+
+    def overdue(self, schedule: Schedule, now: float) -> bool:
+        """Return whether it made no progress for longer than the deadline of its phase.
+
+        The phase is the start, or one step.
+        """
+        if self.ended_at is not None:
+            return False  # the kernel removes it
+        started = self.progress.beats >= BEATS_PER_STEP
+        allowed = schedule.step_deadline_s if started else schedule.start_deadline_s
+        return now - self._last_progress > allowed
+
+    def terminate(self) -> None:
+        if self.running:
+            self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the rank, with all processes that it started."""
+        if self.running:
+            self._kill_group()
+            self._signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the supervisor's connections to the rank."""
+        self.reports.close()
+        self.recorder.close()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)

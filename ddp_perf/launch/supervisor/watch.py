@@ -1,0 +1,92 @@
+"""The watch over the ranks of a machine: every one is waited for, and every one is ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection, wait
+
+from ddp_perf.core.case import Tier
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest
+from ddp_perf.launch.supervisor.postmortem import describe_failure, describe_hang
+from ddp_perf.launch.supervisor.rank import REAPED_S, SupervisedRank
+from ddp_perf.worker.heartbeat import Heartbeats
+
+_GRACE_S = 0.2  # for the other ranks to report, before they are ended
+_TERMINATE_S = 0.2
+
+
+def watch_ranks(
+    request: LaunchRequest,
+    ranks: Sequence[SupervisedRank],
+    heartbeats: Heartbeats,
+    driver: Connection,
+    alive: Callable[[], None],
+) -> LaunchFailure | None:
+    """Wait until every rank has delivered a result and exited with code 0, or one has failed.
+
+    Raises EOFError if the driver closes the connection.
+    """
+    schedule = request.case.schedule
+    tick = min(schedule.start_deadline_s, schedule.step_deadline_s, 4.0) / 4
+    while running := [rank for rank in ranks if rank.running]:
+        alive()
+        _wait(running, driver, tick)
+        if any(rank.failed for rank in ranks):
+            _gather(ranks, driver, alive)
+            alive()
+            return describe_failure(request, ranks)
+        now = time.monotonic()
+        for rank, progress in zip(ranks, heartbeats.read(), strict=True):
+            rank.note_progress(progress, now)
+        if any(rank.overdue(schedule, now) for rank in running):
+            alive()
+            return describe_hang(request, ranks)
+    return None
+
+
+def _wait(running: Sequence[SupervisedRank], driver: Connection, timeout: float) -> None:
+    """Wait until a rank reports or ends, the driver closes the connection, or the time is over."""
+    readers = [rank.reports for rank in running if rank.report is None]
+    ready = wait([driver, *readers, *(rank.sentinel for rank in running)], timeout)
+    if driver in ready:
+        driver.recv_bytes()  # raises EOFError: the driver sends nothing during a launch
+    for rank in running:
+        rank.receive()
+
+
+def _gather(ranks: Sequence[SupervisedRank], driver: Connection, alive: Callable[[], None]) -> None:
+    """Wait a moment for the other ranks: the first failure noticed may not be the first one."""
+    end = time.monotonic() + _GRACE_S
+    while (left := end - time.monotonic()) > 0:
+        running = [rank for rank in ranks if rank.running]
+        if not running:
+            return
+        alive()
+        _wait(running, driver, left)
+
+
+def end_ranks(ranks: Sequence[SupervisedRank], tier: Tier, alive: Callable[[], None]) -> None:
+    """Terminate, kill and reap all ranks, with the processes that they started."""
+    for rank in ranks:
+        rank.terminate()
+    _await_ends(ranks, _TERMINATE_S, alive)
+    for rank in ranks:
+        rank.kill()
+    _await_ends(ranks, REAPED_S[tier], alive)
+    for rank in ranks:
+        rank.close()
+
+
+def _await_ends(
+    ranks: Sequence[SupervisedRank], patience_s: float, alive: Callable[[], None]
+) -> None:
+    end = time.monotonic() + patience_s
+    while running := [rank for rank in ranks if rank.running]:
+        alive()
+        left = end - time.monotonic()
+        if left <= 0:
+            return
+        wait([rank.sentinel for rank in running], min(left, 1.0))
+        for rank in running:
+            rank.receive()

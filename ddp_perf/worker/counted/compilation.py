@@ -1,0 +1,150 @@
+"""The graphs, graph breaks and recompilations that torch.compile makes of a step.
+
+Dynamo captures graphs as it does in training, and they run as they were captured: no backend
+compiles them, so the machine needs no compiler. DDP's split of a graph at its buckets is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from traceback import FrameSummary
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+import torch._dynamo.config
+from torch._dynamo.utils import (
+    CompilationMetrics,
+    clear_compilation_metrics,
+    counters,
+    get_compilation_metrics,
+    graph_break_reasons,
+    set_compilation_metrics_limit,
+)
+
+from ddp_perf.core.work import Compilation, GraphBreak, StepWork
+from ddp_perf.torch_compat import CapturedMode, compile_id, frames_not_captured
+from ddp_perf.worker.counted.captured_lines import lines_of, stack_of, users_line
+from ddp_perf.worker.counted.dry import DryRun
+from ddp_perf.worker.counted.origin import SourceLine
+from ddp_perf.worker.counted.sites import SiteNames, Spot
+
+COMPILED_STEPS = 4  # dynamo makes a size dynamic at its second value, so more steps add little
+
+_ATTEMPTS = 100_000  # compilations whose record dynamo keeps; it keeps 64 by default
+_BRANCH = "generic_jump"
+_EXPLANATION = "Explanation: "
+_AGAIN = re.compile(r"\d+/[1-9]\d*")  # the id of a compilation of code that has been compiled
+_GUARD_OF = re.compile(r"^\d+/\d+: ")
+_COMMENT = re.compile(r"\s{2,}#.*")  # the place of a guard; it is cut short
+# An address, the identity of an object, or a computed value.
+_VALUE = re.compile(r"0x[0-9a-f]{6,}|\d+\.\d{3,}|\d{9,}")
+
+
+class CapturedDryRun(CapturedMode, DryRun):  # type: ignore[no-untyped-call]
+    """A dry run under which torch.compile captures graphs, and that also runs them dry."""
+
+
+def add_compilation(
+    work: StepWork, step: Callable[[], None], *, import_paths: Sequence[str] = ()
+) -> StepWork:
+    """Run ``step`` COMPILED_STEPS times while dynamo captures it, and add what it captured.
+
+    Dynamo captures nothing under a dispatch mode, unless the mode is a CapturedMode.
+    """
+    captured = _capture(step)
+    names = SiteNames(import_paths)
+    sites = list(work.sites)
+
+    def located(reason: str, line: SourceLine) -> GraphBreak:
+        site = names.site(Spot(line, ""))
+        if site not in sites:
+            sites.append(site)
+        return GraphBreak(reason=reason, site=sites.index(site))
+
+    compilation = Compilation(
+        graphs=captured.graphs,
+        breaks=tuple(located(*one) for one in captured.breaks),
+        recompilations=tuple(located(*one) for one in captured.recompilations),
+    )
+    return msgspec.structs.replace(work, sites=tuple(sites), compilation=compilation)
+
+
+class _Captured(NamedTuple):
+    graphs: int
+    breaks: list[tuple[str, SourceLine]]
+    recompilations: list[tuple[str, SourceLine]]
+
+
+def _capture(step: Callable[[], None]) -> _Captured:
+    callers: dict[str, list[SourceLine]] = {}
+
+    def run_as_captured(graph: Any, inputs: Any) -> Any:
+        callers[compile_id()] = stack_of(sys._getframe(1))
+        return graph.forward
+
+    _forget()
+    with (
+        torch._dynamo.config.patch(optimize_ddp=False),
+        torch.compiler.set_stance(force_backend=run_as_captured),
+    ):
+        for _ in range(COMPILED_STEPS):
+            step()
+    attempts = get_compilation_metrics()
+    again = [one for one in attempts if _AGAIN.fullmatch(str(one.compile_id))]
+    return _Captured(
+        graphs=counters["stats"]["unique_graphs"],
+        breaks=[
+            (_break_reason(reason), users_line(lines_of(stack)))
+            for reason, stack in _breaks(attempts)
+        ],
+        recompilations=[
+            (
+                _guard(one.recompile_reason),
+                users_line([*callers.get(str(one.compile_id), ()), *lines_of([_definition(one)])]),
+            )
+            for one in again
+        ],
+    )
+
+
+def _forget() -> None:
+    """Forget what dynamo has captured and recorded so far."""
+    torch.compiler.reset()
+    counters.clear()
+    graph_break_reasons.clear()
+    clear_compilation_metrics()
+    set_compilation_metrics_limit(_ATTEMPTS)
+
+
+def _breaks(attempts: Sequence[CompilationMetrics]) -> Iterator[tuple[str, Sequence[FrameSummary]]]:
+    """Yield the reason and the stack of each break, also where dynamo gave up the whole frame."""
+    for found in graph_break_reasons:
+        if found.graph_break:
+            yield found.reason, found.user_stack
+    yield from frames_not_captured(attempts, counters["unimplemented"])
+
+
+def _definition(one: CompilationMetrics) -> FrameSummary:
+    """Return the first line of the function that is compiled."""
+    return FrameSummary(
+        str(one.co_filename), one.co_firstlineno, str(one.co_name), lookup_line=False
+    )
+
+
+def _break_reason(reason: str) -> str:
+    """Return the title and the explanation in one line, without hints and values."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()] or ["unknown"]
+    if lines[0].startswith(_BRANCH):
+        return "Data-dependent branching: a branch on the value of a tensor"
+    if len(lines) > 1 and lines[1].startswith(_EXPLANATION):
+        lines[0] += ": " + lines[1].removeprefix(_EXPLANATION)
+    return _VALUE.sub("…", lines[0])
+
+
+def _guard(reason: str | None) -> str:
+    """Return the guard that failed, in one line, without its place and values."""
+    line = next(iter((reason or "").splitlines()), "") or "unknown"
+    return _VALUE.sub("…", _COMMENT.sub("", _GUARD_OF.sub("", line))).strip()
