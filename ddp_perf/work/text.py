@@ -1,0 +1,196 @@
+"""The sentences of the work gate: one for each kind of change, in every report alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.work import Site, StepWork
+from ddp_perf.render.units import counted, prefixed_number, short_number
+from ddp_perf.work.values import Place, WorkChange, WorkVerdict
+
+_UNITS = {"bytes", "FLOPs"}
+MOST_LINES = 3  # edited ones that are named
+
+
+def change_sentence(change: WorkChange) -> str:
+    """Return a change with its numbers and its first place, without a full stop.
+
+    ``+2 aten.clone (float32), +134 MB, in backward of layers.* (my_model.py:42 Block.forward)``
+    """
+    return f"{change_summary(change)}{_where(change)}"
+
+
+def change_summary(change: WorkChange) -> str:
+    """Return a change with its numbers, for a column beside its place."""
+    if change.moved_from is not None:
+        return f"{change.after:,} {change.what} moved from {change.moved_from} to {change.phase}"
+    amounts = [_sentences[change.kind](change)]
+    if change.bytes:
+        amounts.append(_signed_size(change.bytes))
+    if change.flops:
+        amounts.append(f"{_sign(change.flops)}{prefixed_number(abs(change.flops))} FLOPs")
+    text = ", ".join(amounts)
+    return f"{text} ({change.detail})" if change.detail else text
+
+
+def place_text(site: Site) -> str:
+    """Return the line of a site: ``my_model.py:42 Block.forward``."""
+    return f"{site.file}:{site.line} {site.function}".rstrip()
+
+
+def bytes_text(size: int) -> str:
+    """Write bytes: ``4,096 bytes``, ``12.6 MB``, ``1,234 MB``."""
+    if abs(size) < 1e5:
+        return f"{size:,} bytes"
+    megabytes = size / 1e6
+    return f"{megabytes:,.0f} MB" if abs(megabytes) >= 100 else f"{short_number(megabytes)} MB"
+
+
+def in_all(old: StepWork, new: StepWork) -> str:
+    """Return the totals of two steps: ``92 → 93 operations, 671M FLOPs, 76 → 77.1 MB moved``."""
+    then, now = (sum(one.count for one in work.operations) for work in (old, new))
+    operations = _both(f"{then:,}", f"{now:,}")
+    flops = _both(*(prefixed_number(_flops(work)) for work in (old, new)))
+    moved = _both(*(bytes_text(_traffic(work)) for work in (old, new)))
+    return f"{operations} operations, {flops} FLOPs, {moved} moved"
+
+
+def _both(then: str, now: str) -> str:
+    return now if then == now else f"{then} → {now}"
+
+
+def _flops(work: StepWork) -> int:
+    return sum(one.flops for one in work.operations)
+
+
+def _traffic(work: StepWork) -> int:
+    return sum(one.read + one.written for one in work.operations)
+
+
+def verdict_lines(verdict: WorkVerdict, most: int | None = None) -> list[str]:
+    """Return the verdict: its reason, the changed options, and its changes, each one a line.
+
+    The first one names the edited line, or else the changed option: a summary shows no other.
+    ``most`` is how many changes are shown; None: all.
+    """
+    parts = [verdict.outcome.value, _cause(verdict), verdict.reason]
+    lines = [": ".join(part for part in parts if part)]
+    lines += [f"changed option: {option}" for option in verdict.options]
+    lines += [
+        f"edited line: {place_text(site)}: {site.text}" for site in verdict.lines[:MOST_LINES]
+    ]
+    shown = verdict.changes[:most]
+    lines += map(change_sentence, shown)
+    if left := len(verdict.changes) - len(shown):
+        lines.append(f"and {counted(left, 'more change')}")
+    return lines
+
+
+def _cause(verdict: WorkVerdict) -> str:
+    """Return the likely cause of more or moved work that the reason does not name, or "".
+
+    What another torch counts differently has none of these causes.
+    """
+    if verdict.outcome not in (Outcome.REGRESSION, Outcome.INCONCLUSIVE):
+        return ""
+    if verdict.lines:
+        place = place_text(verdict.lines[0])
+        return "" if f"({place})" in verdict.reason else f"edited line {place}"
+    return f"changed option {verdict.options[0]}" if verdict.options else ""
+
+
+def by_place(changes: Sequence[WorkChange]) -> dict[Site | None, list[WorkChange]]:
+    """Return the changes by the line of their first place, in their order; None: no place."""
+    groups: dict[tuple[str, int] | None, list[WorkChange]] = {}
+    sites: dict[tuple[str, int] | None, Site | None] = {}
+    for change in changes:
+        site = change.places[0].site if change.places else None
+        key = None if site is None else (site.file, site.line)
+        sites.setdefault(key, site)
+        groups.setdefault(key, []).append(change)
+    return {sites[key]: group for key, group in groups.items()}
+
+
+def _sign(number: int) -> str:
+    return "+" if number >= 0 else "−"
+
+
+def _signed_size(size: int) -> str:
+    return f"{_sign(size)}{bytes_text(abs(size))}"
+
+
+def _more(change: WorkChange) -> str:
+    """Return the difference of the numbers, or the number if it did not change."""
+    number = change.after - change.before
+    return f"{_sign(number)}{abs(number):,}" if number else f"{change.after:,}"
+
+
+def _operation(change: WorkChange) -> str:
+    return f"{_more(change)} {change.what}"
+
+
+def _host_read(change: WorkChange) -> str:
+    number = abs(change.after - change.before) or change.after
+    noun = "host read" if number == 1 else "host reads"
+    return f"{_more(change)} {noun} by {change.what}"
+
+
+def _collective(change: WorkChange) -> str:
+    if change.unit in _UNITS:
+        return _from_to(change)
+    if change.before == change.after:
+        return f"{change.what}: {change.after:,} as before"
+    return f"{_more(change)} {change.what}"
+
+
+def _from_to(change: WorkChange) -> str:
+    """Return both numbers with what they count."""
+    if change.unit == "bytes":
+        more = _signed_size(change.after - change.before)
+        return f"{change.what} {bytes_text(change.before)} → {bytes_text(change.after)} ({more})"
+    unit = f" {change.unit}" if change.unit else ""
+    if change.unit == "FLOPs":
+        then, now = prefixed_number(change.before), prefixed_number(change.after)
+        return f"{change.what}: {then} → {now}{unit} after it"
+    return f"{change.what} {change.before:,} → {change.after:,}"
+
+
+def _calls(change: WorkChange) -> str:
+    number = abs(change.after - change.before)
+    return f"{_more(change)} {'call' if number == 1 else 'calls'} of {change.what}"
+
+
+def _autograd(change: WorkChange) -> str:
+    return f"{_more(change)} {change.what} in the autograd graph"
+
+
+def _compilation(change: WorkChange) -> str:
+    number = change.after - change.before
+    return f"{_sign(number)}{counted(abs(number), change.what)}"
+
+
+_sentences = {
+    "operation": _operation,
+    "host_read": _host_read,
+    "collective": _collective,
+    "memory": _from_to,
+    "calls": _calls,
+    "autograd": _autograd,
+    "compilation": _compilation,
+    "model": _from_to,
+}
+
+
+def _where(change: WorkChange) -> str:
+    """Return the phase, the module and the line of the first place, and how many others."""
+    text = f", in {change.phase}" if change.phase and change.moved_from is None else ""
+    if not change.places:
+        return text
+    first: Place = change.places[0]
+    if first.site.module:
+        text += f" of {first.site.module}" if text else f", in {first.site.module}"
+    text += f" ({place_text(first.site)})"
+    lines = {(place.site.file, place.site.line) for place in change.places}
+    others = len(lines) - 1
+    return f"{text} and {counted(others, 'other line')}" if others else text
