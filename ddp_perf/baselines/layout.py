@@ -32,6 +32,8 @@ class FileSession(
     terms: Columns = {}
     overhead_s: float | None = None
     verdicts: dict[str, Outcome] = {}
+    nodes: tuple[str, ...] = ()
+    slow_nodes: dict[str, str] = {}
 
 
 class FileCase(CaseBaseline, frozen=True, kw_only=True):

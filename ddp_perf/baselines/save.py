@@ -29,7 +29,7 @@ SAVE_MODES: tuple[SaveMode, ...] = get_args(SaveMode)
 def without_saving(words: Sequence[str], modes: Collection[str] = SAVE_MODES) -> list[str]:
     """Return a command's words without --save-baseline in these modes."""
     kept = []
-    left = iter(zip(words, [*words[1:], ""], strict=True))
+    left = iter(zip(words, [*words[1:], ""], strict=False))  # no word has one after it
     for word, following in left:
         name, _, mode = word.partition("=")
         is_next = word == "--save-baseline" and following in SAVE_MODES

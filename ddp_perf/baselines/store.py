@@ -6,23 +6,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import math
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
-import filelock
 import msgspec
 
-from ddp_perf.baselines.format import format_json
 from ddp_perf.baselines.layout import Columns, FileBaseline, FileCase, from_file, to_file
 from ddp_perf.baselines.migrations import (
     baseline_from_version_1,
     baseline_from_version_2,
     baseline_from_version_3,
 )
+from ddp_perf.baselines.writing import write_json, writing
 from ddp_perf.core.baseline import (
     SCHEMA_VERSION,
     STRUCTURE_VERSION,
@@ -34,7 +32,6 @@ from ddp_perf.core.launch import Structure
 from ddp_perf.core.metric import METRICS
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP
 from ddp_perf.errors import BaselineError, nearest_or_all
-from ddp_perf.system.files import replace_file
 from ddp_perf.system.versioned_json import VersionedJson
 
 _REMEDY = "restore it from version control"
@@ -61,7 +58,6 @@ _STRUCTURES = VersionedJson(
     error=BaselineError,
     remedy=_REMEDY,
 )
-_LOCK_PATIENCE_S = 30
 
 
 class BaselineStore:
@@ -133,10 +129,10 @@ class BaselineStore:
         Raises BaselineError if the file is broken, is locked for too long, or cannot be written.
         """
         path = self.path(accelerator)
-        with self._writing(path):
+        with writing(self.directory, path):
             changed = to_file(change(self.load(accelerator)))
             _check(path, changed, accelerator)
-            replace_file(path, format_json(msgspec.to_builtins(changed)).encode())
+            write_json(path, changed)
         return path
 
     def update_structures(
@@ -147,42 +143,12 @@ class BaselineStore:
         Unchanged ones are not written. Raises BaselineError as `update` does.
         """
         path = self.structure_path(suite)
-        with self._writing(path):
+        with writing(self.directory, path):
             before = self.load_structures(suite)
             cases = change(before)
             if cases != before:
-                path.parent.mkdir(exist_ok=True)
-                changed = StructureBaseline(suite=suite, cases=cases)
-                replace_file(path, format_json(msgspec.to_builtins(changed)).encode())
+                write_json(path, StructureBaseline(suite=suite, cases=cases))
         return cases
-
-    @contextlib.contextmanager
-    def _writing(self, path: Path) -> Iterator[None]:
-        """Hold the lock of the directory. Raises BaselineError for a lock or a failed write."""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            _leave_lock_out_of_git(self.directory)
-            with filelock.FileLock(self.directory / ".lock", timeout=_LOCK_PATIENCE_S):
-                yield
-        except filelock.Timeout:
-            raise BaselineError(
-                f"{path}: another process has been writing here for {_LOCK_PATIENCE_S} s;"
-                f" if no process is writing, remove {self.directory / '.lock'}"
-            ) from None
-        except OSError as error:
-            raise BaselineError(
-                f"{path}: cannot be written ({error.strerror}); the old file is untouched"
-            ) from None
-
-
-def _leave_lock_out_of_git(directory: Path) -> None:
-    """Write a .gitignore with the lock and itself, unless there is one.
-
-    The lock is beside the baselines, which may be on a disk that several machines share.
-    """
-    path = directory / ".gitignore"
-    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
-        file.write("/.lock\n/.gitignore\n")
 
 
 def read_baseline(path: Path) -> Baseline:

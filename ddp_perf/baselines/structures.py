@@ -6,38 +6,59 @@ from collections.abc import Mapping, Sequence
 
 from ddp_perf.baselines.save import NewSession, SaveMode, is_comparable
 from ddp_perf.core.baseline import Baseline, CaseBaseline, CaseStructure
-from ddp_perf.core.case import Case
+from ddp_perf.core.case import Case, Scalar
 from ddp_perf.core.launch import Structure
+from ddp_perf.core.models import MODELS
 from ddp_perf.core.scaling_key import RANKS, work_without
+
+_DATA = frozenset({"batch_size", "global_batch", "data"})
 
 
 def known_structure(case: Case, shared: Mapping[str, CaseStructure]) -> Structure | None:
     """Return the structure that the suite's file states for a case, or None.
 
-    Plain DDP does the same on any number of ranks from two on: every rank reduces whole buckets,
-    which follow from the model and the options. The smallest number decides. A hook or FSDP
-    divides the sent bytes by the ranks, so two ranks do not determine what four do.
+    The entry of the same work decides; else one of the work that determines the structure, the same
+    batch first, then the smallest number of ranks.
     """
+    work = case.work()
     own_entry = [shared[case.id]] if case.id in shared else []
     for stored in [*own_entry, *shared.values()]:
-        if stored.work == case.work():
+        if stored.work == work:
             return stored.structure
-    if case.strategy != "ddp" or case.comm_hook is not None or case.world_size == 1:
-        return None
-    alike = {ranks: stored for ranks, stored in other_sizes(case, shared).items() if ranks > 1}
-    return alike[min(alike)].structure if alike else None
+    determining, batch = determining_work(work), work_without(work, RANKS)
+    alike = [stored for stored in shared.values() if determining_work(stored.work) == determining]
+    nearest = min(
+        alike,
+        key=lambda stored: (work_without(stored.work, RANKS) != batch, stored.work["world_size"]),
+        default=None,
+    )
+    return nearest.structure if nearest is not None else None
 
 
-def other_sizes(case: Case, shared: Mapping[str, CaseStructure]) -> dict[int, CaseStructure]:
-    """Return the structures of the same work on other numbers of ranks, by that number."""
-    work = work_without(case.work(), RANKS)
-    return {
-        ranks: stored
-        for stored in shared.values()
-        if isinstance(ranks := stored.work.get("world_size"), int)
-        and ranks != case.world_size
-        and work_without(stored.work, RANKS) == work
-    }
+def determining_work(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the part of a fingerprint that determines the structure.
+
+    Batch and data are no part of it: the included workloads send none of it. A user's may, as a
+    contrastive loss does, which gathers samples. Ranks reduce whole buckets, whatever their number
+    from two on; but FSDP shards over them, and Top-K gathers from each. Nodes count where a
+    strategy follows them.
+    """
+    irrelevant = set(_DATA) if work.get("workload") in MODELS else set()
+    follows_nodes = work.get("comm_hook.group_size") == "node" or "fsdp.replicate" in work
+    if not follows_nodes:
+        irrelevant.add("nodes")
+    shares = work.get("strategy") == "fsdp" or "comm_hook.ratio" in work or follows_nodes
+    if not shares and work["world_size"] != 1:
+        irrelevant.add("world_size")
+    return work_without(work, irrelevant)
+
+
+def other_sizes(case: Case, shared: Mapping[str, CaseStructure]) -> list[int]:
+    """Return the other numbers of ranks of which the structure of the same work is stored."""
+    work = work_without(determining_work(case.work()), RANKS)
+    stored_works = [stored.work for stored in shared.values()]
+    alike = [one for one in stored_works if work_without(determining_work(one), RANKS) == work]
+    return sorted({int(one["world_size"]) for one in alike} - {case.world_size})
 
 
 def own_structure(case: Case, stored: CaseBaseline | None) -> Structure | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from ddp_perf.core.baseline import CaseBaseline
 from ddp_perf.core.metric import METRICS, STEP_TIME
-from ddp_perf.core.metric_history import REFERENCE_SESSIONS, MetricHistory
+from ddp_perf.core.metric_history import REFERENCE_SESSIONS, MetricHistory, by_half_day
 from ddp_perf.core.session import MEDIANS, TYPICAL_STEP, Session
 from ddp_perf.core.verdict import Outcome
 
@@ -29,7 +29,8 @@ def thin(case: CaseBaseline) -> CaseBaseline:
     histories = {name: case.history(name) for name in names}
     of_terms = step_time.reference_of_terms
     read = (session for history in histories.values() for session in _read(case, history))
-    kept, with_terms = _launches((*read, *of_terms)), _launches(of_terms)
+    marked = _newest_of_slow_nodes(case)
+    kept, with_terms = _launches((*read, *of_terms, *marked)), _launches(of_terms)
     sessions = list(_with_witnesses(case, kept))
     if len(of_terms) == len(_not_faster(step_time)) == REFERENCE_SESSIONS:
         sessions = [
@@ -76,6 +77,18 @@ def _not_faster(history: MetricHistory) -> tuple[Session, ...]:
         if session.verdicts.get(history.metric) is not Outcome.IMPROVEMENT
     )
     return tuple(itertools.islice(not_faster, REFERENCE_SESSIONS))
+
+
+def _newest_of_slow_nodes(case: CaseBaseline) -> Iterator[Session]:
+    """Yield the newest session of each node that was slow in it: one for each slow node at most.
+
+    A large fleet may visit a node again after more sessions than are kept.
+    """
+    seen: set[str] = set()
+    for session in reversed(by_half_day(case.sessions_with(STEP_TIME.name))):
+        if (set(session.nodes) - seen) & session.slow_nodes.keys():
+            yield session
+        seen |= set(session.nodes)
 
 
 def _read(case: CaseBaseline, history: MetricHistory) -> Iterator[Session]:

@@ -66,7 +66,9 @@ def link_clashes(series: Sequence[ScalingCurve]) -> dict[int, str]:
         if one.strong:
             continue  # the compute of N ranks is not that of one, and not known
         exchanges = [(e.kind, e.payload) for e in one.work.shape.exchanges]
-        groups.setdefault(repr((one.where, one.work.strategy, exchanges)), []).append(i)
+        groups.setdefault(
+            repr((one.where, one.work.strategy, one.ranks_per_node, exchanges)), []
+        ).append(i)
     for members in groups.values():
         sizes = {point.world_size for i in members for point in series[i].points}
         for ranks in sorted(sizes - {1}):

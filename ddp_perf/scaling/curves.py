@@ -14,7 +14,13 @@ from ddp_perf.core.collective import CollectiveKind
 from ddp_perf.core.launch import Structure, Unit
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.core.scaling_key import RANKS_AND_STRATEGY, curve_label, scaling_key, work_without
+from ddp_perf.core.scaling_key import (
+    RANKS_AND_STRATEGY,
+    curve_label,
+    layout_curves,
+    scaling_key,
+    work_without,
+)
 from ddp_perf.core.session import TYPICAL_STEP
 from ddp_perf.scaling.points import (
     STRONG_ERROR,
@@ -30,7 +36,7 @@ from ddp_perf.scaling.shape import (
     fsdp_shape,
     unknown_shape,
 )
-from ddp_perf.scaling.what_if import Exchanging, StepWork
+from ddp_perf.scaling.what_if import Exchanging, StepTerms
 from ddp_perf.session.figures import epoch_of
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
 from ddp_perf.session.result import SuiteResult
@@ -45,17 +51,24 @@ class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
     label: str  # "ddp, batch 32"
     where: str  # the suite or the table
     source: Source
-    work: StepWork
+    work: StepTerms
     strong: bool = False  # the ranks share one batch; False: each has the same (weak scaling)
     samples: float | None = None  # per step and rank (strong: in all), in `unit`; None: not stated
     unit: str = "samples"
     per_sample: int = 1  # units in a sample; a table's batch sizes count its unit
     points: tuple[ScalingPoint, ...]  # by world size
+    ranks_per_node: int | None = None  # of its cases of several nodes; None: it has none
     sessions: int | None = None  # the fewest that a measured point rests on
     left_out: tuple[str, ...] = ()  # unused rows and cases, each with its reason
     price_per_gpu_hour: float | None = None
     epoch_samples: int | None = None  # in `unit`
     injections: tuple[str, ...] = ()  # slow-downs that were injected on purpose
+
+    @property
+    def title(self) -> str:
+        """The label, with the layout if the curve spans several nodes."""
+        layout = f", {self.ranks_per_node} ranks per node" if self.ranks_per_node else ""
+        return self.label + layout
 
     def samples_of(self, ranks: int) -> float | None:
         """Return the samples of a step over all ranks, in `unit`; None: not stated."""
@@ -73,7 +86,7 @@ class _Member(msgspec.Struct, frozen=True, kw_only=True):
     unit: Unit = Unit()
     price_per_gpu_hour: float | None = None
     epoch_samples: int | None = None  # in `unit`
-    disturbance: str | None = None  # why its steps are not usable
+    unusable: str | None = None  # why its steps are not: launches were disturbed
 
     @property
     def world_size(self) -> int:
@@ -91,7 +104,8 @@ def measured_series(result: SuiteResult) -> list[ScalingCurve]:
             unit=measurement.launches[0].unit,
             price_per_gpu_hour=measurement.case.price_per_gpu_hour,
             epoch_samples=epoch_of(measurement.case, measurement.launches[0].unit),
-            disturbance=prevailing_disturbance(case_id, result.measurements),
+            unusable=prevailing_disturbance(case_id, result.measurements)
+            or _without_law(measurement.case.work()),
         )
         for case_id, measurement in result.measurements.items()
         if measurement.launches and measurement.case.trains
@@ -121,18 +135,32 @@ def stored_series(baseline: Baseline) -> list[ScalingCurve]:
                     steps=tuple(steps),
                     sessions=len(sessions),
                     structure=stored.structure,
+                    unusable=_without_law(stored.work),
                 )
             )
     return _curves(members, where=baseline.accelerator)
 
 
+def _without_law(work: Mapping[str, Scalar]) -> str | None:
+    """Return why no law of a step applies to the work, or None."""
+    if "nodes" in work and "fsdp.replicate" in work:
+        return "each node has a copy of the parameters, and no law of a step models that"
+    return None
+
+
 def _curves(members: Sequence[_Member], *, where: str) -> list[ScalingCurve]:
-    """Group the members by work and batch, each group with its single-rank run."""
+    """Group the members by work, batch and layout, each group with its single-rank run."""
     groups: dict[str, list[_Member]] = {}
     for member in members:
         if member.world_size > 1:
             groups.setdefault(scaling_key(member.work), []).append(member)
-    return [_curve(where, group, members) for group in groups.values()]
+    return [
+        msgspec.structs.replace(
+            _curve(where, [group[place] for place in places], members), ranks_per_node=size
+        )
+        for group in groups.values()
+        for size, places in layout_curves([member.work for member in group]).items()
+    ]
 
 
 def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> ScalingCurve:
@@ -147,7 +175,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
     strong = global_batch is not None
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
     curve = [*(wrapped or plain)[:1], *group]
-    usable = [member for member in curve if member.disturbance is None]
+    usable = [member for member in curve if member.unusable is None]
     sessions = min((member.sessions for member in usable), default=None)
     steps = [(member.world_size, member.steps) for member in usable]
     points = session_points(steps) if sessions and sessions > 1 else [point_of(*o) for o in steps]
@@ -155,7 +183,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         label=curve_label(first.name, first.world_size),
         where=where,
         source="measured",
-        work=StepWork(
+        work=StepTerms(
             shape=shape or unknown_shape(strategy),
             strategy=strategy,
             batch_size=None if strong else batch_size,
@@ -169,7 +197,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         per_sample=first.unit.per_sample,
         points=_by_size(points, strong=strong),
         sessions=sessions,
-        left_out=tuple(f"{m.name}: {m.disturbance}" for m in curve if m.disturbance),
+        left_out=tuple(f"{m.name}: {m.unusable}" for m in curve if m.unusable),
         price_per_gpu_hour=first.price_per_gpu_hour,
         epoch_samples=first.epoch_samples,
     )
@@ -218,7 +246,7 @@ def _published(
         label=strategy + (f", {'global ' if strong else ''}batch {batch:,}" if batch else ""),
         where=f"{table.name} ({table.document})",
         source="modelled" if table.modelled else "published",
-        work=StepWork(
+        work=StepTerms(
             shape=shape or unknown_shape(strategy),
             strategy=strategy,
             batch_size=None if strong else batch,

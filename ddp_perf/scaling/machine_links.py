@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ddp_perf.core.baseline import Baseline
+from ddp_perf.render.units import layout_text
 from ddp_perf.scaling.curves import measured_series
 from ddp_perf.scaling.fit import CONFIDENCE as FIT_CONFIDENCE
 from ddp_perf.scaling.fit import Band
@@ -36,7 +37,7 @@ def _collective_links(old: ComparedSide, new: ComparedSide) -> Iterator[LinkPair
     """Yield the links that both sides' suites of collectives determine."""
     before, after = (
         {
-            (found.kind, found.ranks, tuple(sorted(found.env.items()))): found.fit
+            (found.kind, found.ranks, found.nodes, tuple(sorted(found.env.items()))): found.fit
             for suite in side.merged()
             for found in find_links(
                 suite.measurements,
@@ -51,9 +52,9 @@ def _collective_links(old: ComparedSide, new: ComparedSide) -> Iterator[LinkPair
         other = after.get(key)
         if one is None or other is None:
             continue
-        settings = "".join(f", {name}={value}" for name, value in key[2])
+        settings = "".join(f", {name}={value}" for name, value in key[3])
         yield LinkPair(
-            name=f"{key[0]}, {key[1]} ranks{settings}",
+            name=f"{key[0]}, {layout_text(key[1], key[1] // key[2])} ranks{settings}",
             confidence=CONFIDENCE,
             latency_s=EstimatePair(
                 old=Estimate.within(one.link.latency_s, one.latency_s),
@@ -89,7 +90,7 @@ def _fitted_links(side: ComparedSide) -> dict[str, FittedLink]:
         world_sizes=(1,), topology=flat(Link(latency_s=1.0, bytes_per_s=1.0)), changes=()
     )
     return {
-        f"{one.series.where}: {one.series.label}": one.link
+        f"{one.series.where}: {one.series.title}": one.link
         for one in predict_all(curves, request)
         if one.link is not None
     }

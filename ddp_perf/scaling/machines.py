@@ -129,7 +129,7 @@ def _pair(
         case_id=case.id,
         world_size=case.world_size,
         unit=suites[0].measurements[case.id].launches[0].unit.name,
-        links=(_link_of(where[0], case.world_size), _link_of(where[1], case.world_size)),
+        links=(_link_of(where[0], case), _link_of(where[1], case)),
         figures=figures,
         published=tuple(_published(case, where, store)),
         disturbed=tuple(f"{side}: {why}" for side, why in zip("AB", reasons, strict=True) if why),
@@ -148,9 +148,9 @@ def _of_session(session: ComparedSession, case: Case, figure: _Figure) -> Iterat
     for suite in session.suites:
         if suite.suite != case.suite or case.id not in suite.summaries:
             continue
-        singles = {row.round: row for row in suite.summaries.get(case.single or "", ())}
+        singles = {row.turn: row for row in suite.summaries.get(case.single or "", ())}
         for row in suite.summaries[case.id]:
-            value = figure(case, row, singles.get(row.round))
+            value = figure(case, row, singles.get(row.turn))
             if value is not None:
                 yield value
 
@@ -184,8 +184,10 @@ _FIGURES: dict[FigureName, _Figure] = {
 }
 
 
-def _link_of(environment: Environment, world_size: int) -> str | None:
-    return None if world_size == 1 else environment.link_of(world_size) or environment.interconnect
+def _link_of(environment: Environment, case: Case) -> str | None:
+    if case.world_size == 1 or case.nodes > 1:  # the link between nodes is not read
+        return None
+    return environment.link_of(case.world_size) or environment.interconnect
 
 
 def _published(
@@ -195,7 +197,7 @@ def _published(
     if case.world_size == 1 or case.tier != "gpu":
         return
     for side, environment in zip("AB", where, strict=True):
-        link = _link_of(environment, case.world_size)
+        link = _link_of(environment, case)
         kind: LinkKind | None = link and ("nvlink" if link.startswith("NV") else "pcie")  # type: ignore[assignment]
         for table in store.load(environment.accelerator_key).published:
             rows = [row for row in table.rows if row.case == case.id]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
+from ddp_perf.render.units import short_number
 from ddp_perf.scaling.consistency import link_clashes
 from ddp_perf.scaling.cross_checks import CrossCheck, amdahl_check
 from ddp_perf.scaling.curves import ScalingCurve
@@ -31,6 +32,7 @@ class PredictRequest(msgspec.Struct, frozen=True, kw_only=True):
     world_sizes: tuple[int, ...]
     fit_world_sizes: tuple[int, ...] | None = None  # None: all of them
     topology: Topology
+    measured_links: bool = False  # the topology is of the collectives in the file
     changes: tuple[WhatIf, ...] | None = None  # None: `default_changes`
     price_per_gpu_hour: float | None = None  # None: the price in the data, if any
     samples: float | None = None  # of a whole training; sequences if throughput counts tokens
@@ -70,6 +72,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     series: ScalingCurve
     refusal: str | None = None  # why nothing is predicted
     fitted: tuple[int, ...] = ()
+    gpus_per_node: int | None = None  # of the topology; None: one link for all ranks
     notes: tuple[str, ...] = ()
     algorithms: dict[str, float] = {}  # probability of each
     speedup_limit: dict[str, Band] = {}  # by algorithm; infinite: no limit
@@ -94,6 +97,8 @@ def predict_all(series: Sequence[ScalingCurve], request: PredictRequest) -> list
 
 
 def _predict(series: ScalingCurve, request: PredictRequest) -> Prediction:
+    if refusal := _other_layout(series, request.topology):
+        return Prediction(series=series, refusal=refusal)
     wanted = request.fit_world_sizes
     points = [p for p in series.points if wanted is None or p.world_size in wanted]
     try:
@@ -110,6 +115,7 @@ def _predict(series: ScalingCurve, request: PredictRequest) -> Prediction:
     return Prediction(
         series=series,
         fitted=fitted,
+        gpus_per_node=request.topology.gpus_per_node,
         notes=tuple(_notes(series, points, fit, request)),
         algorithms=fit.weights(),
         speedup_limit={name: fit.only(name).band(_final_speedup) for name in fit.weights()},
@@ -128,6 +134,17 @@ def _predict(series: ScalingCurve, request: PredictRequest) -> Prediction:
         },
         not_gained={text: reason for text, reason in obstacles.items() if reason is not None},
         best=_best(series, steps, price, request),
+    )
+
+
+def _other_layout(series: ScalingCurve, topology: Topology) -> str | None:
+    """Return how the nodes of the curve differ from those of the topology, or None."""
+    of_curve, given = series.ranks_per_node, topology.gpus_per_node
+    if of_curve is None or given in (None, of_curve):
+        return None
+    return (
+        f"its cases of several nodes have {of_curve} ranks on each, and the links are of nodes with"
+        f" {given} GPUs: give --gpus-per-node {of_curve} and its bandwidths"
     )
 
 
@@ -222,9 +239,29 @@ def _notes(
             f"beyond {ranks_text(largest)} the bands hold only if all ranks have the link of the"
             " fitted ones: if the link between nodes is slower, give --gpus-per-node"
         )
+    if per_node is None and series.ranks_per_node is not None:
+        notes.append(
+            "some points span several nodes, and one link is fitted to all points: give"
+            " --gpus-per-node and the bandwidths, or measure collectives on as many nodes"
+        )
     if per_node is not None and largest <= per_node:
-        notes.append("no fitted point spans several nodes: the link between nodes is as given")
+        source = "measured" if request.measured_links else "given"
+        notes.append(f"no fitted point spans several nodes: the link between nodes is as {source}")
+    if request.measured_links:
+        notes.append(_of_links(request.topology))
     return notes
+
+
+def _of_links(topology: Topology) -> str:
+    """Return the links that the file's collectives determine."""
+    within, between = (
+        f"{short_number(link.latency_s * 1e6)} µs and {short_number(link.bytes_per_s / 1e9)} GB/s"
+        for link in (topology.intra, topology.inter)
+    )
+    return (
+        f"the file's all-reduces by the ring model: {within} within a node of"
+        f" {topology.gpus_per_node} ranks, {between} between nodes; the fit takes their ratio"
+    )
 
 
 def _of_strong_scaling(largest: int, request: PredictRequest) -> Iterator[str]:

@@ -9,7 +9,7 @@ import msgspec
 import rich.table
 
 from ddp_perf.render.tables import plain_table, rendered, wrapped
-from ddp_perf.render.units import short_number, to_json
+from ddp_perf.render.units import layout_text, short_number, to_json
 from ddp_perf.scaling.cross_checks import CrossCheck
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.fit import Band
@@ -44,7 +44,7 @@ def prediction_text(predictions: Sequence[Prediction], width: int) -> str:
 
 def curve_title(curve: ScalingCurve) -> str:
     """Return the name of the curve and its source, and whether it was slowed on purpose."""
-    title = f"{curve.where}: {curve.label} ({curve.source})"
+    title = f"{curve.where}: {curve.title} ({curve.source})"
     if curve.injections:
         title += f", slowed on purpose: {', '.join(curve.injections)}"
     return title
@@ -92,15 +92,15 @@ def _steps_table(prediction: Prediction) -> rich.table.Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for step in prediction.steps:
         cost = [f"{step.cost.per_million:.3g}" if step.cost else "–"] if priced else []
-        table.add_row(*_step_row(step), *cost)
+        table.add_row(*_step_row(step, prediction.gpus_per_node), *cost)
     return table
 
 
-def _step_row(step: PredictedStep) -> list[str]:
+def _step_row(step: PredictedStep, gpus_per_node: int | None) -> list[str]:
     band, error = step.step_s, step.held_out_error
     off = "–" if error is None else f"{100 * error:+.1f}"
     return [
-        str(step.world_size),
+        layout_text(step.world_size, gpus_per_node),
         _ms(band.value),
         f"{_ms(band.low)}–{_ms(band.high)}",
         f"{100 * band.half_width:.1f}",

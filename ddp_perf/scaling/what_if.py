@@ -44,7 +44,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind if self.kind in _BARE else f"{self.kind}:{self.value:.12g}"
 
 
-class StepWork(msgspec.Struct, frozen=True, kw_only=True):
+class StepTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The known properties of the step that a change starts from."""
 
     shape: StepShape
@@ -91,7 +91,7 @@ def parse_change(text: str) -> WhatIf:
     raise ConfigError(f"--change {text}: is not a change; write {_FORMS}")
 
 
-def obstacle(change: WhatIf, work: StepWork) -> str | None:
+def obstacle(change: WhatIf, work: StepTerms) -> str | None:
     """Return why this change cannot be predicted, or None if it can."""
     if change.kind == "batch" and work.batch is None:
         return "the batch size is not stated"
@@ -106,7 +106,7 @@ def obstacle(change: WhatIf, work: StepWork) -> str | None:
     return None
 
 
-def gain(change: WhatIf, work: StepWork, topology: Topology, fit: ScalingFit, ranks: int) -> Gain:
+def gain(change: WhatIf, work: StepTerms, topology: Topology, fit: ScalingFit, ranks: int) -> Gain:
     """Estimate the gain of a change that has no `obstacle`.
 
     Compute is assumed to be proportional to the samples, without its fixed part. `fit` must be of
@@ -150,7 +150,7 @@ def _largest(saved: dict[str, float]) -> str:
     return max(saved, key=lambda name: sign * saved[name])
 
 
-def default_changes(work: StepWork) -> Sequence[WhatIf]:
+def default_changes(work: StepTerms) -> Sequence[WhatIf]:
     """Return the usual changes. Ten times the bandwidth is NVLink 2 instead of PCIe 3."""
     changes = [
         *([WhatIf(kind="batch", value=2 * work.batch)] if work.batch else []),
@@ -164,7 +164,7 @@ def default_changes(work: StepWork) -> Sequence[WhatIf]:
     return [change for change in changes if obstacle(change, work) is None]
 
 
-def _effect(change: WhatIf, work: StepWork) -> _Effect:
+def _effect(change: WhatIf, work: StepTerms) -> _Effect:
     shape, value = work.shape, change.value
     match change.kind:
         case "batch":

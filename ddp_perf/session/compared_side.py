@@ -137,8 +137,9 @@ def _differences(first: ComparedSession, second: ComparedSession) -> list[str]:
         if one.case.work() != other.case.work():
             found.append(f"{key[1]} is other work in each")
         machine, other_machine = suite.environment, other_suite.environment
-        world_size = one.case.world_size
         if machine.pooled_host != other_machine.pooled_host:
             found.append(f"hosts {machine.pooled_host} and {other_machine.pooled_host}")
-        found += mismatches(machine, other_machine, world_size=world_size)
+        found += mismatches(
+            machine, other_machine, world_size=one.case.world_size, nodes=one.case.nodes
+        )
     return list(dict.fromkeys(found))[:3]

@@ -10,6 +10,7 @@ from ddp_perf.core.verdict import Outcome
 
 _WORSE = (
     Outcome.REGRESSION,
+    Outcome.BAD_NODE,
     Outcome.INCOMPARABLE,
     Outcome.BELOW_PUBLISHED,
     Outcome.MISSES_TARGET,

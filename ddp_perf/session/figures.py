@@ -34,7 +34,7 @@ class CaseFigures(msgspec.Struct, frozen=True, kw_only=True):
     throughput: float  # of ``unit``, per second, over all ranks
     unit: str
     energy_j: float | None  # per sample, of all GPUs; None: no launch has a reading
-    scaling: Scaling | None  # None: one rank, or no one-rank case was measured
+    scaling: Scaling | None = None  # None: one rank, or no one-rank case was measured
     call: CallFigures | None = None  # of a collective
     cost: Cost | None = None  # None: the suite states no price
 
@@ -44,17 +44,26 @@ def case_figures(result: SuiteResult, case_id: str) -> CaseFigures | None:
     rows = result.summaries.get(case_id, ())
     if not rows:
         return None
-    case = result.measurements[case_id].case
+    measurement = result.measurements[case_id]
+    figures = figures_alone(measurement, rows)
+    return msgspec.structs.replace(
+        figures,
+        scaling=_scaling(result, measurement.case, figures.step_s, figures.throughput),
+        cost=result.costs.get(case_id),
+    )
+
+
+def figures_alone(measurement: Measurement, rows: Sequence[LaunchSummary]) -> CaseFigures:
+    """Return the figures of a case by itself: without one rank to compare it with, or a price."""
+    case = measurement.case
     step_s, throughput = _typical(rows)
     return CaseFigures(
         step_s=step_s,
         p95_step_s=statistics.median(row.p95_step_s for row in rows),
         throughput=throughput,
-        unit=result.measurements[case_id].launches[0].unit.name,
+        unit=measurement.launches[0].unit.name,
         energy_j=_energy_j(rows) if case.trains else None,
-        scaling=_scaling(result, case, step_s, throughput),
         call=_of_call(case, step_s, throughput),
-        cost=result.costs.get(case_id),
     )
 
 

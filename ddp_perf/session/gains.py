@@ -123,8 +123,8 @@ def _pairs(
 def _paired(
     own: Sequence[LaunchSummary], base: Sequence[LaunchSummary]
 ) -> list[tuple[LaunchSummary, LaunchSummary]]:
-    by_round = {row.round: row for row in base}
-    return [(row, by_round[row.round]) for row in own if row.round in by_round]
+    beside = {row.turn: row for row in base}
+    return [(row, beside[row.turn]) for row in own if row.turn in beside]
 
 
 def _median(figure: _Figure, rows: Sequence[LaunchSummary]) -> float | None:

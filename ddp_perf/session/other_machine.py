@@ -25,7 +25,7 @@ def machine_differences(old: ComparedSide, new: ComparedSide) -> tuple[str, ...]
     for key in measured[0].keys() & measured[1].keys():
         (suite, one), (other, _) = measured[0][key], measured[1][key]
         for name, *values in checked_conditions(
-            suite.environment, other.environment, one.case.world_size
+            suite.environment, other.environment, one.case.world_size, one.case.nodes
         ):
             if values[0] != values[1]:
                 found.add(change_text(name, *values))

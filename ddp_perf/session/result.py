@@ -12,7 +12,7 @@ from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.gpu import GpuMachine
 from ddp_perf.core.launch import LaunchResult
 from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
-from ddp_perf.core.metric import EXACT, STRUCTURE
+from ddp_perf.core.metric import EXACT, NODES, STRUCTURE
 from ddp_perf.core.misfit import Misfit
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.stats.cost import Cost
@@ -26,6 +26,7 @@ class LinkFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: CollectiveKind
     ranks: int
+    nodes: int = 1  # with as many of the ranks on each: their links are never mixed
     env: dict[str, str]  # of the ranks: each value of a swept NCCL_ALGO is a link of its own
     fit: LinkFit | None  # None: the times do not determine latency and bandwidth
     baseline_date: str | None = None  # of the first session that it is compared with
@@ -44,7 +45,7 @@ class CaseProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIRST_TIME = (Outcome.NO_BASELINE, Outcome.INCOMPARABLE, Outcome.BELOW_PUBLISHED)
-FAILING = (Outcome.REGRESSION, *_FIRST_TIME, Outcome.MISSES_TARGET)
+FAILING = (Outcome.REGRESSION, Outcome.BAD_NODE, *_FIRST_TIME, Outcome.MISSES_TARGET)
 
 
 def is_waiting(finding: Finding) -> bool:
@@ -58,7 +59,7 @@ def is_waiting(finding: Finding) -> bool:
 
 
 def _is_undecided(finding: Finding) -> bool:
-    if finding.metric in EXACT or is_waiting(finding):
+    if finding.metric in (*EXACT, NODES) or is_waiting(finding):
         return False
     return finding.verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.INVALID)
 
@@ -81,6 +82,9 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[str, Cost] = {}  # by case id, if the suite states a price
     links: tuple[LinkFinding, ...] = ()  # of a suite of collectives
     misfit: Misfit | None = None  # None: the host fits its pool, or is of none
+    nodes: tuple[str, ...] = ()  # that a launch could be sent to, by name; the first one was used
+    # By case id, of cases that got slower on the first node: launches on another one.
+    elsewhere: dict[str, Measurement] = {}
     explanations: dict[str, Explanation] = {}  # by case id, of the cases that got slower
     explaining: dict[str, tuple[LaunchResult, ...]] = {}  # further launches, never judged
     profiles: dict[str, CaseProfile] = {}  # by case id
@@ -165,7 +169,7 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
         return refused and finding.metric != STRUCTURE and finding.target is None
 
     def _is_stored(self, finding: Finding) -> bool:
-        if finding.target is not None:
+        if finding.target is not None or finding.verdict.outcome is Outcome.BAD_NODE:
             return False  # a baseline does not change it
         if finding.metric == STRUCTURE and finding.case_id in self.saved_structures:
             return True

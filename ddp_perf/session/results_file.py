@@ -95,7 +95,7 @@ def _problems_of_summary(row: LaunchSummary) -> Iterator[str]:
         yield f"values.{STEP_TIME.name}: missing"
     figures = {**msgspec.structs.asdict(row), **row.values}
     # The overhead may be 0, and is None in an older file.
-    for name in figures.keys() - {"round", "values", "decomposition", "overhead_s"}:
+    for name in figures.keys() - {"round", "node", "values", "decomposition", "overhead_s"}:
         if not 0 < figures[name] < math.inf:
             yield f"{name}: {figures[name]} is no measured figure"
 

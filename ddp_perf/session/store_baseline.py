@@ -19,13 +19,15 @@ from ddp_perf.baselines.save import (
 )
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.core.baseline import Baseline, CaseBaseline
-from ddp_perf.core.measurement import Finding, Measurement
-from ddp_perf.core.metric import LOSS, METRICS, STEP_TIME, gated_metrics
+from ddp_perf.core.measurement import Finding
+from ddp_perf.core.metric import LOSS, METRICS, NODES, STEP_TIME, gated_metrics
+from ddp_perf.core.session import Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import BaselineError
 from ddp_perf.session.gate.comparability import other_machine
 from ddp_perf.session.gate.judge_again import judge_again
 from ddp_perf.session.gate.loss import loss_tolerance, losses_to_store, why_not_stored
+from ddp_perf.session.gate.node_verdict import slow_since
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.gate.structure import counted_flops
 from ddp_perf.session.left_out import reasons_of_other_work, reasons_to_leave_out, refused, without
@@ -33,7 +35,13 @@ from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.store_structures import save_structures
 from ddp_perf.stats.summary import as_session
 
-_OFF_LEVEL = (Outcome.REGRESSION, Outcome.SUSPECT, Outcome.IMPROVEMENT)
+# What a stored session is marked with. One on a slow node does not inform the level either.
+_OFF_LEVEL = {
+    Outcome.REGRESSION: Outcome.REGRESSION,
+    Outcome.BAD_NODE: Outcome.REGRESSION,
+    Outcome.SUSPECT: Outcome.SUSPECT,
+    Outcome.IMPROVEMENT: Outcome.IMPROVEMENT,
+}
 
 
 def save(
@@ -158,8 +166,7 @@ def _in_order(
     too_late = {
         case_id: Refused(reason=why)
         for case_id, measurement in result.measurements.items()
-        if _is_complete(measurement)
-        and (why := _too_late(result, baseline.cases.get(case_id), mode))
+        if measurement.is_complete and (why := _too_late(result, baseline.cases.get(case_id), mode))
     }
     result = msgspec.structs.replace(result, not_saved={**result.not_saved, **too_late})
     return result, [case_id for case_id in result.measurements if case_id not in too_late]
@@ -170,7 +177,7 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
     return [
         NewSession(
             case=measurement.case,
-            session=as_session(result.summaries[case_id], result.environment, result.date),
+            session=_session(result, case_id),
             structure=measurement.launches[0].ranks[0].structure,
             flops=counted_flops(measurement.launches),
             losses=losses_to_store(
@@ -178,18 +185,24 @@ def new_sessions(result: SuiteResult) -> Sequence[NewSession]:
             ),
         )
         for case_id, measurement in result.measurements.items()
-        if _is_complete(measurement)
+        if measurement.is_complete
     ]
 
 
-def _is_complete(measurement: Measurement) -> bool:
-    return bool(measurement.launches) and not measurement.failures
+def _session(result: SuiteResult, case_id: str) -> Session:
+    """Return the launches of a case as a session, with the nodes that are slower than the others.
+
+    They are slow in a session of any mode: an accepted level is that of the other nodes.
+    """
+    session = as_session(result.summaries[case_id], result.environment, result.date)
+    slow = slow_since(result.finding(case_id, NODES), result.date)
+    return msgspec.structs.replace(session, slow_nodes=slow)
 
 
 def _with_verdicts(new: NewSession, result: SuiteResult) -> NewSession:
     """Add the metrics of the session that were judged to be off the level."""
     verdicts = {
-        found.metric: found.verdict.outcome
+        found.metric: _OFF_LEVEL[found.verdict.outcome]
         for found in result.findings
         if found.case_id == new.case.id
         and new.session.values(found.metric)  # structure and loss have none
@@ -212,7 +225,7 @@ def not_wanted(new: NewSession, stored: CaseBaseline | None, mode: SaveMode) -> 
         return "a baseline is stored already (--save-baseline=append adds a session to it)"
     if not is_comparable(stored, new.case):
         return "the stored figures are of other work (accept replaces them)"
-    other = other_machine(stored, new.session.environment, world_size=new.case.world_size)
+    other = _other_machine(new, stored)
     return None if other is None else f"{other} (accept replaces what is stored)"
 
 
@@ -261,8 +274,14 @@ def _keeps_medians(
 
 
 def _same_machine(new: NewSession, stored: CaseBaseline | None) -> bool:
-    environment, world_size = new.session.environment, new.case.world_size
-    return stored is None or other_machine(stored, environment, world_size=world_size) is None
+    return stored is None or _other_machine(new, stored) is None
+
+
+def _other_machine(new: NewSession, stored: CaseBaseline) -> str | None:
+    case = new.case
+    return other_machine(
+        stored, new.session.environment, world_size=case.world_size, nodes=case.nodes
+    )
 
 
 def promote(

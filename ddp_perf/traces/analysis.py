@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ddp_perf.errors import TraceError
 from ddp_perf.traces.chrome import ChromeTrace, read_chrome_trace
+from ddp_perf.traces.counts import kernel_counts
 from ddp_perf.traces.skew import compare_ranks
 from ddp_perf.traces.split import hta_split_of, split_of
 from ddp_perf.traces.steps import steps_of
@@ -40,11 +41,12 @@ def analyse_traces(paths: Sequence[Path]) -> TraceAnalysis:
         traces[rank] = _rank_trace(path, rank, trace, timelines[rank])
     ranks = sorted(traces)
     timelines = {rank: timelines[rank] for rank in ranks}
+    hosts = {trace.host for trace in traces.values() if trace.host is not None}
     return TraceAnalysis(
         ranks=tuple(traces[rank] for rank in ranks),
         kernels=top_kernels(list(timelines.values())),
         collectives=top_collectives(list(timelines.values())),
-        comparison=compare_ranks(timelines) if len(ranks) > 1 else None,
+        comparison=compare_ranks(timelines, hosts=hosts) if len(ranks) > 1 else None,
     )
 
 
@@ -72,6 +74,7 @@ def _rank_trace(path: Path, rank: int, trace: ChromeTrace, timeline: Timeline) -
         hta=hta_split_of(timeline),
         steps=steps_of(timeline),
         dropped=timeline.dropped,
+        counts=kernel_counts(timeline),
     )
 
 

@@ -30,6 +30,12 @@ _HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):\w")
 # Operators that compute. Autograd's and a compiler's wrappers contain others, and may wait. c10d's
 # operators only pass work to a worker, or wait for it.
 _OPERATOR = re.compile(r"(?!autograd::|torch::|c10d|_c10d|profiler::)\w+::|cpp_fused_")
+# Calls in which the host waits for the GPU. A query does not wait.
+_SYNCHRONISATION = re.compile(
+    r"(cuda|hip)(Device|Stream|Event)Synchronize|cu(Ctx|Stream|Event)Synchronize"
+    r"|(cuda|hip)(Memcpy(2D|3D|ToSymbol|FromSymbol|Peer)?|Free(Host)?)"
+    r"|cuMemcpy(HtoD|DtoH)(_v2)?"
+)
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _MARK = re.compile(rf"{_STEP.pattern}|(nccl|gloo|mpi|ucc):\w|record_param_comms")
 
@@ -53,6 +59,12 @@ def device_kind(category: str | None, name: str, *, is_collective: bool = False)
 def is_launch(category: str | None) -> bool:
     """Return whether the event is a call of the host that starts work on a GPU."""
     return (category or "").lower() in _LAUNCHES
+
+
+@functools.cache
+def is_synchronisation(category: str | None, name: str) -> bool:
+    """Return whether the event is a call of the GPU's runtime in which the host waits for it."""
+    return is_launch(category) and _SYNCHRONISATION.fullmatch(name) is not None
 
 
 @functools.cache

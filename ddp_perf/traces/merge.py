@@ -20,14 +20,17 @@ def merge_traces(files: Mapping[int, Path], target: Path) -> None:
     """Write `target` (.json.gz) from the ranks' files. Raises TraceError and OSError.
 
     Every rank has its own processes, threads and flows, and its number before each process's name.
-    Its times are moved by the difference between its clock's base and the first rank's.
+    Its times are moved by the difference between its clock's base and the first rank's. Clocks of
+    several hosts are not one clock, so each process's name then has its host.
     """
     traces = {rank: read_json(path) for rank, path in files.items()}
     first = next(iter(traces.values()))
+    several = len({trace.get("host_name") for trace in traces.values()}) > 1
     events: list[dict[str, Any]] = []
     for rank, trace in traces.items():
         shift_us = (_base_ns(trace) - _base_ns(first)) / 1e3
-        events += _of_rank(rank, trace["traceEvents"], shift_us)
+        name = f"rank {rank}" + (f" on {trace.get('host_name')}, by its clock" if several else "")
+        events += _of_rank(rank, name, trace["traceEvents"], shift_us)
     merged = {**first, MERGED_RANKS: list(traces), "traceEvents": events}
     merged.pop("distributedInfo", None)  # one rank's
     replace_file(target, gzip.compress(msgspec.json.encode(merged)))
@@ -37,7 +40,9 @@ def _base_ns(trace: Mapping[str, Any]) -> int:
     return int(trace.get("baseTimeNanoseconds", 0))
 
 
-def _of_rank(rank: int, events: list[dict[str, Any]], shift_us: float) -> Iterator[dict[str, Any]]:
+def _of_rank(
+    rank: int, name: str, events: list[dict[str, Any]], shift_us: float
+) -> Iterator[dict[str, Any]]:
     for event in events:
         moved = {**event, "pid": _pid(rank, event.get("pid"))}
         if "ts" in event:
@@ -45,7 +50,7 @@ def _of_rank(rank: int, events: list[dict[str, Any]], shift_us: float) -> Iterat
         if event.get("ph") in ("s", "t", "f") and isinstance(event.get("id"), int):
             moved["id"] = rank * _FLOWS + event["id"]
         if event.get("name") == "process_name":
-            moved["args"] = {"name": f"rank {rank}: {event['args']['name']}"}
+            moved["args"] = {"name": f"{name}: {event['args']['name']}"}
         elif event.get("name") == "process_sort_index":
             moved["args"] = {"sort_index": rank}
         yield moved

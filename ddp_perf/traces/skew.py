@@ -8,7 +8,7 @@ different clocks, the lengths give it: the last rank has the shortest collective
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
@@ -24,10 +24,16 @@ class _Call(msgspec.Struct, frozen=True):
     end: float
 
 
-def compare_ranks(timelines: Mapping[int, Timeline]) -> RankComparison:
-    """Match the collectives of the ranks, and find the rank that is last. Times in seconds."""
+def compare_ranks(
+    timelines: Mapping[int, Timeline], *, hosts: Collection[str] = ()
+) -> RankComparison:
+    """Match the collectives of the ranks, and find the rank that is last. Times in seconds.
+
+    ``hosts`` are those of the files. The clocks of several hosts may agree to a millisecond, and
+    look like one clock that is wrong, so they are never compared.
+    """
     calls, unmatched = _matched(timelines)
-    one_clock = _is_one_clock(calls)
+    one_clock = len(hosts) < 2 and _is_one_clock(calls)
     behind: dict[int, list[float]] = {rank: [] for rank in timelines}
     last: collections.Counter[int] = collections.Counter()
     skews = []
@@ -42,6 +48,7 @@ def compare_ranks(timelines: Mapping[int, Timeline]) -> RankComparison:
         matched=len(calls),
         unmatched=unmatched,
         one_clock=one_clock,
+        hosts=max(1, len(hosts)),
         median_skew_s=float(np.median(skews)) * US if skews else None,
         largest_skew_s=max(skews) * US if skews else None,
         slowest=next((rank for rank in timelines if last[rank] > len(calls) / 2), None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ddp_perf.render.tables import NARROWEST, plain_table, rendered, wrapped
 from ddp_perf.render.units import milliseconds, percent, to_json
 from ddp_perf.traces.values import (
     CollectiveTotal,
+    KernelCounts,
     RankComparison,
     RankTrace,
     StepSplit,
@@ -19,6 +21,14 @@ from ddp_perf.traces.values import (
 )
 
 _FIGURES = 30  # width of the figures of a kernel, in columns
+_COUNTED = {
+    "kernel": "kernel",
+    "collective": "collective",
+    "copy": "copy",
+    "fill": "fill",
+    "synchronisation": "wait of the host",
+}
+_PLURALS = {"copy": "copies", "wait of the host": "waits of the host"}
 _SHOWN = 10  # rows of a table; the JSON has more
 
 
@@ -30,6 +40,7 @@ def trace_text(analysis: TraceAnalysis, width: int) -> str:
         [*_ranks(analysis.ranks, width), *wrapped(list(_notes(analysis.ranks)), width)],
         _steps(analysis.ranks, width),
         _kernels(analysis, width),
+        wrapped([_counts(r.rank, r.counts) for r in analysis.ranks if r.counts], width),
         _collectives(analysis.collectives[:_SHOWN], width),
         wrapped(comparison_lines(analysis.comparison), width) if analysis.comparison else [],
     ]
@@ -50,7 +61,11 @@ def comparison_lines(comparison: RankComparison) -> list[str]:
     """Return lines that compare the ranks: the skew, and the slowest rank."""
     if comparison.median_skew_s is None or comparison.largest_skew_s is None:
         return ["ranks: no collective could be matched between two ranks"]
-    how = "" if comparison.one_clock else ", by their lengths: the files' clocks differ"
+    how = ""
+    if not comparison.one_clock:
+        several = f"those of {comparison.hosts} hosts are never compared"
+        clocks = several if comparison.hosts > 1 else "the files' differ"
+        how = f", by their lengths and not by clocks: {clocks}"
     lines = [
         f"ranks: {comparison.matched} collectives in common, started"
         f" {ms(comparison.median_skew_s)} ms apart (median), {ms(comparison.largest_skew_s)} ms"
@@ -147,6 +162,33 @@ def _kernels(analysis: TraceAnalysis, width: int) -> list[str]:
         name = kernel.name.removeprefix("void ")
         table.add_row(name, f"{kernel.calls:,}", ms(kernel.total_s), share)
     return rendered(table, width) if analysis.kernels else []
+
+
+def _counts(rank: int, counts: KernelCounts) -> str:
+    """Return how often a rank calls what in a step; each name is in the JSON."""
+    totals = collections.defaultdict[str, list[tuple[int, ...]]](list)
+    for one in counts.counts:
+        totals[one.kind].append(one.calls)
+    parts = [
+        _plural([sum(step) for step in zip(*totals[kind], strict=True)], singular)
+        for kind, singular in _COUNTED.items()
+        if totals[kind]
+    ]
+    waits = ", ".join(
+        f"{one.name} {_range(one.calls)}" for one in counts.counts if one.kind == "synchronisation"
+    )
+    per = "a step" if counts.steps else "in all"
+    return f"rank {rank}, {per}: {', '.join(parts)}{f' ({waits})' if waits else ''}"
+
+
+def _plural(calls: Sequence[int], singular: str) -> str:
+    noun = singular if max(calls) == 1 else _PLURALS.get(singular, singular + "s")
+    return f"{_range(calls)} {noun}"
+
+
+def _range(calls: Sequence[int]) -> str:
+    low, high = min(calls), max(calls)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _collectives(collectives: Sequence[CollectiveTotal], width: int) -> list[str]:

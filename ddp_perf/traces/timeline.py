@@ -24,6 +24,7 @@ from ddp_perf.traces.kinds import (
     is_host_work,
     is_launch,
     is_mark,
+    is_synchronisation,
     step_number,
 )
 from ddp_perf.traces.messages import messages_of
@@ -50,6 +51,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     on_device: bool
     lacks_device: bool  # True if the host started work on a GPU and none of it is in the trace
     steps: AnnotatedSteps
+    synchronisations: tuple[tuple[str, float], ...]  # calls of the host, with their start
     origin_us: float  # time of the first event by the file's own clock
     base_us: float  # Unix time at which this clock is 0; 0: not in the trace
     dropped: int  # ranges without a time, and entries that are not valid events
@@ -127,6 +129,12 @@ def timeline_of(trace: ChromeTrace) -> Timeline:
         on_device=on_device,
         lacks_device=not on_device and _used_device(ranges, marks),
         steps=_steps(marks, origin),
+        synchronisations=tuple(
+            (event.name, event.ts - origin)
+            for category, events in ranges.items()
+            for event in events
+            if is_synchronisation(category, event.name)
+        ),
         origin_us=origin,
         base_us=trace.base_ns / 1e3,
         dropped=trace.dropped + untimed,

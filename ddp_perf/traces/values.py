@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 SCHEMA_VERSION = 1
+
+CallKind = Literal["kernel", "collective", "copy", "fill", "synchronisation"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -67,6 +71,7 @@ class RankComparison(msgspec.Struct, frozen=True, kw_only=True):
     matched: int
     unmatched: int  # calls of one rank without a known counterpart
     one_clock: bool  # False: the files' clocks differ, so lengths are compared
+    hosts: int = 1  # of the files; several have several clocks
     median_skew_s: float | None  # last start − first start; None: nothing matched
     largest_skew_s: float | None
     slowest: int | None  # the rank that was the last in most of them; None: no such rank
@@ -90,6 +95,24 @@ class CollectiveTotal(msgspec.Struct, frozen=True, kw_only=True):
     exposed_s: float  # time in which that rank did not compute
 
 
+class KernelCount(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """The number of calls of one kernel, copy, fill or synchronising call, in each step."""
+
+    kind: CallKind
+    name: str
+    calls: tuple[int, ...]  # one number without annotated steps: of the whole trace
+
+
+class KernelCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of one rank's GPU in each annotated step, and the calls in which the host waits.
+
+    Work belongs to the step that launched it; a waiting call to the step in which it begins.
+    """
+
+    steps: tuple[int, ...]  # numbers; empty: none is annotated
+    counts: tuple[KernelCount, ...]  # sorted
+
+
 class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
     """The analysis of one rank's file."""
 
@@ -103,6 +126,7 @@ class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
     hta: HtaSplit | None  # None without a GPU
     steps: tuple[StepSplit, ...]
     dropped: int  # entries that are not usable
+    counts: KernelCounts | None = None  # None without a GPU
 
 
 class TraceAnalysis(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,31 +21,37 @@ _INFORMATIVE = (
     "python",
     "os",
     "host",
+    "hosts",
+    "alike_nodes",
     "sm_clock_mhz",
     "ecc",
     "persistence",
 )
 
 
-def other_machine(stored: CaseBaseline, now: Environment, *, world_size: int) -> str | None:
+def other_machine(
+    stored: CaseBaseline, now: Environment, *, world_size: int, nodes: int = 1
+) -> str | None:
     """Describe the first stored session of another machine, or return None if there is none.
 
     One such session is enough: figures of two machines have no common level.
     """
     for session in stored.sessions:
-        if found := mismatches(session.environment, now, world_size=world_size):
+        if found := mismatches(session.environment, now, world_size=world_size, nodes=nodes):
             return f"the session of {session.date[:10]} is of another machine: {'; '.join(found)}"
     return None
 
 
-def mismatches(stored: Environment, now: Environment, *, world_size: int) -> list[str]:
+def mismatches(
+    stored: Environment, now: Environment, *, world_size: int, nodes: int = 1
+) -> list[str]:
     """Return each field that makes the machines incomparable for a case, with both values.
 
     A value that either environment lacks is not compared.
     """
     return [
         f"{name} {before}, here {after}"
-        for name, before, after in checked_conditions(stored, now, world_size)
+        for name, before, after in checked_conditions(stored, now, world_size, nodes)
         if before != after
     ]
 
@@ -77,14 +83,21 @@ def environment_differences(
 
 
 def checked_conditions(
-    stored: Environment, now: Environment, world_size: int
+    stored: Environment, now: Environment, world_size: int, nodes: int = 1
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield name and both values of each checked field that both environments have."""
+    """Yield name and both values of each checked field that both environments have.
+
+    Nodes with GPUs of one type share their baselines, and so do the hosts of a pool. Other CPU
+    hosts are other machines, as one CPU host is.
+    """
     # Not by name: drivers before 2021 write it without "NVIDIA".
     yield "accelerator", stored.accelerator_key, now.accelerator_key
-    links = stored.link_of(world_size), now.link_of(world_size)
+    links = stored.link_of(world_size // nodes), now.link_of(world_size // nodes)
     if links[0] and links[1]:
         yield "interconnect", links[0], links[1]
+    are_alike = stored.cuda is not None or stored.pool is not None
+    if nodes > 1 and not are_alike and stored.hosts and now.hosts:
+        yield "hosts", stored.hosts, now.hosts
     for name, before, after, unit in (
         ("memory", stored.gpu_memory, now.gpu_memory, 2**30),
         ("power limit", stored.power_limit_w, now.power_limit_w, 1),

@@ -90,9 +90,10 @@ def find_disturbance(
     measurement, causes = measurements[case_id], _causes_of(metric)
     case, compared = measurement.case, list(_compared(measurement, measurements, metric))
     found: dict[str, list[float]] = {}
+    nodes: dict[str, set[str]] = {}  # by cause, of launches with several nodes
     disturbed = harmless = 0
     for launches in compared:
-        large = _large(causes, launches, case, metric)
+        large = _large(causes, launches, case, metric, nodes=nodes)
         disturbed += bool(large)
         harmless += bool(large) and not _large(causes, launches, case, metric, decisive=True)
         for cause, share in large.items():
@@ -106,10 +107,16 @@ def find_disturbance(
         harmless=harmless,
         causes=tuple(
             _in_words(_CAUSES[cause], found[cause])
+            + _on_nodes(nodes.get(cause, ()))
             + _enough(cause, [*chain(*compared)], case, metric)
             for cause in order
         ),
     )
+
+
+def _on_nodes(names: Collection[str]) -> str:
+    """Return the nodes that a cause disturbed; an empty text if launches have one node."""
+    return f" on {' and '.join(sorted(names))}" if names else ""
 
 
 def _enough(cause: str, launches: Sequence[LaunchResult], case: Case, metric: str) -> str:
@@ -174,9 +181,9 @@ def _compared(
     """Yield each launch, with the one-rank launch of its round if the metric compares with it."""
     with_single = metric_spec(metric).needs_single_rank
     single = measurements.get(measurement.case.single or "") if with_single else None
-    beside = {launch.round: launch for launch in single.launches} if single else {}
+    beside = {launch.turn: launch for launch in single.launches} if single else {}
     for launch in measurement.launches:
-        yield [launch, beside[launch.round]] if launch.round in beside else [launch]
+        yield [launch, beside[launch.turn]] if launch.turn in beside else [launch]
 
 
 def prevailing_disturbance(
@@ -199,10 +206,12 @@ def _large(
     metric: str,
     *,
     decisive: bool = False,
+    nodes: dict[str, set[str]] | None = None,
 ) -> dict[str, float]:
     """Return the largest share that each of the causes took on any rank, if it does harm.
 
-    ``decisive`` leaves out what the host lost if its GPUs never waited for it.
+    ``decisive`` leaves out what the host lost if its GPUs never waited for it. ``nodes`` receives
+    the names of the nodes of these ranks, by cause, if their launch has several nodes.
     """
     worst: dict[str, float] = {}
     for launch in launches:
@@ -214,6 +223,8 @@ def _large(
                     continue
                 if share > _harmless_share(cause, launch, case, metric):
                     worst[cause] = max(worst.get(cause, 0.0), float(share))
+                    if nodes is not None and launch.has_several_nodes:
+                        nodes.setdefault(cause, set()).add(rank.placement.node_name)
         if "no_witness" in causes and _is_without_witness(launch):
             worst["no_witness"] = 1.0
     return worst

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ddp_perf.core.baseline import Baseline, CaseBaseline
-from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS
+from ddp_perf.core.decomposition import COMMUNICATION, COUNTS, LAG, TERMS, Decomposition
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.explanation import Explanation
 from ddp_perf.core.launch import LaunchResult
-from ddp_perf.core.measurement import Finding, Measurement
+from ddp_perf.core.measurement import Finding, LaunchSummary, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained
 from ddp_perf.core.session import CONTROL, TYPICAL_STEP, Session
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.causes import Evidence, find_causes, grown_by_count
 from ddp_perf.session.gate.comparability import changes, same_software
 from ddp_perf.session.gate.disturbance import prevailing_disturbance
+from ddp_perf.session.gate.nodes import slowest_node
 from ddp_perf.session.gate.structure import structure_changes
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.attribution import attribute
@@ -48,9 +49,17 @@ def explain_slower_cases(result: SuiteResult, baseline: Baseline) -> dict[str, E
 
 
 def explain_case(
-    measurement: Measurement, stored: CaseBaseline, environment: Environment
+    measurement: Measurement,
+    stored: CaseBaseline,
+    environment: Environment,
+    *,
+    in_alternation: bool = False,
 ) -> Explanation | None:
-    """Explain a case, or return None if the stored sessions or these launches have no terms."""
+    """Explain a case, or return None if the stored sessions or these launches have no terms.
+
+    ``in_alternation``: the stored session was measured in alternation with these launches, so that
+    the machine, which was the same, is no cause.
+    """
     case, launches = measurement.case, measurement.launches
     summaries = summarise_all(launches, samples_per_step=case.samples_per_step, singles=())
     now = _rows(as_session(summaries, environment, date=""))
@@ -63,6 +72,7 @@ def explain_case(
         [_rows(session) for session in sessions],
         beside=_BESIDE,
         known=grown_by_count(before, structure),
+        in_alternation=in_alternation,
     )
     if attribution is None:
         return None
@@ -78,7 +88,7 @@ def explain_case(
         lag=beside.get(LAG),
         host_reads=beside.get("host_reads"),
         allocator_retries=beside.get("allocator_retries"),
-        control=beside.get(CONTROL) if unchanged else None,
+        control=beside.get(CONTROL) if unchanged and not in_alternation else None,
         on_gpu=case.tier == "gpu",
         sees_communication=step.sees_communication,
         slowest_rank=step.slowest_rank,
@@ -86,10 +96,25 @@ def explain_case(
         lagging=step.lagging_ranks,
         slowest_share=step.slowest_share,
         slowest_where=_where(launches, step.slowest_rank, environment),
+        slow_node=_slow_node(launches, summaries, step),
         changed=tuple(changes(sessions[0].environment, environment)),
-        disturbance=prevailing_disturbance(case.id, {case.id: measurement}),
+        disturbance=None if in_alternation else _disturbance(measurement),
     )
     return find_causes(case.id, attribution, evidence, len(now))
+
+
+def _disturbance(measurement: Measurement) -> str | None:
+    return prevailing_disturbance(measurement.case.id, {measurement.case.id: measurement})
+
+
+def _slow_node(
+    launches: Sequence[LaunchResult], summaries: Sequence[LaunchSummary], step: Decomposition
+) -> str | None:
+    """Return the node that works longer than the others, in words, if all of its ranks lag."""
+    node = slowest_node(launches, summaries)
+    if node is None or not node.is_slower or not set(node.ranks) <= set(step.lagging_ranks):
+        return None
+    return str(node)
 
 
 def has_terms(stored: CaseBaseline) -> bool:
@@ -113,5 +138,7 @@ def _rows(session: Session) -> list[Row]:
 
 
 def _where(launches: Sequence[LaunchResult], rank: int, environment: Environment) -> str:
-    place = launches[-1].ranks[rank].placement
-    return f"{place.device}, {place.device_id}, on {environment.host}"
+    launch = launches[-1]
+    place = launch.ranks[rank].placement
+    where = place.node_name if launch.has_several_nodes else environment.host
+    return f"{place.device}, {place.device_id}, on {where}"

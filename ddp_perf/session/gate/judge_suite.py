@@ -27,6 +27,8 @@ from ddp_perf.session.gate.comparability import changes, other_machine
 from ddp_perf.session.gate.disturbance import with_disturbance
 from ddp_perf.session.gate.loss import is_finite, judge_loss, loss_tolerance
 from ddp_perf.session.gate.machine_history import MachineHistory, controls
+from ddp_perf.session.gate.node_verdict import judge_each_node, naming_nodes, slow_since
+from ddp_perf.session.gate.over_nodes import over_nodes
 from ddp_perf.session.gate.pool import compared_with_hosts, find_misfit
 from ddp_perf.session.gate.published import describe_published, judge_published, published_of
 from ddp_perf.session.gate.structure import judge_structure, with_flops
@@ -34,6 +36,7 @@ from ddp_perf.session.gate.targets import judge_targets
 from ddp_perf.session.gate.utilisation import utilisation_of
 from ddp_perf.stats.rule.judge import judge_figures
 from ddp_perf.stats.rule.judge_sides import judge_sides
+from ddp_perf.stats.rule.variance_components import NOT_SAMPLED, Sampling
 from ddp_perf.stats.summary import as_session
 
 
@@ -64,6 +67,8 @@ class JudgingContext(msgspec.Struct, frozen=True, kw_only=True):
     elsewhere: Mapping[str, str] = {}  # by case id: another accelerator with a baseline of the case
     # Of a comparison: the judged sessions by case id. The baseline is then its older side.
     compared: Mapping[str, tuple[Session, ...]] | None = None
+    # Of this session's nodes that were not measured before, by case id and metric.
+    sampling: Mapping[str, Mapping[str, Sampling]] = {}
 
 
 def judge_suite(
@@ -71,12 +76,16 @@ def judge_suite(
     summaries: Mapping[str, Sequence[LaunchSummary]],
     context: JudgingContext,
 ) -> list[Finding]:
-    """Judge all cases that were measured without a failed launch."""
-    findings: list[Finding] = []
+    """Judge all cases that were measured, and their nodes if they were measured one by one."""
+    seen = context.baseline, context.environment
+    findings = judge_each_node(measurements, summaries, *seen, alpha=context.alpha)
+    of_nodes = {found.case_id: found for found in findings}
+    slow = {case_id: slow_since(found, "") for case_id, found in of_nodes.items()}
+    sessions, context = _over_nodes(summaries, context, slow)
     history = MachineHistory(context.baseline, context.environment, context.compared)
     misfit = find_misfit(measurements, summaries, context.baseline, context.environment)
     for case_id, measurement in measurements.items():
-        if measurement.failures or not measurement.launches:
+        if not measurement.is_complete:
             continue
         case, stored = measurement.case, context.baseline.cases.get(case_id)
         utilisation = utilisation_of(measurement, context.environment.accelerator_key)
@@ -92,21 +101,47 @@ def judge_suite(
                 f" {context.remedies.other_work}"
             )
             findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
-        elif other := other_machine(stored, context.environment, world_size=case.world_size):
+        elif other := other_machine(
+            stored, context.environment, world_size=case.world_size, nodes=case.nodes
+        ):
             reason = f"{context.baseline_path}: {other}; {context.remedies.other_machine}"
             findings += _refused(measurement, Outcome.INCOMPARABLE, reason, context)
         else:
             judged = [
                 compared_with_hosts(finding, misfit) if history.compares_hosts(finding) else finding
                 for finding in _judge_case(
-                    measurement, summaries[case_id], stored, context, history
+                    measurement, summaries[case_id], sessions[case_id], stored, context, history
                 )
             ]
+            if case_id in of_nodes:
+                judged = [naming_nodes(one, of_nodes[case_id], measurement) for one in judged]
             findings += [with_disturbance(finding, measurements) for finding in judged]
     if context.compared is None:  # a comparison is of two states of the code, not with a target
         key = context.environment.accelerator_key
         findings += judge_targets(measurements, summaries, key, context.looks)
     return findings
+
+
+def _over_nodes(
+    summaries: Mapping[str, Sequence[LaunchSummary]],
+    context: JudgingContext,
+    slow: Mapping[str, dict[str, str]],
+) -> tuple[dict[str, Session], JudgingContext]:
+    """Return this session of each case, and the context, with sessions over their nodes."""
+    now = {
+        case_id: msgspec.structs.replace(
+            as_session(rows, context.environment, date=""), slow_nodes=slow.get(case_id, {})
+        )
+        for case_id, rows in summaries.items()
+    }
+    of_case = context.compared or {case_id: (session,) for case_id, session in now.items()}
+    # Both sides of a comparison are over the same nodes, which the newer one shows to be healthy.
+    left_out = slow if context.compared is not None else {}
+    baseline, judged, sampling = over_nodes(context.baseline, of_case, left_out=left_out)
+    if context.compared is not None:
+        return now, msgspec.structs.replace(context, baseline=baseline, compared=judged)
+    sessions = {case_id: one for case_id, (one,) in judged.items()}
+    return sessions, msgspec.structs.replace(context, baseline=baseline, sampling=sampling)
 
 
 def _unknown(
@@ -205,12 +240,12 @@ def _judge_loss(
 def _judge_case(
     measurement: Measurement,
     summaries: Sequence[LaunchSummary],
+    session: Session,
     stored: CaseBaseline,
     context: JudgingContext,
     history: MachineHistory,
 ) -> Iterable[Finding]:
     case = measurement.case
-    session = as_session(summaries, context.environment, date="")
     published = published_of(context.baseline, case)
     findings = []
     for metric in gated_metrics(case):
@@ -278,6 +313,7 @@ def _verdict(
         prior=prior,
         looks=context.looks.get(case.id, ()),
         session_levels=stored.levels,
+        sampling=context.sampling.get(case.id, {}).get(metric, NOT_SAMPLED),
     )
 
 
@@ -337,6 +373,7 @@ def judge_session(
     prior: SessionPrior | None,
     looks: Sequence[int] = (),
     session_levels: Sequence[int] = (),
+    sampling: Sampling = NOT_SAMPLED,
 ) -> Verdict:
     """Judge a metric by ``before``, the stored sessions that inform it, oldest first."""
     control = controls(before, metric, session.environment)
@@ -351,6 +388,7 @@ def judge_session(
         prior=prior,
         looks=looks,
         session_levels=session_levels,
+        sampling=sampling,
     )
 
 

@@ -30,17 +30,22 @@ def find_links(
     baseline: Baseline,
     environment: Environment,
 ) -> tuple[LinkFinding, ...]:
-    """Fit one link for each collective, world size and environment of the ranks."""
-    groups: dict[tuple[CollectiveKind, int, tuple[tuple[str, str], ...]], list[Case]] = {}
+    """Fit one link for each collective, layout and environment of the ranks.
+
+    On one node it is the link within a node. Over several nodes a ring has the pace of its slowest
+    link, so it is the link between nodes.
+    """
+    groups: dict[tuple[CollectiveKind, int, int, tuple[tuple[str, str], ...]], list[Case]] = {}
     for measurement in measurements.values():
         case = measurement.case
         if case.collective is not None:
-            key = (case.collective.kind, case.world_size, tuple(sorted(case.working_env.items())))
+            env = tuple(sorted(case.working_env.items()))
+            key = case.collective.kind, case.world_size, case.nodes, env
             groups.setdefault(key, []).append(case)
     findings = []
-    for (kind, ranks, env), cases in groups.items():
+    for (kind, ranks, nodes, env), cases in groups.items():
         now = fit_link(_measured(cases, measurements, summaries), kind=kind, ranks=ranks)
-        finding = LinkFinding(kind=kind, ranks=ranks, env=dict(env), fit=now)
+        finding = LinkFinding(kind=kind, ranks=ranks, nodes=nodes, env=dict(env), fit=now)
         stored = _stored(cases, baseline, environment)
         findings.append(_compared(finding, stored, cases[0].tolerances.step_time))
     return tuple(findings)
@@ -93,7 +98,7 @@ def _stored(
         stored = baseline.cases.get(case.id)
         if stored is None or not is_comparable(stored, case):
             continue
-        if other_machine(stored, environment, world_size=case.world_size):
+        if other_machine(stored, environment, world_size=case.world_size, nodes=case.nodes):
             continue
         for session in stored.reference(STEP_TIME.name):
             of_session = _points(case, session.values(STEP_TIME.name))

@@ -104,13 +104,18 @@ def _red(finding: Finding, reason: str) -> Finding:
 
 
 def _shows_a_mend(finding: Finding, history: MetricHistory) -> bool:
-    """Return whether the session rules out that the case is still as slow as it was.
+    """Return whether the session rules out that the case is still as slow as it was."""
+    return history.slow_down is not None and rules_out(finding, history.slow_down)
 
-    At most a third of the slow-down may be left, which is at least the tolerance. If the session
-    does not pass, its interval must also lie below the slow-down.
+
+def rules_out(finding: Finding, slow_down: float) -> bool:
+    """Return whether launches rule out a slow-down, a ratio, which is at least the tolerance.
+
+    At most a third of it may be left. If the verdict is no PASS, its interval must also lie below
+    the slow-down.
     """
-    verdict, slow_down = finding.verdict, history.slow_down
-    if verdict.outcome not in _MAY_MEND or slow_down is None or finding.tolerance is None:
+    verdict = finding.verdict
+    if verdict.outcome not in _MAY_MEND or finding.tolerance is None:
         return False
     if verdict.ratio is None or verdict.interval is None:
         return False

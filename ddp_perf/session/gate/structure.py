@@ -36,7 +36,7 @@ def judge_structure(
     if (stored := stated or own) is not None:
         return compare_structure(launches, stored)
     reason = "no structure of this case is stored"
-    if sizes := sorted(other_sizes(case, shared)):
+    if sizes := other_sizes(case, shared):
         reason = (
             f"no structure of {case.world_size} ranks is stored, and that of"
             f" {' and '.join(map(str, sizes))} does not determine it"
@@ -150,11 +150,13 @@ def structure_changes(old: Structure, new: Structure) -> list[str]:
         if getattr(old, name) != getattr(new, name)
     ]
     if old.buckets != new.buckets:
-        changes.append(f"{change_text('buckets', _sizes(old.buckets), _sizes(new.buckets))} bytes")
-    before = collections.Counter(old.collectives)
-    after = collections.Counter(new.collectives)
-    changes += [f"{_name(c, n)} more a step" for c, n in sorted((after - before).items())]
-    changes += [f"{_name(c, n)} fewer a step" for c, n in sorted((before - after).items())]
+        before, after = bucket_sizes(old.buckets), bucket_sizes(new.buckets)
+        changes.append(f"{change_text('buckets', before, after)} bytes")
+    fewer = collections.Counter(old.collectives)
+    more = collections.Counter(new.collectives)
+    fewer, more = fewer - more, more - fewer
+    changes += [f"{_name(c, n)} more a step" for c, n in sorted(more.items())]
+    changes += [f"{_name(c, n)} fewer a step" for c, n in sorted(fewer.items())]
     if not changes and old.collectives != new.collectives:
         changes.append("the same collectives in another order")
     return changes
@@ -164,7 +166,7 @@ def _name(collective: Collective, count: int) -> str:
     return f"{count} {collective.kind} of {collective.bytes:,} bytes ({collective.dtype})"
 
 
-def _sizes(buckets: Sequence[int]) -> str:
+def bucket_sizes(buckets: Sequence[int]) -> str:
     """Format the bucket sizes in their order; equal neighbours become one entry with a count."""
     runs = [(size, len(list(run))) for size, run in itertools.groupby(buckets)]
     sizes = [f"{count} × {size:,}" if count > 1 else f"{size:,}" for size, count in runs]

@@ -27,7 +27,8 @@ class _Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     measurement: Measurement
     summaries: Sequence[LaunchSummary]
-    singles: Mapping[int, LaunchSummary]  # of its one-rank case, by round
+    # Of its one-rank case, by round and node.
+    singles: Mapping[tuple[int, str | None], LaunchSummary]
     accelerator: str
 
 
@@ -39,12 +40,12 @@ def judge_targets(
 ) -> Iterator[Finding]:
     """Judge the targets of all cases that were measured without a failed launch."""
     for case_id, measurement in measurements.items():
-        if measurement.failures or not measurement.launches:
+        if not measurement.is_complete:
             continue
         measured = _Measured(
             measurement=measurement,
             summaries=summaries[case_id],
-            singles={row.round: row for row in summaries.get(measurement.case.single or "", ())},
+            singles={row.turn: row for row in summaries.get(measurement.case.single or "", ())},
             accelerator=accelerator,
         )
         for target in targets_on(accelerator, measurement.case.targets).values():
@@ -103,10 +104,10 @@ def _efficiency(measured: _Measured) -> list[float] | str:
         efficiency_of(
             world_size=case.world_size,
             throughput=row.throughput,
-            single_throughput=measured.singles[row.round].throughput,
+            single_throughput=measured.singles[row.turn].throughput,
         )
         for row in measured.summaries
-        if row.round in measured.singles
+        if row.turn in measured.singles
     ]
 
 

@@ -7,7 +7,8 @@ import statistics
 import msgspec
 
 from ddp_perf.core.measurement import Measurement
-from ddp_perf.stats.mfu import mfu, peak_flops
+from ddp_perf.stats.mfu import mfu
+from ddp_perf.stats.peaks import peak_flops
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):

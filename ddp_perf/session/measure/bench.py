@@ -51,3 +51,10 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     root: Path  # where the measured code is checked out; its artifacts/ receive what ranks write
     import_paths: tuple[str, ...] = ()  # where ranks import a user's workload from
     injections: tuple[Injection, ...] = ()  # a case gets those that apply to it
+    nodes: tuple[str, ...] = ()  # that a launch can be sent to, by name; (): there is one machine
+    each_node: bool = False  # the nodes are alike, and each of them launches every case
+
+    @property
+    def one_by_one(self) -> tuple[str, ...]:
+        """The nodes of which each launches every case by itself; (): a case is launched on any."""
+        return self.nodes if self.each_node else ()

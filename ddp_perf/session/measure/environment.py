@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import os
-import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ddp_perf.core.case import Tier
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.gpu import Gpu, GpuMachine
+from ddp_perf.core.measurement import Measurement
 from ddp_perf.errors import LaunchError
 from ddp_perf.launch.launcher import Runtime
 from ddp_perf.system.capacity import Capacity
 from ddp_perf.system.gpu.gpus import NO_GPUS
 from ddp_perf.system.gpu.torch_builds import misfit
-from ddp_perf.system.host.host import current_commit, host_name
+from ddp_perf.system.host.host import current_commit
 from ddp_perf.system.variables import training_variables
 
 
 def describe_environment(
-    capacity: Capacity, tier: Tier, runtime: Runtime, directory: Path
+    capacity: Capacity,
+    tier: Tier,
+    runtime: Runtime,
+    directory: Path,
+    *,
+    node: str | None = None,
+    alike_nodes: int | None = None,
 ) -> Environment:
-    """Describe the environment. ``directory`` is the checkout of the measured code."""
+    """Describe the environment. ``directory`` is the checkout of the measured code.
+
+    ``node`` is the launcher's name of the first node; None: there is one machine. Its host may have
+    another name, or several. ``alike_nodes`` are as many that are measured one by one.
+    """
     on_gpu = tier == "gpu"
     return Environment(
         accelerator=capacity.accelerator_name(tier),
         accelerator_key=capacity.accelerator_key(tier),
         accelerator_count=capacity.accelerator_count(tier),
-        host=host_name(),
+        host=node or capacity.host.name,
         pool=None if on_gpu else capacity.pool,
-        os=platform.platform(),
+        alike_nodes=alike_nodes,
+        os=capacity.host.os,
         python=runtime.python,
         torch=runtime.torch,
         cuda=runtime.cuda if on_gpu else None,
@@ -42,6 +55,20 @@ def describe_environment(
         commit=current_commit(directory),
         variables=training_variables(tier, os.environ),
         **_of_gpus(capacity.machine if on_gpu else NO_GPUS),
+    )
+
+
+def with_nodes(environment: Environment, measurements: Iterable[Measurement]) -> Environment:
+    """Return the environment with the nodes and hosts of the launches, if they had several nodes.
+
+    A cluster may give each launch other hosts, so only the launches show them.
+    """
+    across = [one for one in measurements if one.case.nodes > 1 and one.launches]
+    hosts = {launch.hosts for one in across for launch in one.launches}
+    return msgspec.structs.replace(
+        environment,
+        nodes=max((one.case.nodes for one in across), default=1),
+        hosts=" ".join(sorted(set().union(*hosts))) or None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult
@@ -38,7 +39,7 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         more = self._launch(measurement)
         explained_by = more if len(more) >= _ENOUGH else [*measurement.launches, *more]
         found = explain_case(
-            msgspec.structs.replace(measurement, launches=tuple(explained_by)),
+            replace(measurement, launches=tuple(explained_by)),
             stored,
             result.environment,
         )
@@ -46,13 +47,17 @@ class Explainer(msgspec.Struct, frozen=True, kw_only=True):
         explanations = (
             result.explanations if found is None else {**result.explanations, case_id: found}
         )
-        return msgspec.structs.replace(result, explaining=explaining, explanations=explanations)
+        return replace(result, explaining=explaining, explanations=explanations)
 
     def _launch(self, measurement: Measurement) -> list[LaunchResult]:
         """Run as many launches as were judged, within the budget, until a launch fails."""
         case, judged = measurement.case, measurement.launches
         count = min(len(judged), int(self.budget_s / max(map(_longer_s, judged))))
         plan = interleave([(case, count)], self.bench, start=1 + judged[-1].round)
+        plan = [
+            replace(request, node=launch.node)  # the nodes that were judged
+            for request, launch in zip(plan, judged, strict=False)
+        ]
         if plan:
             more = counted(count, "more launch")
             self.bench.progress.extend(plan, f"{more} to explain {case.id}", judged=False)
@@ -72,4 +77,4 @@ def _longer_s(launch: LaunchResult) -> float:
 
 
 def _with_longer_probe(request: LaunchRequest) -> LaunchRequest:
-    return msgspec.structs.replace(request, probe_steps=PROBE_STEPS)
+    return replace(request, probe_steps=PROBE_STEPS)

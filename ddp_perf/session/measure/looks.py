@@ -45,7 +45,7 @@ def launches_before_next_look(
         measurement = measurements[finding.case_id]
         case, have = measurement.case, len(measurement.launches)
         look = next_look(finding.verdict, have, looks[case.id])
-        if measurement.failures or look is None or _too_long(measurement, look, budget_s):
+        if measurement.failed or look is None or _too_long(measurement, look, budget_s):
             continue
         paired = [case.id]
         if needs_single_rank(finding.metric) and case.single is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ddp_perf.core.baseline import Baseline
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
@@ -21,24 +23,34 @@ _EXTRA_WARMUPS: dict[Tier, int] = {"cpu": 0, "gpu": 30}
 
 
 def interleave(
-    turns: Sequence[tuple[Case, int]], bench: Bench, *, start: int = 0
+    turns: Sequence[tuple[Case, int]], bench: Bench, *, start: int = 0, nodes: Sequence[str] = ()
 ) -> list[LaunchRequest]:
     """Plan launches in the order A B C A B C …; ``turns`` gives the number for each case.
 
     Each case gets the injections that apply to it. ``start`` is the number of the first round.
+    With ``nodes`` each round launches every case once on each of them. The next round begins with
+    the next node, so that none of them is always measured first.
     """
     return [
         LaunchRequest(
             case=case,
             round=start + round_,
+            node=node,
             import_paths=bench.import_paths,
             injections=tuple(i for i in bench.injections if i.applies_to(case)),
             records=str(hang_directory(bench.root, case)),
         )
         for round_ in range(max((launches for _, launches in turns), default=0))
+        for node in _rotated(nodes, start + round_)
         for case, launches in turns
         if round_ < launches
     ]
+
+
+def _rotated(nodes: Sequence[str], places: int) -> Sequence[str | None]:
+    """Return the nodes from another one on; a single None if there is none to name."""
+    first = places % len(nodes) if nodes else 0
+    return [*nodes[first:], *nodes[:first]] or [None]
 
 
 def launch_times(cases: Iterable[Case], baseline: Baseline) -> dict[str, float]:
@@ -73,7 +85,8 @@ def run_plan(
 ) -> dict[str, Measurement]:
     """Run the plan, and return ``measured``, by case id, with its launches added.
 
-    A case that failed once is not launched again. ``on_round`` gets the measurements after every
+    A case that failed once is not launched again; of nodes that are measured one by one, not on
+    that node. ``on_round`` gets the measurements after every
     round, and also if the run is interrupted, so that no finished launch is lost. Raises
     LaunchError if ranks cannot be started.
     """
@@ -82,10 +95,10 @@ def run_plan(
     try:
         while waiting:
             request = waiting.pop(0)
-            outcome = bench.launcher.launch(request)
+            outcome = _on_its_node(bench.launcher.launch(request), request)
             measured[request.case.id] = _with(measured[request.case.id], outcome)
             if isinstance(outcome, LaunchFailure):
-                waiting = [other for other in waiting if other.case.id != request.case.id]
+                waiting = [other for other in waiting if _turn(other) != _turn(request)]
             bench.progress.launched(request, outcome)
             if not waiting or waiting[0].round != request.round:
                 on_round(measured)
@@ -95,10 +108,19 @@ def run_plan(
     return measured
 
 
+def _turn(request: LaunchRequest) -> tuple[str, str | None]:
+    return request.case.id, request.node
+
+
+def _on_its_node(outcome: LaunchOutcome, request: LaunchRequest) -> LaunchOutcome:
+    """Return the outcome with the name of the node that the request names."""
+    return outcome if request.node is None else replace(outcome, node=request.node)
+
+
 def _with(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:
     launches, failures = measurement.launches, measurement.failures
     if isinstance(outcome, LaunchFailure):
         failures = (*failures, outcome)
     else:
         launches = (*launches, outcome)
-    return Measurement(case=measurement.case, launches=launches, failures=failures)
+    return replace(measurement, launches=launches, failures=failures)

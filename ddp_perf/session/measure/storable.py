@@ -51,7 +51,7 @@ def launches_in_rounds(
     for case in cases:
         more[case.id] = case.schedule.launches
         single = case.single
-        if single in case_ids and single is not None and not result.measurements[single].failures:
+        if single in case_ids and single is not None and not result.measurements[single].failed:
             more[single] = case.schedule.launches
     return more
 
@@ -63,7 +63,8 @@ def _lacks(result: SuiteResult, case_id: str, metrics: Collection[str]) -> bool:
 
 
 def _is_affordable(result: SuiteResult, case: Case, budget_s: float) -> bool:
-    launches, first = result.measurements[case.id].launches, case.schedule.launches
+    measurement = result.measurements[case.id]
+    launches, first = measurement.launches, case.schedule.launches * (len(measurement.nodes) or 1)
     each_s = sum(launch.wall_s for launch in launches) / len(launches)
     target = len(launches) + first
     return target <= _MOST_TIMES * first and each_s * target <= budget_s

@@ -20,11 +20,13 @@ from ddp_perf.session.gate.judge_again import conclude_findings
 from ddp_perf.session.gate.judge_suite import JudgingContext, judge_suite
 from ddp_perf.session.gate.links import find_links
 from ddp_perf.session.gate.looks import merge_findings
+from ddp_perf.session.gate.other_node import beside_other_node
 from ddp_perf.session.gate.pool import find_misfit
 from ddp_perf.session.gate.published import cases_elsewhere
 from ddp_perf.session.measure.artifacts import output_directory
 from ddp_perf.session.measure.bench import Bench, Policy
-from ddp_perf.session.measure.environment import check_runtime, describe_environment
+from ddp_perf.session.measure.elsewhere import launch_elsewhere
+from ddp_perf.session.measure.environment import check_runtime, describe_environment, with_nodes
 from ddp_perf.session.measure.explainer import Explainer
 from ddp_perf.session.measure.looks import (
     describe_more,
@@ -84,16 +86,26 @@ def run_suite(
             suite=request.suite,
             tier=tier,
             date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            environment=describe_environment(capacity, tier, runtime, bench.root),
+            environment=describe_environment(
+                capacity,
+                tier,
+                runtime,
+                bench.root,
+                node=next(iter(bench.nodes), None),
+                alike_nodes=len(bench.one_by_one) or None,
+            ),
             machine=capacity.machine if tier == "gpu" else None,
             baseline_path=str(store.path(key)),
+            nodes=bench.nodes,
             alpha=request.alpha,
             injections=tuple(injection.text for injection in bench.injections),
             measurements={},
             command=request.command,
             commands=request.commands,
         )
-        looks = looks_of(request.cases, baseline, request.policy.budget_s)
+        # More launches hardly add to what the nodes already show of the code: one look is enough.
+        budget_s = 0.0 if bench.one_by_one else request.policy.budget_s
+        looks = looks_of(request.cases, baseline, budget_s)
         result = msgspec.structs.replace(result, looks={**result.looks, **looks})
         context = JudgingContext(
             baseline=baseline,
@@ -133,7 +145,10 @@ def _measured_and_judged(
     """Measure and judge, until every case is decided or its budget is spent."""
     before, own = result, {case.id: case for case in request.cases}
     findings: list[Finding] = []
-    measured = {case.id: Measurement(case=case, launches=(), failures=()) for case in request.cases}
+    measured = {
+        case.id: Measurement(case=case, launches=(), failures=(), nodes=bench.one_by_one)
+        for case in request.cases
+    }
     while plan:
         measured = run_plan(
             plan,
@@ -142,6 +157,7 @@ def _measured_and_judged(
             on_round=functools.partial(_report_partial, on_partial, before, findings),
         )
         result = _extended(before, measured, findings)
+        context = msgspec.structs.replace(context, environment=result.environment)
         judged = judge_suite(result.measurements, result.summaries, context)
         findings = merge_findings(findings, [new for new in judged if new.case_id in own])
         result = _extended(before, measured, findings)
@@ -150,9 +166,24 @@ def _measured_and_judged(
         plan = _plan(request, bench, more, start=1 + plan[-1].round)
         if plan:
             bench.progress.extend(plan, describe_more(more, context.looks), judged=True)
-    result = _extended(before, measured, conclude_findings(findings, context, before.date))
+    concluded = conclude_findings(findings, context, before.date)
+    on_other = launch_elsewhere(
+        measured,
+        concluded,
+        bench,
+        budget_s=request.policy.explain_budget_s,
+        on_round=lambda so_far: on_partial(_with_elsewhere(result, so_far)),
+    )
+    here = next(iter(bench.nodes), None)
+    concluded = beside_other_node(concluded, on_other, context, here=here)
+    result = _with_elsewhere(_extended(before, measured, concluded), on_other)
     seen = result.measurements, result.summaries, context.baseline, context.environment
     return msgspec.structs.replace(result, links=find_links(*seen), misfit=find_misfit(*seen))
+
+
+def _with_elsewhere(result: SuiteResult, on_other: Mapping[str, Measurement]) -> SuiteResult:
+    """Return the result with these launches on another node."""
+    return msgspec.structs.replace(result, elsewhere={**result.elsewhere, **on_other})
 
 
 def _saved(
@@ -226,7 +257,11 @@ def _with_launches(result: SuiteResult, measured: Mapping[str, Measurement]) -> 
     summaries = {case_id: tuple(rows) for case_id, rows in summaries_of(measurements).items()}
     costs = costs_of(measurements, summaries)
     return msgspec.structs.replace(
-        result, measurements=measurements, summaries=summaries, costs=costs
+        result,
+        environment=with_nodes(result.environment, measurements.values()),
+        measurements=measurements,
+        summaries=summaries,
+        costs=costs,
     )
 
 
@@ -239,7 +274,7 @@ def _to_explain(result: SuiteResult, request: SuiteRequest) -> list[str]:
 
 def _profiled(result: SuiteResult, request: SuiteRequest, steps: int, bench: Bench) -> SuiteResult:
     """Add a profile of each case of which no launch failed."""
-    cases = [case for case in request.cases if not result.measurements[case.id].failures]
+    cases = [case for case in request.cases if not result.measurements[case.id].failed]
     profiles = profile_cases(cases, steps, bench)
     return msgspec.structs.replace(result, profiles={**result.profiles, **profiles})
 
@@ -261,6 +296,7 @@ def _plan(
         [(case, launches[case.id]) for case in request.cases if case.id in launches],
         bench,
         start=start,
+        nodes=bench.one_by_one,
     )
     return [
         msgspec.structs.replace(launch, output=str(output_directory(bench.root, launch.case)))

@@ -11,7 +11,7 @@ import filelock
 import msgspec
 import pytest
 
-from ddp_perf.baselines import store as store_module
+from ddp_perf.baselines import writing as writing_module
 from ddp_perf.baselines.store import BaselineStore, baseline_schema, read_baseline
 from ddp_perf.core.baseline import CaseStructure, StructureBaseline
 from ddp_perf.core.verdict import Outcome
@@ -174,7 +174,7 @@ def test_an_update_that_fails_writes_nothing(store, stored, baseline):
 
 def test_a_locked_directory_is_an_error_with_a_remedy(store, stored, baseline, monkeypatch):
     path = stored(baseline)
-    monkeypatch.setattr(store_module, "_LOCK_PATIENCE_S", 0.05)
+    monkeypatch.setattr(writing_module, "_LOCK_PATIENCE_S", 0.05)
 
     with (
         filelock.FileLock(store.directory / ".lock"),
@@ -199,6 +199,8 @@ def test_the_schema_describes_every_field_that_is_written(stored, baseline):
         terms=({"forward": 0.001},),
         overhead_s=0.5,
         verdicts={"tail": Outcome.SUSPECT},
+        nodes=("n1",) * len(case.sessions[0].launches),
+        slow_nodes={"n1": "2026-01-02T03:04:05+00:00"},
     )
     full = msgspec.structs.replace(case, sessions=(session,))
     path = stored(msgspec.structs.replace(baseline, cases={"some": full}))

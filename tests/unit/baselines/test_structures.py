@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddp_perf.baselines.save import NewSession
@@ -97,6 +98,89 @@ def test_one_rank_of_ddp_does_not_determine_two():
 
     assert known_structure(two, stored(one)) is None
     assert known_structure(one, stored(two)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"comm_hooks": [{"kind": "fp16"}]}, id="fp16"),
+        pytest.param({"comm_hooks": [{"kind": "powersgd"}]}, id="powersgd"),
+        pytest.param({"comm_hooks": [{"kind": "hierarchical", "group_size": 2}]}, id="groups"),
+    ],
+)
+def test_a_hook_that_sends_the_same_over_any_number_of_ranks_adds_the_smallest(changes):
+    two, eight = make_cases(world_sizes=[2, 8], **changes)
+
+    assert merged({}, eight, two) == stored(two)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"strategy": "fsdp"}, id="fsdp"),
+        pytest.param({"comm_hooks": [{"kind": "topk"}]}, id="topk"),
+        pytest.param(
+            {"comm_hooks": [{"kind": "hierarchical", "group_size": 2, "ratio": 0.01}]},
+            id="topk between groups",
+        ),
+    ],
+)
+def test_what_is_divided_or_gathered_by_rank_is_stored_for_each_number(changes):
+    two, eight = make_cases(world_sizes=[2, 8], **changes)
+
+    assert known_structure(eight, stored(two)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_sizes": [96]},
+        {"batch_sizes": {"global": [96]}},
+        {"workload": "text_transformer", "data": {"num_workers": 2}},
+    ],
+    ids=["per rank", "of all ranks", "data"],
+)
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_an_included_workload_has_one_structure_for_any_batch_and_data(strategy, changes):
+    usual = {"strategy": strategy, "world_sizes": [1, 4]}
+    if changes.get("workload"):
+        usual["model"] = {"dataset": "ag_news"}
+    plain = {**usual, **changes, "data": {}}
+    (_, shipped), (_, own) = make_cases(**plain), make_cases(**{**usual, **changes})
+    shipped = msgspec.structs.replace(shipped, batch_size=64, global_batch=None)
+    assert shipped.work() != own.work()
+
+    assert known_structure(own, stored(shipped)) == USUAL
+
+
+def test_a_workload_of_the_user_may_send_its_batch():
+    user = {"workload": "my_model:build", "model": {}, "strategy": "fsdp"}
+    (_, two), (_, larger) = make_cases(**user), make_cases(**user, batch_sizes=[96])
+
+    assert known_structure(larger, stored(two)) is None
+
+
+def test_the_entry_of_the_same_batch_precedes_one_of_fewer_ranks():
+    shared = {**stored(*make_cases(batch_sizes=[96])), **stored(FOUR, structure=OTHER)}
+
+    assert known_structure(EIGHT, shared) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({"strategy": "fsdp"}, True),
+        ({"strategy": "fsdp", "fsdp": {"replicate": "nodes"}}, False),
+        ({"comm_hooks": [{"kind": "topk"}]}, True),
+        ({"comm_hooks": [{"kind": "hierarchical", "group_size": "node"}]}, False),
+    ],
+    ids=["fsdp", "hsdp", "topk", "groups of nodes"],
+)
+def test_nodes_count_where_the_strategy_follows_them(changes, known):
+    (one_node,) = make_cases(world_sizes=[8], **changes)
+    two_nodes = msgspec.structs.replace(one_node, nodes=2)
+
+    assert (known_structure(two_nodes, stored(one_node)) is not None) is known
 
 
 def test_a_case_that_does_not_train_adds_nothing():

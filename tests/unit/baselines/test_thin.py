@@ -340,3 +340,27 @@ def test_what_is_read_of_a_pool_stays_the_same(hosts):
         assert dates_of(after.reference) == dates_of(before.reference)
         newest = dates_of(before.informing[-INFORMING:])
         assert dates_of(after.informing[-INFORMING:]) == newest
+
+
+def of_nodes(day, *nodes, slow=()):
+    """A session of nodes, some of which were slow."""
+    (session,) = daily(1, first=day)
+    return msgspec.structs.replace(
+        session,
+        launches=session.launches[:1] * len(nodes),
+        nodes=nodes,
+        slow_nodes=dict.fromkeys(slow, session.date),
+    )
+
+
+def test_the_newest_session_of_each_slow_node_is_kept_until_the_node_is_mended():
+    sessions = [
+        *(of_nodes(day, "a", "b") for day in range(6)),
+        of_nodes(6, "a", "b", slow=("a",)),
+        of_nodes(7, "a", "b", slow=("a", "b")),
+        of_nodes(8, "b", "c", slow=("c",)),
+        of_nodes(9, "c", "d"),
+        *(of_nodes(day, "d", "e") for day in range(10, 60)),
+    ]
+
+    assert days_kept(sessions) == [*range(REFERENCE_SESSIONS), 7, *range(60 - INFORMING, 60)]

@@ -50,6 +50,32 @@ def test_each_batch_size_has_a_curve_with_its_single_rank_run():
     assert [e.payload for e in small.work.shape.exchanges] == [3232]
 
 
+def test_a_curve_goes_on_over_several_nodes():
+    cases = make_cases(world_sizes=[1, 2, 4, 8], ranks_per_node=4)
+    result = make_result([make_measurement(case, [0.01]) for case in cases])
+
+    (curve,) = measured_series(result)
+
+    assert sizes(curve) == [1, 2, 4, 8]
+    assert curve.title == "mlp-ddp-fp32-b64, 4 ranks per node"
+
+
+def test_stored_cases_of_each_layout_are_a_curve_of_their_own():
+    cases = [
+        *make_cases(world_sizes=[1, 2, 4]),
+        make_cases(world_sizes=[1, 4], ranks_per_node=2)[1],
+    ]
+    stored = {c.id: make_case_baseline(c, make_session([0.01] * 3)) for c in cases}
+
+    on_one, across = stored_series(make_baseline(stored))
+
+    assert (sizes(on_one), sizes(across)) == ([1, 2, 4], [1, 2, 4])
+    assert (on_one.title, across.title) == (
+        "mlp-ddp-fp32-b64",
+        "mlp-ddp-fp32-b64, 2 ranks per node",
+    )
+
+
 def test_cases_that_share_a_batch_are_one_curve():
     cases = make_cases(world_sizes=[1, 2, 4], batch_sizes={"global": [64, 128]})
     result = make_result([make_measurement(case, [0.01]) for case in cases])

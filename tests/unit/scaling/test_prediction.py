@@ -11,7 +11,7 @@ from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.points import ScalingPoint
 from ddp_perf.scaling.prediction import PredictRequest, predict_all
 from ddp_perf.scaling.shape import Exchange, ddp_shape, in_buckets, unknown_shape
-from ddp_perf.scaling.what_if import StepWork, parse_change
+from ddp_perf.scaling.what_if import StepTerms, parse_change
 from ddp_perf.stats.link.model import Link, Topology, flat
 
 BYTES = 100_687_872.0
@@ -24,7 +24,7 @@ def make_series(steps=STEPS, *, shape=ONE_BUCKET, batch_size=32, **changes):
         "label": f"ddp, batch {batch_size}",
         "where": "t",
         "source": "published",
-        "work": StepWork(shape=shape, strategy="ddp", batch_size=batch_size),
+        "work": StepTerms(shape=shape, strategy="ddp", batch_size=batch_size),
         "samples": batch_size,
         "points": tuple(ScalingPoint(world_size=n, step_s=step) for n, step in steps.items()),
     }
@@ -59,7 +59,7 @@ STRONG = make_series(
     {1: 0.1, 2: 0.055, 4: 0.033, 8: 0.024},
     shape=unknown_shape("ddp"),
     strong=True,
-    work=StepWork(shape=unknown_shape("ddp"), strategy="ddp", global_batch=32),
+    work=StepTerms(shape=unknown_shape("ddp"), strategy="ddp", global_batch=32),
 )
 
 

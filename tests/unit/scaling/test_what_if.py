@@ -11,7 +11,7 @@ from ddp_perf.scaling.fit import Nodes, ScalingFit
 from ddp_perf.scaling.laws import alpha_beta_laws
 from ddp_perf.scaling.shape import MIB, ddp_shape, in_buckets, unknown_shape
 from ddp_perf.scaling.what_if import (
-    StepWork,
+    StepTerms,
     default_changes,
     gain,
     obstacle,
@@ -21,10 +21,10 @@ from ddp_perf.stats.link.model import Link, flat
 
 ONE = flat(Link(latency_s=1.0, bytes_per_s=1.0))
 MB_4 = 4.0 * MIB
-ONE_BUCKET = StepWork(
+ONE_BUCKET = StepTerms(
     shape=ddp_shape(in_buckets(MB_4, MB_4)), strategy="ddp", batch_size=32, micro_steps=1
 )
-UNKNOWN = StepWork(shape=unknown_shape("ddp"), strategy="ddp", batch_size=32)
+UNKNOWN = StepTerms(shape=unknown_shape("ddp"), strategy="ddp", batch_size=32)
 
 
 def known(work, *, compute, message, byte, overlap=0.0):
@@ -59,7 +59,7 @@ def test_double_batch_halves_the_transfer_per_sample():
 
 def test_a_double_global_batch_keeps_the_fixed_part_of_compute():
     """Of 1 s on one rank 0.2 s do not shrink: 2 ranks take 0.6 s, and 1 s for twice the batch."""
-    work = StepWork(shape=unknown_shape("ddp"), strategy="ddp", global_batch=64)
+    work = StepTerms(shape=unknown_shape("ddp"), strategy="ddp", global_batch=64)
     (law, *_) = alpha_beta_laws(work.shape, ONE, strong=True)
     one = np.ones(1)
     terms = np.array([[1.0], [0.0], [0.0], [0.2]])

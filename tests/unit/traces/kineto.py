@@ -35,6 +35,14 @@ def copy(start: float, length: float, *, stream: int = 7) -> Event:
     return event("gpu_memcpy", name, start, length, stream, stream=stream)
 
 
+def fill(start: float, length: float, **args: Any) -> Event:
+    return event("gpu_memset", "Memset (Device)", start, length, 7, stream=7, **args)
+
+
+def wait(start: float, *, name: str = "cudaStreamSynchronize", tid: int = MAIN) -> Event:
+    return event("cuda_runtime", name, start, 1, tid)
+
+
 def launch(start: float, correlation: int, *, tid: int = MAIN) -> Event:
     return event("cuda_runtime", "cudaLaunchKernel", start, 1, tid, correlation=correlation)
 

@@ -13,13 +13,13 @@ from ddp_perf.traces.merge import merge_traces
 from tests.unit.traces.kineto import file, kernel
 
 
-def rank_file(path, rank, base_ns):
+def rank_file(path, rank, base_ns, **header):
     named = {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "python"}}
     sorted_ = {"ph": "M", "name": "process_sort_index", "pid": 1, "args": {"sort_index": 5}}
     flow = {"ph": "s", "id": 7, "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": 3}
     span = {"ph": "X", "cat": "Trace", "name": "all", "pid": "Spans", "ts": 0, "dur": 9}
     events = (named, sorted_, flow, span, kernel("gemm", 10, 5))
-    path.write_text(file(*events, rank=rank, baseTimeNanoseconds=base_ns))
+    path.write_text(file(*events, rank=rank, baseTimeNanoseconds=base_ns, **header))
     return path
 
 
@@ -41,6 +41,20 @@ def test_each_rank_has_its_own_named_processes(merged):
         "rank 1: python",
     ]
     assert [e["args"]["sort_index"] for e in of(merged, "process_sort_index")] == [0, 1]
+
+
+def test_processes_of_two_hosts_are_named_with_their_host(tmp_path):
+    paths = {
+        rank: rank_file(tmp_path / f"{rank}.json", rank, 0, host_name=host)
+        for rank, host in enumerate("ab")
+    }
+    merge_traces(paths, tmp_path / "merged.json.gz")
+    merged = json.loads(gzip.decompress((tmp_path / "merged.json.gz").read_bytes()))
+
+    assert [event["args"]["name"] for event in of(merged, "process_name")] == [
+        "rank 0 on a, by its clock: python",
+        "rank 1 on b, by its clock: python",
+    ]
 
 
 def test_flows_of_two_ranks_have_different_ids(merged):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddp_perf.traces.skew import compare_ranks
+from ddp_perf.traces.text import comparison_lines
 from tests.unit.traces.kineto import all_reduce, kernel, step
 
 US = 1e-6
@@ -56,6 +57,20 @@ def test_different_clocks_are_detected_and_lengths_are_compared(timeline):
     assert not found.one_clock
     assert found.slowest == 1
     assert found.median_skew_s == pytest.approx(30 * US)
+
+
+def test_clocks_of_two_hosts_are_not_compared_even_if_they_seem_to_agree(timeline):
+    ranks = {
+        0: rank_of(timeline, [10, 100], [50, 140]),
+        1: rank_of(timeline, [5, 95], [15, 105]),  # 5 µs early by its clock, and in for 10 µs
+    }
+
+    found = compare_ranks(ranks, hosts={"a", "b"})
+
+    assert compare_ranks(ranks).slowest == 0
+    assert (found.one_clock, found.hosts, found.slowest) == (False, 2, 1)
+    assert found.median_skew_s == pytest.approx(30 * US)
+    assert "not by clocks: those of 2 hosts are never compared" in comparison_lines(found)[0]
 
 
 def test_no_rank_is_slowest_if_ranks_take_turns(timeline):

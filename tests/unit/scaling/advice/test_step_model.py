@@ -11,7 +11,7 @@ from ddp_perf.scaling.advice.step_model import HALF_SPEEDUP, StepModel
 from ddp_perf.scaling.curves import ScalingCurve
 from ddp_perf.scaling.points import ScalingPoint
 from ddp_perf.scaling.shape import Exchange, ddp_shape, unknown_shape
-from ddp_perf.scaling.what_if import StepWork
+from ddp_perf.scaling.what_if import StepTerms
 from ddp_perf.stats.link.model import Link, flat
 
 PARAMETERS = 25_000_000
@@ -35,7 +35,7 @@ def make_step(*, known=True, **changes):
         label="c",
         where="w",
         source="measured",
-        work=StepWork(
+        work=StepTerms(
             shape=bucket if known else unknown_shape("ddp"), strategy="ddp", batch_size=32
         ),
         samples=32,

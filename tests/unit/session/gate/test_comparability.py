@@ -188,3 +188,29 @@ def test_power_limits_within_five_per_cent_are_comparable(watts, found):
     now = msgspec.structs.replace(H200, power_limit_w=watts)
 
     assert len(mismatches(H200, now, world_size=1)) == found
+
+
+@pytest.mark.parametrize(
+    ("same", "nodes", "found"),
+    [
+        ({}, 2, ["hosts a b, here a c"]),
+        ({}, 1, []),  # it ran on the first host alone
+        ({"pool": "like hosts"}, 2, []),
+        ({"cuda": "12.8"}, 2, []),  # the baseline is that of the GPU's type
+    ],
+)
+def test_nodes_on_other_cpu_hosts_are_another_machine_unless_their_hosts_are_a_pool(
+    same, nodes, found
+):
+    stored = make_environment(nodes=2, hosts="a b", **same)
+    now = msgspec.structs.replace(stored, hosts="a c")
+
+    assert mismatches(stored, now, world_size=4, nodes=nodes) == found
+    assert changes(stored, now) == ["hosts a b → a c"]
+
+
+def test_the_link_of_a_case_over_nodes_is_that_of_the_gpus_of_one_node():
+    now = msgspec.structs.replace(H200, links="NV18 NV18 PHB")
+
+    assert mismatches(H200, now, world_size=4, nodes=2) == []
+    assert mismatches(H200, now, world_size=4) == ["interconnect SYS, here PHB"]

@@ -66,6 +66,24 @@ def test_every_cause_is_named_with_its_share(conditions, words):
     assert words in str(disturbance(conditions))
 
 
+def test_a_disturbance_of_one_of_several_nodes_names_the_node():
+    case = make_case(world_size=4, nodes=2)
+    measurement = make_measurement(case, [0.01, 0.01])
+    ranks = [
+        msgspec.structs.replace(rank, conditions=BUSY if rank.placement.node else QUIET)
+        for rank in measurement.launches[0].ranks
+    ]
+    launches = [msgspec.structs.replace(one, ranks=tuple(ranks)) for one in measurement.launches]
+    measurement = msgspec.structs.replace(measurement, launches=tuple(launches))
+
+    found = find_disturbance(case.id, {case.id: measurement})
+
+    assert found.causes == (
+        "other processes took 31 % of the ranks' cores (find them with top) on node 1 (b)",
+    )
+    assert "node" not in str(disturbance(BUSY))
+
+
 def test_each_condition_has_a_description():
     """A field that is added without a description would end a session with a KeyError."""
     fields = RankConditions.__struct_fields__

@@ -328,7 +328,7 @@ def test_a_shipped_structure_does_not_judge_times():
 
 
 def test_a_structure_of_other_work_is_not_compared():
-    known = CaseStructure(work={**TWO.work(), "batch_size": 1}, structure=make_structure())
+    known = CaseStructure(work={**TWO.work(), "precision": "bf16"}, structure=make_structure())
     found = findings([make_measurement(TWO, launches(0.012))], make_baseline(), {TWO.id: known})
 
     assert found[TWO.id, "structure"].verdict.outcome is Outcome.INCOMPARABLE

@@ -99,6 +99,31 @@ def test_each_world_size_and_swept_environment_has_its_own_link():
     assert all(link.fit is not None for link in found)
 
 
+def test_the_links_within_and_between_nodes_are_never_mixed():
+    """Four ranks on one node and on two: other cases, and another link."""
+    near = make_collectives(collectives=["all_reduce"], world_sizes=[4])
+    far = make_collectives(collectives=["all_reduce"], world_sizes=[4], ranks_per_node=2)
+    slow = Link(latency_s=200e-6, bytes_per_s=5e8)
+
+    within, between = links({**measured(cases=near), **measured(slow, cases=far)})
+
+    assert [(link.ranks, link.nodes) for link in (within, between)] == [(4, 1), (4, 2)]
+    assert within.fit.link.bytes_per_s == pytest.approx(LINK.bytes_per_s, rel=0.05)
+    assert between.fit.link.bytes_per_s == pytest.approx(slow.bytes_per_s, rel=0.05)
+
+
+def test_a_link_between_nodes_is_compared_with_that_between_nodes_only():
+    far = make_collectives(collectives=["all_reduce"], world_sizes=[4], ranks_per_node=2)
+    slow = Link(latency_s=200e-6, bytes_per_s=5e8)
+    near = make_collectives(collectives=["all_reduce"], world_sizes=[4])
+
+    (found,) = links(measured(slow, cases=far), stored(cases=near))
+    (same,) = links(measured(slow, cases=far), stored(cases=far))
+
+    assert (found.shift, found.slower) == (None, ())
+    assert same.slower == ("latency", "bandwidth")
+
+
 @pytest.mark.parametrize(
     ("now", "slower"),
     [

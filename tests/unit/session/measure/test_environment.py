@@ -6,8 +6,16 @@ import os
 
 import msgspec
 
-from ddp_perf.session.measure.environment import describe_environment
-from tests.builders import RUNTIME, make_capacity, make_gpu_machine
+from ddp_perf.session.measure.environment import describe_environment, with_nodes
+from ddp_perf.system.host.host import Host
+from tests.builders import (
+    RUNTIME,
+    make_capacity,
+    make_case,
+    make_environment,
+    make_gpu_machine,
+    make_measurement,
+)
 
 MACHINE = make_gpu_machine("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", nvlinks=12)
 
@@ -33,7 +41,7 @@ def test_the_environment_of_a_cpu_session_has_no_gpu_fields(tmp_path):
 
 
 def test_a_session_of_a_pool_has_its_host_and_on_gpus_no_pool(tmp_path, monkeypatch):
-    monkeypatch.setattr("ddp_perf.session.measure.environment.host_name", lambda: "runner-7")
+    monkeypatch.setattr("ddp_perf.system.host.host.host_name", lambda: "runner-7")
     capacity = msgspec.structs.replace(make_capacity(MACHINE, 8), pool="ci")
 
     cpu, gpu = (describe_environment(capacity, tier, RUNTIME, tmp_path) for tier in ("cpu", "gpu"))
@@ -42,6 +50,17 @@ def test_a_session_of_a_pool_has_its_host_and_on_gpus_no_pool(tmp_path, monkeypa
     assert cpu.accelerator_key.endswith("@ci")
     assert (gpu.host, gpu.pool, gpu.pooled_host) == ("runner-7", None, None)
     assert gpu.accelerator_key == "a100-sxm4-40gb"
+
+
+def test_ranks_elsewhere_are_described_by_their_node_and_not_by_the_driver(tmp_path):
+    node = Host(name="gpu-7", os="Linux-6.8", cpu="AMD EPYC 9654", cores=96, quota=64.0)
+    capacity = msgspec.structs.replace(make_capacity(MACHINE, 96), node=node)
+
+    cpu, gpu = (describe_environment(capacity, tier, RUNTIME, tmp_path) for tier in ("cpu", "gpu"))
+
+    assert (cpu.host, cpu.os, cpu.accelerator) == ("gpu-7", "Linux-6.8", "AMD EPYC 9654")
+    assert cpu.accelerator_key == "cpu-epyc-9654-96c-quota-64-gpu-7"
+    assert (gpu.host, gpu.os, gpu.accelerator_key) == ("gpu-7", "Linux-6.8", "a100-sxm4-40gb")
 
 
 def test_variables_that_change_how_ranks_train_are_conditions(tmp_path, monkeypatch):
@@ -71,3 +90,13 @@ def test_variables_that_change_how_ranks_train_are_conditions(tmp_path, monkeypa
     on_cpu = describe_environment(capacity, "cpu", RUNTIME, tmp_path).variables
     assert on_gpu == {**variables, **of_torch}
     assert on_cpu == of_torch
+
+
+def test_a_session_over_several_nodes_has_their_hosts():
+    one, across = make_case(), make_case(world_size=4, nodes=2)
+    environment = make_environment()
+
+    found = with_nodes(environment, [make_measurement(c, [0.01, 0.02]) for c in (one, across)])
+
+    assert (found.nodes, found.hosts) == (2, "a b")
+    assert with_nodes(environment, [make_measurement(one, [0.01])]) == environment

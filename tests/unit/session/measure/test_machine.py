@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
-from ddp_perf.session.measure import machine
+from ddp_perf.core.cluster import Cluster
+from ddp_perf.session.measure import launchers, machine
+from ddp_perf.session.measure.launchers import Launchers
 from tests.builders import FakeLauncher, make_capacity, make_gpu_machine
 
 
@@ -41,22 +44,25 @@ def events(monkeypatch):
         finally:
             noted.append("freed")
 
-    monkeypatch.setattr(machine, "ForkserverLauncher", Launcher)
+    monkeypatch.setattr(launchers, "ForkserverLauncher", Launcher)
     monkeypatch.setattr(machine, "machine_lease", lease)
     return noted
 
 
 def opened(capacity=None):
     return machine.open_machine(
-        capacity or make_capacity(), on_wait=lambda line: None, on_sigterm=interrupt
+        capacity or make_capacity(),
+        Launchers(Cluster(), root=Path(), on_wait=print),
+        on_wait=print,
+        on_sigterm=interrupt,
     )
 
 
 def test_the_machine_is_leased_with_its_gpus_and_freed_after_the_launcher_is_closed(events):
-    with opened(make_capacity(make_gpu_machine("H200", "H200"))):
-        events.append("used")
+    with opened(make_capacity(make_gpu_machine("H200", "H200"))) as launcher:
+        launcher.runtime()
 
-    assert events == ["leased with 2 GPUs", "opened", "used", "closed", "freed"]
+    assert events == ["leased with 2 GPUs", "opened", "closed", "freed"]
 
 
 def test_sigterm_interrupts_only_while_the_machine_is_open(events):
@@ -66,4 +72,4 @@ def test_sigterm_interrupts_only_while_the_machine_is_open(events):
         os.kill(os.getpid(), signal.SIGTERM)
 
     assert signal.getsignal(signal.SIGTERM) == before
-    assert events[2:] == ["closed", "freed"]
+    assert events == ["leased with 0 GPUs", "freed"]

@@ -1,0 +1,54 @@
+"""Writers of the files of a directory of baselines: each file whole, by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+import msgspec
+
+from ddp_perf.baselines.format import format_json
+from ddp_perf.errors import BaselineError
+from ddp_perf.system.files import replace_file
+
+_LOCK_PATIENCE_S = 30
+
+
+@contextlib.contextmanager
+def writing(directory: Path, path: Path) -> Iterator[None]:
+    """Hold the lock of the directory while ``path`` below it is read, changed and replaced.
+
+    Raises BaselineError for a lock that is held for too long, and for a failed write.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _leave_lock_out_of_git(directory)
+        with filelock.FileLock(directory / ".lock", timeout=_LOCK_PATIENCE_S):
+            yield
+    except filelock.Timeout:
+        raise BaselineError(
+            f"{path}: another process has been writing here for {_LOCK_PATIENCE_S} s;"
+            f" if no process is writing, remove {directory / '.lock'}"
+        ) from None
+    except OSError as error:
+        raise BaselineError(
+            f"{path}: cannot be written ({error.strerror}); the old file is untouched"
+        ) from None
+
+
+def write_json(path: Path, content: msgspec.Struct) -> None:
+    """Replace the file by ``content``. The old one stays until the new one is completely there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, format_json(msgspec.to_builtins(content)).encode())
+
+
+def _leave_lock_out_of_git(directory: Path) -> None:
+    """Write a .gitignore with the lock and itself, unless there is one.
+
+    The lock is beside the baselines, which may be on a disk that several machines share.
+    """
+    path = directory / ".gitignore"
+    with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+        file.write("/.lock\n/.gitignore\n")

@@ -1,0 +1,83 @@
+"""A launch whose ranks something else started: each measures, and rank 0 receives the results."""
+
+from __future__ import annotations
+
+import datetime
+import time
+
+import msgspec
+from torch.distributed import HashStore, PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from ddp_perf.bench.flags import Flags
+from ddp_perf.bench.position import Position
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, RankResult
+from ddp_perf.errors import LaunchError
+from ddp_perf.launch.supervisor.agreement import check_agreement
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.process_group import measure_in_group
+
+
+def run_as_rank(
+    request: LaunchRequest, flags: Flags, position: Position
+) -> LaunchResult | LaunchFailure | None:
+    """Measure the request's case on this rank; return the outcome on rank 0, None on the others.
+
+    Collective. The results travel through the store by which the ranks found each other, since
+    the process group ends with the measurement. Nothing supervises the ranks but what started them.
+    """
+    started = datetime.datetime.now(datetime.timezone.utc)
+    begin = time.monotonic()
+    store = _store(position)
+    ours = PrefixStore("ddp_perf.bench", store)
+    _check_flags(ours, flags, position)
+    result = measure_in_group(
+        request,
+        rank=position.rank,
+        local_rank=position.local_rank,
+        heartbeats=Heartbeats(position.world_size),
+        store=store,
+    )
+    ours.set(f"result of rank {position.rank}", msgspec.json.encode(result).decode())
+    if position.rank > 0:
+        return None
+    ranks = tuple(
+        msgspec.json.decode(ours.get(f"result of rank {rank}"), type=RankResult)
+        for rank in range(position.world_size)
+    )
+    return check_agreement(request, ranks) or LaunchResult(
+        case_id=request.case.id,
+        round=request.round,
+        ranks=ranks,
+        started=started.isoformat(timespec="seconds"),
+        wall_s=time.monotonic() - begin,
+    )
+
+
+def _store(position: Position) -> Store:
+    """Return torchrun's store; that of a process by itself is in its memory."""
+    if position.alone:
+        return HashStore()
+    store: Store
+    store, _, _ = next(rendezvous("env://"))
+    return store
+
+
+def _check_flags(store: Store, flags: Flags, position: Position) -> None:
+    """Check that all ranks were given the same flags. Other work would hang them. Collective.
+
+    Each rank looks at all others, so that each fails: torchrun ends only the ranks of its node.
+    """
+    store.set(f"flags of rank {position.rank}", msgspec.json.encode(flags).decode())
+    first, *others = (
+        msgspec.json.decode(store.get(f"flags of rank {rank}"), type=Flags)
+        for rank in range(position.world_size)
+    )
+    for rank, other in enumerate(others, start=1):
+        for name in Flags.__struct_fields__:
+            theirs, own = getattr(first, name), getattr(other, name)
+            if theirs != own:
+                raise LaunchError(
+                    f"{name} is {own} on rank {rank}, but {theirs} on rank 0; give torchrun the"
+                    " same flags on each node"
+                )
