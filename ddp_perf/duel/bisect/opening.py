@@ -1,0 +1,53 @@
+"""A commit is made ready to launch: it is checked out, and its suites have the case."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ddp_perf.config.loading import find_suites, load_cases
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.case import Case
+from ddp_perf.duel.bisect.commits import Commit
+from ddp_perf.duel.bisect.turns import CommitTurn
+from ddp_perf.duel.launchers import side_launcher
+from ddp_perf.duel.sides.parsing import parse_side
+from ddp_perf.duel.sides.preparing import prepare
+from ddp_perf.errors import ConfigError, nearest_or_all
+from ddp_perf.system.capacity import Capacity
+
+_CONFIGS = "bench_configs"
+
+
+@contextlib.contextmanager
+def open_commit(
+    commit: Commit,
+    *,
+    root: Path,
+    case_id: str,
+    capacity: Capacity,
+    on_progress: Callable[[str], None],
+) -> Iterator[CommitTurn]:
+    """Yield the commit, ready to launch the case, and close its servers at the end.
+
+    Raises SideError if it cannot be checked out, ConfigError if it lacks the case, or if this
+    machine cannot run it.
+    """
+    side = parse_side(commit.hash, "B", root)
+    with prepare(side, root, on_progress=on_progress) as prepared:
+        paths = (str(prepared.root),)
+        case = _case(prepared.root, case_id, paths)
+        if (obstacle := capacity.obstacle(case)) is not None:
+            raise ConfigError(f"{case.id} {obstacle}")
+        with contextlib.closing(side_launcher(prepared)) as launcher:
+            yield CommitTurn(launcher, case, paths)
+
+
+def _case(root: Path, case_id: str, import_paths: tuple[str, ...]) -> Case:
+    cases = load_cases(find_suites(root / _CONFIGS), Overrides(), import_paths)
+    found = next((case for case in cases if case.id == case_id), None)
+    if found is None:
+        near = nearest_or_all(case_id, sorted({case.id for case in cases}))
+        raise ConfigError(f"no suite of {_CONFIGS}/ has the case {case_id}{near}")
+    return found

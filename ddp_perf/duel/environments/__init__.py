@@ -1,0 +1,1 @@
+"""Find which package or variable makes one environment slower than another."""

@@ -1,0 +1,254 @@
+"""A probe is a duel of A against a hybrid, here with played launchers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddp_perf.duel.environments.culprits import find_culprits
+from ddp_perf.duel.environments.delta import ProbeEffect
+from ddp_perf.duel.environments.factors import Factor
+from ddp_perf.duel.environments.probes import OutOfTimeError, Prober
+from ddp_perf.duel.environments.run import EnvironmentRun, find_differences
+from ddp_perf.duel.values import PreparedSide, Side
+from ddp_perf.errors import LaunchError, SideError
+from ddp_perf.stats.duel.pair_plan import PairedPlan
+from tests.builders import FakeLauncher, make_case, make_failure, make_launch
+from tests.unit.duel.environments.environments import install
+
+PACKAGES = tuple(
+    Factor(name=name, label=f"{name} 1 → 2", links=((name, f"/b/{name}"),)) for name in "xyz"
+)
+VARIABLE = Factor(name="env:MODE", label="MODE: old → new", variable="MODE", value="new")
+
+
+def make_side(root: Path, **changes) -> PreparedSide:
+    fields = {
+        "side": Side(name="A", spec="python:/a", kind="python", label="a"),
+        "root": root,
+        "interpreter": sys.executable,
+        "environ": {"MODE": "old", "PYTHONPATH": "/mine"},
+        "package": root,
+        "variables": {"MODE": "old"},
+    }
+    return PreparedSide(**{**fields, **changes})
+
+
+class Hybrids:
+    """Launchers whose step times depend on what a hybrid has of B."""
+
+    def __init__(self, cost, *, noise=0.01):
+        self.cost, self.sides, self.closed, self.running = cost, [], 0, set()
+        self._noise, self._random = noise, np.random.default_rng(1)
+
+    def open(self, side):
+        self.sides.append(side)
+        hybrids, names = self, self.moved(side)
+
+        class Launcher(FakeLauncher):
+            def runtime(self, case=None):
+                if hybrids.cost(names) == "no torch":
+                    raise LaunchError("the forkserver did not start: no torch")
+                return super().runtime(case)
+
+            def launch(self, request):
+                hybrids.running.add(self)
+                return super().launch(request)
+
+            def close(self):
+                hybrids.closed += 1
+                hybrids.running.discard(self)
+
+        def answer(request):
+            cost = self.cost(names)
+            if cost == "fails":
+                return make_failure(request.case, request.round)
+            log = self._random.normal(0, self._noise)
+            step_s = 0.01 * cost * math.exp(log)
+            cpu_s = (step_s,) * request.case.schedule.measured
+            return make_launch(request.case, request.round, step_s=step_s, cpu_s=cpu_s)
+
+        return Launcher(answer)
+
+    @staticmethod
+    def moved(side):
+        overlay = Path(side.environ["PYTHONPATH"].split(":")[0])
+        names = {path.name for path in overlay.iterdir()} - {"ddp_perf"}
+        return names | ({"MODE"} if side.environ.get("MODE") == "new" else set())
+
+
+@pytest.fixture
+def prober(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+
+    def made(cost, *, until=1.0, factors=(*PACKAGES, VARIABLE)):
+        hybrids = Hybrids(cost)
+        plan = PairedPlan(alpha=0.01, tolerance=0.05, looks=(6, 9, 20))
+        one = Prober(
+            make_side(tmp_path),
+            make_case(env={"MODE": "old", "OTHER": "1"}),
+            factors,
+            plan=plan,
+            open_launcher=hybrids.open,
+            directory=tmp_path / "hybrids",
+            until=until,
+        )
+        return one, hybrids
+
+    return made
+
+
+def test_a_hybrid_is_a_with_links_and_variables_of_b(prober):
+    one, hybrids = prober(lambda names: 1.2 if names == {"x", "MODE"} else 1.0)
+
+    found = one.probe((), (PACKAGES[0], VARIABLE))
+
+    assert found.effect is ProbeEffect.SLOWER
+    assert found.verdict.ratio == pytest.approx(1.2, rel=0.02)
+    assert found.moved == ("x", "env:MODE")
+    base, hybrid = hybrids.sides
+    assert base.variables == {"MODE": "old"}
+    assert hybrid.variables == {"MODE": "new"}
+    overlay = Path(hybrid.environ["PYTHONPATH"].split(":")[0])
+    assert hybrid.environ["PYTHONPATH"].endswith(":/mine")
+    assert (overlay / "x").readlink() == Path("/b/x")
+    assert hybrid.package == overlay  # so that no other package is found before B's
+
+
+def test_equal_environments_have_no_effect(prober):
+    one, _ = prober(lambda names: 1.0)
+
+    assert one.probe((), PACKAGES).effect is ProbeEffect.NONE
+
+
+@pytest.mark.parametrize("how", ["fails", "no torch"])
+def test_a_hybrid_that_does_not_run_is_unresolved(prober, how):
+    one, _ = prober(lambda names: how if "y" in names else 1.0)
+
+    found = one.probe((), PACKAGES)
+
+    assert found.effect is ProbeEffect.UNRESOLVED
+    assert found.failure is not None
+    assert found.verdict is None
+
+
+def test_an_environment_a_that_fails_is_refused(prober):
+    one, _ = prober(lambda names: "fails" if not names else 1.0)
+
+    with pytest.raises(SideError, match=r"A: .*exited with code 3"):
+        one.probe((), PACKAGES)
+
+
+def test_a_budget_that_is_over_makes_no_probe(prober):
+    one, hybrids = prober(lambda names: 1.0, until=0.0)
+
+    with pytest.raises(OutOfTimeError):
+        one.probe((), PACKAGES)
+    one.close()
+    assert not hybrids.running
+    assert hybrids.closed >= len(hybrids.sides)
+
+
+def test_the_search_finds_what_acts_together_and_closes_every_launcher(prober):
+    one, hybrids = prober(lambda names: 1.3 if {"x", "MODE"} <= names else 1.0)
+
+    search = find_culprits((*PACKAGES, VARIABLE), one.probe)
+    one.close()
+
+    assert [culprit.factors for culprit in search.culprits] == [("x 1 → 2", "MODE: old → new")]
+    assert search.cleared
+    assert not hybrids.running
+    assert hybrids.closed >= len(hybrids.sides)
+
+
+def test_a_number_of_threads_is_judged_by_wall_time(prober):
+    threads = Factor(name="env:OMP_NUM_THREADS", label="", variable="OMP_NUM_THREADS", value="2")
+    one, hybrids = prober(lambda names: 1.0, factors=(threads,))
+
+    one.calibrate()
+
+    assert (one.metric, hybrids.sides) == ("step_time", [])
+
+
+def test_a_run_keeps_its_probes_for_the_next_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+    a = make_side(tmp_path)
+    b = make_side(tmp_path, environ={"MODE": "new"}, variables={"MODE": "new"})
+    differences = find_differences(a, b)
+    hybrids = Hybrids(lambda names: 1.3 if "MODE" in names else 1.0)
+    results = []
+    for until in (1.0, 0.0):
+        run = EnvironmentRun(
+            a, b, make_case(), differences, logs=tmp_path / "logs", machine="cpu-some"
+        )
+        with contextlib.closing(run.log):
+            run.run(hybrids.open, until=until, on_probe=lambda count: None)
+        results.append(run.result())
+
+    assert results[0] == results[1]
+    assert results[0].search.culprits[0].factors == ("MODE: old → new",)
+    assert results[0].search.complete
+
+
+def test_a_stated_confidence_is_that_of_the_probes(tmp_path):
+    sides = make_side(tmp_path), make_side(tmp_path, variables={"MODE": "new"})
+    alphas = []
+    for confidence in (0.95, 0.99):
+        run = EnvironmentRun(
+            *sides,
+            make_case(),
+            find_differences(*sides),
+            logs=tmp_path / "logs",
+            machine="cpu",
+            confidence=confidence,
+        )
+        run.log.close()
+        alphas.append(run.plan.alpha)
+
+    assert alphas[0] == pytest.approx(5 * alphas[1])
+
+
+def test_servers_are_renewed_after_each_look(prober):
+    one, hybrids = prober(lambda names: 1.04)
+
+    found = one.probe((), PACKAGES)
+    one.close()
+
+    looks = sum(look <= found.verdict.pairs for look in (6, 9, 20))
+    assert hybrids.closed == 2 * looks + 2
+
+
+def test_sides_without_a_difference_are_refused(tmp_path):
+    with pytest.raises(SideError, match="have the same packages and variables"):
+        find_differences(make_side(tmp_path), make_side(tmp_path))
+
+
+def test_probes_of_a_tree_or_an_environment_that_changed_are_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+    (tmp_path / "project").mkdir()
+    workload, package = tmp_path / "project" / "mine.py", tmp_path / "site" / "x" / "__init__.py"
+    workload.write_text("A = 1\n", "utf-8")
+    install(tmp_path / "site", "x", "1.0", "A = 1\n")
+    environ = {"MODE": "old", "PYTHONPATH": str(tmp_path / "site")}
+    a = make_side(tmp_path / "project", environ=environ)
+    b = make_side(tmp_path / "project", environ=environ, variables={"MODE": "new"})
+    differences = find_differences(a, b)
+
+    def opened():
+        run = EnvironmentRun(a, b, make_case(), differences, logs=tmp_path / "logs", machine="cpu")
+        with contextlib.closing(run.log):
+            run.run(Hybrids(lambda names: 1.0).open, until=1.0, on_probe=lambda count: None)
+        return run.log
+
+    first = opened()
+    assert (opened().path, opened().changed) == (first.path, [])
+    for changed, what in ((workload, "sources of the project"), (package, "packages of good")):
+        changed.write_text("A = 22\n", "utf-8")
+        again = opened()
+        assert again.earlier == 0
+        assert any(what in text for text in again.changed)

@@ -1,0 +1,118 @@
+"""The files that a workload may import are found in its source, without running it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.duel.imports import imported_files
+
+
+@pytest.fixture
+def project(tmp_path):
+    def project(**files):
+        for name, text in files.items():
+            path = tmp_path / f"{name.replace('__in', '_@in').replace('__', '/')}.py".replace(
+                "_@in", "__in"
+            )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        return tmp_path
+
+    return project
+
+
+def found(root, module="model", paths=None):
+    """Return the existing files that are imported, and what is unknown."""
+    imported = imported_files(module, paths or [str(root)], root)
+    files = {file.relative_to(root).as_posix() for file in imported.files if file.exists()}
+    return files, imported.unknown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import layers",
+        "import layers as l, os",
+        "from layers import Norm",
+        "from . import layers",
+        "from .layers import Norm",
+        "def build():\n    import layers",
+        "try:\n    import layers\nexcept ImportError:\n    layers = None",
+        "import importlib\nimportlib.import_module('layers')",
+        "if TYPE_CHECKING:\n    import layers",
+    ],
+)
+def test_an_import_is_followed_wherever_it_is(project, line):
+    root = project(model=line, layers="import deeper", deeper="", other="")
+
+    assert found(root) == ({"model.py", "layers.py", "deeper.py"}, None)
+
+
+def test_the_packages_around_a_module_are_imported_with_it(project):
+    files = {
+        "ours/__init__.py": "",
+        "ours/models/__init__.py": "from ours import settings",
+        "ours/models/net.py": "from ..blocks.norm import Norm",
+        "ours/settings.py": "",
+        "ours/blocks/__init__.py": "",
+        "ours/blocks/norm.py": "",
+        "ours/blocks/unused.py": "",
+    }
+    root = project()
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, "utf-8")
+
+    assert found(root, "ours.models.net") == ({*files} - {"ours/blocks/unused.py"}, None)
+
+
+def test_a_star_takes_every_module_of_a_package(project):
+    root = project(model="from parts import *", parts__a="import deeper", parts__b="", deeper="")
+
+    assert found(root)[0] == {"model.py", "parts/a.py", "parts/b.py", "deeper.py"}
+
+
+def test_a_directory_of_the_import_path_is_searched(project):
+    root = project(src__model="import layers", src__layers="")
+
+    assert found(root, paths=[str(root), str(root / "src")])[0] == {"src/model.py", "src/layers.py"}
+
+
+def test_a_module_that_is_not_there_may_be_added_or_was_removed(project):
+    root = project(model="try:\n    import fast\nexcept ImportError:\n    pass\nimport random")
+
+    files = imported_files("model", [str(root)], root).files
+    assert root / "fast.py" in files
+    assert root / "random.py" in files  # it would hide that of Python
+
+
+def test_installed_packages_and_ddp_perf_are_no_files_of_the_project(project):
+    root = project(model="import torch, numpy\nfrom ddp_perf.workloads.workload import Workload")
+
+    assert found(root) == ({"model.py"}, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "unknown"),
+    [
+        ("importlib.import_module(f'models.{name}')", "imports a module whose name is computed"),
+        ("__import__(name)", "imports a module whose name is computed"),
+        ("sys.path.insert(0, '..')", "uses sys.path"),
+        ("exec(text)", "calls exec"),
+        ("runpy.run_path('setup.py')", "calls run_path"),
+    ],
+)
+def test_what_the_source_leaves_open_is_named_with_its_line(project, line, unknown):
+    root = project(model="import layers", layers=f"import importlib\n\n{line}")
+
+    assert found(root)[1] == f"layers.py:3 {unknown}"
+
+
+def test_a_file_that_cannot_be_parsed_leaves_its_imports_open(project):
+    root = project(model="import layers", layers="def")
+
+    assert found(root)[1] == "layers.py cannot be read"
+
+
+def test_a_workload_without_a_source_file_leaves_all_open(project):
+    assert found(project(), "fast_model")[1] == "fast_model is not a source file of the project"

@@ -1,0 +1,35 @@
+"""The results file of a duel."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.duel.result_file import read_duel, result_path, write_duel
+from ddp_perf.errors import ResultsError
+from tests.duels import make_case_duel, make_duel
+
+
+def test_a_duel_is_read_as_it_was_written(tmp_path):
+    duel = make_duel(make_case_duel(DuelOutcome.SLOWER))
+    path = result_path(tmp_path / "new", duel)
+
+    write_duel(path, duel)
+
+    assert read_duel(path) == duel
+
+
+def test_a_file_that_is_cut_short_is_refused_with_a_remedy(tmp_path):
+    path = tmp_path / "duel.json"
+    write_duel(path, make_duel(make_case_duel(DuelOutcome.SLOWER)))
+    path.write_bytes(path.read_bytes()[:-9])
+
+    with pytest.raises(ResultsError, match=r"duel\.json: is cut short.*run ddp-perf duel again"):
+        read_duel(path)
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ResultsError, match="file"):
+        write_duel(tmp_path / "file" / "duel.json", make_duel())

@@ -1,0 +1,93 @@
+"""A case is left out only if nothing that it reads has changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.duel.touched import CaseSources, touched_cases
+
+OURS = ("ours", "one")
+BUILT_IN = ("quick", "two")
+
+
+def sources(unknown=None):
+    imported = frozenset({"model.py", "layers/norm.py", "tests/shared.py"})
+    return {
+        OURS: CaseSources(
+            suite="bench_configs/ours.yaml",
+            workload="model:build",
+            imported=imported,
+            unknown=unknown,
+        ),
+        BUILT_IN: CaseSources(suite="bench_configs/quick.yaml", workload="mlp"),
+    }
+
+
+def touched_by(*changed, unknown=None):
+    return touched_cases(sources(unknown), changed).touched
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("model.py", "its workload imports model.py"),
+        ("layers/norm.py", "its workload imports layers/norm.py"),
+        ("tests/shared.py", "its workload imports tests/shared.py"),
+        ("bench_configs/ours.yaml", "bench_configs/ours.yaml has its suite"),
+    ],
+)
+def test_a_file_that_a_case_reads_touches_it_alone(file, reason):
+    assert touched_by(file) == {OURS: reason}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("requirements.txt", "ci/requirements.txt", "uv.lock", "pyproject.toml", "pytest.ini"),
+        *("ddp_perf/worker/process.py", "libs/ddp_perf/core/case.py", "conftest.py"),
+        *("data/vocabulary.txt", "csrc/kernel.cu", "model_settings.json", "Dockerfile"),
+    ],
+)
+def test_what_any_case_may_depend_on_touches_every_case(file):
+    assert touched_by(file) == dict.fromkeys((OURS, BUILT_IN), f"{file} may change every case")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("README.md", "docs/guide/figure.html", "docs/conf.py", "page/logo.png", "LICENSE"),
+        *("tests/test_model.py", "tests/conftest.py", "tests/data/x.json", "test_other.py"),
+        *(".github/workflows/pr.yml", "baselines/work/2.13/ours.json", ".gitignore", "ci/pr"),
+        *("other_model.py", "bench_configs/another.yaml", "bench_configs/schema.json"),
+    ],
+)
+def test_what_no_case_reads_touches_none(file):
+    assert touched_by(file) == {}
+
+
+@pytest.mark.parametrize("file", ["other_model.py", "docs/conf.py", "tests/shapes.py"])
+def test_any_python_file_touches_a_case_whose_imports_are_not_known(file):
+    unknown = "model.py:3 imports a module whose name is computed"
+
+    assert touched_by(file, unknown=unknown) == {OURS: f"{file} changed, and {unknown}"}
+    assert touched_by("README.md", unknown=unknown) == {}
+
+
+def test_the_certain_reason_is_the_one_that_is_given():
+    assert touched_by("pyproject.toml", "model.py")[OURS] == "its workload imports model.py"
+
+
+def test_a_case_that_is_left_out_has_a_reason_too():
+    assert touched_cases(sources(), ["README.md"]).left_out == {
+        OURS: "no changed file can touch it: none is its suite file, and model:build imports none"
+        " of them",
+        BUILT_IN: "no changed file can touch it: none is its suite file",
+    }
+    assert set(touched_cases(sources(), []).left_out.values()) == {"nothing changed"}
+
+
+def test_every_case_is_either_touched_or_left_out():
+    found = touched_cases(sources(), ["model.py"])
+
+    assert {*found.touched} == {OURS}
+    assert {*found.left_out} == {BUILT_IN}
