@@ -42,6 +42,22 @@ class LaunchError(DdpPerfError):
     """The machinery that starts ranks failed before any rank of the case ran."""
 
 
+class CountError(DdpPerfError):
+    """A step cannot be counted without computing it."""
+
+
+class SideError(DdpPerfError):
+    """A side of a duel does not exist, cannot be prepared, or cannot run ranks."""
+
+
+class BudgetError(DdpPerfError):
+    """The time budget of a duel has no room for the first verdict on each case."""
+
+    def __init__(self, text: str, *, needed_s: float) -> None:
+        super().__init__(text)
+        self.needed_s = needed_s  # a budget that has
+
+
 class LeaseError(DdpPerfError):
     """The machine, or a GPU of it, is in use by another process or user."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from traceback import FrameSummary
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_perf.core.launch import Numerics
 
@@ -55,6 +58,71 @@ def flight_recorder_entries(backend: str) -> list[dict[str, Any]]:
         return []
     entries: list[dict[str, Any]] = json.loads(dump()).get("entries", [])
     return entries
+
+
+def fake_backend(rank: int, size: int) -> Any:
+    """Return torch's backend that does nothing, for one of ``size`` ranks."""
+    group: Any = torch._C._distributed_c10d.FakeProcessGroup
+    make = getattr(group, "_create_internal", group)  # 2.9 took the constructor away
+    return make(rank, size)
+
+
+def infers_on_fake_tensors() -> bool:
+    """Return whether torch now infers a result on fake tensors, as DTensor does for its shards.
+
+    The mode for that comes after any other dispatch mode, which has to pass the operation on.
+    """
+    key: Any = torch._C._TorchDispatchModeKey.FAKE
+    return torch._C._get_dispatch_mode(key) is not None
+
+
+def work_of(future: Any) -> dist.Work:
+    """Return the work of a collective with this future."""
+    module: Any = torch._C._distributed_c10d  # its stubs lack the function
+    work: dist.Work = module._create_work_from_future(future)
+    return work
+
+
+@contextlib.contextmanager
+def foreach_on_cpu() -> Iterator[None]:
+    """Let optimizers choose on a CPU as on a GPU: they work on lists of tensors by default."""
+    name = "_get_foreach_kernels_supported_devices"
+    module = sys.modules[torch.optim.Optimizer.__module__]  # torch.optim does not name it
+    before: Any = getattr(module, name)
+    setattr(module, name, lambda: [*before(), "cpu"])
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+@contextlib.contextmanager
+def paused_saved_hooks() -> Iterator[None]:
+    """Let code that refuses hooks of saved tensors, as ``torch.func.grad``, run without them.
+
+    Inside the ``with`` block torch leaves the hooks that are there alone, and saves without them.
+    """
+    graph: Any = torch.autograd.graph
+    hooks: Any = torch._C._autograd
+    before = graph.disable_saved_tensors_hooks
+
+    @contextlib.contextmanager
+    def paused(message: str, *_: object) -> Iterator[None]:
+        outer = hooks._saved_tensors_hooks_get_disabled_error_message()
+        hooks._saved_tensors_hooks_disable(message, False)
+        try:
+            yield
+        finally:
+            if outer is None:
+                hooks._saved_tensors_hooks_enable()
+            else:
+                hooks._saved_tensors_hooks_disable(outer, False)
+
+    graph.disable_saved_tensors_hooks = paused
+    try:
+        yield
+    finally:
+        graph.disable_saved_tensors_hooks = before
 
 
 def cudnn_version() -> str | None:
@@ -133,3 +201,55 @@ def reduce_scatter(own: torch.Tensor, values: torch.Tensor, group: Any) -> None:
 def device_uuid(index: int) -> str:
     """Return the UUID of ``cuda:index`` as CUDA writes it, without the prefix of NVML."""
     return str(torch.cuda.get_device_properties(index).uuid)
+
+
+class CapturedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode under which torch.compile captures graphs; under others it skips frames.
+
+    Operations of a graph that runs as it was captured are dispatched to the mode.
+    """
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Return True. Older versions do not ask for it: see ``captures_under_modes``."""
+        return True
+
+
+def captures_under_modes() -> bool:
+    """Return whether torch.compile captures graphs under a CapturedMode."""
+    return hasattr(TorchDispatchMode, "ignore_compile_internals")
+
+
+def compiles_by_itself() -> bool:
+    """Return whether code of this process was decorated with torch.compile, and has run."""
+    return bool(torch._dynamo.convert_frame.input_codes.seen)
+
+
+def compile_id() -> str:
+    """Return the id of the compilation that is under way, as dynamo's records have it: "0/1"."""
+    return str(torch._guards.CompileContext.current_compile_id())
+
+
+def frames_not_captured(
+    attempts: Sequence[Any], unimplemented: Mapping[str, int]
+) -> Iterator[tuple[str, list[FrameSummary]]]:
+    """Yield the reason and the place of each frame that dynamo gave up, as for a break in a loop.
+
+    ``attempts`` are dynamo's records of compilations; ``unimplemented`` is its counter. An older
+    version records reasons in the counter only: the place is then the first line of the first
+    function that was not captured.
+    """
+    given_up = [one for one in attempts if one.graph_op_count is None]
+    for one in given_up:
+        if one.fail_reason is not None:
+            file = one.fail_user_frame_filename or one.co_filename
+            line = one.fail_user_frame_lineno or one.co_firstlineno
+            yield one.fail_reason, [_frame(file, line, one.co_name)]
+    if given_up and not captures_under_modes():  # the same version began to do both
+        place = _frame(given_up[0].co_filename, given_up[0].co_firstlineno, given_up[0].co_name)
+        for reason, count in unimplemented.items():
+            yield from [(reason, [place])] * count
+
+
+def _frame(file: str | None, line: int | None, function: str | None) -> FrameSummary:
+    return FrameSummary(str(file), line, str(function), lookup_line=False)

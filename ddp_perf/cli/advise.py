@@ -18,7 +18,7 @@ from ddp_perf.cli.options import (
     InterBandwidth,
     IntraBandwidth,
 )
-from ddp_perf.cli.predict import NCCL_LATENCIES_US, curves_of, is_baseline, topology_of
+from ddp_perf.cli.predict import NCCL_LATENCIES_US, curves_of, is_baseline, topology_in, topology_of
 from ddp_perf.core.strategy import Precision
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.scaling.advice.choice import Recommendation, recommend
@@ -101,7 +101,8 @@ def advise_training(
       2  undecided: nothing fits, no plan reaches it, or its time is not modelled
       4  usage: an argument, or a file that cannot be read
     """
-    topology = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), NCCL_LATENCIES_US)
+    given = topology_of(gpus_per_node, (intra_bandwidth, inter_bandwidth), NCCL_LATENCIES_US)
+    topology = (None if gpus_per_node is not None else topology_in(file)) or given
     for option, count in (
         ("--model-params", model_params),
         ("--measured-params", measured_params),
@@ -137,7 +138,7 @@ def _step(file: Path, only: str, parameters: float | None) -> MeasuredStep:
     """
     # The models of a step hold the batch of a rank fixed, and the ranks of a strong curve do not.
     curves = [curve for curve in curves_of(file) if not curve.strong]
-    named = [i for i, one in enumerate(curves) if only in f"{one.where} {one.label}"]
+    named = [i for i, one in enumerate(curves) if only in f"{one.where} {one.title}"]
     if not named:
         raise ResultsError(
             f"{file}: no curve{f' with {only!r}' if only else ''}: step times of several world"

@@ -11,6 +11,7 @@ import typer
 from ddp_perf.cli.options import RESULTS_HELP
 from ddp_perf.render.tables import wrapped
 from ddp_perf.report.terminal.explanation import explanation_lines
+from ddp_perf.report.terminal.nodes import node_lines
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table, rank_lines
 from ddp_perf.report.terminal.table import headline
 from ddp_perf.session.result import SuiteResult
@@ -41,6 +42,7 @@ def _lines(suite: SuiteResult, width: int) -> list[str]:
         lines_of_case = [
             *(explanation_lines(why) if why else ()),
             *rank_lines(suite, case_id),
+            *node_lines(suite, case_id),
             *advice_lines(suite, case_id),
         ]
         lines += ["", case_id, *wrapped(lines_of_case, width)] if lines_of_case else []

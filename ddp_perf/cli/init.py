@@ -17,14 +17,16 @@ from ddp_perf.config.schema import suite_schema
 from ddp_perf.errors import ConfigError
 
 _SUITE, _SCHEMA = "bench_configs/example.yaml", "bench_configs/schema.json"
-_TESTS, _INI = "tests/test_perf.py", "pytest.ini"
+_TESTS, _COUNTS, _INI = "tests/test_perf.py", "tests/test_work.py", "pytest.ini"
 _PURPOSES = {
     "perf_workload.py": "builds the model that is measured: put your own here",
     _SUITE: "lists numbers of ranks, batch sizes and tolerances",
     _SCHEMA: "lets an editor explain and complete a suite file",
     _TESTS: "asserts each metric of each case",
-    _INI: "keeps a bare pytest from measuring",
+    _COUNTS: "counts what each step does, on any machine",
+    _INI: "keeps a bare pytest from measuring and counting",
 }
+_DESELECTED = ("perf", "work")  # the markers of tests that a bare pytest leaves out
 # The files that pytest reads its settings from, and how the section of the settings begins.
 _SETTINGS = {
     "pytest.toml": "",
@@ -118,17 +120,21 @@ def _advice(settings: Path) -> str:
     found = _ADDOPTS.search(_read(settings))
     value = found[1] if found else ""
     expressions = _EXPRESSION.findall(value)
-    if expressions and re.search(r"\bnot perf\b", expressions[-1]):  # pytest uses the last one
+    given = expressions[-1] if expressions else ""  # pytest uses the last one
+    missing = [f"not {mark}" for mark in _DESELECTED if not re.search(rf"\bnot {mark}\b", given)]
+    if not missing:
         return ""
     in_list = value.startswith("[") if found else settings.suffix == ".toml"
-    lacking = '"-m", "not perf"' if in_list else "-m 'not perf'"
+    lacking = " and ".join(missing)
+    lacking = f'"-m", "{lacking}"' if in_list else f"-m '{lacking}'"
     if expressions:
-        what, line = "Let the expression of -m in addopts be this", "(…) and not perf"
+        what = "Let the expression of -m in addopts be this"
+        line = " and ".join(["(…)", *missing])
     elif found:
         what, line = "Add this to addopts", lacking
     else:
         what, line = "Add this line to them", f"addopts = {f'[{lacking}]' if in_list else lacking}"
     return (
         f"{settings} has pytest's settings, and was left as it is. {what}, or a bare pytest"
-        f" measures, too:\n    {line}"
+        f" measures and counts, too:\n    {line}"
     )

@@ -68,7 +68,9 @@ CurvesFile = Annotated[
 ]
 GpusPerNode = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="GPUs per node. [default: one link for all GPUs]"),
+    typer.Option(
+        metavar="N", min=1, help="GPUs per node. [default: as measured, else one link for all GPUs]"
+    ),
 ]
 IntraBandwidth = Annotated[
     float | None, typer.Option(metavar="GB/s", help="Bandwidth between two GPUs of a node.")

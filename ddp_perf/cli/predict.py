@@ -20,6 +20,7 @@ from ddp_perf.cli.options import (
 )
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.scaling.curves import ScalingCurve, measured_series, published_series, stored_series
+from ddp_perf.scaling.measured_topology import measured_topology
 from ddp_perf.scaling.prediction import Prediction, PredictRequest, predict_all
 from ddp_perf.scaling.text import prediction_json, prediction_text
 from ddp_perf.scaling.what_if import parse_change
@@ -95,7 +96,8 @@ def predict(
     """Fit scaling laws to a curve of step times, and predict more ranks with 90 % bands.
 
     The α-β model of the step gives the prediction. Amdahl's law is shown for comparison. A curve
-    that contradicts another one of the same work is reported, not fitted.
+    that contradicts another one of the same work is reported, not fitted. If the results have
+    all-reduces on one node and on several, the links within and between nodes are theirs.
 
     \b
     Exit code:
@@ -103,12 +105,15 @@ def predict(
       2  undecided: some curves were not, each with its reason
       4  usage: an argument, or a file that cannot be read
     """
+    given = topology_of(
+        gpus_per_node, (intra_bandwidth, inter_bandwidth), (intra_latency, inter_latency)
+    )
+    measured = None if gpus_per_node is not None else topology_in(file)
     request = PredictRequest(
         world_sizes=_sizes("--world-sizes", world_sizes),
         fit_world_sizes=_sizes("--fit", fit) if fit is not None else None,
-        topology=topology_of(
-            gpus_per_node, (intra_bandwidth, inter_bandwidth), (intra_latency, inter_latency)
-        ),
+        topology=measured or given,
+        measured_links=measured is not None,
         changes=tuple(map(parse_change, change)) if change else None,
         price_per_gpu_hour=_positive("--price-per-gpu-hour", price),
         samples=_positive("--samples", samples),
@@ -136,7 +141,7 @@ def _predictions(file: Path, request: PredictRequest, only: str) -> list[Predict
     predictions = [
         one
         for one in predict_all(curves_of(file), request)
-        if only in f"{one.series.where} {one.series.label}"
+        if only in f"{one.series.where} {one.series.title}"
     ]
     if not predictions:
         raise ResultsError(
@@ -154,6 +159,11 @@ def curves_of(file: Path) -> list[ScalingCurve]:
     baseline, structures = store.load(file.stem), store.structures_by_case()
     published = [one for table in baseline.published for one in published_series(table, structures)]
     return [*stored_series(baseline), *published]
+
+
+def topology_in(file: Path) -> Topology | None:
+    """Return the links within and between nodes that a results file determines, or None."""
+    return None if is_baseline(file) else measured_topology(read_results(file).suites)
 
 
 def is_baseline(file: Path) -> bool:

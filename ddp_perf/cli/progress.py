@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from types import TracebackType
 
 import typer
 
+from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.duel.values import Duel
 from ddp_perf.render.live_bar import LiveBar
-from ddp_perf.render.units import describe_duration
+from ddp_perf.render.units import counted, describe_duration
 
 _EVERY_S = 60.0  # between two lines, if stderr is not a terminal
 
@@ -38,10 +41,45 @@ class BudgetProgress:
 
     def launched(self, launches: int) -> None:
         """Show how many launches are done."""
+        self.show(f"launch {launches} done")
+
+    def show(self, done: str) -> None:
+        """Show what is done, and the time that is left."""
         now = time.monotonic()
         left_s = max(0.0, self.until - now)
-        text = f"launch {launches} done, {describe_duration(left_s)} left"
+        text = f"{done}, {describe_duration(left_s)} left"
         self._bar.show(self._budget_s - left_s, self._budget_s, text)
         if not self._bar.is_possible and now >= self._next_line:
             typer.echo(f"ddp-perf: {text}", err=True)
             self._next_line = now + _EVERY_S
+
+
+class DuelProgress:
+    """A bar on stderr with what is decided so far. The budget begins at once."""
+
+    def __init__(self, budget_s: float) -> None:
+        self._budget = BudgetProgress(budget_s)
+
+    def __enter__(self) -> DuelProgress:
+        self._budget.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._budget.__exit__(kind, error, traceback)
+
+    def show(self, duel: Duel) -> None:
+        """Show how many pairs are done, and the outcomes so far."""
+        pairs = sum(len(case.pairs) for case in duel.cases)
+        decided = Counter(case.outcome for case in duel.cases)
+        undecided = decided.pop(DuelOutcome.UNDECIDED, 0)
+        parts = [f"{number} {outcome.value}" for outcome, number in sorted(decided.items())]
+        if undecided:
+            parts.append(f"{undecided} undecided")
+        launches = sum(len(case.aa) for case in duel.cases)
+        done = counted(pairs, "pair") if pairs else f"calibration, {counted(launches, 'launch')}"
+        self._budget.show(f"{done}: {', '.join(parts)}")

@@ -7,10 +7,11 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import FalseAlarmRate
 from ddp_perf.cli.progress import BudgetProgress
@@ -20,6 +21,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.environment import Environment
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError, ResultsError
+from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.units import parse_duration
 from ddp_perf.report.terminal.text import describe_launch_failure
@@ -42,7 +44,6 @@ _EXIT_CODES = {
     SelftestOutcome.CANNOT_GATE: ExitCode.UNDECIDED,
     SelftestOutcome.TOO_SHORT: ExitCode.UNDECIDED,
 }
-_INTERRUPTED, _TERMINATED = 130, 143  # a shell's exit codes of Ctrl-C and SIGTERM
 
 
 def selftest(
@@ -147,7 +148,9 @@ def _measure(
     """
     case = request.case
     with contextlib.ExitStack() as stack:
-        machine = open_machine(capacity, on_wait=_warn, on_sigterm=_raise_terminated)
+        machine = open_machine(
+            capacity, ForkserverLauncher(), on_wait=_warn, on_sigterm=raise_terminated
+        )
         try:
             launcher = stack.enter_context(machine)
             progress = stack.enter_context(BudgetProgress(budget_s))
@@ -156,9 +159,9 @@ def _measure(
             environment = describe_environment(capacity, case.tier, runtime, Path.cwd())
             log = SelftestLog(output / "launches.jsonl", conditions_of(case, environment))
             stack.enter_context(contextlib.closing(log))
-        except _TerminatedError:
+        except TerminatedError:
             _warn("ended by SIGTERM before a launch")
-            raise typer.Exit(_TERMINATED) from None
+            raise typer.Exit(TERMINATED) from None
         return log, environment, _launch(request, log, launcher, progress)
 
 
@@ -172,20 +175,12 @@ def _launch(
             request, log, launcher, until=progress.until, on_launch=progress.launched
         )
     except KeyboardInterrupt:
-        return f"interrupted; {go_on}", _INTERRUPTED
-    except _TerminatedError:
-        return f"ended by SIGTERM at launch {1 + len(log.launches)}; {go_on}", _TERMINATED
+        return f"interrupted; {go_on}", INTERRUPTED
+    except TerminatedError:
+        return f"ended by SIGTERM at launch {1 + len(log.launches)}; {go_on}", TERMINATED
     if failure is not None:
         return describe_launch_failure(failure), ExitCode.UNDECIDED
     return None
-
-
-class _TerminatedError(BaseException):
-    """SIGTERM was received. Like KeyboardInterrupt, this is not an ``Exception``."""
-
-
-def _raise_terminated() -> NoReturn:
-    raise _TerminatedError
 
 
 def _write(curve: PowerCurve, output: Path) -> list[Path]:

@@ -38,6 +38,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     lagging: tuple[int, ...]  # that rank, and others that lag as well
     slowest_share: float  # of the steps: how often that rank is the last one
     slowest_where: str  # its device and host
+    slow_node: str | None = None  # a node that works longer than the others, in words
     changed: tuple[str, ...]  # differences of the environment, in words
     disturbance: str | None  # a disturbance of most launches, in words
 
@@ -256,7 +257,7 @@ def _bytes(structure: Structure) -> int:
 
 
 def _imbalance(change: Delta, evidence: Evidence) -> Iterator[_Found]:
-    """Yield a straggler if one rank lags in every launch, else the host.
+    """Yield a slow node or a straggler if it lags in every launch, else the host.
 
     Ranks that are late in turn have the same mean work. A baseline without a lag counts as one
     whose lag was zero.
@@ -267,6 +268,9 @@ def _imbalance(change: Delta, evidence: Evidence) -> Iterator[_Found]:
         yield from _of_host(
             change, evidence, "ranks are late in turn; the mean work of no rank grew by as much"
         )
+        return
+    if evidence.slow_node is not None:
+        yield _Found(kind="slow node", change_s=change.change, evidence=(evidence.slow_node,))
         return
     rank, before = evidence.slowest_rank, ""
     if lag is not None:

@@ -1,6 +1,7 @@
 """The pytest plugin. Importing it imports no torch: the ranks run in other processes."""
 
 import ddp_perf.plugin.packages  # noqa: F401, first: it refuses to go on where one is missing
+from ddp_perf.plugin.arrived import pytest_runtest_makereport
 from ddp_perf.plugin.collection import (
     pytest_collection,
     pytest_collection_finish,
@@ -10,8 +11,10 @@ from ddp_perf.plugin.collection import (
     pytest_make_collect_report,
     pytest_report_collectionfinish,
 )
+from ddp_perf.plugin.exit_code import pytest_runtestloop
 from ddp_perf.plugin.fixtures import (
     assert_verdict,
+    ddp_counted,
     ddp_measure,
     ddp_measured,
     ddp_session,
@@ -26,6 +29,7 @@ from ddp_perf.plugin.terminal import (
 
 __all__ = [
     "assert_verdict",
+    "ddp_counted",
     "ddp_measure",
     "ddp_measured",
     "ddp_session",
@@ -37,6 +41,8 @@ __all__ = [
     "pytest_generate_tests",
     "pytest_make_collect_report",
     "pytest_report_collectionfinish",
+    "pytest_runtest_makereport",
+    "pytest_runtestloop",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_unconfigure",

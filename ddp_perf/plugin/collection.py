@@ -9,11 +9,20 @@ import pytest
 
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.core.case import Case
-from ddp_perf.core.metric import LOSS, STRUCTURE, metric_spec
+from ddp_perf.core.cluster import check_cluster
+from ddp_perf.core.metric import LOSS, NODES, STRUCTURE, metric_spec
 from ddp_perf.core.target import targets_on
 from ddp_perf.errors import DdpPerfError
-from ddp_perf.plugin.items import asserted_metric, case_of, in_xdist_worker
-from ddp_perf.plugin.options import read_options
+from ddp_perf.plugin.arrived import ARRIVED, Arrived
+from ddp_perf.plugin.items import (
+    asserted_metric,
+    case_of,
+    counted_case,
+    fixtures_of,
+    in_xdist_worker,
+    is_counted,
+)
+from ddp_perf.plugin.options import no_suite_text, read_options
 from ddp_perf.plugin.reproduction import commands, session_command
 from ddp_perf.plugin.rootdir import refuse_misled_root
 from ddp_perf.plugin.session import SESSION, DdpSession
@@ -22,13 +31,15 @@ from ddp_perf.render.units import counted
 # One parameter for each case, shared by all tests: to make them for each test would add a third
 # to the cost of collection.
 PARAMETERS = pytest.StashKey[list[Any]]()
-_MEASURING = pytest.StashKey[list[pytest.Item]]()  # the performance tests, selected or not
+# By their marker, the tests that nothing selects by default; selected or not.
+_ASKED_FOR = pytest.StashKey[dict[str, list[pytest.Item]]]()
 _TIERS = (pytest.mark.cpu, pytest.mark.gpu)
 # The parameter of a test that no suite gives a case. It is selected with either tier, and refused.
 _NO_SUITE = pytest.param(None, id="no-suite", marks=_TIERS)
 _NO_TARGET = pytest.param(None, None, id="no-suite", marks=_TIERS)
 _MARKERS = (
     "perf: measures training; deselected unless -m asks for it",
+    "work: counts what a training step does; deselected unless -m asks for it",
     "gpu: needs CUDA devices",
     "cpu: runs on the CPU over gloo",
     "ddp_metric(name): the metric whose verdict the test asserts",
@@ -38,6 +49,8 @@ _MARKERS = (
 def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
+    config.stash[ARRIVED] = Arrived()
+    config.pluginmanager.register(config.stash[ARRIVED])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,9 +61,10 @@ def pytest_collection(session: pytest.Session) -> None:
     paths = options.configs or tuple(find_suites(options.config_directory))
     try:
         cases = load_cases(paths, options.overrides, options.import_paths)
+        check_cluster(options.cluster, {case.launcher for case in cases})
+        ddp = DdpSession(session.config, options, cases, suites=paths)
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
-    ddp = DdpSession(session.config, options, cases)
     session.config.stash[SESSION] = ddp
     session.config.stash[PARAMETERS] = [
         pytest.param(case, id=name, marks=getattr(pytest.mark, case.tier))
@@ -66,9 +80,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ddp = metafunc.config.stash[SESSION]
         metafunc.parametrize("ddp_case, ddp_target", [*_targets(ddp)] if every else [_NO_TARGET])
         return
+    if "ddp_counted" in metafunc.fixturenames:
+        metafunc.parametrize("ddp_case", _counted(every))
+        return
     metric = asserted_metric(metafunc.definition)
-    gated = [p for p in every if _asserts_something(p.values[0], metric)]
+    each_node = metafunc.config.stash[SESSION].options.cluster.each_node
+    gated = [p for p in every if _asserts_something(p.values[0], metric, each_node=each_node)]
     metafunc.parametrize("ddp_case", gated if every else [_NO_SUITE])
+
+
+def _counted(every: Sequence[Any]) -> list[Any]:
+    """Return a parameter for each case that trains. A count needs no tier: it runs on a CPU."""
+    training = [pytest.param(p.values[0], id=p.id) for p in every if p.values[0].trains]
+    return training if every else [pytest.param(None, id="no-suite")]
 
 
 def _targets(ddp: DdpSession) -> Iterator[Any]:
@@ -97,14 +121,21 @@ def pytest_make_collect_report(
         if not _has_no_case(node):
             kept.append(node)
         elif isinstance(node, pytest.Function) and _is_named(node):
-            reason = f"no suite has a case that is gated by its {asserted_metric(node)}"
-            if "ddp_target" in node.fixturenames:
-                reason = "no suite has a target for this accelerator"
-            for mark in (*_TIERS, pytest.mark.skip(reason=reason)):
+            for mark in (*_TIERS, pytest.mark.skip(reason=_why_no_case(node))):
                 node.add_marker(mark, append=False)
             kept.append(node)
     report.result = kept
     return report
+
+
+def _why_no_case(test: pytest.Function) -> str:
+    if is_counted(test):
+        return "no suite has a case that trains"
+    if "ddp_target" in test.fixturenames:
+        return "no suite has a target for this accelerator"
+    if asserted_metric(test) == NODES:
+        return "it judges the nodes that --ddp-each-node measures one by one"
+    return f"no suite has a case that is gated by its {asserted_metric(test)}"
 
 
 def _is_named(test: pytest.Function) -> bool:
@@ -115,20 +146,27 @@ def _is_named(test: pytest.Function) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before -k and -m deselect
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.stash[_MEASURING] = [item for item in items if item.get_closest_marker("perf")]
+    marked = {
+        marker: [item for item in items if item.get_closest_marker(marker)]
+        for marker in ("perf", "work")
+    }
+    config.stash[_ASKED_FOR] = {marker: found for marker, found in marked.items() if found}
 
 
 def pytest_report_collectionfinish(
     config: pytest.Config, items: Sequence[pytest.Item]
-) -> str | None:
-    """Return the -m that selects the performance tests, if another -m left no test at all."""
-    measuring = config.stash.get(_MEASURING, [])
-    if items or not measuring or config.option.keyword:
-        return None
-    tiers = [t for t in ("cpu", "gpu") if all(item.get_closest_marker(t) for item in measuring)]
-    expression = f'"perf and {tiers[0]}"' if len(tiers) == 1 else "perf"
-    them = counted(len(measuring), "performance test")
-    return f"ddp: {them} deselected; to measure: -m {expression}"
+) -> list[str]:
+    """Return the -m that selects performance or work tests, if another -m left no test at all."""
+    if items or config.option.keyword:
+        return []
+    return [_how_to_select(*marked) for marked in config.stash.get(_ASKED_FOR, {}).items()]
+
+
+def _how_to_select(marker: str, items: Sequence[pytest.Item]) -> str:
+    tiers = [t for t in ("cpu", "gpu") if all(item.get_closest_marker(t) for item in items)]
+    expression = f'"{marker} and {tiers[0]}"' if len(tiers) == 1 else marker
+    what, verb = ("performance", "measure") if marker == "perf" else ("work", "count")
+    return f"ddp: {counted(len(items), f'{what} test')} deselected; to {verb}: -m {expression}"
 
 
 def _has_no_case(node: pytest.Item | pytest.Collector) -> bool:
@@ -147,28 +185,25 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return  # nothing will be measured: see `_refuse_xdist`
     ddp = session.config.stash[SESSION]
     if not ddp.cases and any(_has_no_case(item) for item in session.items):
-        raise pytest.UsageError(
-            f"there is no suite file in {ddp.options.config_directory}: name one with --ddp-config,"
-            " or run ddp-perf init, which writes an example"
-        )
-    for item in session.items:
+        raise pytest.UsageError(no_suite_text(ddp.options))
+    measuring = [item for item in session.items if not is_counted(item)]
+    for item in measuring:
         if (case := case_of(item)) is not None:
-            asserts = "assert_verdict" in _fixtures(item)
+            asserts = "assert_verdict" in fixtures_of(item)
             ddp.note_test(case, asserted_metric(item) if asserts else None)
     try:
         by_id = {case.key: case for case in ddp.cases}
         ddp.plan(
-            [case for item in session.items for case in _needed(item, by_id)],
-            and_any=any("ddp_measure" in _fixtures(item) for item in session.items),
+            [case for item in measuring for case in _needed(item, by_id)],
+            and_any=any("ddp_measure" in fixtures_of(item) for item in measuring),
         )
+        ddp.work.check([case for item in session.items if (case := counted_case(item))])
         ddp.command = session_command(session.config)
-        ddp.commands = commands(session.config, session.items)
+        if ddp.against is not None:
+            ddp.against.command = ddp.command
+        ddp.commands = commands(session.config, measuring)
     except DdpPerfError as error:
         raise pytest.UsageError(str(error)) from None
-
-
-def _fixtures(item: pytest.Item) -> Sequence[str]:
-    return item.fixturenames if isinstance(item, pytest.Function) else ()
 
 
 def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[Case]:
@@ -184,12 +219,14 @@ def _needed(item: pytest.Item, by_id: dict[tuple[str, str], Case]) -> Iterator[C
         yield by_id[case.suite, case.single]
 
 
-def _asserts_something(case: Case, metric: str) -> bool:
+def _asserts_something(case: Case, metric: str, *, each_node: bool) -> bool:
     """Return whether this metric of the case is gated.
 
     Only training has a structure and a loss, only several ranks have an efficiency, and some
     metrics belong to one tier.
     """
+    if metric == NODES:
+        return each_node
     if metric == STRUCTURE:
         return case.trains
     if metric == LOSS:

@@ -1,4 +1,4 @@
-"""Fixtures of timed tests: the measured case, and the assertion of its verdict."""
+"""Fixtures of tests: the measured or counted case, and the assertion of its verdict."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 
 from ddp_perf.core.case import Case
 from ddp_perf.errors import did_you_mean
+from ddp_perf.plugin.against.duelled import duelled_case
 from ddp_perf.plugin.clock import WorkerClock
 from ddp_perf.plugin.items import asserted_metric
 from ddp_perf.plugin.measured import MeasuredCase, measured_case
 from ddp_perf.plugin.session import SESSION, DdpSession
+from ddp_perf.plugin.work.counted import CountedStep
 
 
 @pytest.fixture
@@ -27,9 +29,11 @@ def ddp_measured(
     """The case of this item. The first request measures all planned cases of its suite.
 
     ``ddp_case`` makes one item of each case of the suites. See ``measured_case`` for what
-    skips and what fails.
+    skips and what fails, and ``duelled_case`` for that with --ddp-against.
     """
     node, suite = request.node, ddp_case.suite
+    if ddp_session.against is not None:
+        return duelled_case(node, ddp_session, ddp_case)
     return measured_case(node, ddp_session, ddp_case, lambda: ddp_session.result(suite))
 
 
@@ -55,9 +59,28 @@ def ddp_measure(
         if case is None:
             hint = did_you_mean(case_id, ddp_session.names)
             pytest.fail(f"ddp_measure: no suite has a case {case_id!r}{hint}", pytrace=False)
+        if ddp_session.against is not None:
+            return duelled_case(request.node, ddp_session, case)
         return measured_case(request.node, ddp_session, case, lambda: ddp_session.measure(case))
 
     return measure
+
+
+@pytest.fixture
+def ddp_counted(
+    request: pytest.FixtureRequest, ddp_session: DdpSession, ddp_case: Case
+) -> CountedStep:
+    """The case of this item, whose step is counted when the test asks for its counts.
+
+    ``ddp_case`` makes one item of each case of the suites that trains. Nothing is measured, so the
+    tests may run beside others (pytest-xdist). ``work`` has all counts, for a test of your own::
+
+        @pytest.mark.work
+        def test_no_host_read(ddp_counted):
+            names = {operation.name for operation in ddp_counted.work.operations}
+            assert "aten._local_scalar_dense" not in names
+    """
+    return CountedStep(ddp_case, ddp=ddp_session, node=request.node)
 
 
 @pytest.fixture

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.metric import EXACT, METRICS, STRUCTURE
+from ddp_perf.core.metric import EXACT, METRICS, NODES, STRUCTURE
 from ddp_perf.errors import did_you_mean
 
-_KNOWN = [*EXACT, *(metric.name for metric in METRICS)]
+_KNOWN = [*EXACT, NODES, *(metric.name for metric in METRICS)]
 
 
 def case_of(item: pytest.Item) -> Case | None:
@@ -16,6 +18,20 @@ def case_of(item: pytest.Item) -> Case | None:
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("ddp_case") if callspec else None
     return case if isinstance(case, Case) else None
+
+
+def fixtures_of(item: pytest.Item) -> Sequence[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else ()
+
+
+def is_counted(item: pytest.Item) -> bool:
+    """Return whether the item counts the step of its case, and measures nothing."""
+    return "ddp_counted" in fixtures_of(item)
+
+
+def counted_case(item: pytest.Item) -> Case | None:
+    """Return the case whose step the item counts, or None if it counts none."""
+    return case_of(item) if is_counted(item) else None
 
 
 def asserted_metric(node: pytest.Item | pytest.Function) -> str:

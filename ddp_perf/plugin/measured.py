@@ -11,6 +11,7 @@ from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_explained, needs_single_rank
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.errors import DdpPerfError, did_you_mean
+from ddp_perf.plugin.exit_code import fail_undecided
 from ddp_perf.plugin.items import in_xdist_worker
 from ddp_perf.plugin.session import DdpSession
 from ddp_perf.report.next_step import step_after
@@ -28,7 +29,7 @@ from ddp_perf.stats.utilisation import utilisation_figures
 from ddp_perf.system.gpu.xid import find_xids
 
 _SKIPPING = (Outcome.INCONCLUSIVE, Outcome.INVALID)
-_UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
+UNDECIDED_ALLOWED = 0.2  # of a suite's cases, under --ddp-strict
 
 
 class MeasuredCase:
@@ -101,6 +102,8 @@ class MeasuredCase:
             text = f"{text}\n{step}"
         if outcome in FAILING:
             self._describe(failed=True)
+            if outcome is Outcome.NO_BASELINE:
+                fail_undecided(text)
             pytest.fail(text, pytrace=False)
         if outcome in _SKIPPING:
             self._fail_if_strict(text)
@@ -132,11 +135,10 @@ class MeasuredCase:
 
     def _fail_if_strict(self, text: str) -> None:
         undecided, cases = self.result.undecided(), len(self.result.measurements)
-        if self._ddp.options.strict and len(undecided) > _UNDECIDED_ALLOWED * cases:
-            pytest.fail(
+        if self._ddp.options.strict and len(undecided) > UNDECIDED_ALLOWED * cases:
+            fail_undecided(
                 f"--ddp-strict: {len(undecided)} of {cases} cases undecided:"
-                f" this machine cannot gate\n{text}",
-                pytrace=False,
+                f" this machine cannot gate\n{text}"
             )
 
 
@@ -152,8 +154,8 @@ def measured_case(
         advice_lines,  # imports numpy, which collection does not need
     )
 
-    _refuse_xdist(node.config)
-    _check_machine(ddp, case)
+    refuse_xdist(node.config)
+    check_machine(ddp, case)
     ddp.note_test(case)
     result, problem = None, ""
     try:
@@ -161,16 +163,17 @@ def measured_case(
     except DdpPerfError as error:
         problem = str(error)
     if result is None:  # outside the handler, or the traceback would be printed as well
-        pytest.fail(problem, pytrace=False)
+        fail_undecided(problem)
     measurement = result.measurements[case.id]
     if result.injections:
         node.user_properties.append(("injected", ", ".join(result.injections)))
-    if measurement.failures:
+    if measurement.failed:
         describe = describe_launch_failure if ddp.is_first(case, "launch failure") else str
         pytest.fail("\n".join(map(describe, measurement.failures)), pytrace=False)
     figures = case_figures(result, case.id)
     assert figures is not None  # no launch failed
-    utilisation = utilisation_of(measurement, result.environment.accelerator_key)
+    accelerator = result.environment.accelerator_key
+    utilisation = utilisation_of(measurement, accelerator)
     if utilisation is not None and utilisation.mfu is not None:
         node.user_properties.append(("mfu", utilisation.mfu))
     if figures.energy_j is not None:
@@ -179,11 +182,13 @@ def measured_case(
     step = result.finding(case.id, STEP_TIME.name)
     judged = step is not None and step.verdict.outcome is not Outcome.NO_BASELINE
     advice = advice_lines(result, case.id) if judged else []
-    about = "\n".join([case_summary(result, case.id), *advice])
+    summary = case_summary(measurement, result.summaries[case.id], accelerator)
+    about = "\n".join([summary, *advice])
     return MeasuredCase(case, result, figures, about=about, ddp=ddp, node=node)
 
 
-def _refuse_xdist(config: pytest.Config) -> None:
+def refuse_xdist(config: pytest.Config) -> None:
+    """Fail the test in a process that pytest-xdist runs beside others."""
     if in_xdist_worker(config):
         pytest.fail(
             "timed tests cannot run beside other tests; run them without -n (pytest-xdist)",
@@ -191,19 +196,19 @@ def _refuse_xdist(config: pytest.Config) -> None:
         )
 
 
-def _check_machine(ddp: DdpSession, case: Case) -> None:
+def check_machine(ddp: DdpSession, case: Case) -> None:
+    """Skip the test if the machine is too small for the case, or fail it if it must not be."""
     expected, found = ddp.options.expect_devices, len(ddp.capacity.machine.gpus)
     if case.tier == "gpu" and expected is not None and found != expected:
         causes = [ddp.capacity.machine.problem, *find_xids()]
         why = f" ({'; '.join(filter(None, causes))})" if any(causes) else ""
-        pytest.fail(
+        fail_undecided(
             f"--ddp-expect-devices {expected}: found {found}{why}; see nvidia-smi and"
-            " CUDA_VISIBLE_DEVICES",
-            pytrace=False,
+            " CUDA_VISIBLE_DEVICES"
         )
     obstacle = ddp.capacity.obstacle(case)
     if obstacle is None:
         return
     if ddp.options.strict and ddp.owes(case.suite):
-        pytest.fail(f"--ddp-strict: {obstacle}, so nothing was measured", pytrace=False)
+        fail_undecided(f"--ddp-strict: {obstacle}, so nothing was measured")
     pytest.skip(obstacle)

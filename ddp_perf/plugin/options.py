@@ -13,9 +13,12 @@ import pytest
 
 from ddp_perf.baselines.save import SaveMode, check_reason
 from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.cluster import Cluster
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.injection import KINDS, Injection
 from ddp_perf.errors import BaselineError
+from ddp_perf.plugin.against.options import Against, add_against_options, read_against
+from ddp_perf.plugin.cluster_options import add_cluster_options, read_cluster
 from ddp_perf.plugin.option_values import (
     parse_assignment,
     parse_count,
@@ -40,6 +43,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     config_directory: Path
     baseline_directory: Path
     machine: str | None  # the pool of like hosts that this host is one of; None: a machine alone
+    cluster: Cluster
     overrides: Overrides
     import_paths: tuple[str, ...]  # where ranks first search for a user's workload
     json_path: Path | None
@@ -51,11 +55,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     false_alarm_rate: float
     injections: tuple[Injection, ...]
     policy: Policy
+    against: Against | None  # None: stored baselines judge
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("ddp", "performance regression of data-parallel training")
     _add_selection(group)
+    add_cluster_options(group)
+    add_against_options(group)
     _add_outcome(group)
     known = [name for option in group.options for name in option.names()]
     suggest_options(parser, known, pluginmanager)
@@ -137,7 +144,7 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         help="store this session; MODE is 'missing' (default: only what has no baseline yet),"
         " 'append' (a further session of each case) or 'accept' (the new level of each case,"
         " after an intended change; needs --reason). The structure of a case that has none is"
-        " stored for every machine",
+        " stored for every machine, and so are the counts of work tests",
     )
     group.addoption(
         "--reason", metavar="TEXT", help="why the new level of --save-baseline=accept is right"
@@ -163,7 +170,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         type=Path,
         metavar="DIR",
         help="write an HTML report to DIR, its figures in the formats of other tools, and all"
-        " measurements to DIR/results.json, or to the FILE of --ddp-json",
+        " measurements to DIR/results.json, or to the FILE of --ddp-json; of work tests: the"
+        " changes and their lines",
     )
     group.addoption(
         "--ddp-summary",
@@ -175,7 +183,8 @@ def _add_outcome(group: pytest.OptionGroup) -> None:
         "--ddp-strict",
         action="store_true",
         help="fail a suite if it measured nothing, or if over a fifth of its cases are undecided; a"
-        " case that waits for its first three sessions does not count",
+        " case that waits for its first three sessions does not count; fail a work test that has"
+        " nothing to compare with; exit code 1 is red, 6 is undecided, 130 and 143 are interrupted",
     )
     group.addoption(
         "--ddp-expect-devices",
@@ -234,19 +243,23 @@ def read_options(config: pytest.Config) -> Options:
     save_mode, reason = value("save_baseline"), value("reason")
     json_path, report = value("ddp_json"), value("ddp_report")
     _check_saving(save_mode, reason, injected=bool(value("ddp_inject")))
+    against = read_against(config)
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise pytest.UsageError(
             f"--ddp-json: there is no directory {json_path.parent}; make it first"
         )
     if report is not None:
         _make_directory(report)
-        json_path = json_path or report / "results.json"
+        json_path = json_path or (None if against else report / "results.json")
     return Options(
         configs=tuple(value("ddp_config")),
         config_directory=config.rootpath / config.getini("ddp_configs"),
         baseline_directory=config.rootpath / config.getini("ddp_baselines"),
         machine=value("ddp_machine") or _machine_of_ini(config.getini("ddp_machine")),
+        cluster=read_cluster(config),
         overrides=Overrides(
+            launcher=value("ddp_launcher"),
+            ranks_per_node=value("ddp_nproc_per_node"),
             world_sizes=value("ddp_world_sizes"),
             batch_sizes=value("ddp_batch_sizes"),
             hidden_dim=value("ddp_hidden_dim"),
@@ -274,6 +287,15 @@ def read_options(config: pytest.Config) -> Options:
             reason=reason,
             profile_steps=value("ddp_profile"),
         ),
+        against=against,
+    )
+
+
+def no_suite_text(options: Options) -> str:
+    """Return why there is no case, and the remedy."""
+    return (
+        f"there is no suite file in {options.config_directory}: name one with --ddp-config, or run"
+        " ddp-perf init, which writes an example"
     )
 
 

@@ -1,4 +1,4 @@
-"""The commands that measure again: a case, by its test and its options; and the whole session."""
+"""The commands that measure or count again: a case, by its test; and the whole session."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ WORK = (
     "--ddp-warmup",
     "--ddp-env",
     "--ddp-inject",
+    "--ddp-launcher",
+    "--ddp-nnodes",
+    "--ddp-nproc-per-node",
+    "--ddp-each-node",
+    "--ddp-hosts",
+    "--ddp-node-shell",
+    "--ddp-rdzv-endpoint",
+    "--ddp-pod-template",
     "--ddp-machine",  # the baseline that it is compared with
 )
 
@@ -69,32 +77,42 @@ def commands(config: pytest.Config, items: Sequence[pytest.Item]) -> dict[tuple[
     It is meant for a shell in the directory where the session was started. It runs the test that
     asserts the case's step time, or else the case's first test.
     """
-    chosen: dict[tuple[str, str], str] = {}
+    chosen: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         case = case_of(item)
         if case is None:
             continue
         if case.key not in chosen or asserted_metric(item) == STEP_TIME.name:
-            file = os.path.relpath(item.path, config.invocation_params.dir)
-            chosen[case.key] = file + "".join(item.nodeid.partition("::")[1:])
-    arguments = _work_arguments(config)
+            chosen[case.key] = item
+    return {key: _command_of(item, config, "perf") for key, item in chosen.items()}
+
+
+def count_command(item: pytest.Item) -> str:
+    """Return the command that counts the case of a work test again, as `commands` does."""
+    return _command_of(item, item.config, "work")
+
+
+def _command_of(item: pytest.Item, config: pytest.Config, marker: str) -> str:
+    node = os.path.relpath(item.path, config.invocation_params.dir)
+    node += "".join(item.nodeid.partition("::")[1:])
     data = {DATA_FOLDER: os.environ[DATA_FOLDER]} if os.environ.get(DATA_FOLDER) else {}
     before = "".join(f"{name}={shlex.quote(value)} " for name, value in data.items())
     # The script chose the environment; a shell in which it was started need not have it on PATH.
     program = ".venv/bin/pytest" if SCRIPT in os.environ else "pytest"
-    return {
-        key: before + shlex.join([program, "-m", "perf", node, *arguments])
-        for key, node in chosen.items()
-    }
+    return before + shlex.join([program, "-m", marker, node, *_work_arguments(config)])
 
 
 def _work_arguments(config: pytest.Config) -> list[str]:
-    return [f"{option}={value}" for option in WORK for value in _written(config.getoption(option))]
+    given = {option: config.getoption(option) for option in WORK}
+    switches = [option for option, value in given.items() if value is True]
+    return switches + [
+        f"{option}={text}" for option, value in given.items() for text in _written(value)
+    ]
 
 
 def _written(value: Any) -> list[str]:
-    """Return one text for each time that the option was given."""
-    if value is None or value in ((), []):
+    """Return one text for each time that the option was given with a value."""
+    if value is None or isinstance(value, bool) or value in ((), []):
         return []
     if isinstance(value, list):
         return [_text(one) for one in value]

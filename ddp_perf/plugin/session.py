@@ -17,30 +17,50 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.injection import check_applicable
 from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import DdpPerfError
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.plugin.against.running import make_against
+from ddp_perf.plugin.each_node import check_nodes, check_pool
 from ddp_perf.plugin.options import Options
 from ddp_perf.plugin.outputs import HistoryLog, ReportWriter
 from ddp_perf.plugin.progress import TerminalProgress
-from ddp_perf.session.measure.bench import Bench
+from ddp_perf.plugin.work.report import WorkReportWriter
+from ddp_perf.session.measure.bench import Bench, Policy
+from ddp_perf.session.measure.launchers import Launchers
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.session.results_file import write_results
 from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.work.session import Saving, WorkSession
+from ddp_perf.work.store import WorkStore
+from ddp_perf.work.values import CountedCase
 from ddp_perf.workloads.corpus import check_texts
 
 
 class DdpSession:
     """The state of one pytest session, in the config's stash for fixtures and terminal hooks."""
 
-    def __init__(self, config: pytest.Config, options: Options, cases: Sequence[Case]) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        options: Options,
+        cases: Sequence[Case],
+        *,
+        suites: Sequence[Path] = (),
+    ) -> None:
         self.options = options
         self.cases = cases
         self.names = _names(cases)
-        capacity = msgspec.structs.replace(find_capacity(), pool=options.machine)
-        self.capacity: Capacity = capacity
+        self._progress = TerminalProgress(config)
+        self._launchers = Launchers(
+            options.cluster, root=config.rootpath, on_wait=self._progress.warn
+        )
+        self.capacity: Capacity = self._find_capacity(collecting=config.option.collectonly)
         self.results: dict[str, SuiteResult] = {}
         self.write_error: str | None = None
+        self.other_error: str | None = None  # of a file that another plugin writes
         self.interruption: str | None = None  # where Ctrl-C or SIGTERM ended the measurement
+        self.is_terminated = False  # by SIGTERM
         self.report = ReportWriter(
             options.report, options.json_path, options.history, config.rootpath
         )
@@ -56,9 +76,38 @@ class DdpSession:
         self._asserted: dict[tuple[str, str], set[str]] = {}
         self._gated = 0  # verdicts that share the session's false-alarm budget
         self._store = BaselineStore(options.baseline_directory)
-        self._progress = TerminalProgress(config)
+        self.work = WorkSession(
+            ForkserverLauncher(),  # whatever launcher measures: a step is counted on this machine
+            WorkStore(options.baseline_directory),
+            root=config.rootpath,
+            suites=suites,
+            import_paths=options.import_paths,
+            saving=_saving(options.policy),
+        )
+        self._work_report = WorkReportWriter(
+            options.report, self._store, root=config.rootpath, import_paths=options.import_paths
+        )
+        self.against = make_against(
+            options,
+            self.capacity,
+            self._progress,
+            root=config.rootpath,
+            suites=suites,
+            on_sigterm=self._end_by_sigterm,
+        )
         self._resources = contextlib.ExitStack()
+        self._resources.callback(self._launchers.close)
+        self._resources.callback(self.work.close)
         self._bench: Bench | None = None
+
+    def _find_capacity(self, *, collecting: bool) -> Capacity:
+        """Return the capacity of the machine on which ranks run: a node of Kubernetes, or this."""
+        elsewhere = any(case.launcher == "kubernetes" for case in self.cases)
+        found = self._launchers.node_capacity() if elsewhere and not collecting else find_capacity()
+        cluster = self.options.cluster
+        return msgspec.structs.replace(
+            found, pool=self.options.machine, nodes=cluster.nodes, each_node=cluster.each_node
+        )
 
     def plan(self, wanted: Sequence[Case], *, and_any: bool) -> None:
         """Record the cases that the selected items need, suite by suite, in the files' order.
@@ -67,7 +116,7 @@ class DdpSession:
 
         This reads baselines and data, so that a broken file is refused before the first launch.
         Raises LaunchError if this system cannot launch ranks, BaselineError, DataError,
-        HistoryError, and ConfigError for an injection that applies to no case.
+        HistoryError, SideError, and ConfigError for an injection that applies to no case.
         """
         if wanted or and_any:
             check_can_launch()
@@ -81,8 +130,13 @@ class DdpSession:
                 self._planned.setdefault(case.suite, []).append(case)
             if case.key in ids or and_any:
                 possible.append(case)
-        self._gated = sum(len(gated_metrics(case)) for case in possible)
+        if self.options.cluster.each_node:
+            check_pool(self.options.machine, possible)
         check_texts(possible)
+        if self.against is not None:
+            self.against.plan([case for row in self._planned.values() for case in row])
+            return  # baselines are not read
+        self._gated = sum(len(gated_metrics(case)) for case in possible)
         for suite in {case.suite for case in possible}:
             self._store.load_structures(suite)
         for tier in {case.tier for case in possible}:
@@ -93,7 +147,9 @@ class DdpSession:
     @property
     def errors(self) -> list[str]:
         """The outputs that could not be written. Each of them fails the session."""
-        problems = [self.write_error, self.history.error, *self.report.errors]
+        own = [self.write_error, self.history.error, *self.report.errors]
+        duel = self.against.report.errors if self.against is not None else []
+        problems = [*own, *duel, *self._work_report.errors, self.other_error]
         return [problem for problem in problems if problem]
 
     @property
@@ -101,7 +157,8 @@ class DdpSession:
         """A line for each file that was written, for the end of the terminal's summary."""
         is_written = self.options.json_path is not None and self.results and not self.write_error
         results = [f"results: {self.options.json_path}"] if is_written else []
-        return [*self.report.lines, *results]
+        duel = self.against.report.lines if self.against is not None else []
+        return [*self.report.lines, *duel, *self._work_report.lines, *results]
 
     def result(self, suite: str) -> SuiteResult:
         """Return the suite's result with all its planned cases; measure them at the first call.
@@ -146,23 +203,26 @@ class DdpSession:
         if expected is None or not any(self._planned.values()):
             return True
         cases = [case for case in self.cases if case.suite == suite]
-        return any(case.tier == "cpu" or case.world_size <= expected for case in cases)
+        return any(case.tier == "cpu" or case.ranks_per_node <= expected for case in cases)
 
-    def close(self, *, began: bool) -> None:
+    def close(self, *, began: bool, counted: Sequence[CountedCase]) -> None:
         """End the ranks, free the machine, and write the results.
 
         A requested report is written even if nothing was measured, so that the report of an
-        earlier session is not mistaken for this one. ``began`` is False if pytest refused to run;
-        then the earlier report stays.
+        earlier session is not mistaken for this one; that of ``counted`` cases is another one.
+        ``began`` is False if pytest refused to run; then the earlier report stays.
         """
         self._resources.close()
         self._bench = None
-        if self.results or (self.report.is_wanted and began):
+        if self.against is not None:
+            self.against.close()
+        elif self.results or (self.report.is_wanted and began and not counted):
             self.results = {name: self._with_asserted(row) for name, row in self.results.items()}
             planned = {case.key for row in self._planned.values() for case in row}
             complete = self._judged == planned
             self._write(complete=complete)
             self.report.write(list(self.results.values()), complete=complete)
+        self._work_report.write(counted, self.capacity.accelerator_key("gpu"))
         self.history.close()
 
     def _with_asserted(self, result: SuiteResult) -> SuiteResult:
@@ -219,19 +279,30 @@ class DdpSession:
                     if of == suite
                 },
             ),
-            self._open_bench(),
+            self._bench_for(cases[0]),
             capacity=self.capacity,
             store=self._store,
             on_partial=self._note_partial,
             on_judged=functools.partial(self._note_judged, cases),
         )
 
+    def _bench_for(self, case: Case) -> Bench:
+        """Return the bench with the nodes of the launcher that the case's suite has."""
+        bench = self._open_bench()
+        nodes = bench.launcher.nodes(case)
+        if bench.each_node:
+            check_nodes(nodes)
+        return msgspec.structs.replace(bench, nodes=nodes)
+
     def _open_bench(self) -> Bench:
         """Open the machine before the first launch of the session; `close` frees it."""
         if self._bench is None:
             launcher = self._resources.enter_context(
                 open_machine(
-                    self.capacity, on_wait=self._progress.warn, on_sigterm=self._end_by_sigterm
+                    self.capacity,
+                    self._launchers,
+                    on_wait=self._progress.warn,
+                    on_sigterm=self._end_by_sigterm,
                 )
             )
             self._bench = Bench(
@@ -240,12 +311,15 @@ class DdpSession:
                 root=self._root,
                 import_paths=self.options.import_paths,
                 injections=self.options.injections,
+                each_node=self.options.cluster.each_node,
             )
         return self._bench
 
     def _end_by_sigterm(self) -> NoReturn:
-        """End the session as Ctrl-C does: results are written, and the exit code is pytest's 2."""
-        pytest.exit(f"ended by SIGTERM {self._progress.how_far()}")
+        """End the session as Ctrl-C does: results are written."""
+        self.is_terminated = True
+        how_far = (self._progress if self.against is None else self.against).how_far()
+        pytest.exit(f"ended by SIGTERM {how_far}")
 
     def _note_judged(self, cases: Sequence[Case], result: SuiteResult) -> None:
         """Mark the cases as measured, whatever fails from here on."""
@@ -267,6 +341,11 @@ class DdpSession:
             self.write_error = None
         except OSError as error:
             self.write_error = f"--ddp-json: {path} cannot be written: {error.strerror}"
+
+
+def _saving(policy: Policy) -> Saving | None:
+    mode = policy.save_mode
+    return None if mode is None else Saving(mode=mode, reason=policy.reason)
 
 
 def _names(cases: Sequence[Case]) -> dict[str, Case]:

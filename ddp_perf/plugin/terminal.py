@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 
 import pytest
 
+from ddp_perf.plugin.arrived import ARRIVED
+from ddp_perf.plugin.exit_code import set_exit_code
 from ddp_perf.plugin.items import in_xdist_worker
+from ddp_perf.plugin.reproduction import session_command
 from ddp_perf.plugin.session import SESSION, DdpSession
-from ddp_perf.report.next_step import next_step
+from ddp_perf.plugin.work.next_step import is_red, work_step
+from ddp_perf.report.next_step import NextStep, next_step
 from ddp_perf.session.result import SuiteResult
 
 _REFUSED = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """Write our files when other plugins have written theirs, also if a disk is full.
+
+    pytest would end by a traceback, without a table, and with the exit code of a red session.
+    """
     ddp = session.config.stash.get(SESSION, None)
-    if ddp is None or in_xdist_worker(session.config):
-        return  # under xdist only the controller writes files
-    if session.config.option.collectonly:
-        return  # nothing was to be measured: the files of an earlier session stay
-    ddp.close(began=session.exitstatus not in _REFUSED)
-    if ddp.errors and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    result: object = None
+    try:
+        result = yield
+    except OSError as error:
+        if ddp is None:
+            raise
+        what = error.filename or "a file of another plugin"
+        ddp.other_error = f"{what} cannot be written: {error.strerror}"
+    if in_xdist_worker(session.config):  # only the controller writes files
+        if ddp is not None:
+            ddp.work.close()
+        return result
+    arrived = session.config.stash[ARRIVED]
+    if ddp is not None and not session.config.option.collectonly:
+        began = session.exitstatus not in _REFUSED  # else the earlier files stay
+        ddp.close(began=began, counted=list(arrived.counted.values()))
+    set_exit_code(session, undecided=arrived.undecided)
+    return result
 
 
 def pytest_terminal_summary(
@@ -32,6 +52,8 @@ def pytest_terminal_summary(
     config: pytest.Config,
 ) -> None:
     # Imported here: rich is slow to import, and collection does not need it.
+    from ddp_perf.plugin.against.summary import show_duel
+    from ddp_perf.plugin.work.summary import by_suite, suite_lines
     from ddp_perf.render.tables import wrapped
     from ddp_perf.report.terminal.amdahl import amdahl_lines
     from ddp_perf.report.terminal.gains import gain_lines
@@ -63,8 +85,18 @@ def pytest_terminal_summary(
         terminalreporter.write_line(false_alarm_line(ddp.options.false_alarm_rate, result.alpha))
         if ddp.options.summary:
             _write_summaries(terminalreporter, result)
-    if not ddp.results and (reason := _why_nothing(terminalreporter)):
+    counted = config.stash[ARRIVED].counted
+    for suite, cases in by_suite(counted.values()).items():
+        terminalreporter.section(f"work of {suite}")
+        for line in suite_lines(cases, width):
+            terminalreporter.write_line(line)
+    if ddp.against is not None:
+        show_duel(terminalreporter, ddp.against)
+    measured = ddp.results or (ddp.against is not None and ddp.against.duel is not None)
+    if not measured and (reason := _why_nothing(terminalreporter, "perf")):
         terminalreporter.write_line(f"ddp: nothing was measured: {reason}")
+    if not counted and (reason := _why_nothing(terminalreporter, "work")):
+        terminalreporter.write_line(f"ddp: nothing was counted: {reason}")
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and _lacks_suites(config, ddp):
         terminalreporter.write_line(
             f"ddp: there is no suite file in {ddp.options.config_directory}; `ddp-perf init` writes"
@@ -86,8 +118,10 @@ def _write_summaries(terminalreporter: pytest.TerminalReporter, result: SuiteRes
 
     terminalreporter.section(f"each case of {result.suite}")
     measured = [case_id for case_id in result.measurements if result.summaries.get(case_id)]
+    key = result.environment.accelerator_key
     for case_id in measured:
-        for line in ["", case_id, *case_summary(result, case_id).splitlines()]:
+        about = case_summary(result.measurements[case_id], result.summaries[case_id], key)
+        for line in ["", case_id, *about.splitlines()]:
             terminalreporter.write_line(line)
 
 
@@ -97,20 +131,36 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if ddp is None or terminal is None:
         return
-    if step := next_step(list(ddp.results.values())):
+    if step := _next_step(config, ddp):
         for line in str(step).splitlines():
             terminal.write_line(line)
 
 
+def _next_step(config: pytest.Config, ddp: DdpSession) -> NextStep | None:
+    """Return the one next command: red counts come before what was measured, and that before rest.
+
+    Red counts are certain, and may be the cause of what was measured.
+    """
+    cases = list(config.stash[ARRIVED].counted.values())
+    counts = work_step(cases, session_command(config))
+    if any(is_red(case) for case in cases):
+        return counts
+    return next_step(list(ddp.results.values())) or counts
+
+
 def _lacks_suites(config: pytest.Config, ddp: DdpSession) -> bool:
-    """Return whether -m asks for performance tests in a project without any suite."""
-    return not ddp.cases and bool(re.search(r"(?<!not )\bperf\b", config.option.markexpr))
+    """Return whether -m asks for tests of suites in a project without any suite."""
+    return not ddp.cases and bool(re.search(r"(?<!not )\b(perf|work)\b", config.option.markexpr))
 
 
-def _why_nothing(terminalreporter: pytest.TerminalReporter) -> str | None:
-    """Return why the items of the suite measured nothing, or None if there are no such items."""
-    reports = [*terminalreporter.getreports("skipped"), *terminalreporter.getreports("error")]
-    reports = [r for r in reports if isinstance(r, pytest.TestReport) and "perf" in r.keywords]
+def _why_nothing(terminalreporter: pytest.TerminalReporter, marker: str) -> str | None:
+    """Return why the items with this marker gave nothing, or None if there are no such items."""
+    reports = [
+        report
+        for category in ("skipped", "error")
+        for report in terminalreporter.getreports(category)
+        if isinstance(report, pytest.TestReport) and marker in report.keywords
+    ]
     if not reports:
         return None
     reasons = sorted({_reason(report) for report in reports})

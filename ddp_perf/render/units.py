@@ -13,7 +13,8 @@ from ddp_perf.errors import ConfigError
 
 ABSENT = "–"  # in a table: the figure was not measured, or does not apply
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_PREFIXES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))  # from, unit, prefix
+# From, unit, prefix.
+_PREFIXES = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 _HISSING = ("s", "x", "ch", "sh")  # the plural of such a noun ends in "es"
 
 
@@ -109,3 +110,15 @@ def _or_unset(value: object) -> object:
 def to_json(value: object) -> str:
     """Return a struct, or a collection of structs, as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
+
+
+def layout_text(ranks: int, ranks_per_node: int | None) -> str:
+    """Return ranks by node: ``2×8``; only their number if one node has them all.
+
+    The last of several nodes may have fewer. None: the nodes are unknown.
+    """
+    if ranks_per_node is None or ranks <= ranks_per_node:
+        return str(ranks)
+    if ranks % ranks_per_node:
+        return f"{ranks} on {-(-ranks // ranks_per_node)}"
+    return f"{ranks // ranks_per_node}×{ranks_per_node}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ddp_perf.core.case import Case
-from ddp_perf.core.scaling_key import curve_label, scaling_key
+from ddp_perf.core.scaling_key import curve_label, layout_curves, scaling_key
 from ddp_perf.report.rows import CaseRow
 from ddp_perf.session.result import SuiteResult
 
@@ -29,14 +29,16 @@ def series_of(result: SuiteResult, rows: Sequence[CaseRow]) -> list[PlotSeries]:
         case = result.measurements[case_id].case
         if case.single is not None and case.single in by_id:
             grouped[case.single, scaling_key(case.work())].append(case)
-    series = []
-    for (single, _), cases in grouped.items():
-        members = [by_id[single], *(by_id[case.id] for case in cases)]
-        series.append(
-            PlotSeries(
-                name=curve_label(cases[0].id, cases[0].world_size),
-                rows=tuple(sorted(members, key=lambda row: row.ranks)),
-                tolerance=cases[0].tolerances.step_time,
-            )
-        )
-    return series
+    return [
+        _curve([by_id[single], *(by_id[alike[place].id] for place in places)], alike[places[0]])
+        for (single, _), alike in grouped.items()
+        for places in layout_curves([case.work() for case in alike]).values()
+    ]
+
+
+def _curve(rows: Sequence[CaseRow], case: Case) -> PlotSeries:
+    return PlotSeries(
+        name=curve_label(case.id, case.world_size),
+        rows=tuple(sorted(rows, key=lambda row: row.ranks)),
+        tolerance=case.tolerances.step_time,
+    )

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddp_perf.errors import ResultsError
 from ddp_perf.report.files.action_benchmark import action_benchmark_json
 from ddp_perf.report.files.bencher import bencher_json
 from ddp_perf.report.files.latex import summary_tex
@@ -17,10 +16,10 @@ from ddp_perf.report.files.plots import plot_files
 from ddp_perf.report.files.prometheus import prometheus_text
 from ddp_perf.report.files.summary import summary_csv
 from ddp_perf.report.files.techniques import techniques_csv
+from ddp_perf.report.files.whole import write_files
 from ddp_perf.report.html.page import report_html
 from ddp_perf.report.rows import ReportSummary, report_summary
 from ddp_perf.report.source import ReportSource
-from ddp_perf.system.files import replace_file
 
 PAGE = "index.html"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")  # in a file's name: the name comes from a results file
@@ -33,14 +32,7 @@ def write_report(directory: Path, source: ReportSource) -> ReportSummary:
     if one cannot be written.
     """
     summary = report_summary(source.suites, complete=source.complete)
-    path = directory
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, data in _files(source, summary):
-            path = directory / name
-            replace_file(path, data)
-    except OSError as error:
-        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None
+    write_files(directory, _files(source, summary))
     return summary
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ddp_perf.baselines.save import without_saving
 from ddp_perf.core.measurement import Finding
-from ddp_perf.core.metric import LOSS, STRUCTURE
+from ddp_perf.core.metric import LOSS, NODES, STRUCTURE
 from ddp_perf.core.metric_history import REFERENCE_SESSIONS
 from ddp_perf.core.session import HALF_DAY
 from ddp_perf.core.verdict import Outcome
@@ -100,10 +100,17 @@ def _after(result: SuiteResult, finding: Finding) -> tuple[str, str]:
     if outcome is Outcome.MISSES_TARGET:
         file = finding.target.file if finding.target else "the suite file"
         return f"check that the machine is fit for its target in {file}", "ddp-perf doctor"
+    if outcome is Outcome.INCONCLUSIVE and finding.metric == NODES:
+        return "more nodes, or further sessions of these, show it", _again(result, _APPEND)
     if outcome is Outcome.INVALID and finding.target is not None and not finding.disturbance:
         return f"change targets in {finding.target.file}, and measure it again", case
     if outcome is Outcome.BELOW_PUBLISHED:
         return "check that the machine is fit", "ddp-perf doctor"
+    if outcome is Outcome.BAD_NODE:
+        why = (
+            "it is the node, not the code: leave it out of --ddp-hosts, or drain it; run this on it"
+        )
+        return why, "ddp-perf doctor"
     if outcome is Outcome.INVALID and finding.metric == LOSS:
         return "make the losses of all launches alike, and measure it again", case
     if outcome is Outcome.INVALID:

@@ -22,7 +22,7 @@ def untested_lines(result: SuiteResult) -> list[str]:
     cases = [
         case_id
         for case_id, measurement in result.measurements.items()
-        if case_id not in tested and case_id in judged and not measurement.failures
+        if case_id not in tested and case_id in judged and not measurement.failed
     ]
     lines = [_not_counted(len(cases))] if cases and result.asserted is not None else []
     failed = [str(failure).splitlines()[0] for failure in untested_failures(result)]
@@ -35,7 +35,7 @@ def untested_failures(result: SuiteResult) -> list[LaunchFailure]:
     return [
         measurement.failures[0]
         for case_id, measurement in result.measurements.items()
-        if measurement.failures and not result.is_requested(case_id)
+        if measurement.failed and not result.is_requested(case_id)
     ]
 
 

@@ -14,6 +14,7 @@ NO_TEST = "(no test)"  # the mark of what is shown and not counted
 # Among verdicts with the same status, the first in this order represents the case.
 SEVERITY = [
     Outcome.REGRESSION,
+    Outcome.BAD_NODE,
     Outcome.MISSES_TARGET,
     Outcome.INCOMPARABLE,
     Outcome.BELOW_PUBLISHED,

@@ -29,7 +29,7 @@ class Ddp(Strategy):
         )
         # DDP records a static graph in the first backward of all, which must synchronise.
         self._must_synchronise = case.ddp.static_graph
-        self._hook = None if case.comm_hook is None else build_hook(case.comm_hook, device)
+        self._hook = build_hook(case, device)
         if (hook := self._hook) is not None:
             # A lambda, since DDP compares annotations with types, and here annotations are text.
             # It also hides the name of torch's bf16 hook, which a torch without CUDA refuses.

@@ -1,4 +1,4 @@
-"""FSDP2: parameters, gradients and optimizer state are sharded over the ranks."""
+"""FSDP2: parameters, gradients and optimizer state are sharded over the ranks, or over a node's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ class Fsdp(Strategy):
             param_dtype=dtype, reduce_dtype=reduce_dtype, output_dtype=reduce_dtype
         )
         # Without a mesh FSDP would shard over any accelerator that it finds, also in the cpu tier.
-        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        # Over two dimensions it shards over the last one, and keeps copies over the first one.
+        shape = (case.nodes, case.ranks_per_node) if case.replicates else (dist.get_world_size(),)
+        names = ("node", "rank")[-len(shape) :]
+        mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
         offload = (
             CPUOffloadPolicy(pin_memory=device.type == "cuda")
             if case.fsdp.cpu_offload

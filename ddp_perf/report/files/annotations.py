@@ -12,16 +12,21 @@ from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.verdicts import Status
 
 _LEVELS = {Status.RED: "error", Status.UNDECIDED: "warning"}
-_MOST = 10  # GitHub shows at most ten of a level in a step
+MOST = 10  # GitHub shows at most ten of a level in a step
 
 
 def annotation_lines(summary: ReportSummary) -> list[str]:
     """Return a command for each red or undecided case, at most as many as GitHub shows."""
     return [
-        f"::{level} title={_property(f'{row.verdict}: {row.case}')}::{_message(_text(row))}"
+        _command(level, _text(row), {"title": f"{row.verdict}: {row.case}"})
         for status, level in _LEVELS.items()
-        for row in summary.of(status)[:_MOST]
+        for row in summary.of(status)[:MOST]
     ]
+
+
+def error_line(message: str, **properties: str) -> str:
+    """Return the command of an error, with its file, line and title."""
+    return _command("error", message, properties)
 
 
 def is_github(environ: Mapping[str, str]) -> bool:
@@ -40,6 +45,11 @@ def _text(row: CaseRow) -> str:
     ratio = "" if row.ratio is None else f"{row.metric} {row.ratio:.3f} × the baseline; "
     why = "" if row.cause is None else f"; why: {row.cause}"
     return ratio + row.reason + why
+
+
+def _command(level: str, message: str, properties: Mapping[str, str]) -> str:
+    named = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{level} {named}::{_message(message)}"
 
 
 def _message(text: str) -> str:

@@ -19,7 +19,7 @@ from ddp_perf.report.rows import CaseRow, ReportSummary
 from ddp_perf.report.verdicts import Status
 from ddp_perf.session.gains import GainTable
 
-_SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
+SIGNS = {Status.RED: "❌", Status.UNDECIDED: "❔", Status.GREEN: "✅"}
 _MARKUP = re.compile(r"([\\`*_\[\]|~])")  # characters with a meaning in the middle of a line
 _MOST_ROWS = 200  # GitHub cuts a job's summary off at 1 MiB
 _MOST_TABLES = 50
@@ -30,7 +30,7 @@ def summary_markdown(summary: ReportSummary) -> str:
 
     Each case that is not green has its reason. A fold has all cases, one what techniques gain.
     """
-    lines = [f"## {_SIGNS[summary.status]} {summary.status.value}: {summary.headline}", ""]
+    lines = [f"## {SIGNS[summary.status]} {summary.status.value}: {summary.headline}", ""]
     if stated := [*summary.ruled_out, *summary.untested]:
         lines += [*(f"- {markdown_escaped(line)}" for line in stated), ""]
     shown = [*summary.of(Status.RED), *summary.of(Status.UNDECIDED)]

@@ -87,7 +87,8 @@ def _figure(rows: Sequence[CaseRow], columns: int) -> tuple[Figure, list[Axes]]:
 
     The margins are set by hand, because matplotlib's automatic layouts draw every figure twice.
     """
-    names = list(short_names(row.case for row in rows).values())
+    short = short_names(row.case for row in rows)
+    names = [short[row.case] for row in rows]
     height = _TOP + _BOTTOM + _ROW * len(rows)
     left = min(0.3 + _LETTER * max(map(len, names)), 0.6 * _WIDTH)
     margins = {

@@ -29,7 +29,7 @@ def report_html(source: ReportSource, summary: ReportSummary) -> bytes:
     ]
     curve = source.curve
     page = (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             summary=summary,
@@ -66,7 +66,8 @@ def _titles(summary: ReportSummary) -> dict[str, str]:
     return {row.metric: metric_title(row.metric) for row in summary.rows if row.metric}
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Return the environment of the page templates, with their filters."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ddp_perf.report.html"),
         autoescape=True,

@@ -30,6 +30,7 @@ from ddp_perf.report.terminal.columns import device_of
 from ddp_perf.report.terminal.doctor import topology_rows
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
+from ddp_perf.report.terminal.nodes import node_lines
 from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.profiles import profiles_text
 from ddp_perf.report.terminal.step_terms import (
@@ -163,6 +164,7 @@ def _case_section(
         advice=(
             *advice_lines(result, row.case),
             *_ranks(result, row.case),
+            *node_lines(result, row.case),
             *rank_utilisation_lines(result, row.case),
         ),
         failures=tuple(map(describe_launch_failure, measurement.failures)),

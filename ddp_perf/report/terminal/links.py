@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddp_perf.render.tables import plain_table, rendered
-from ddp_perf.render.units import ABSENT, short_number, short_percent
+from ddp_perf.render.units import ABSENT, layout_text, short_number, short_percent
 from ddp_perf.session.result import LinkFinding, SuiteResult
 from ddp_perf.stats.link.model import Link
 from ddp_perf.stats.link.values import LinkFit, Part
@@ -30,7 +30,7 @@ def link_lines(result: SuiteResult, width: int) -> list[str]:
     for heading in _HEADINGS:
         table.add_column(heading, justify="right", no_wrap=True)
     for link, fit in fitted:
-        name, ranks = f"{link.kind}{_settings(link)}", str(link.ranks)
+        name, ranks = f"{link.kind}{_settings(link)}", _layout(link)
         table.add_row(name, ranks, *_fit_cells(fit), *_shift_cells(link))
     return ["", *rendered(table, width)]
 
@@ -71,7 +71,13 @@ def _size(link: Link, part: Part) -> str:
 
 
 def _name(link: LinkFinding) -> str:
-    return f"{link.kind}, {link.ranks} ranks{_settings(link)}"
+    ranks = f"{link.ranks} ranks" if link.nodes == 1 else f"{_layout(link)} ranks between nodes"
+    return f"{link.kind}, {ranks}{_settings(link)}"
+
+
+def _layout(link: LinkFinding) -> str:
+    """Return the ranks: ``8`` of one node, ``2×8`` of two nodes."""
+    return layout_text(link.ranks, link.ranks // link.nodes)
 
 
 def _settings(link: LinkFinding) -> str:

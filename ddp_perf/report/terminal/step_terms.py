@@ -128,9 +128,11 @@ def rank_lines(result: SuiteResult, case_id: str) -> list[str]:
     found = typical_step(rows)
     if found is None or len(found.ranks) == 1:
         return []
-    places = [rank.placement for rank in result.measurements[case_id].launches[-1].ranks]
+    launch = result.measurements[case_id].launches[-1]
+    places = [rank.placement for rank in launch.ranks]
     return [
-        f"rank {place.rank} ({place.device}, {place.device_id}): works"
+        f"rank {place.rank} ({place.device}, {place.device_id}"
+        f"{f', {place.node_name}' if launch.has_several_nodes else ''}): works"
         f" {milliseconds(share.own_s)} ms, waits {milliseconds(share.waits_s)} ms,"
         f" last in {share.last_share:.0%} of the steps"
         for place, share in zip(places, found.ranks, strict=True)

@@ -15,6 +15,7 @@ from ddp_perf.report.saved import saving_notes
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
 from ddp_perf.report.terminal.explanation import explanation_lines
 from ddp_perf.report.terminal.links import link_lines, link_notes
+from ddp_perf.report.terminal.nodes import node_notes
 from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.targets import target_lines
@@ -31,10 +32,15 @@ _QUIET = (
 
 
 def headline(result: SuiteResult) -> str:
-    """Return suite, accelerator, and the host of a pool; an injection before any figure."""
+    """Return suite, accelerator, nodes, and the host of a pool; an injection before any figure."""
     where = result.environment
     title = f"{result.suite} on {where.accelerator}"
-    if where.pool is not None:
+    if where.nodes > 1:
+        title += f", up to {where.nodes} nodes: {where.hosts}"
+    if where.alike_nodes is not None:
+        pool = f" of pool {where.pool}" if where.pool is not None else ""
+        title += f", each of {counted(where.alike_nodes, 'node')}{pool}"
+    elif where.pool is not None:
         title += f", host {where.host} of pool {where.pool}"
     if result.injections:
         title += f", slowed on purpose: {', '.join(result.injections)}"
@@ -56,7 +62,7 @@ def suite_table(result: SuiteResult, width: int) -> str:
     names = short_names(result.measurements)
     for case_id, measurement in result.measurements.items():
         name = names[case_id]
-        if measurement.failures or not measurement.launches:
+        if not measurement.is_complete:
             failed = "FAILED" if result.is_requested(case_id) else f"FAILED\n{NO_TEST}"
             table.add_row(name, *[ABSENT] * len(headings), failed, ABSENT)
         else:
@@ -129,6 +135,7 @@ def _notes(result: SuiteResult) -> list[str]:
     notes += _disturbances(findings, names)
     notes += untested_lines(result)
     notes += link_notes(result)
+    notes += node_notes(result, names)
     notes += pace_notes(result)
     notes += output_lines(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)

@@ -10,9 +10,8 @@ from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measu
 from ddp_perf.core.metric import STEP_TIME, is_target, metric_title
 from ddp_perf.render.units import counted, percent_change
 from ddp_perf.report.terminal.utilisation import utilisation_lines
-from ddp_perf.session.figures import CallFigures, CaseFigures, case_figures
+from ddp_perf.session.figures import CallFigures, CaseFigures, figures_alone
 from ddp_perf.session.gate.utilisation import Utilisation, utilisation_of
-from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.utilisation import utilisation_figures
 
 WHOLE_TRACEBACK = "(These are the frames of your code; --ddp-json=FILE writes the whole traceback.)"
@@ -78,14 +77,14 @@ def _describe_look(look: Look) -> str:
     return f"interim look after {counted(look.launches, 'launch')}: {verdict.outcome.value}{ratio}"
 
 
-def describe_launch_failure(failure: LaunchFailure) -> str:
+def describe_launch_failure(failure: LaunchFailure, *, remark: str = WHOLE_TRACEBACK) -> str:
     """Return the failed rank, the reason, its traceback or stacks, and its last output.
 
-    Of a traceback with frames of the user's code only these are shown.
+    Of a traceback with frames of the user's code only these are shown, with ``remark``.
     """
     parts = [str(failure)]
     if failure.user_frames:
-        parts += [failure.user_frames.rstrip(), WHOLE_TRACEBACK]
+        parts += [failure.user_frames.rstrip(), remark]
     elif failure.traceback:
         parts.append(failure.traceback.rstrip())
     parts += [f"{who}:\n{stack.rstrip()}" for who, stack in failure.stacks.items()]
@@ -95,23 +94,29 @@ def describe_launch_failure(failure: LaunchFailure) -> str:
     return "\n".join(parts)
 
 
-def case_summary(result: SuiteResult, case_id: str) -> str:
-    """Return the placement of the ranks of a case that finished a launch, and its summary block."""
-    measurement, figures = result.measurements[case_id], case_figures(result, case_id)
-    assert figures is not None  # it was measured
-    utilisation = utilisation_of(measurement, result.environment.accelerator_key)
+def case_summary(
+    measurement: Measurement, summaries: Sequence[LaunchSummary], accelerator: str
+) -> str:
+    """Return the placement of the ranks of a case that finished a launch, and its summary block.
+
+    ``accelerator`` is the key of the machine's GPUs, whose peak the utilisation is a share of.
+    """
+    utilisation = utilisation_of(measurement, accelerator)
     placements = placement_lines([rank.placement for rank in measurement.launches[0].ranks])
-    block = summary_block(measurement, result.summaries[case_id], figures, utilisation)
+    figures = figures_alone(measurement, summaries)
+    block = summary_block(measurement, summaries, figures, utilisation)
     return "\n".join([*placements, "", block])
 
 
 def placement_lines(placements: Sequence[Placement]) -> list[str]:
     """Return a line for each rank, so that two ranks on one device are easy to see."""
+    nodes = [place.node for place in placements]
     return [
         f"[Rank {place.rank}] CUDA_VISIBLE_DEVICES={_or_unset(place.cuda_visible_devices)},"
-        f" LOCAL_RANK={place.rank}, current_device={place.device}, name={place.device_name},"
-        f" {place.device_id}"
-        for place in placements
+        f" LOCAL_RANK={nodes[:at].count(place.node)}, current_device={place.device},"
+        f" name={place.device_name}, {place.device_id}"
+        f"{f', {place.node_name}' if any(nodes) else ''}"
+        for at, place in enumerate(placements)
     ]
 
 
@@ -156,10 +161,12 @@ def _measured_steps(measurement: Measurement) -> str:
     """Return the number of timed steps of the launches, which a busy machine raises."""
     schedule = measurement.case.schedule
     counts = [len(launch.step_s) for launch in measurement.launches]
-    launches = counted(len(counts), "launch")
+    one = len(counts) == 1
+    where = "" if one else f" in each of {counted(len(counts), 'launch')}"
     if max(counts) <= schedule.measured:
-        return f"{schedule.measured} / {schedule.steps} in each of {launches}"
-    return f"{min(counts)} to {max(counts)} in each of {launches}, until enough were undisturbed"
+        return f"{schedule.measured} / {schedule.steps}{where}"
+    steps = str(counts[0]) if one else f"{min(counts)} to {max(counts)}"
+    return f"{steps}{where}, until enough were undisturbed"
 
 
 def _of_training(

@@ -26,9 +26,10 @@ class Hierarchical(Hook):
     """
 
     def __init__(self, options: HierarchicalHook, device: torch.device) -> None:
+        assert isinstance(options.group_size, int)  # `build_hook` has replaced "node"
         self._size = options.group_size
-        self._within = group_within(options.group_size)
-        self._across = group_across(options.group_size)
+        self._within = group_within(self._size)
+        self._across = group_across(self._size)
         self._largest: LargestValues | None = None
         if options.ratio is not None:
             self._largest = LargestValues(options.ratio, self._across)

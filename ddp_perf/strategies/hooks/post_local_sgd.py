@@ -28,6 +28,7 @@ class PostLocalSgd(Hook):
     """
 
     def __init__(self, options: PostLocalSgdHook, device: torch.device) -> None:
+        assert isinstance(options.group_size, int)  # `build_hook` has replaced "node"
         self._options = options
         self._state = PostLocalSGDState(  # type: ignore[no-untyped-call]
             process_group=dist.group.WORLD,

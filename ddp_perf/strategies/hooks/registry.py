@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
 
-from ddp_perf.core.strategy import AnyCommHook
+from ddp_perf.core.case import Case
 from ddp_perf.strategies.hooks.compression import HalfPrecision, PowerSgd
 from ddp_perf.strategies.hooks.hierarchical import Hierarchical
 from ddp_perf.strategies.hooks.hook import Hook
@@ -24,6 +25,11 @@ _HOOKS: dict[str, Callable[[Any, torch.device], Hook]] = {
 }
 
 
-def build_hook(options: AnyCommHook, device: torch.device) -> Hook:
-    """Build a new hook. Collective: every rank of the process group builds it."""
+def build_hook(case: Case, device: torch.device) -> Hook | None:
+    """Build the hook of the case, if it has one. Collective: all ranks of the group build it."""
+    options = case.comm_hook
+    if options is None:
+        return None
+    if case.group_size is not None:
+        options = msgspec.structs.replace(options, group_size=case.group_size)  # "node" as a number
     return _HOOKS[options.kind](options, device)

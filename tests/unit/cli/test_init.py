@@ -22,6 +22,7 @@ FILES = [
     "perf_workload.py",
     "pytest.ini",
     "tests/test_perf.py",
+    "tests/test_work.py",
 ]
 
 
@@ -102,11 +103,15 @@ def test_a_second_run_changes_nothing(directory):
 @pytest.mark.parametrize(
     ("name", "text", "line"),
     [
-        ("pytest.ini", "[pytest]\n", "addopts = -m 'not perf'"),
-        ("pyproject.toml", "[tool.pytest.ini_options]\n", 'addopts = ["-m", "not perf"]'),
-        ("pyproject.toml", "[tool.pytest]\n", 'addopts = ["-m", "not perf"]'),
-        ("tox.ini", "[tox]\n[pytest]\n", "addopts = -m 'not perf'"),
-        ("setup.cfg", "[tool:pytest]\n", "addopts = -m 'not perf'"),
+        ("pytest.ini", "[pytest]\n", "addopts = -m 'not perf and not work'"),
+        (
+            "pyproject.toml",
+            "[tool.pytest.ini_options]\n",
+            'addopts = ["-m", "not perf and not work"]',
+        ),
+        ("pyproject.toml", "[tool.pytest]\n", 'addopts = ["-m", "not perf and not work"]'),
+        ("tox.ini", "[tox]\n[pytest]\n", "addopts = -m 'not perf and not work'"),
+        ("setup.cfg", "[tool:pytest]\n", "addopts = -m 'not perf and not work'"),
     ],
 )
 def test_settings_of_pytest_are_left_as_they_are_and_the_line_is_printed(
@@ -126,10 +131,19 @@ def test_settings_of_pytest_are_left_as_they_are_and_the_line_is_printed(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("pytest.ini", '[pytest]\naddopts = -q -m "not perf"\n'),
-        ("pytest.ini", "[pytest]\naddopts =\n    -q\n    -m 'not perf and not slow'\n"),
-        ("pyproject.toml", '[tool.pytest]\naddopts = [\n  "-m",\n  "not slow and not perf",\n]\n'),
-        ("pyproject.toml", '[tool.pytest.ini_options]\naddopts = "-q -m \\"not perf\\""\n'),
+        ("pytest.ini", '[pytest]\naddopts = -q -m "not perf and not work"\n'),
+        (
+            "pytest.ini",
+            "[pytest]\naddopts =\n    -q\n    -m 'not perf and not slow and not work'\n",
+        ),
+        (
+            "pyproject.toml",
+            '[tool.pytest]\naddopts = [\n  "-m",\n  "not slow and not perf and not work",\n]\n',
+        ),
+        (
+            "pyproject.toml",
+            '[tool.pytest.ini_options]\naddopts = "-q -m \\"not perf and not work\\""\n',
+        ),
     ],
 )
 def test_settings_that_deselect_already_get_no_advice(directory, name, text):
@@ -141,20 +155,31 @@ def test_settings_that_deselect_already_get_no_advice(directory, name, text):
 @pytest.mark.parametrize(
     ("name", "text", "what", "line"),
     [
-        ("pytest.ini", "addopts = -q\n", "Add this to addopts", "-m 'not perf'"),
-        ("pyproject.toml", 'addopts = ["-q"]\n', "Add this to addopts", '"-m", "not perf"'),
-        ("pyproject.toml", 'addopts = "-q"\n', "Add this to addopts", "-m 'not perf'"),
+        ("pytest.ini", "addopts = -q\n", "Add this to addopts", "-m 'not perf and not work'"),
+        (
+            "pyproject.toml",
+            'addopts = ["-q"]\n',
+            "Add this to addopts",
+            '"-m", "not perf and not work"',
+        ),
+        ("pyproject.toml", 'addopts = "-q"\n', "Add this to addopts", "-m 'not perf and not work'"),
         (
             "pytest.ini",
             "addopts = -q -m 'not slow'\n",
             "Let the expression of -m in addopts be this",
-            "(…) and not perf",
+            "(…) and not perf and not work",
+        ),
+        (
+            "pytest.ini",
+            "addopts = -m 'not perf'\n",
+            "Let the expression of -m in addopts be this",
+            "(…) and not work",
         ),
         (
             "pytest.ini",
             "markers =\n    draft: not performed each night\n# not perf\n",
             "Add this line to them",
-            "addopts = -m 'not perf'",
+            "addopts = -m 'not perf and not work'",
         ),
     ],
 )
@@ -163,7 +188,7 @@ def test_the_advice_adds_to_the_options_that_a_project_has(directory, name, text
     (directory / name).write_text(f"{section}\n{text}")
 
     *_, reason, shown, _ = init().stdout.splitlines()
-    assert f" {what}, or a bare pytest measures, too:" in reason
+    assert f" {what}, or a bare pytest measures and counts, too:" in reason
     assert shown == f"    {line}"
 
 

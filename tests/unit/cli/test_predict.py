@@ -12,12 +12,18 @@ from typer.testing import CliRunner
 from ddp_perf.baselines.store import BaselineStore
 from ddp_perf.cli.app import app
 from ddp_perf.core.baseline import CaseStructure, StructureBaseline
+from ddp_perf.core.launch import Collective
 from ddp_perf.core.published import PublishedRow, PublishedTable
-from ddp_perf.session.results_file import write_results
+from ddp_perf.session.gate.links import find_links
+from ddp_perf.session.results_file import read_results, write_results
+from ddp_perf.stats.link.model import Link, ring_s
+from ddp_perf.stats.summary import summaries_of
 from tests.builders import (
     make_baseline,
     make_case_baseline,
     make_cases,
+    make_collectives,
+    make_environment,
     make_measurement,
     make_result,
     make_session,
@@ -210,3 +216,83 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, said):
 
     assert done.exit_code == 4
     assert said in done.stderr
+
+
+NEAR, FAR = Link(latency_s=20e-6, bytes_per_s=8e9), Link(latency_s=60e-6, bytes_per_s=1e9)
+BYTES = 16_000_000
+
+
+def step_on(link, case):
+    return 0.05 + ring_s("all_reduce", BYTES, case.world_size, link)
+
+
+@pytest.fixture
+def two_nodes(tmp_path):
+    """A session that measured training and all-reduces on one node, and on two."""
+    structure = make_structure(
+        collectives=(Collective(kind="all_reduce", dtype="float32", bytes=BYTES),),
+        buckets=(BYTES,),
+    )
+    training = make_result(
+        [
+            make_measurement(
+                case, [step_on(FAR if case.nodes > 1 else NEAR, case)] * 3, structure=structure
+            )
+            for case in make_cases(world_sizes=[1, 2, 4, 8], ranks_per_node=4)
+        ]
+    )
+    calls = make_collectives(collectives=["all_reduce"], world_sizes=[4, 8], ranks_per_node=4)
+    measurements = {case.id: calls_of(case, FAR if case.nodes > 1 else NEAR) for case in calls}
+    links = find_links(
+        measurements, summaries_of(measurements), make_baseline(), make_environment()
+    )
+    collectives = msgspec.structs.replace(
+        make_result(list(measurements.values())), suite="links", links=links
+    )
+    file = tmp_path / "results.json"
+    write_results(file, [training, collectives], complete=True)
+    return file
+
+
+def calls_of(case, link):
+    seconds = ring_s("all_reduce", case.collective.payload, case.world_size, link)
+    return make_measurement(case, [case.collective.calls * seconds] * 3)
+
+
+def test_two_nodes_are_predicted_from_one_by_the_measured_links(two_nodes):
+    done = run(two_nodes, "--fit", "1,2,4", "--world-sizes", "8,16", "--only", "mlp-ddp", "--json")
+
+    (prediction,) = json.loads(done.stdout)["predictions"]
+    (two,) = [step for step in prediction["steps"] if step["world_size"] == 8]
+    assert prediction["gpus_per_node"] == 4
+    assert two["given_s"] > 0.07  # one link for all would give 0.054
+    assert two["step_s"]["low"] <= two["given_s"] <= two["step_s"]["high"]
+
+
+def test_the_steps_of_several_nodes_are_labelled_by_their_layout(two_nodes):
+    shown = run(two_nodes, "--fit", "1,2,4", "--world-sizes", "8,10,16").stdout
+
+    first = [line.split()[0] for line in shown.splitlines() if line.split()]
+    assert {"2×4", "4×4"} < set(first)
+    assert "10 on 3" in shown
+    assert "20 µs and 8 GB/s within a node of 4 ranks, 60 µs and 1 GB/s between" in " ".join(
+        shown.split()
+    )
+
+
+def test_links_of_other_nodes_than_those_of_the_curve_are_refused(two_nodes):
+    links = ["--gpus-per-node", "8", "--intra-bandwidth", "8", "--inter-bandwidth", "1"]
+    done = run(two_nodes, *links, "--only", "mlp-ddp")
+
+    assert done.exit_code == 2
+    assert "have 4 ranks on each, and the links are of nodes with 8" in " ".join(
+        done.stdout.split()
+    )
+
+
+def test_one_link_for_points_of_several_nodes_is_noted(two_nodes, tmp_path):
+    suites = read_results(two_nodes).suites
+    file = tmp_path / "training.json"
+    write_results(file, suites[:1], complete=True)
+
+    assert "some points span several nodes" in " ".join(run(file).stdout.split()).lower()

@@ -41,6 +41,8 @@ def test_a_real_trace_fits_in_eighty_columns():
         "   0  660.551   17.5%     6.0%     0.3%  76.2%     46.876    15.6%",
         "computation 75.169 ms,\n  idle 338.781 ms, other 21.636 ms, overlap 14.31%",
         "   5        0  219.727  38.429    12.300   10.540",
+        "rank 0, a step: 893 kernels, 7 collectives, 320 copies, 38 fills, 8 waits of the\n"
+        "  host (cudaEventSynchronize 8)",
         "all_reduce  float32  default_pg      2   8,196,000      3  11.821    9.916",
     ):
         assert says in done.stdout

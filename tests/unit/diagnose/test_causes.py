@@ -230,6 +230,22 @@ def test_ranks_with_equal_mean_work_are_late_in_turn(lag, slowest_lag_s):
     assert found.causes[0].rank is None
 
 
+def test_a_node_whose_ranks_all_lag_is_the_cause_and_not_one_of_its_ranks():
+    text = "node b, ranks 2, 3: computes 6.0 % (5.0 to 7.0 %) longer than the others, 5 launches"
+    kinds, found = causes({"imbalance": 0.006}, slow_node=text, lagging=(2, 3), slowest_rank=2)
+
+    assert kinds == ["slow node"]
+    assert found.causes[0].rank is None
+    assert text in found.causes[0].evidence
+
+
+def test_a_node_that_was_as_slow_before_is_no_cause():
+    was = {"lag": change("lag", 0.005, 0.005), "slow_node": "node b"}
+
+    assert causes({"imbalance": 0.006}, **was)[0] == ["host"]
+    assert causes({"forward": 0.004}, **was)[0] == ["compute"]
+
+
 def test_straggler_is_found_if_the_baseline_has_no_lag():
     kinds, found = causes({"imbalance": 0.006}, lag=None)
     assert kinds == ["straggler"]

@@ -15,7 +15,7 @@ from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.launch import LaunchRequest
 from ddp_perf.plugin import session as plugin_session
-from ddp_perf.session.measure import machine
+from ddp_perf.session.measure import launchers, machine
 from ddp_perf.session.results_file import read_results
 from tests.builders import (
     FakeLauncher,
@@ -148,7 +148,7 @@ def project(pytester, monkeypatch):
         project.launchers.append(Launcher(lambda request: project.answer(request)))
         return project.launchers[-1]
 
-    monkeypatch.setattr(machine, "ForkserverLauncher", launcher)
+    monkeypatch.setattr(launchers, "ForkserverLauncher", launcher)
     monkeypatch.setattr(plugin_session, "find_capacity", lambda: project.capacity)
     monkeypatch.setattr(machine, "machine_lease", lambda **_: contextlib.nullcontext())
     return project

@@ -14,6 +14,7 @@ def example(project):
     shutil.rmtree(project.path / "tests")
     shutil.rmtree(project.path / "bench_configs")
     init(project.path)
+    (project.path / "tests" / "test_work.py").unlink()  # tests/system/test_init.py runs it
     return project
 
 

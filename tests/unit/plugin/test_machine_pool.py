@@ -14,8 +14,7 @@ def measured_on(project, monkeypatch):
     """``measured_on(host, *arguments)`` appends a session of the host and returns its result."""
 
     def measured(host, *arguments):
-        for module in ("ddp_perf.system.host.host", "ddp_perf.session.measure.environment"):
-            monkeypatch.setattr(f"{module}.host_name", lambda: host)
+        monkeypatch.setattr("ddp_perf.system.host.host.host_name", lambda: host)
         return project.results("--save-baseline=append", *arguments)["tiny"]
 
     return measured

@@ -12,8 +12,11 @@ from ddp_perf.plugin.option_values import (
     parse_count,
     parse_counts,
     parse_database,
+    parse_endpoint,
+    parse_hosts,
     parse_machine,
     parse_megabytes,
+    parse_node_shell,
     parse_rate,
     parse_save_mode,
     parse_slow_down,
@@ -38,6 +41,9 @@ from ddp_perf.plugin.options import read_options
         (parse_assignment, "A=", ("A", "")),
         (parse_save_mode, "append", "append"),
         (parse_machine, "ci-2core_v1.0", "ci-2core_v1.0"),
+        (parse_hosts, "a, b", ("a", "b")),
+        (parse_node_shell, "ip netns exec {node} sh -c", "ip netns exec {node} sh -c"),
+        (parse_endpoint, "[fe80::1]:29400", "[fe80::1]:29400"),
         (parse_database, "sqlite:///a/b.sqlite", "sqlite:///a/b.sqlite"),
         (parse_database, "postgresql://me@host/db", "postgresql://me@host/db"),
         (parse_slow_down, "no-overlap", Injection(text="no-overlap", kind="no-overlap")),
@@ -50,6 +56,15 @@ def test_valid_option_values_are_parsed(parse, text, value):
 @pytest.mark.parametrize(
     ("parse", "text"),
     [
+        (parse_hosts, "a,a"),
+        (parse_hosts, ","),
+        (parse_node_shell, "ssh host"),
+        (parse_node_shell, "ssh {node} {port}"),
+        (parse_node_shell, "ssh {node.name}"),
+        (parse_node_shell, "ssh '{node}"),
+        (parse_endpoint, "node1"),
+        (parse_endpoint, "node1:0"),
+        (parse_endpoint, ":29400"),
         (parse_whole, "-1"),
         (parse_whole, "two"),
         (parse_whole, "1.5"),
@@ -194,3 +209,13 @@ def test_the_pool_is_that_of_the_option_before_that_of_the_ini_file(options):
 def test_a_bad_name_of_a_pool_in_the_ini_file_is_refused(options):
     with pytest.raises(pytest.UsageError, match="ddp_machine: 'two cores' is not a name"):
         options("-o", "ddp_machine=two cores")
+
+
+def test_the_nodes_are_those_of_the_hosts(options):
+    cluster = options(
+        "--ddp-launcher=torchrun", "--ddp-hosts=a,b", "--ddp-nproc-per-node=8"
+    ).cluster
+
+    assert (cluster.nodes, cluster.ranks_per_node) == (2, 8)
+    assert (cluster.node_shell, cluster.rendezvous) == ("ssh {node}", "a:29400")
+    assert options("--ddp-nnodes=4").cluster.nodes == 4

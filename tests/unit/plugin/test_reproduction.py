@@ -48,6 +48,13 @@ def test_the_command_runs_the_step_time_test_of_a_case():
     assert command(items[:1]) == "pytest -m perf 'a.py::b[x]'"
 
 
+def test_the_command_measures_each_node_only_if_that_was_asked_for():
+    items = [item("a.py::b", None)]
+
+    assert command(items, each_node=True) == "pytest -m perf a.py::b --ddp-each-node"
+    assert command(items, each_node=False) == "pytest -m perf a.py::b"
+
+
 def test_the_command_has_every_option_that_made_the_case_quoted_for_a_shell():
     written = command(
         [item("a.py::b", None)],

@@ -41,3 +41,9 @@ def test_wrapped_paragraphs_keep_paths_whole():
     path = "artifacts/a-directory-with-a-long-name/results.json"
 
     assert wrapped([f"see {path}"], 20) == ["see", f"  {path}"]
+
+
+def test_short_names_keep_the_layout_of_several_nodes():
+    ids = ["mlp-ws8-b64", "mlp-ws16-2x8-b64", "mlp-ws16-4x4-b64"]
+
+    assert list(short_names(ids).values()) == ["ws8", "ws16-2x8", "ws16-4x4"]

@@ -9,6 +9,7 @@ from ddp_perf.render.units import (
     counted,
     describe_duration,
     field_changes,
+    layout_text,
     milliseconds,
     parse_duration,
     percent,
@@ -104,6 +105,7 @@ def test_short_number_has_three_digits_and_no_power_of_ten(value, text):
         (12345, "12.3k"),
         (3.2e6, "3.2M"),
         (0, "0"),
+        (9e12, "9T"),
     ],
 )
 def test_prefixed_number_has_three_digits(value, text):
@@ -143,3 +145,11 @@ def test_field_changes_keep_the_order_of_the_given_names():
 
 def test_to_json_is_indented():
     assert to_json({"a": 1}) == '{\n "a": 1\n}'
+
+
+@pytest.mark.parametrize(
+    ("ranks", "per_node", "text"),
+    [(8, None, "8"), (8, 8, "8"), (16, 8, "2×8"), (12, 8, "12 on 2")],
+)
+def test_ranks_are_shown_by_node_if_there_are_several(ranks, per_node, text):
+    assert layout_text(ranks, per_node) == text

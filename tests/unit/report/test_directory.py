@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from ddp_perf.report.source import curve_for
 from ddp_perf.report.verdicts import Status
 from ddp_perf.selftest.text import selftest_json
 from ddp_perf.selftest.trials import power_curve
+from ddp_perf.session.results_file import read_results
 from tests.builders import (
     make_case,
     make_collectives,
@@ -25,6 +27,7 @@ from tests.builders import (
 from tests.reports import make_source, make_suite_result
 from tests.unit.selftest.selftest_machine import Machine, make_request
 
+RECORDED = Path(__file__).parents[1] / "session" / "recorded"
 TEXTS = {
     PAGE,
     "comprehensive_summary.csv",
@@ -139,3 +142,13 @@ def test_a_broken_self_test_error_names_the_file_and_the_remedy(selftest):
 
     with pytest.raises(ResultsError, match=r"selftest\.json: is cut short.*remove it"):
         curve_for((make_suite_result(),), selftest)
+
+
+@pytest.mark.parametrize("file", sorted(RECORDED.iterdir()), ids=lambda file: file.stem)
+def test_a_report_of_a_results_file_of_any_version_is_written(file, tmp_path):
+    """That of version 1 contains two sessions of one suite, so each case id is there twice."""
+    results = read_results(file)
+
+    write_report(tmp_path, make_source(*results.suites))
+
+    assert (tmp_path / PAGE).stat().st_size > 0

@@ -42,6 +42,7 @@ def session(*findings, launches=3, **changes):
         (Outcome.REGRESSION, {"metric": "loss"}, CASE),  # not finite: nothing changed since
         (Outcome.INCONCLUSIVE, {"metric": "structure"}, CASE_ACCEPTED),
         (Outcome.BELOW_PUBLISHED, {}, "ddp-perf doctor"),
+        (Outcome.BAD_NODE, {"metric": "nodes"}, "ddp-perf doctor"),
         (Outcome.INVALID, {}, CASE),
         (Outcome.MISSES_TARGET, {"target": TARGET}, "ddp-perf doctor"),
         (Outcome.INVALID, {"target": TARGET}, CASE),
@@ -263,3 +264,11 @@ def test_the_step_after_a_target_names_the_file_that_states_it(outcome, why):
     finding = make_finding(TWO, outcome, metric=TARGET.metric, target=TARGET)
 
     assert step_after(session(finding), finding).why == why
+
+
+def test_the_step_after_a_bad_node_states_how_to_go_on_without_it():
+    finding = make_finding(TWO, Outcome.BAD_NODE, metric="nodes")
+
+    step = step_after(session(finding), finding)
+
+    assert "leave it out of --ddp-hosts, or drain it" in step.why

@@ -100,6 +100,17 @@ def test_link_notes_name_a_slower_link_with_what_is_known_of_its_sessions(levels
     assert "latency 50" not in text
 
 
+def test_a_link_between_nodes_has_their_layout():
+    cases = make_collectives(collectives=["all_reduce"], world_sizes=[4], ranks_per_node=2)
+    measurements = [make_measurement(case, [step_s(case, LINK)] * 3) for case in cases]
+    by_id = {one.case.id: one for one in measurements}
+    seen = by_id, summaries_of(by_id), make_baseline(), make_environment()
+
+    text = suite_table(make_result(measurements, links=find_links(*seen)), 80)
+
+    assert rows_of(text, "all_reduce  ")[-1][1] == "2×2"
+
+
 def test_link_notes_name_a_link_without_a_fit():
     measurements = [make_measurement(case, [0.01]) for case in CASES[:2]]
     by_id = {one.case.id: one for one in measurements}

@@ -41,6 +41,14 @@ def test_headline_names_the_accelerator_and_injections(result):
     )
 
 
+def test_headline_names_the_hosts_of_several_nodes(result):
+    environment = msgspec.structs.replace(result.environment, nodes=2, hosts="a b")
+
+    title = headline(msgspec.structs.replace(result, environment=environment))
+
+    assert title.endswith(", up to 2 nodes: a b")
+
+
 def test_headline_names_the_host_of_a_pool_and_a_note_one_that_does_not_fit(result):
     environment = make_environment(host="runner-7", pool="ci")
     misfit = Misfit(host="runner-7", pool="ci", ratio=1.23, hosts=5, limit=1.1)

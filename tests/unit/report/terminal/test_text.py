@@ -82,6 +82,15 @@ def test_placement_lines_look_like_those_of_ddp_scripts():
     ]
 
 
+def test_placement_lines_of_several_nodes_have_the_node_and_the_rank_on_it():
+    places = [make_placement(rank, node=rank // 2, host="ab"[rank // 2]) for rank in range(4)]
+
+    lines = placement_lines(places)
+
+    assert ["LOCAL_RANK=0" in line for line in lines] == [True, False, True, False]
+    assert [line[-10:] for line in lines] == ["node 0 (a)"] * 2 + ["node 1 (b)"] * 2
+
+
 def test_placement_lines_show_an_unset_mask():
     (line,) = placement_lines([make_placement()])
 
@@ -255,3 +264,37 @@ def test_describe_finding_shows_the_acknowledgement_with_its_reason(state, expec
     last = describe_finding(finding).splitlines()[-1]
     assert last.startswith("acknowledged on 2026-01-01: ")
     assert expected in last
+
+
+def test_placement_lines_of_several_nodes_show_the_rank_within_the_node_and_the_host():
+    placements = [
+        make_placement(rank, node=rank // 2, host=f"host{rank // 2}") for rank in range(4)
+    ]
+
+    lines = placement_lines(placements)
+
+    assert ["LOCAL_RANK=0" in line for line in lines] == [True, False, True, False]
+    assert [line.partition("cores ")[2] for line in lines] == [
+        "0, node 0 (host0)",
+        "1, node 0 (host0)",
+        "2, node 1 (host1)",
+        "3, node 1 (host1)",
+    ]
+
+
+def test_summary_block_of_one_launch_counts_its_steps_as_a_script_does():
+    case = make_case()
+    usual = make_measurement(case, [0.01])
+    (launch,) = make_measurement(case, [0.01]).launches
+    more = msgspec.structs.replace(
+        launch,
+        ranks=tuple(msgspec.structs.replace(r, step_s=r.step_s * 3) for r in launch.ranks),
+    )
+    busy = msgspec.structs.replace(usual, launches=(more,))
+
+    shown = [
+        summary_block(m, summaries_of({case.id: m})[case.id], figures_of(m)) for m in (usual, busy)
+    ]
+
+    assert "Measured steps   : 10 / 12\n" in shown[0]
+    assert "Measured steps   : 30, until enough were undisturbed\n" in shown[1]

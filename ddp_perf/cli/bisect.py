@@ -1,0 +1,225 @@
+"""``ddp-perf bisect``: the commit that made a case slower."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ddp_perf.cli.bisect_environments import bisect_environments
+from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.progress import BudgetProgress
+from ddp_perf.duel.bisect.commits import CommitLine, commit_line
+from ddp_perf.duel.bisect.log import BisectLog
+from ddp_perf.duel.bisect.opening import open_commit
+from ddp_perf.duel.bisect.result import BisectResult, bisect_result, with_work
+from ddp_perf.duel.bisect.run import run_bisect
+from ddp_perf.duel.bisect.search import Question, standing
+from ddp_perf.duel.bisect.text import bisect_json, bisect_text
+from ddp_perf.duel.bisect.turns import CommitTurn, CommitTurns
+from ddp_perf.duel.search_log import Conditions
+from ddp_perf.duel.sides.cache import cache_shelf
+from ddp_perf.errors import ConfigError, LaunchError, SideError
+from ddp_perf.render.units import counted, parse_duration
+from ddp_perf.session.measure.environment import check_runtime, describe_environment
+from ddp_perf.session.measure.machine import open_machine
+from ddp_perf.system.capacity import Capacity, find_capacity
+from ddp_perf.system.host.launch_platform import check_can_launch
+
+
+def bisect(
+    case: Annotated[
+        str, typer.Option("--case", metavar="ID", help="Id of a case, which both commits have.")
+    ],
+    good: Annotated[
+        str | None, typer.Option("--good", metavar="REV", help="A commit where the case was fast.")
+    ] = None,
+    bad: Annotated[
+        str | None, typer.Option("--bad", metavar="REV", help="A later commit where it is slow.")
+    ] = None,
+    good_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENV",
+            help="Instead of commits: an environment where the case was fast. python:PATH,"
+            ' torch==VERSION, env:NAME=VALUE, or two of them, as in "python:PATH env:NAME=VALUE".',
+        ),
+    ] = None,
+    bad_env: Annotated[
+        str | None, typer.Option(metavar="ENV", help="The environment where it is slow.")
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
+    ] = "15m",
+    confidence: Annotated[
+        float,
+        typer.Option(
+            metavar="P",
+            help="Probability from which on a commit is to blame, if one slow-down in ten has two"
+            " steps; of packages and variables: that none is blamed falsely.",
+        ),
+    ] = 0.95,
+    as_json: AsJson = False,
+) -> None:
+    """Find the commit, or the package or variable, that made a case slower, by pairs of launches.
+
+    Good and bad are launched until bad is shown to be slower. Then commits between them are
+    launched beside good or bad, each time the one that tells most. A commit that cannot be
+    launched is skipped. Run the same command again to go on where it ended.
+
+    With --good-env and --bad-env, the packages and variables in which two environments differ are
+    moved from one to the other, in halves, until those that make it slower are left.
+
+    \b
+    Exit code:
+      0  found: one commit, adjacent ones of which the others cannot be launched, or two steps;
+         or every package and variable that is to blame
+      2  undecided: the budget was too short, bad is not slower, or good or bad cannot be launched
+      4  usage: an argument, a commit or a case that does not exist
+    """
+    check_can_launch()
+    budget_s = _budget(budget)
+    if not 0.5 < confidence < 1:
+        raise ConfigError(f"--confidence: {confidence} is not a probability between 0.5 and 1")
+    if good_env is not None and bad_env is not None and good is None and bad is None:
+        bisect_environments(
+            good_env, bad_env, case, confidence=confidence, budget_s=budget_s, as_json=as_json
+        )
+    if good is None or bad is None or good_env is not None or bad_env is not None:
+        raise ConfigError("give --good and --bad for commits, or --good-env and --bad-env")
+    line = commit_line(Path.cwd(), good, bad)
+    search = _Search(line, case, confidence, find_capacity())
+    ended = search.run(budget_s)
+    if search.result is not None:
+        text = bisect_json if as_json else functools.partial(bisect_text, width=_width())
+        typer.echo(text(search.result))
+    if ended is not None:
+        _warn(ended[0])
+        raise typer.Exit(ended[1])
+    found = search.result is not None and search.result.outcome == "found"
+    raise typer.Exit(ExitCode.PASS if found else ExitCode.UNDECIDED)
+
+
+class _Search:
+    """One search: its ``result`` is there as soon as its log is open, however it ends."""
+
+    def __init__(self, line: CommitLine, case: str, confidence: float, capacity: Capacity) -> None:
+        self.result: BisectResult | None = None
+        self._line, self._case, self._capacity = line, case, capacity
+        self._question = Question(length=line.length, confidence=confidence)
+
+    def run(self, budget_s: float) -> tuple[str, int] | None:
+        """Return why the search ended early, and the exit code of that; None if it did not."""
+        opener = functools.partial(
+            open_commit,
+            root=Path.cwd(),
+            case_id=self._case,
+            capacity=self._capacity,
+            on_progress=_warn,
+        )
+        go_on = "run the same command again to go on"
+        with contextlib.ExitStack() as stack:
+            turns = stack.enter_context(
+                open_machine(
+                    self._capacity,
+                    CommitTurns(self._line, opener),
+                    on_wait=_warn,
+                    on_sigterm=raise_terminated,
+                )
+            )
+            try:
+                self._measure(turns, budget_s, stack)
+            except KeyboardInterrupt:
+                return f"interrupted; {go_on}", INTERRUPTED
+            except TerminatedError:
+                return f"ended by SIGTERM; {go_on}", TERMINATED
+            except LaunchError as error:
+                return f"{error}; {go_on}", ExitCode.UNDECIDED
+        return None
+
+    def _measure(self, turns: CommitTurns, budget_s: float, stack: contextlib.ExitStack) -> None:
+        turn = self._ends(turns)
+        log = stack.enter_context(contextlib.closing(self._open_log(turn)))
+        progress = stack.enter_context(BudgetProgress(budget_s))
+        try:
+            run_bisect(
+                self._question,
+                log,
+                turns,
+                until=progress.until,
+                on_launch=lambda _: progress.launched(len(log.launches)),
+            )
+        finally:
+            self.result = self._result(log)
+        work = tuple(with_work(one, self._line, turns) for one in self.result.culprits)
+        self.result = msgspec.structs.replace(self.result, culprits=work)
+
+    def _ends(self, turns: CommitTurns) -> CommitTurn:
+        """Make good and bad ready, before anything is launched, and return good.
+
+        Raises SideError or ConfigError, which names the option.
+        """
+        for option, place in (("--bad", self._line.length), ("--good", 0)):
+            try:
+                turn = turns.turn(place)
+            except (SideError, ConfigError) as error:
+                raise type(error)(f"{option}: {error}") from None
+        runtime = turn.launcher.runtime(turn.case)
+        check_runtime(turn.case.tier, runtime, self._capacity.machine)
+        return turn
+
+    def _open_log(self, turn: CommitTurn) -> BisectLog:
+        tier, runtime = turn.case.tier, turn.launcher.runtime(turn.case)
+        environment = describe_environment(self._capacity, tier, runtime, Path.cwd())
+        # The commit is that of the user's tree, which is not measured.
+        conditions: Conditions = {
+            **environment.conditions(),
+            "commit": None,
+            "ddp_perf": version("ddp-perf"),
+        }
+        question = {
+            "repository": self._line.repository,
+            "good": self._line.commits[0].hash,
+            "bad": self._line.commits[-1].hash,
+            "case": self._case,
+        }
+        log = BisectLog(cache_shelf("bisect", 0, os.environ).path, question, conditions)
+        if log.launches:
+            _warn(f"goes on after {counted(len(log.launches), 'launch')} of {log.path}")
+        elif log.changed:
+            _warn(f"begins anew, since conditions have changed: {', '.join(log.changed)}")
+        return log
+
+    def _result(self, log: BisectLog) -> BisectResult:
+        return bisect_result(
+            standing(self._question, log.launches, ended=True),
+            self._line,
+            log.launches,
+            case_id=self._case,
+            confidence=self._question.confidence,
+            log=str(log.path),
+        )
+
+
+def _budget(budget: str) -> float:
+    try:
+        return parse_duration(budget)
+    except ConfigError as error:
+        raise ConfigError(f"--budget: {error}") from None
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _warn(line: str) -> None:
+    typer.echo(f"ddp-perf: {line}", err=True)

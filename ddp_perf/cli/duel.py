@@ -1,0 +1,248 @@
+"""``ddp-perf duel A [B]``: two sides measured in alternation, and the verdict on B."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.progress import DuelProgress
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.core.data import DATA_FOLDER
+from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.duel.cases import match_cases
+from ddp_perf.duel.open_sides import open_sides
+from ddp_perf.duel.result_file import result_path, write_duel
+from ddp_perf.duel.run import (
+    DEFAULT_FALSE_ALARM_RATE,
+    DEFAULT_TOLERANCE,
+    DuelRequest,
+    run_duel,
+)
+from ddp_perf.duel.sides.parsing import parse_side
+from ddp_perf.duel.sides.preparing import prepare
+from ddp_perf.duel.values import Duel, PreparedSide
+from ddp_perf.errors import ConfigError, DdpPerfError, ResultsError
+from ddp_perf.render.units import parse_duration
+from ddp_perf.report.duel.directory import write_duel_report
+from ddp_perf.report.duel.json_file import duel_json
+from ddp_perf.report.duel.text import duel_text
+from ddp_perf.system.capacity import Capacity, find_capacity
+from ddp_perf.system.host.launch_platform import check_can_launch
+from ddp_perf.system.host.termination import sigterm_calls
+
+_RESULTS = Path("artifacts/duel")
+_SIDE = (
+    "a git revision, . (the tree as it is), env:NAME=VALUE,…, python:/path/to/python,"
+    " torch==2.11.0, or 'command: docker run … {command}'"
+)
+
+
+def duel(
+    a: Annotated[str, typer.Argument(metavar="A", help=f"What we had: {_SIDE}.")],
+    b: Annotated[str, typer.Argument(metavar="[B]", help="What is judged, named likewise.")] = ".",
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Compare this case; may be repeated. [default: all]"),
+    ] = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Suite file, as each side has it; may be repeated."
+            " [default: those of bench_configs/ for this machine's GPUs, else for its CPU]",
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to launch at most: 90s, 10m or 1h.")
+    ] = "3m",
+    tolerance: Annotated[
+        float,
+        typer.Option(metavar="FRACTION", help="Sides that differ by less are EQUIVALENT."),
+    ] = DEFAULT_TOLERANCE,
+    false_alarm_rate: Annotated[
+        float,
+        typer.Option(
+            metavar="P", help="Probability of any false SLOWER; that of any false FASTER, too."
+        ),
+    ] = DEFAULT_FALSE_ALARM_RATE,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write duel.html, duel.md and duel.json there."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure A and B in alternation, and judge B.
+
+    Only ranks run in a side. The tree, the index and the branches are never changed.
+
+    \b
+    Exit code:
+      0  every case is equivalent or faster
+      1  a case is slower, or fails on side B alone
+      2  undecided: a case needs more pairs, failed, or is not on both sides
+      4  usage: an argument, a side or a suite; nothing is judged
+    """
+    check_can_launch()
+    budget_s = _seconds(budget)
+    _check_fraction("--tolerance", tolerance, below=1)
+    _check_fraction("--false-alarm-rate", false_alarm_rate, below=0.5)
+    repeat = _repeated(config or (), tolerance, false_alarm_rate)
+    finished = _Finished(report, as_json, repeat)
+    try:
+        with sigterm_calls(raise_terminated), contextlib.ExitStack() as stack:
+            root = Path.cwd()
+            parsed = (parse_side(a, "A", root), parse_side(b, "B", root))
+            first, second = (
+                stack.enter_context(prepare(side, root, on_progress=_warn)) for side in parsed
+            )
+            capacity = find_capacity()
+            matched = match_cases(
+                first,
+                second,
+                capacity,
+                config=config or (),
+                ids=case or (),
+                overrides=Overrides(files=bool(os.environ.get(DATA_FOLDER))),
+            )
+            request = DuelRequest(
+                matched=matched,
+                budget_s=budget_s,
+                tolerance=tolerance,
+                false_alarm_rate=false_alarm_rate,
+            )
+            finished.check_directories()
+            _run(request, first, second, capacity, finished)
+            finished.show()
+    except KeyboardInterrupt:
+        finished.show("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    except TerminatedError:
+        finished.show("ended by SIGTERM")
+        raise typer.Exit(TERMINATED) from None
+    except DdpPerfError:
+        finished.name_file()
+        raise
+    raise typer.Exit(finished.exit_code)
+
+
+def _run(
+    request: DuelRequest,
+    a: PreparedSide,
+    b: PreparedSide,
+    capacity: Capacity,
+    finished: _Finished,
+) -> None:
+    opened = open_sides(a, b, capacity, on_wait=_warn, on_sigterm=raise_terminated)
+    with opened as (first, second), DuelProgress(request.budget_s) as progress:
+
+        def note(duel: Duel) -> None:
+            finished.keep(duel)
+            progress.show(duel)
+
+        finished.keep(run_duel(request, first, second, capacity, on_update=note))
+
+
+class _Finished:
+    """The part of a duel that is finished: it is kept in a file, and shown at the end."""
+
+    def __init__(self, report: Path | None, as_json: bool, repeat: tuple[str, ...]) -> None:
+        self._report = report
+        self._as_json = as_json
+        self._repeat = repeat
+        self._duel: Duel | None = None
+        self._path: Path | None = None
+
+    def check_directories(self) -> None:
+        """Make the directories of the results. Raises ResultsError: nothing was launched yet."""
+        for directory in filter(None, (_RESULTS, self._report)):
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=directory).close()
+            except OSError as error:
+                raise ResultsError(f"{directory}: cannot be written: {error.strerror}") from None
+
+    def name_file(self) -> None:
+        """Name the file with what was measured before an error."""
+        if self._path is not None:
+            _warn(f"what was measured is in {self._path}")
+
+    def keep(self, duel: Duel) -> None:
+        """Write the results file once there are launches in it."""
+        self._duel = msgspec.structs.replace(duel, repeat=self._repeat)
+        if any(case.aa or case.failures for case in duel.cases):
+            self._path = result_path(_RESULTS, duel)
+            write_duel(self._path, self._duel)
+
+    def show(self, ended: str | None = None) -> None:
+        """Show the result, and write the report. ``ended`` is why the duel ended early.
+
+        The result is also shown if the report cannot be written, which raises ResultsError.
+        """
+        if ended is not None:
+            _warn(ended)
+        if self._duel is None or self._path is None:
+            return
+        files = [self._path]
+        try:
+            if self._report is not None:
+                files += write_duel_report(self._report, self._duel)
+        finally:
+            self._show(self._duel, files)
+
+    def _show(self, duel: Duel, files: Sequence[Path]) -> None:
+        written = f"written: {', '.join(map(str, files))}"
+        if self._as_json:
+            typer.echo(duel_json(duel))
+            typer.echo(written, err=True)
+            return
+        typer.echo(written)
+        typer.echo(duel_text(duel, shutil.get_terminal_size().columns))
+
+    @property
+    def exit_code(self) -> ExitCode:
+        assert self._duel is not None  # the run has ended
+        return exit_code_of(self._duel)
+
+
+def _repeated(config: Sequence[Path], tolerance: float, rate: float) -> tuple[str, ...]:
+    """Return the options that another duel of the same cases needs, so that it asks the same."""
+    repeated = [f"--config={file}" for file in config]
+    if tolerance != DEFAULT_TOLERANCE:
+        repeated.append(f"--tolerance={tolerance:g}")
+    if rate != DEFAULT_FALSE_ALARM_RATE:
+        repeated.append(f"--false-alarm-rate={rate:g}")
+    return tuple(repeated)
+
+
+def exit_code_of(duel: Duel) -> ExitCode:
+    """Return the exit code of a duel that was not interrupted."""
+    if duel.outcome is DuelOutcome.SLOWER or duel.broken:
+        return ExitCode.REGRESSION
+    return ExitCode.UNDECIDED if duel.outcome is DuelOutcome.UNDECIDED else ExitCode.PASS
+
+
+def _seconds(budget: str) -> float:
+    try:
+        return parse_duration(budget)
+    except ConfigError as error:
+        raise ConfigError(f"--budget: {error}") from None
+
+
+def _check_fraction(option: str, value: float, below: float) -> None:
+    if not 0 < value < below:
+        raise ConfigError(f"{option}: {value} is not between 0 and {below:g}")
+
+
+def _warn(line: str) -> None:
+    typer.echo(f"ddp-perf: {line}", err=True)

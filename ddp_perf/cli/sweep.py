@@ -1,0 +1,202 @@
+"""``ddp-perf sweep``: the best setting of a case."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import shutil
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
+from ddp_perf.cli.group import ExitCode
+from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.progress import BudgetProgress
+from ddp_perf.config.loading import find_suites, load_cases, load_suite
+from ddp_perf.config.overrides import Overrides
+from ddp_perf.config.suite import AnySuite
+from ddp_perf.core.case import Case
+from ddp_perf.duel.sweep.halving import SweepRun
+from ddp_perf.duel.sweep.knobs import parse_knobs
+from ddp_perf.duel.sweep.result import SweepResult, sweep_result
+from ddp_perf.duel.sweep.servers import EnvironmentLauncher
+from ddp_perf.duel.sweep.settings import Settings, plan_settings
+from ddp_perf.duel.sweep.text import sweep_json, sweep_text
+from ddp_perf.errors import ConfigError, ResultsError, nearest_or_all
+from ddp_perf.launch.forkserver import ForkserverLauncher
+from ddp_perf.render.units import counted, parse_duration
+from ddp_perf.report.terminal.text import describe_launch_failure
+from ddp_perf.session.measure.environment import check_runtime
+from ddp_perf.session.measure.machine import open_machine
+from ddp_perf.system.capacity import Capacity, find_capacity
+from ddp_perf.system.files import replace_file
+from ddp_perf.system.host.launch_platform import check_can_launch
+
+_CONFIGS = Path("bench_configs")
+
+
+def sweep(
+    case: Annotated[str, typer.Argument(metavar="CASE", help="Id of a case.")],
+    knobs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=VALUE,VALUE]...",
+            help="Options of the suite, as in bucket_cap_mb=5,25, and variables of the ranks, whose"
+            " names have upper-case letters, as in OMP_NUM_THREADS=1,2.",
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="KNOBS.yaml", help="Further names, each with a list of values: NAME: [A, B]."
+        ),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to measure: 90s, 10m or 1h.")
+    ] = "10m",
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Suite file of the case. [default: in bench_configs/]"),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory of the result and its plot.")
+    ] = Path("artifacts/sweep"),
+    as_json: AsJson = False,
+) -> None:
+    """Find the best setting of a case: every combination of the values, by sequential halving.
+
+    All settings are launched in turn, beside the suite's own. After each rung the slower half is
+    dropped. The last one is judged against the suite's own by launches that did not choose it.
+
+    \b
+    Exit code:
+      0  the sweep is finished; its text states how sure the best setting is
+      2  undecided: the budget was too short, or the suite's own setting or every other one failed
+      4  usage: an argument, or a file that cannot be read or written
+    """
+    check_can_launch()
+    try:
+        budget_s = parse_duration(budget)
+    except ConfigError as error:
+        raise ConfigError(f"--budget: {error}") from None
+    capacity = find_capacity()
+    suite, base = _find_case(case, config)
+    if (reason := capacity.obstacle(base)) is not None:
+        raise ConfigError(f"{base.id} {reason}")
+    settings = plan_settings(suite, base, parse_knobs(knobs or (), file, suite), capacity.obstacle)
+    result, ended = _measure(settings, capacity, budget_s, output)
+    typer.echo(sweep_json(result) if as_json else sweep_text(result, _width()))
+    written = _write_result(result, output), _write_plot(result, output)
+    typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
+    if ended is not None:
+        _warn(ended[0])
+        raise typer.Exit(ended[1])
+    judged = result.complete and result.verdict is not None
+    raise typer.Exit(ExitCode.PASS if judged else ExitCode.UNDECIDED)
+
+
+def _find_case(case_id: str, config: Path | None) -> tuple[AnySuite, Case]:
+    """Return the case with its suite. Raises ConfigError if no suite, or several, have it."""
+    paths = [config] if config is not None else find_suites(_CONFIGS)
+    if not paths:
+        raise ConfigError(f"{_CONFIGS}: there is no suite file; name one with --config")
+    here = (str(Path.cwd()),)
+    cases = load_cases(paths, Overrides(), here)
+    found = [one for one in cases if one.id == case_id]
+    if not found:
+        known = [one.id for one in cases]
+        raise ConfigError(f"{case_id}: no suite has such a case{nearest_or_all(case_id, known)}")
+    if len(found) > 1:
+        names = ", ".join(one.suite for one in found)
+        raise ConfigError(f"{case_id}: the suites {names} have it; name the file with --config")
+    suites = [load_suite(path, here) for path in paths]
+    return next(suite for suite in suites if suite.suite == found[0].suite), found[0]
+
+
+def _measure(
+    settings: Settings, capacity: Capacity, budget_s: float, output: Path
+) -> tuple[SweepResult, tuple[str, int] | None]:
+    """Return what was measured, and why the sweep ended early with the exit code of that.
+
+    The result so far is written after each block, so that a kill does not lose it.
+    """
+    began, began_s = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
+    _warn(
+        f"{counted(len(settings.tried), 'setting')} of {settings.base.id} beside the suite's own,"
+        f" {len(settings.left_out)} left out"
+    )
+    ended = None
+    with contextlib.ExitStack() as stack:
+        launcher = EnvironmentLauncher(ForkserverLauncher)
+        machine = open_machine(capacity, launcher, on_wait=_warn, on_sigterm=raise_terminated)
+        stack.enter_context(machine)
+        run = SweepRun(settings, launcher)
+        runtime = launcher.runtime(settings.base)
+        check_runtime(settings.base.tier, runtime, capacity.machine)
+        progress = stack.enter_context(BudgetProgress(budget_s))
+
+        def result() -> SweepResult:
+            return sweep_result(
+                run,
+                began=began.isoformat(timespec="seconds"),
+                wall_s=time.monotonic() - began_s,
+                budget_s=budget_s,
+                runtime=runtime,
+            )
+
+        def note(launches: int) -> None:
+            progress.launched(launches)
+            _write_result(result(), output)
+
+        try:
+            failure = run.run((str(Path.cwd()),), until=progress.until, on_launch=note)
+            if failure is not None:
+                ended = describe_launch_failure(failure), int(ExitCode.UNDECIDED)
+        except KeyboardInterrupt:
+            ended = "interrupted; what was measured is kept", INTERRUPTED
+        except TerminatedError:
+            ended = "ended by SIGTERM; what was measured is kept", TERMINATED
+        except ResultsError as error:
+            ended = str(error), int(ExitCode.USAGE)
+        return result(), ended
+
+
+def _write_result(result: SweepResult, output: Path) -> Path:
+    """Write the result, which is named by the time at which the sweep began, and return its path.
+
+    Raises ResultsError.
+    """
+    path = _path(result, output, "json")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        replace_file(path, f"{sweep_json(result)}\n".encode())
+    except OSError as error:
+        raise ResultsError(f"{output}: cannot be written: {error.strerror}") from None
+    return path
+
+
+def _write_plot(result: SweepResult, output: Path) -> Path:
+    # Imported here: matplotlib takes half a second, and no other command needs it.
+    from ddp_perf.duel.sweep.plot import write_sweep_plot
+
+    path = _path(result, output, "png")
+    try:
+        write_sweep_plot(path, result)
+    except OSError as error:
+        raise ResultsError(f"{output}: cannot be written: {error.strerror}") from None
+    return path
+
+
+def _path(result: SweepResult, output: Path, suffix: str) -> Path:
+    return output / f"{result.began[:19].replace(':', '')}.{suffix}"
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _warn(line: str) -> None:
+    typer.echo(f"ddp-perf: {line}", err=True)

@@ -1,0 +1,107 @@
+"""The options of a duel, and those that make no sense with it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from ddp_perf.plugin.option_values import parse_seconds
+
+_BUDGET_S = 180.0
+# Options that must not be given, and why, or what to use instead.
+_REFUSED = {
+    "--save-baseline": "a duel stores nothing; leave one of them out",
+    "--ddp-inject": "a duel slows no side on purpose; leave one of them out",
+    "--ddp-profile": "a duel traces nothing; leave one of them out",
+    "--ddp-history": "a duel is no session of a history; leave one of them out",
+    "--ddp-summary": "--ddp-report=DIR writes a page with all figures",
+    "--ddp-machine": "a duel reads no baseline, so that it needs no pool; leave one of them out",
+    "--ddp-launches": "a duel ends when it is decided; bound it with --ddp-against-budget",
+    "--ddp-each-node": "a duel compares sides on one machine, not nodes; leave one of them out",
+    "--ddp-nnodes": "a duel is of one machine; leave one of them out",
+    "--ddp-hosts": "a duel is of one machine; leave one of them out",
+    "--ddp-pod-template": "a duel is of one machine; leave one of them out",
+}
+# Those that have a default. An ini file may set them for other sessions: only if they are typed.
+_TYPED = ("--ddp-budget", "--ddp-explain-budget")
+_FORKSERVER = "forkserver"
+
+
+class Against(msgspec.Struct, frozen=True, kw_only=True):
+    """The side that the tree is compared with, and the time for it."""
+
+    side: str  # as typed
+    budget_s: float
+    touched_only: bool  # leave out the cases that no changed file can touch
+
+
+def add_against_options(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--ddp-against",
+        metavar="SIDE",
+        help="judge each performance test by a duel of SIDE against the tree as it is, without"
+        " baselines: launches of both alternate until it is decided. SIDE is a git revision,"
+        " env:NAME=VALUE, python:PATH, torch==VERSION, or 'command: … {command}'",
+    )
+    group.addoption(
+        "--ddp-against-budget",
+        type=_parse_budget,
+        metavar="SECONDS",
+        help="the duel of all selected cases may take so long; what is undecided by then stays so"
+        f" (default: {_BUDGET_S:g})",
+    )
+    group.addoption(
+        "--ddp-touched",
+        action="store_true",
+        help="with --ddp-against REVISION: skip each case that no file that changed since then can"
+        " touch, uncommitted changes included",
+    )
+
+
+def _parse_budget(text: str) -> float:
+    seconds = parse_seconds(text)
+    if seconds == 0:
+        raise argparse.ArgumentTypeError("0 seconds are too few for any launch")
+    return seconds
+
+
+def read_against(config: pytest.Config) -> Against | None:
+    """Return the options of the duel, or None without one. Raises UsageError."""
+    side, budget_s = config.getoption("ddp_against"), config.getoption("ddp_against_budget")
+    touched_only = config.getoption("ddp_touched")
+    if side is None:
+        for option, given in (
+            ("--ddp-against-budget", budget_s is not None),
+            ("--ddp-touched", touched_only),
+        ):
+            if given:
+                raise pytest.UsageError(f"{option}: needs --ddp-against SIDE")
+        return None
+    if not side.strip():
+        raise pytest.UsageError("--ddp-against: name a side, as in --ddp-against origin/main")
+    for problem in _refused(config):
+        raise pytest.UsageError(problem)
+    return Against(
+        side=side,
+        budget_s=_BUDGET_S if budget_s is None else budget_s,
+        touched_only=touched_only,
+    )
+
+
+def _refused(config: pytest.Config) -> Iterator[str]:
+    """Yield a line for each option that was given and makes no sense with a duel."""
+    launcher = config.getoption("ddp_launcher")
+    if launcher not in (None, _FORKSERVER):
+        yield f"--ddp-against: a duel launches by {_FORKSERVER}; leave --ddp-launcher out"
+    if config.getoption("numprocesses", None):
+        yield "-n with --ddp-against: timed tests cannot run beside other tests; add -n0"
+    for option, why in _REFUSED.items():
+        if config.getoption(option):
+            yield f"{option} with --ddp-against: {why}"
+    typed = {str(argument).partition("=")[0] for argument in config.invocation_params.args}
+    for option in _TYPED:
+        if option in typed:
+            yield f"{option} with --ddp-against: the time of a duel is --ddp-against-budget"

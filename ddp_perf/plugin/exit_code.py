@@ -1,0 +1,74 @@
+"""The exit code of a strict session: why it is not green.
+
+pytest's own codes keep their meaning, except for 2, which has several: such a session ends with the
+code of the signal that ended it, or with that of usage. Without --ddp-strict nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import NoReturn
+
+import pytest
+from _pytest.outcomes import Failed  # pytest.fail.Exception has no type that can be a base
+
+from ddp_perf.plugin.session import SESSION
+
+UNDECIDED = 6  # the first code that pytest does not use
+_INTERRUPTED, _TERMINATED = 130, 143  # a shell's exit codes of Ctrl-C and SIGTERM
+_STOPPED = pytest.StashKey[bool]()  # by pytest itself
+
+
+class Undecided(Failed):
+    """A test failed since nothing was measured or decided, not since training got worse."""
+
+    __module__ = "builtins"  # pytest's summary has the name alone, as that of its own exceptions
+
+
+def fail_undecided(text: str) -> NoReturn:
+    """Fail the test, and leave open whether training got worse."""
+    raise Undecided(text, pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except pytest.Session.Interrupted:
+        session.stash[_STOPPED] = True
+        raise
+
+
+def set_exit_code(session: pytest.Session, *, undecided: int) -> None:
+    """Set the exit code of a session that has ended; ``--ddp-strict`` decides which codes.
+
+    ``undecided`` is the number of failures that leave open whether training got worse.
+    """
+    ddp = session.config.stash.get(SESSION, None)
+    errors = ddp.errors if ddp is not None else []
+    if not session.config.getoption("ddp_strict"):
+        if errors and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    elif session.exitstatus == pytest.ExitCode.INTERRUPTED:
+        session.exitstatus = _code_of_the_end(session, undecided)
+    elif session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        session.exitstatus = _code_of_the_tests(session, errors, undecided)
+
+
+def _code_of_the_end(session: pytest.Session, undecided: int) -> int:
+    """Return the code of a session that did not run all of its tests."""
+    ddp = session.config.stash.get(SESSION, None)
+    if session.shouldstop:  # by a failure, as --stepwise does
+        return _code_of_the_tests(session, ddp.errors if ddp is not None else [], undecided)
+    if session.stash.get(_STOPPED, False):  # by a file that cannot be imported
+        return int(pytest.ExitCode.USAGE_ERROR)
+    return _TERMINATED if ddp is not None and ddp.is_terminated else _INTERRUPTED
+
+
+def _code_of_the_tests(session: pytest.Session, errors: list[str], undecided: int) -> int:
+    """Return red before an output that was not written, and that before undecided."""
+    if session.testsfailed > undecided:
+        return int(pytest.ExitCode.TESTS_FAILED)
+    if errors:
+        return int(pytest.ExitCode.INTERNAL_ERROR)
+    return UNDECIDED if undecided else int(pytest.ExitCode.OK)

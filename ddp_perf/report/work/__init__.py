@@ -1,0 +1,1 @@
+"""The report of the work gate: what changed in a step, where, and what it would cost."""

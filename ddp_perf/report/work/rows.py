@@ -1,0 +1,157 @@
+"""One row for each counted case. The files of the work report are written from these rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ddp_perf.core.verdict import Outcome
+from ddp_perf.core.work import Site, StepWork
+from ddp_perf.render.units import counted
+from ddp_perf.report.verdicts import Status
+from ddp_perf.work.cost import WorkCost, model_of, work_cost
+from ddp_perf.work.host_reads import host_reads
+from ddp_perf.work.text import change_summary
+from ddp_perf.work.values import CountedCase, WorkChange
+
+SCHEMA_VERSION = 1
+NOT_COUNTED = "NOT COUNTED"
+STORED = "STORED"  # by this session, so the verdict on what was stored before is settled
+MODELLED = (
+    "Costs are modelled, not measured: bytes ÷ memory bandwidth or FLOPs ÷ peak, launches, host"
+    " reads, and the α-β model for collectives; without overlap, caches and fused kernels."
+    " Published steps took 0.7 to 2.6 times as long as modelled ones (docs/work.md)."
+)
+
+
+class StepFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The totals of a counted step."""
+
+    operations: int
+    bytes: int  # read and written
+    flops: int
+    host_reads: int
+    collectives: int
+    collective_bytes: int
+    allocations: int
+    peak: int  # bytes
+
+
+class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A change with its sentence, and its modelled cost by accelerator."""
+
+    text: str
+    change: WorkChange
+    cost_s: dict[str, float] = {}  # empty: it takes no time itself, or nothing models it
+
+
+class WorkRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A counted case with its verdict."""
+
+    suite: str
+    case: str
+    ranks: int
+    status: Status
+    verdict: str
+    reason: str
+    options: tuple[str, ...] = ()  # of the suite, that changed
+    lines: tuple[Site, ...] = ()  # that were edited and do more; what costs most comes first
+    before: StepFigures | None = None
+    after: StepFigures | None = None
+    changes: tuple[ChangeRow, ...] = ()
+    costs: tuple[WorkCost, ...] = ()
+
+
+class WorkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The counted cases of a session, and its status."""
+
+    schema_version: int = SCHEMA_VERSION
+    status: Status
+    headline: str
+    counts: dict[str, int]  # cases by verdict, the most frequent first
+    rows: tuple[WorkRow, ...]
+
+    def of(self, status: Status) -> list[WorkRow]:
+        return [row for row in self.rows if row.status is status]
+
+
+def work_report(
+    cases: Sequence[CountedCase], accelerators: Mapping[str, Sequence[str]]
+) -> WorkReport:
+    """Return the rows and the status. ``accelerators`` are those to model on, by suite."""
+    rows = tuple(_row(one, accelerators.get(one.case.suite, ())) for one in cases)
+    counts = dict(Counter(row.verdict for row in rows).most_common())
+    found = {row.status for row in rows}
+    status = next((one for one in Status if one in found), Status.UNDECIDED)
+    shown = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+    headline = f"{counted(len(rows), 'case')}: {shown}" if rows else "nothing was counted"
+    return WorkReport(status=status, headline=headline, counts=counts, rows=rows)
+
+
+def _row(one: CountedCase, accelerators: Sequence[str]) -> WorkRow:
+    case, verdict = one.case, one.verdict
+    row = WorkRow(
+        suite=case.suite,
+        case=case.id,
+        ranks=case.world_size,
+        status=Status.RED,
+        verdict=NOT_COUNTED,
+        reason=one.failure or "the case has no verdict",
+    )
+    if verdict is None:
+        return row
+    costs = (work_cost(one, accelerator) for accelerator in accelerators)
+    return msgspec.structs.replace(
+        row,
+        status=_status(verdict.outcome) if one.saved is None else Status.GREEN,
+        verdict=verdict_word(one),
+        reason=verdict.reason,
+        options=verdict.options,
+        lines=verdict.lines,
+        before=None if one.stored is None else step_figures(one.stored),
+        after=None if one.work is None else step_figures(one.work),
+        changes=tuple(_change_row(one, change, accelerators) for change in verdict.changes),
+        costs=tuple(cost for cost in costs if cost is not None),
+    )
+
+
+def verdict_word(one: CountedCase) -> str:
+    """Return the verdict in a word, as a table shows it."""
+    if one.verdict is None:
+        return NOT_COUNTED
+    return one.verdict.outcome.value if one.saved is None else STORED
+
+
+def _status(outcome: Outcome) -> Status:
+    """Return the status that the test of the case ends with: it fails, skips or passes."""
+    if outcome is Outcome.REGRESSION:
+        return Status.RED
+    return Status.GREEN if outcome in (Outcome.PASS, Outcome.IMPROVEMENT) else Status.UNDECIDED
+
+
+def _change_row(one: CountedCase, change: WorkChange, accelerators: Sequence[str]) -> ChangeRow:
+    costs = {}
+    for accelerator in accelerators:
+        model = model_of(one, accelerator)
+        if model is None or one.stored is None or one.work is None:
+            continue
+        cost = model.change(change, one.stored, one.work)
+        if cost.seconds and not cost.left_out:
+            costs[accelerator] = cost.seconds
+    return ChangeRow(text=change_summary(change), change=change, cost_s=costs)
+
+
+def step_figures(work: StepWork) -> StepFigures:
+    """Return the totals of a step."""
+    return StepFigures(
+        operations=sum(one.count for one in work.operations),
+        bytes=sum(one.read + one.written for one in work.operations),
+        flops=sum(one.flops for one in work.operations),
+        host_reads=host_reads(work),
+        collectives=len(work.collectives),
+        collective_bytes=sum(one.bytes for one in work.collectives),
+        allocations=work.memory.allocations,
+        peak=work.memory.peak,
+    )

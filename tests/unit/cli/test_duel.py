@@ -1,0 +1,215 @@
+"""``ddp-perf duel``: its output, files and exit codes, with played sides."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from ddp_perf.cli.app import app
+from ddp_perf.duel.open_sides import OpenSide
+from ddp_perf.duel.result_file import read_duel
+from ddp_perf.errors import LaunchError, ResultsError
+from ddp_perf.report.duel.directory import write_duel_report
+from tests.builders import SUITE, make_capacity
+from tests.unit.duel.played_sides import Clock, PlayedSide, make_prepared
+
+
+class Command:
+    """The command on a played machine, in which all sides have the same suites."""
+
+    def __init__(self, directory, monkeypatch):
+        self.directory = directory
+        self.b = {}
+        self.opened = 0
+        self.on_sigterm = None
+        self.on_prepare = lambda: None
+        self._clock = Clock(monkeypatch)
+        (directory / "bench_configs").mkdir()
+        suite = yaml.safe_dump({**SUITE, "world_sizes": [1]})
+        (directory / "bench_configs" / "quick.yaml").write_text(suite, encoding="utf-8")
+        monkeypatch.chdir(directory)
+        monkeypatch.setattr("ddp_perf.cli.duel.find_capacity", make_capacity)
+        monkeypatch.setattr("ddp_perf.cli.duel.prepare", self._prepare)
+        monkeypatch.setattr("ddp_perf.cli.duel.open_sides", self._open)
+
+    def __call__(self, *arguments):
+        return CliRunner().invoke(app, ["duel", *arguments], env={"COLUMNS": "200"})
+
+    def result(self):
+        (path,) = (self.directory / "artifacts" / "duel").glob("*.json")
+        return read_duel(path)
+
+    @contextlib.contextmanager
+    def _prepare(self, side, root, *, on_progress):
+        self.on_prepare()
+        yield make_prepared(side.name, root, side=side)
+
+    @contextlib.contextmanager
+    def _open(self, a, b, capacity, *, on_wait, on_sigterm):
+        self.opened += 1
+        self.on_sigterm = on_sigterm
+        yield (
+            OpenSide(a, PlayedSide(self._clock, 1)),
+            OpenSide(b, PlayedSide(self._clock, 2, **self.b)),
+        )
+
+
+@pytest.fixture
+def duel(tmp_path, monkeypatch):
+    return Command(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("b", "code", "said"),
+    [
+        pytest.param({}, 0, "EQUIVALENT", id="equal"),
+        pytest.param({"slower": 0.8}, 0, "FASTER", id="faster"),
+        pytest.param({"slower": 1.2}, 1, "SLOWER", id="slower"),
+        pytest.param({"fails_at": 1}, 1, "exited with code 3", id="broken"),
+        pytest.param({"noise": 0.5}, 2, "UNDECIDED", id="noisy"),
+    ],
+)
+def test_the_exit_code_is_the_outcome(duel, b, code, said):
+    duel.b = b
+
+    done = duel(".", "--budget", "30s")
+
+    assert done.exit_code == code, done.output
+    assert said in done.stdout
+    assert duel.result().complete
+
+
+def test_json_is_all_that_stdout_has(duel):
+    done = duel(".", "--json")
+
+    assert json.loads(done.stdout)
+    assert "written: artifacts/duel/" in done.stderr
+
+
+def test_a_report_is_written(duel):
+    done = duel(".", "--report", "report")
+
+    assert sorted(path.name for path in (duel.directory / "report").iterdir()) == [
+        "duel.html",
+        "duel.json",
+        "duel.md",
+    ]
+    assert "report/duel.html" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--budget", "soon"], "--budget: "),
+        (["--tolerance", "1"], "--tolerance: 1.0 is not between 0 and 1"),
+        (["--false-alarm-rate", "0.5"], "--false-alarm-rate: 0.5 is not between 0 and 0.5"),
+        (["--case", "mlp-none-fp32-ws1-b63"], "no side has such a case; did you mean"),
+        (["--config", "bench_configs/quack.yaml"], "no such suite file; did you mean"),
+    ],
+)
+def test_an_argument_is_refused_before_the_machine_is_leased(duel, arguments, error):
+    done = duel(".", *arguments)
+
+    assert done.exit_code == 4
+    assert error in done.stderr
+    assert not duel.opened
+
+
+def test_a_budget_without_room_is_refused_with_one_that_would_do(duel):
+    done = duel(".", "--budget", "10s")
+
+    assert done.exit_code == 4
+    assert "raise it to 30s" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_leaves_a_report_of_what_was_measured(duel, monkeypatch, number, code):
+    launch = PlayedSide.launch
+
+    def interrupted(side, request):
+        if len(side.asked) == 9:
+            duel.on_sigterm() if number == signal.SIGTERM else os.kill(os.getpid(), number)
+        return launch(side, request)
+
+    monkeypatch.setattr(PlayedSide, "launch", interrupted)
+    duel.b = {"noise": 0.3}
+
+    done = duel(".")
+
+    assert done.exit_code == code, done.output
+    assert not duel.result().complete
+    assert duel.result().cases[0].pairs
+    assert "UNDECIDED" in done.stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_while_sides_are_prepared_has_its_exit_code(duel, number, code):
+    duel.on_prepare = lambda: os.kill(os.getpid(), number)
+
+    assert duel(".").exit_code == code
+    assert not duel.opened
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_while_the_report_is_written_has_its_exit_code(
+    duel, monkeypatch, number, code
+):
+    write, calls = write_duel_report, []
+
+    def interrupted(directory, found):
+        calls.append(directory)
+        if len(calls) == 1:
+            os.kill(os.getpid(), number)
+        return write(directory, found)
+
+    monkeypatch.setattr("ddp_perf.cli.duel.write_duel_report", interrupted)
+
+    assert duel(".", "--report", "report").exit_code == code
+    assert (duel.directory / "report" / "duel.html").exists()
+
+
+def test_an_error_in_the_middle_names_the_file_with_what_was_measured(duel, monkeypatch):
+    launch = PlayedSide.launch
+
+    def lost(side, request):
+        if len(side.asked) == 9:
+            raise LaunchError("no memory is left")
+        return launch(side, request)
+
+    monkeypatch.setattr(PlayedSide, "launch", lost)
+
+    done = duel(".")
+
+    assert done.exit_code == 4
+    assert "what was measured is in artifacts/duel/" in done.stderr
+    assert duel.result().cases[0].pairs
+
+
+def test_a_report_that_cannot_be_written_loses_no_result(duel, monkeypatch):
+    def full(directory, found):
+        raise ResultsError(f"{directory}: no space left")
+
+    monkeypatch.setattr("ddp_perf.cli.duel.write_duel_report", full)
+
+    done = duel(".", "--report", "report")
+
+    assert done.exit_code == 4
+    assert "EQUIVALENT" in done.stdout
+    assert "no space left" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["artifacts", "report"])
+def test_a_directory_that_cannot_be_written_is_refused_before_the_machine_is_leased(duel, name):
+    (duel.directory / name).write_text("a file", encoding="utf-8")
+
+    done = duel(".", "--report", "report")
+
+    assert done.exit_code == 4
+    assert f"ddp-perf: {name}" in done.stderr
+    assert not duel.opened

@@ -1,0 +1,89 @@
+"""What a duel cannot do is refused in one line, before anything is launched."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddp_perf.duel.run import DEFAULT_BUDGET_S
+from ddp_perf.plugin.against.options import read_against
+from ddp_perf.plugin.options import read_options
+
+SIDE = "--ddp-against=env:OMP_NUM_THREADS=1"
+
+
+@pytest.fixture
+def parsed(pytester):
+    return lambda *arguments: pytester.parseconfig("-p", "ddp_perf.plugin", *arguments)
+
+
+def test_the_budget_is_that_of_the_command_by_default(parsed):
+    assert read_against(parsed(SIDE)).budget_s == DEFAULT_BUDGET_S
+    assert read_against(parsed(SIDE, "--ddp-against-budget=60")).budget_s == 60
+    assert read_against(parsed()) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--ddp-against="], "name a side"),
+        ([SIDE, "--save-baseline"], "--save-baseline with --ddp-against: a duel stores nothing"),
+        ([SIDE, "--ddp-each-node"], "--ddp-each-node with --ddp-against: "),
+        ([SIDE, "--ddp-launcher=torchrun"], "a duel launches by forkserver"),
+        ([SIDE, "--ddp-hosts=a,b"], "--ddp-hosts with --ddp-against: a duel is of one machine"),
+        ([SIDE, "--ddp-inject=compute:5%"], "--ddp-inject with --ddp-against: "),
+        ([SIDE, "--ddp-profile"], "--ddp-profile with --ddp-against: "),
+        ([SIDE, "--ddp-history=sqlite:///h.sqlite"], "--ddp-history with --ddp-against: "),
+        ([SIDE, "--ddp-summary"], "--ddp-report=DIR writes a page with all figures"),
+        ([SIDE, "--ddp-launches=9"], "bound it with --ddp-against-budget"),
+        ([SIDE, "--ddp-budget=9"], "the time of a duel is --ddp-against-budget"),
+        ([SIDE, "--ddp-machine=pool"], "--ddp-machine with --ddp-against: "),
+        (["--ddp-against-budget=9"], "--ddp-against-budget: needs --ddp-against SIDE"),
+        (["--ddp-touched"], "--ddp-touched: needs --ddp-against SIDE"),
+    ],
+)
+def test_an_option_that_makes_no_sense_with_a_duel_is_refused_in_one_line(parsed, arguments, said):
+    with pytest.raises(pytest.UsageError) as caught:
+        read_options(parsed(*arguments))
+
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_budget_of_nothing_is_refused(parsed, capsys):
+    with pytest.raises(pytest.UsageError, match="too few for any launch"):
+        parsed(SIDE, "--ddp-against-budget=0")
+
+
+def test_the_budget_of_other_sessions_may_be_in_the_ini_file(pytester):
+    pytester.makeini("[pytest]\naddopts = -p ddp_perf.plugin --ddp-budget 0 --ddp-machine=pool\n")
+    with pytest.raises(pytest.UsageError, match="--ddp-machine"):
+        read_options(pytester.parseconfig(SIDE))
+    pytester.makeini("[pytest]\naddopts = -p ddp_perf.plugin --ddp-budget 0\nddp_machine = pool\n")
+
+    assert read_options(pytester.parseconfig(SIDE)).against is not None
+
+
+@pytest.mark.parametrize(
+    ("side", "said"),
+    [
+        ("no-such-branch", "not in a git repository"),
+        ("env:", "env:"),
+        ("python:/no/such/python", "/no/such"),
+    ],
+)
+def test_a_side_that_does_not_exist_is_a_usage_error_and_runs_no_duel(against, side, said):
+    done = against.run(side=side)
+
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in str(done.stderr)
+    assert against.asked == []
+
+
+def test_a_suite_with_another_launcher_is_a_usage_error(against):
+    suite = against.path / "bench_configs" / "tiny.yaml"
+    suite.write_text(suite.read_text() + "launcher: torchrun\n")
+
+    done = against.run()
+
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "tiny has launcher: torchrun, and a duel launches by forkserver" in str(done.stderr)

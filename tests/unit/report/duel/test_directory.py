@@ -1,0 +1,155 @@
+"""The files of a duel: each whole, JSON by its schema, and a page without network."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import jsonschema
+import msgspec
+import pytest
+
+from ddp_perf.core.duel import DuelOutcome
+from ddp_perf.duel.values import CaseDuel, MissingSide, SideCase, Sight
+from ddp_perf.errors import ResultsError
+from ddp_perf.report.duel.directory import DUEL_PAGE, write_duel_report
+from ddp_perf.report.duel.json_file import duel_json, duel_schema
+from tests.builders import make_case, make_cases, make_launch
+from tests.duels import (
+    TREE,
+    make_case_duel,
+    make_conditions,
+    make_duel,
+    make_metric_duel,
+    make_side_failure,
+)
+from tests.work_reports import make_change
+
+ONE, TWO, THREE, FOUR = make_cases(batch_sizes=[64, 128])
+HOSTILE = "<script>alert(1)</script> <svg onload=x>"
+
+
+def every_kind():
+    """Return a duel with every outcome, a failure, a missing case and different environments."""
+    sight = Sight(
+        case_id=TWO.id,
+        metric="step_time",
+        launches=3,
+        spread=0.02,
+        minimum_detectable=None,
+        pairs=8,
+    )
+    return make_duel(
+        make_case_duel(DuelOutcome.SLOWER, ONE, work=(make_change(),)),
+        make_case_duel(DuelOutcome.UNDECIDED, TWO, aa=(make_launch(TWO),), sights=(sight,)),
+        make_case_duel(DuelOutcome.EQUIVALENT, THREE, work=None, uncounted="it raised"),
+        CaseDuel(cases=SideCase(a=FOUR, b=FOUR), failures=(make_side_failure("B", FOUR),)),
+        missing=(MissingSide(case_id="gpt", reason="side A lacks it"),),
+        differences=("torch: 2.11.0 → 2.13.0",),
+        conditions={"A": make_conditions(torch="2.11.0"), "B": make_conditions()},
+    )
+
+
+def page_of(duel, directory):
+    write_duel_report(directory, duel)
+    return (directory / DUEL_PAGE).read_text(encoding="utf-8")
+
+
+def test_three_files_are_written(tmp_path):
+    paths = write_duel_report(tmp_path / "new", every_kind())
+    assert [path.name for path in paths] == ["duel.html", "duel.md", "duel.json"]
+    assert all(path.is_file() for path in paths)
+
+
+def test_json_is_valid_by_its_schema_and_has_the_figures_of_each_pair():
+    found = json.loads(duel_json(every_kind()))
+    jsonschema.validate(found, duel_schema())
+    assert found["schema_version"] == 1
+    assert found["counts"] == {
+        "SLOWER": 1,
+        "UNDECIDED": 1,
+        "EQUIVALENT": 1,
+        "BROKEN": 1,
+        "NOT COMPARED": 1,
+    }
+    slower = found["rows"][0]
+    assert slower["pairs"][0]["b"]["step_time"] == pytest.approx(0.011)
+    assert slower["metrics"][0]["verdict"]["ratio"] == pytest.approx(1.1)
+    assert slower["work"][0]["what"] == "aten.clone (float32)"
+    assert found["next"]["command"].startswith("ddp-perf duel main . --case ")
+
+
+def test_the_page_has_each_case_with_its_plots_and_uses_no_network(tmp_path):
+    page = page_of(every_kind(), tmp_path)
+    for case in (ONE, TWO, THREE, FOUR):
+        assert f"<summary>{case.id} " in page
+    assert page.count("Each pair in order of time</text>") == 3
+    assert page.count("Where the time of a step goes</figcaption>") == 3
+    assert "2.11.0" in page
+    assert not re.search(r"(?:src|href)=\"(?!data:)", page)
+
+
+def test_every_element_of_the_page_is_closed(tmp_path):
+    open_elements = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            if tag not in ("meta", "link", "br"):
+                open_elements.append(tag)
+
+        def handle_endtag(self, tag):
+            assert open_elements.pop() == tag
+
+    Reader().feed(page_of(every_kind(), tmp_path))
+    assert open_elements == []
+
+
+def test_the_fields_that_differ_come_first_and_are_marked(tmp_path):
+    page = page_of(every_kind(), tmp_path)
+    rows = re.findall(r'<tr class="differs"><td>(.*?)</td>', page)
+    assert rows == ["torch"]
+
+
+def test_the_packages_that_differ_are_listed(tmp_path):
+    a, b = (
+        msgspec.structs.replace(make_conditions(), packages={"triton": version, "six": "1"})
+        for version in ("3.4", "3.5")
+    )
+    page = page_of(make_duel(conditions={"A": a, "B": b}), tmp_path)
+    assert "Packages that differ (1)" in page
+    assert "<td>triton</td>" in page
+
+
+def test_all_texts_are_escaped(tmp_path):
+    case = msgspec.structs.replace(ONE, id=HOSTILE)
+    metric = make_metric_duel(case, DuelOutcome.SLOWER, reason=HOSTILE, why=HOSTILE)
+    failed = make_side_failure("B", case, output=HOSTILE, detail=HOSTILE)
+    duel = make_duel(
+        make_case_duel(
+            DuelOutcome.SLOWER, case, metrics=(metric,), failures=(failed,), options=(HOSTILE,)
+        ),
+        b=msgspec.structs.replace(TREE, label=HOSTILE, spec=HOSTILE),
+        differences=(HOSTILE,),
+        missing=(MissingSide(case_id=HOSTILE, reason=HOSTILE),),
+    )
+    page = page_of(duel, tmp_path)
+    assert "<script>alert" not in page
+    assert "<svg onload" not in page
+
+
+def test_a_duel_without_cases_and_one_with_equal_launches_have_a_page(tmp_path):
+    assert "nothing was compared" in page_of(make_duel(), tmp_path)
+    case = make_case()
+    equal = make_case_duel(
+        DuelOutcome.EQUIVALENT,
+        case,
+        metrics=(make_metric_duel(case, DuelOutcome.EQUIVALENT, interval=(1.0, 1.0)),),
+    )
+    assert "nan" not in page_of(make_duel(equal), tmp_path)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "duel.md").mkdir()
+    with pytest.raises(ResultsError, match=r"duel\.md: cannot be written"):
+        write_duel_report(tmp_path, make_duel())
