@@ -21,10 +21,11 @@ VERBS = frozenset(
     Begin Bind Block Bound Build Calculate Calibrate Call Cancel Capture Change Check Choose Close
     Collect Combine Compare Compile Compress Compute Confirm Connect Convert Copy Correct Count
     Create Cut Decide Decode Decorate Describe Detect Die Divide Draw Drop Embed Encode End Enter
-    Estimate Evaluate Exclude Exit Explain Extend Fail Find Fit Fold Forget Format Gather Give Go
-    Group Guess Hand Handle Hold Identify Ignore Import Increase Insert Install Interleave
-    Interpolate Invert Iterate Join Judge Keep Kill Label Lease Leave Let Limit List Load Lock Log
-    Look Lower Make Map Mark Match Measure Merge Mirror Move Multiply Name Normalise Note Notice
+    Estimate Evaluate Exclude Exit Explain Extend Fail Find Fit Fold Follow Forget Format Gather
+    Give Go Group Guess Hand Handle Hold Identify Ignore Import Increase Insert Install Interleave
+    Interpolate Invert Iterate Join Judge Keep Kill Label Launch Lease Leave Let Limit List Load
+    Lock Log Look Lower Make Map Mark Match Measure Merge Mirror Move Multiply Name Normalise Note
+    Notice
     Observe Open Order Pad Parse Pass Patch Pin Place Plan Plot Point Poll Prefer Prepare Print
     Process Profile Promote Prove Put Raise Read Rebuild Receive Record Reduce Refuse Register
     Release Remember Remove Rename Render Repeat Replace Replay Report Reset Resolve Restore Return

@@ -8,20 +8,36 @@ from pathlib import Path
 
 from ddp_perf.baselines.store import baseline_schema, structure_schema
 from ddp_perf.config.schema import suite_schema
+from ddp_perf.duel.bisect.text import bisect_schema
+from ddp_perf.duel.environments.text import environments_schema
+from ddp_perf.duel.sweep.text import sweep_schema
+from ddp_perf.plan.fleet_file import fleet_schema
+from ddp_perf.plan.text import fleet_plan_schema
+from ddp_perf.report.duel.json_file import duel_schema
 from ddp_perf.report.terminal.judged_series import series_schema
+from ddp_perf.report.work.directory import work_report_schema
 from ddp_perf.scaling.advice.text import advice_schema
 from ddp_perf.session.results_file import results_schema
 from ddp_perf.traces.text import trace_schema
+from ddp_perf.work.layout import work_schema
 
 ROOT = Path(__file__).parents[1]
 SCHEMAS = {
     "bench_configs/schema.json": suite_schema,
     "baselines/schema/baseline.schema.json": baseline_schema,
     "baselines/schema/structure.schema.json": structure_schema,
+    "baselines/schema/work.schema.json": work_schema,
     "docs/advise.schema.json": advice_schema,
+    "docs/bisect.schema.json": bisect_schema,
+    "docs/duel.schema.json": duel_schema,
+    "docs/environments.schema.json": environments_schema,
+    "docs/fleet.schema.json": fleet_schema,
+    "docs/fleet-plan.schema.json": fleet_plan_schema,
     "docs/judge.schema.json": series_schema,
     "docs/results.schema.json": results_schema,
+    "docs/sweep.schema.json": sweep_schema,
     "docs/trace.schema.json": trace_schema,
+    "docs/work-report.schema.json": work_report_schema,
 }
 
 
