@@ -12,9 +12,13 @@ pytest_plugins = ["ddp_perf.plugin", "pytester"]
 
 TESTS = Path(__file__).parent / "tests"
 collect_ignore = ["ddp_perf"]  # the example project in it is for users
-SELECTING = {"perf", "cpu", "gpu"}
+SELECTING = {"perf", "work", "cpu", "gpu"}
 # Which of the selecting markers the tests of a directory have together. Those of others: none.
-MARKERS = {"perf": [{"perf", "cpu"}, {"perf", "gpu"}], "correctness": [set(), {"gpu"}]}
+MARKERS = {
+    "perf": [{"perf", "cpu"}, {"perf", "gpu"}],
+    "work": [{"work"}],
+    "correctness": [set(), {"gpu"}],
+}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,9 @@ def make_suite(**changes: Any) -> Suite:
     return msgspec.convert({**SUITE, **changes}, Suite)
 
 
-def make_cases(**changes: Any) -> list[Case]:
+def make_cases(*, ranks_per_node: int | None = None, **changes: Any) -> list[Case]:
     """The cases of a suite; by default one rank without DDP, and two with it."""
-    return cases_of(Variant(suite=make_suite(**changes)))
+    return cases_of(Variant(suite=make_suite(**changes), ranks_per_node=ranks_per_node))
 
 
 def make_case(**changes: Any) -> Case:
@@ -68,13 +68,19 @@ def make_case(**changes: Any) -> Case:
     return msgspec.structs.replace(make_cases()[1], **changes)
 
 
-def make_request(workload: str, directory: Path | None = None, **suite: Any) -> LaunchRequest:
+def make_request(
+    workload: str,
+    directory: Path | None = None,
+    *,
+    ranks_per_node: int | None = None,
+    **suite: Any,
+) -> LaunchRequest:
     """Return a launch of a small case of ``workload``, which is imported from ``directory``.
 
     By default the case has two ranks and no arguments of its model; ``suite`` changes that.
     """
     small = {"workload": workload, "model": {}, "world_sizes": [2], "batch_sizes": [4]}
-    (case,) = make_cases(**{**small, **suite})
+    (case,) = make_cases(ranks_per_node=ranks_per_node, **{**small, **suite})
     paths = () if directory is None else (str(directory),)
     return LaunchRequest(case=case, round=0, import_paths=paths)
 
@@ -92,10 +98,10 @@ COLLECTIVES = {
 }
 
 
-def make_collectives(**changes: Any) -> list[Case]:
+def make_collectives(*, ranks_per_node: int | None = None, **changes: Any) -> list[Case]:
     """The cases of a suite of collectives; by default two of them over four sizes, two ranks."""
     suite = msgspec.convert({**COLLECTIVES, **changes}, CollectivesSuite)
-    return cases_of(Variant(suite=suite))
+    return cases_of(Variant(suite=suite, ranks_per_node=ranks_per_node))
 
 
 def make_structure(**changes: Any) -> Structure:
@@ -189,13 +195,22 @@ def make_launch(
     if case.collective is not None:
         unit = Unit(name="bytes", per_sample=case.collective.payload)
         rank = {"digest": None, "structure": None, "losses": {}, "unit": unit, **rank}
+    ranks = tuple(make_rank_result(r, step_s=steps, **rank) for r in range(case.world_size))
     return LaunchResult(
         case_id=case.id,
         round=round_,
-        ranks=tuple(make_rank_result(r, step_s=steps, **rank) for r in range(case.world_size)),
+        ranks=ranks if case.nodes == 1 else tuple(_on_nodes(ranks, case)),
         started="2026-01-02T03:04:05+00:00",
         wall_s=1.0,
     )
+
+
+def _on_nodes(ranks: Sequence[RankResult], case: Case) -> Iterator[RankResult]:
+    """The ranks on the nodes of their case, whose hosts are a, b, c …"""
+    for rank in ranks:
+        node = rank.placement.rank // case.ranks_per_node
+        place = msgspec.structs.replace(rank.placement, node=node, host="abcdefgh"[node])
+        yield msgspec.structs.replace(rank, placement=place)
 
 
 def make_failure(case: Case, round_: int = 0, **changes: Any) -> LaunchFailure:
@@ -349,6 +364,9 @@ class FakeLauncher:
 
     def runtime(self, case: Case | None = None) -> Runtime:
         return RUNTIME
+
+    def nodes(self, case: Case) -> tuple[str, ...]:
+        return ()
 
     def launch(self, request: LaunchRequest) -> LaunchResult | LaunchFailure:
         self.asked.append((request.case.id, request.round))

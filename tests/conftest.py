@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from ddp_perf.launch.forkserver import ForkserverLauncher
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heed_interrupts() -> None:
+    """Undo what a shell does that runs the tests in the background: it has SIGINT ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -20,13 +20,13 @@ from ddp_perf.system.capacity import Capacity
 from tests.builders import FakeLauncher, NotedProgress, make_capacity
 
 
-def one_session_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each further session that is measured begin a day after the one before."""
-    days = itertools.count()
+def one_session_a_day(monkeypatch: pytest.MonkeyPatch, *, days: float = 1) -> None:
+    """Let each further session that is measured begin a day, or ``days``, after the one before."""
+    sessions = itertools.count()
     start = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 
     def now(zone: datetime.tzinfo) -> datetime.datetime:
-        return start.astimezone(zone) + datetime.timedelta(days=next(days))
+        return start.astimezone(zone) + datetime.timedelta(days=days * next(sessions))
 
     clock = types.SimpleNamespace(
         datetime=types.SimpleNamespace(now=now), timezone=datetime.timezone

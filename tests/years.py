@@ -1,9 +1,10 @@
-"""Sessions of a machine for a year: 20 cases, one session a day, another commit each day."""
+"""Sessions of a machine for a year: a session of up to 20 cases a day, another commit each day."""
 
 from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import random
 from collections.abc import Collection, Iterator
 
@@ -25,20 +26,23 @@ _TERMS = (*TERMS, COMMUNICATION, LAG, *COUNTS)
 
 
 @functools.cache
-def year_of_sessions(red: range = range(0)) -> Baseline:
+def year_of_sessions(red: range = range(0), *, cases: int = CASES) -> Baseline:
     """Append a year of sessions; in the days ``red`` the step time of each case is REGRESSION.
 
     Nobody writes to what is returned: tests share it.
     """
     baseline = make_baseline()
     for day in range(DAYS):
-        baseline = append_day(baseline, day, red=red)
+        baseline = append_day(baseline, day, red=red, cases=cases)
     return baseline
 
 
-def append_day(baseline: Baseline, day: int, *, red: Collection[int] = ()) -> Baseline:
+def append_day(
+    baseline: Baseline, day: int, *, red: Collection[int] = (), cases: int = CASES
+) -> Baseline:
     """Append the sessions of a day, counted from 0."""
-    return merge(baseline, list(_sessions(day, red)), mode="append", reason=None)
+    sessions = itertools.islice(_sessions(day, red), cases)
+    return merge(baseline, list(sessions), mode="append", reason=None)
 
 
 def date_of(day: int) -> str:

@@ -1,4 +1,4 @@
-"""The shipped structure of a suite is the one that its ranks have."""
+"""Real ranks do what one rank alone does in a group of as many, which does nothing."""
 
 from __future__ import annotations
 
@@ -8,42 +8,135 @@ import msgspec
 import pytest
 
 from ddp_perf.baselines.store import BaselineStore
+from ddp_perf.baselines.structures import known_structure
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
+from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.session.gate.structure import compare_structure
+from ddp_perf.system.capacity import find_capacity
+from tests.arithmetic import expected_structure
+from tests.builders import make_cases
 
 ROOT = Path(__file__).parents[2]
+FEW = {"steps": 4, "warmup": 3}
+# The techniques of CPU suites in which ranks communicate, each way once. None: the base.
+STRATEGIES: dict[str, list[str | None]] = {
+    "cpu_quick": [None],
+    "cpu/resnet50_scaling": [None],  # broadcasts buffers
+    "cpu/text_transformer_agnews_techniques": ["combined"],  # accumulates
+    "cpu/communication_techniques": ["topk", "combined", "combined-powersgd"],
+    "cpu/ddp_or_fsdp": ["bf16", "fsdp", "fsdp-offload", "combined"],
+}
+FOUR_RANKS = {("cpu/communication_techniques", "topk"), ("cpu/ddp_or_fsdp", "combined")}
+SMALL = {"bucket_cap_mb": 0.02}
+GPT = {
+    "workload": "gpt",
+    "model": {"max_seq_len": 8, "vocab_size": 37, "d_model": 24, "n_heads": 2, "num_layers": 3},
+}
+MLP = {
+    "model": {"input_dim": 70, "hidden_dim": 90, "output_dim": 30, "num_layers": 4},
+    "ddp": SMALL,
+}
+RESNET = {
+    "workload": "resnet50",
+    "model": {"image_size": 32, "num_classes": 10, "width": 8, "channels_last": False},
+}
 
 
-@pytest.mark.parametrize("name", ["cpu_quick", "cpu/text_transformer_agnews", "cpu/fsdp_scaling"])
-def test_a_step_has_the_shipped_structure_of_its_suite(launcher, name):
-    overrides = Overrides(world_sizes=(2,), steps=1, warmup=0)
-    case = load_cases([ROOT / "bench_configs" / f"{name}.yaml"], overrides)[0]
-    stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]
-
-    outcome = launcher.launch(LaunchRequest(case=case, round=0))
-
-    assert isinstance(outcome, LaunchResult), str(outcome)
-    assert compare_structure([outcome], stored.structure).outcome == "PASS"
+def suite(name, **overrides):
+    return load_cases([ROOT / "bench_configs" / f"{name}.yaml"], Overrides(**overrides))
 
 
-def test_ddp_on_three_ranks_has_the_shipped_structure_of_two(launcher):
-    """`judge_structure` assumes this of plain DDP at any world size."""
-    overrides = Overrides(world_sizes=(2,), steps=1, warmup=0)
-    case, *_ = load_cases([ROOT / "bench_configs" / "cpu_quick.yaml"], overrides)
-    stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]
+def counted(launcher, case):
+    work = launcher.count(CountRequest(case=case))
+    assert isinstance(work, StepWork), f"{work}\n{getattr(work, 'traceback', '')}"
+    return work.structure
 
-    outcome = launcher.launch(
-        LaunchRequest(case=msgspec.structs.replace(case, world_size=3), round=0)
+
+@pytest.fixture(scope="module")
+def shipped():
+    """``shipped(case)``: the structure that the file of its suite states."""
+    store = BaselineStore(ROOT / "baselines")
+    return lambda case: known_structure(case, store.load_structures(case.suite))
+
+
+@pytest.mark.parametrize(
+    ("name", "technique", "ranks"),
+    [
+        (name, technique, 4 if (name, technique) in FOUR_RANKS else 2)
+        for name, chosen in STRATEGIES.items()
+        for technique in chosen
+    ],
+)
+def test_ranks_over_gloo_or_nccl_do_what_is_counted(
+    launcher, shipped, tier, name, technique, ranks
+):
+    (case,) = (
+        case
+        for case in suite(name, world_sizes=(ranks,), batch_sizes=(4,), **FEW)
+        if case.technique == technique
     )
+    real = msgspec.structs.replace(case, tier=tier)
+    if tier == "gpu" and (obstacle := find_capacity().obstacle(real)):
+        pytest.skip(obstacle)
 
-    assert isinstance(outcome, LaunchResult), str(outcome)
-    assert compare_structure([outcome], stored.structure).outcome == "PASS"
+    outcome = launcher.launch(LaunchRequest(case=real, round=0, probe_steps=1))
+
+    assert isinstance(outcome, LaunchResult), f"{outcome}\n{getattr(outcome, 'traceback', '')}"
+    assert {rank.structure for rank in outcome.ranks} == {counted(launcher, case)}
+    assert outcome.ranks[0].structure == shipped(case)
+
+
+HAND = {
+    "fsdp": (256, {"strategy": "fsdp", **GPT}),
+    "bf16": (3, {"strategy": "fsdp", **GPT, "precision": "bf16"}),
+    "whole model": (64, {"strategy": "fsdp", **GPT, "fsdp": {"wrap": "model"}}),
+    "kept": (16, {"strategy": "fsdp", **GPT, "fsdp": {"reshard_after_forward": False}}),
+    "topk": (256, {**MLP, "comm_hooks": [{"kind": "topk", "ratio": 0.013}]}),
+    "powersgd": (3, {**MLP, "comm_hooks": [{"kind": "powersgd", "rank": 3}]}),
+    "unused": (128, {**RESNET, "ddp": {**SMALL, "find_unused_parameters": True}}),
+}
+OVER_NODES = {
+    "hsdp": (8, {"strategy": "fsdp", **GPT, "fsdp": {"replicate": "nodes"}}),
+    "groups of nodes": (8, {**MLP, "comm_hooks": [{"kind": "hierarchical", "group_size": "node"}]}),
+    "topk between groups": (
+        4,
+        {**MLP, "comm_hooks": [{"kind": "hierarchical", "group_size": 2, "ratio": 0.02}]},
+    ),
+    "post-local SGD": (
+        4,
+        {**MLP, "comm_hooks": [{"kind": "post_local_sgd", "group_size": "node"}]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("ranks", "changes"), HAND.values(), ids=HAND)
+def test_what_is_counted_is_what_is_computed_by_hand(launcher, changes, ranks):
+    (case,) = make_cases(world_sizes=[ranks], batch_sizes=[2], **changes)
+
+    assert counted(launcher, case) == expected_structure(case)
+
+
+@pytest.mark.parametrize(("nodes", "changes"), OVER_NODES.values(), ids=OVER_NODES)
+def test_over_nodes_too(launcher, changes, nodes):
+    (case,) = make_cases(world_sizes=[64], batch_sizes=[2], **changes)
+    case = msgspec.structs.replace(case, nodes=nodes)
+
+    assert counted(launcher, case) == expected_structure(case)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("cpu_quick", 256), ("cpu/resnet50_scaling", 8), ("cpu/fsdp_scaling", 64)]
+)
+def test_the_file_states_what_any_number_of_ranks_does(launcher, shipped, name, ranks):
+    (case,) = suite(name, world_sizes=(ranks,), batch_sizes=(4,))
+
+    assert counted(launcher, case) == shipped(case)
 
 
 def test_smaller_buckets_are_a_regression_of_the_structure(launcher):
-    case = load_cases([ROOT / "bench_configs" / "cpu_quick.yaml"], Overrides(steps=1, warmup=0))[1]
+    case = suite("cpu_quick", steps=1, warmup=0)[1]
     smaller = msgspec.structs.replace(case.ddp, bucket_cap_mb=0.5)
     case = msgspec.structs.replace(case, ddp=smaller)
     stored = BaselineStore(ROOT / "baselines").load_structures(case.suite)[case.id]

@@ -72,8 +72,18 @@ class Trained:
         return [(c.kind, c.dtype, c.bytes) for c in self.structure.collectives]
 
 
-def make_training_case(workload: str, world_size: int, model: dict[str, Any], **suite: Any) -> Case:
-    """Return a case of the options in ``suite``, which must pass the checks of collection."""
+def make_training_case(
+    workload: str,
+    world_size: int,
+    model: dict[str, Any],
+    *,
+    ranks_per_node: int | None = None,
+    **suite: Any,
+) -> Case:
+    """Return a case of the options in ``suite``, which must pass the checks of collection.
+
+    Several nodes are simulated: their ranks are all on this machine.
+    """
     fields = {
         "suite": "correctness",
         "workload": f"tests.correctness.workloads.{workload}",
@@ -86,7 +96,7 @@ def make_training_case(workload: str, world_size: int, model: dict[str, Any], **
         **suite,
     }
     check_constraints(make_suite(**fields))
-    (case,) = make_cases(**fields)
+    (case,) = make_cases(ranks_per_node=ranks_per_node, **fields)
     return case
 
 

@@ -91,7 +91,7 @@ def _run(case: Case) -> list[list[dict[str, list[float]]]]:
 
 def _rank(case: Case, rank: int, directory: str, heartbeats: Heartbeats, sender) -> NoReturn:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # as in a launch
-    device, placement = place(case, rank)
+    device, placement = place(case, rank, local_rank=rank)
     context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
     store = FileStore(f"{directory}/store", case.world_size)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=case.world_size)

@@ -9,9 +9,24 @@ import pytest
 # Imported here once: pytester removes what a run in this process imported from sys.modules, and
 # numpy cannot be imported a second time.
 import ddp_perf.session.measure.suite  # noqa: F401
+from ddp_perf.system.gpu.gpus import find_gpus
+from ddp_perf.system.lease import LEASES
 from tests.builders import make_request
+from tests.slurm_cluster import slurm_cluster
 
 WORKLOADS = Path(__file__).parent / "workloads"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def leases(tmp_path_factory):
+    """Leases of this worker alone: a session does not wait for one of the other worker.
+
+    No time is judged here. GPUs are leased from all: two sessions cannot share their memory.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if not find_gpus().gpus:
+            patch.setenv(LEASES, str(tmp_path_factory.mktemp("leases")))
+        yield
 
 
 @pytest.fixture
@@ -23,3 +38,10 @@ def request_of():
         return make_request(workload, WORKLOADS, model=model, **{**patience, **suite})
 
     return make
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A real Slurm of two nodes on this machine, which starts in a second."""
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster

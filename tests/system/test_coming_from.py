@@ -13,8 +13,15 @@ from tests.projects import REPOSITORY
 from tests.reader_project import make_reader_project, run
 
 PAGE = REPOSITORY / "docs" / "coming-from.md"
-COMMAND = re.compile(r"`((?:CUDA_VISIBLE_DEVICES=\S+ )?(?:pytest|ddp-perf|\./ci/\w+)(?: [^`]*)?)`")
-EXIT_CODES = {"pytest": {0, 1}, "ddp-perf": {0, 1, 2}, "./ci/": {0, 1}}
+PROGRAMS = r"pytest|ddp-perf|\./ci/\w+|torchrun|python -m [\w.]+"
+COMMAND = re.compile(rf"`((?:CUDA_VISIBLE_DEVICES=\S+ )?(?:{PROGRAMS})(?: [^`]*)?)`")
+EXIT_CODES = {
+    "pytest": {0, 1},
+    "ddp-perf": {0, 1, 2},
+    "./ci/": {0, 1},
+    "torchrun": {0},
+    "python -m": {0},
+}
 
 
 class Row(NamedTuple):

@@ -12,26 +12,31 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 import typer
 
+from ddp_perf.bench.flags import make_parser
 from ddp_perf.cli.app import app
+from ddp_perf.config.suite import Suite
+from ddp_perf.config.yaml_file import read_yaml
 from tests.projects import REPOSITORY
-from tests.reader_project import make_reader_project, run
+from tests.reader_project import SHORT, change_suite, make_reader_project, run
 
 PAGES = [
     *(REPOSITORY / name for name in ("README.md", "ARCHITECTURE.md")),
     *sorted((REPOSITORY / "docs").glob("*.md")),
 ]
 NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
+BENCH = {option for action in make_parser()._actions for option in action.option_strings}
 # Options of other programs that a page names by themselves: the scripts in ci/ and tests/quality,
-# the program of a published document, and an alias that pytest --help does not show.
+# torchrun, and an alias that pytest --help does not show.
 OTHER_OPTIONS = {
-    *("--devices", "--fast", "--tier", "--only", "--list", "--check"),
-    *("--gloo", "--num-layers"),
-    # of the programs of the documents that docs/coming-from.md is about
-    *("--hidden-dim", "--bucket-cap-mb", "--no-static-graph", "--broadcast-buffers"),
-    *("--input-dim", "--output-dim", "--profile", "--device", "--backend", "--nproc"),
+    *("--base", "--devices", "--fast", "--tier", "--only", "--list", "--check"),
+    *("--gloo", "--nproc", "--nnodes", "--seed", "--trials", "--nights", "--fleet", "--law"),
+    *("--exclusive", "--cpu-bind", "--cpus-per-task", "--hint", "--signal", "--standalone"),
+    *("--nproc-per-node", "--rdzv-endpoint", "--nodes", "--nodelist"),
+    *BENCH,
 }
 ALIASES = {"--junitxml"}
 MARK = re.compile(r"<!-- (run|not run|file)(?:: (.+))? -->")
@@ -50,6 +55,11 @@ class Block(NamedTuple):
     def commands(self) -> list[str]:
         """The commands of a console block: the lines after "$ ", continued by a backslash."""
         return re.findall(r"^\$ ((?:.*\\\n)*.*)$", self.text, re.MULTILINE)
+
+    @property
+    def shown(self) -> str:
+        """The output of the last command."""
+        return re.split(r"^\$ (?:.*\\\n)*.*\n", self.text, flags=re.MULTILINE)[-1]
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -82,18 +92,50 @@ def project(tmp_path_factory):
     return make_reader_project(tmp_path_factory.mktemp("project"))
 
 
+def page_that_runs(command, name):
+    """Return the page that runs a command of page ``name``.
+
+    A script and a session are run by the first page that has them. A session that reads a file of
+    the page, or writes one that the page reads, is run by that page.
+    """
+    script = command.partition("#")[0].strip()
+    if not script.startswith(("./ci/", "pytest ")) or re.search(r"=\S*\.\w+", script):
+        return name
+    return next(page for page in RUNNABLE if script in scripts_of(page))
+
+
+def scripts_of(name):
+    """Return the commands that are run of a page, without their comments."""
+    run = [block for block in blocks_of(REPOSITORY / name) if block.mark == "run"]
+    return {one.partition("#")[0].strip() for block in run for one in block.commands}
+
+
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_commands_of_a_page_run_as_written(project, tmp_path, name):
     root = tmp_path / "copy"
     shutil.copytree(project, root)
     for block in blocks_of(REPOSITORY / name):
         if block.mark == "file":
-            (root / block.detail).parent.mkdir(parents=True, exist_ok=True)
-            (root / block.detail).write_text(block.text + "\n", "utf-8")
+            file = root / block.detail
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text + "\n", "utf-8")
+            if file.suffix == ".yaml":
+                msgspec.convert(read_yaml(file), Suite)  # as the page shows it
+                change_suite(file, SHORT)
         if block.mark == "run":
             expected = {int(code) for code in re.findall(r"\d+", block.detail)} or {0}
-            for command in block.commands:
-                run(root, command, expected)
+            commands = [one for one in block.commands if name == page_that_runs(one, name)]
+            output = [run(root, command, expected) for command in commands]
+            if block.detail == "same form":
+                shown = form_of(block.shown)
+                assert form_of(output[-1])[-len(shown) :] == shown, output[-1]
+
+
+def form_of(output):
+    """Return the lines of an output of ddp_perf.bench without figures and names of hardware."""
+    measured = "Measured steps|Avg step time|Gated step|Throughput|Measured samples|CPU|Network"
+    plain = re.sub(r"name=.*", "name=…", output.strip())
+    return re.sub(rf"^({measured}) +: .*", r"\1", plain, flags=re.MULTILINE).splitlines()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -109,7 +151,9 @@ def test_every_console_block_states_whether_it_is_run(name):
         if block.mark == "not run":
             assert block.detail, f"{where}: state the reason: <!-- not run: REASON -->"
         if block.mark == "run":
-            assert re.fullmatch(r"(exit \d( or \d)*)?", block.detail), f"{where}: {block.detail}"
+            assert re.fullmatch(r"(exit \d( or \d)*|same form)?", block.detail), (
+                f"{where}: {block.detail}"
+            )
 
 
 # ---- options and commands ----
@@ -167,6 +211,8 @@ def test_every_option_and_command_exists(name, pytest_options):
             allowed = COMMANDS[command] | COMMANDS.get((*command, "show"), set())
         elif words[:1] == ["pytest"]:
             allowed = pytest_options
+        elif "ddp_perf.bench" in words:
+            span, allowed = " ".join(words[words.index("ddp_perf.bench") :]), BENCH
         elif span.startswith("--"):
             allowed = known | OTHER_OPTIONS
         else:

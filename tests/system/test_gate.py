@@ -37,7 +37,9 @@ tolerances: {step_time: 0.9, tail: 0.5, efficiency: 0.5, cpu_time: 0.8, peak_mem
 """
 INI = """
 [pytest]
-addopts = -p ddp_perf.plugin --import-mode=importlib -m cpu -p no:cacheprovider
+addopts =
+    -p ddp_perf.plugin -p no:cacheprovider --import-mode=importlib
+    -m cpu --ddp-explain-budget=0
 junit_family = xunit1
 pythonpath = .
 filterwarnings =

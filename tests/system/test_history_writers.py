@@ -15,8 +15,8 @@ from ddp_perf.history.store import HistoryStore
 from tests.databases import KINDS, empty_database
 
 ROOT = Path(__file__).parents[2]
-WRITERS, SESSIONS, CASES = 4, 100, 100  # 10,000 results each
-KILLED_AFTER = 30
+WRITERS, SESSIONS, CASES = 4, 60, 20  # 1,200 results each
+KILLED_AFTER = 20
 
 WRITER = f"""
 import sys

@@ -135,7 +135,7 @@ def test_a_failure_has_the_users_frames_beside_the_whole_traceback(launcher, req
     assert [(Path(file).name, function) for file, function in frames] == [
         *(("faulty.py", "loss"), ("faulty.py", "_raise"))
     ]
-    assert "in run_rank" in outcome.traceback
+    assert "in _end_with" in outcome.traceback
 
 
 def test_the_users_frames_name_what_caused_the_exception(launcher, request_of):
@@ -151,7 +151,7 @@ def test_the_users_frames_name_what_caused_the_exception(launcher, request_of):
         "Traceback (most recent call last):",
         "ValueError: the data are broken",
     ]
-    assert "in run_rank" not in outcome.user_frames
+    assert "in _end_with" not in outcome.user_frames
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,21 @@ The real script runs with a set-up that only puts a pytest on the path.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
+import time
 
 import pytest
 
-from tests.projects import TINY
+from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.system.lease import lease_directory, machine_lease
+from tests.projects import REPOSITORY, TINY
 
-REPOSITORY = Path(__file__).parents[2]
 SETUP = """\
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -51,6 +53,8 @@ class Nightly:
         shutil.copy(REPOSITORY / "ci" / "nightly", root / "ci" / "nightly")
         (root / "ci" / "setup.sh").write_text(SETUP)
         self.pytest(NOTING)
+        self.variables = {}
+        self.prefix = []  # what starts the script
 
     def pytest(self, script):
         path = self.root / "bin" / "pytest"
@@ -60,14 +64,16 @@ class Nightly:
     def start(self, *arguments, **variables):
         return subprocess.Popen(
             [
+                *self.prefix,
                 *("env", "-i", "PATH=/usr/bin:/bin"),
-                *(f"{name}={value}" for name, value in variables.items()),
+                *(f"{name}={value}" for name, value in (self.variables | variables).items()),
                 *(str(self.root / "ci" / "nightly"), *arguments),
             ],
             cwd=self.root.parent,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as in a terminal
         )
 
     def __call__(self, *arguments, **variables):
@@ -114,7 +120,7 @@ def test_a_wrong_argument_is_refused_with_the_usage_before_anything_is_set_up(
     assert not (nightly.root / "set-up").exists()
 
 
-@pytest.mark.parametrize("code", range(6))
+@pytest.mark.parametrize("code", [0, 1, 3, 4, 5, UNDECIDED, 130, 143])
 def test_the_exit_code_is_that_of_pytest(nightly, code):
     assert nightly("--devices", "1", CODE=code).returncode == code
 
@@ -170,19 +176,156 @@ def test_a_cancelled_job_ends_pytest_and_keeps_its_last_output(nightly):
     assert process.returncode == 2
 
 
-def test_the_real_pytest_takes_its_arguments(nightly):
+def test_the_script_and_the_page_have_the_same_exit_codes():
+    script = (REPOSITORY / "ci" / "nightly").read_text(encoding="utf-8")
+    (codes,) = re.findall(r"^# Exit code:\n((?:#   .*\n)+)", script, re.MULTILINE)
+    page = (REPOSITORY / "docs" / "ci.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| exit code \|.*\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    table = tables[0]  # the next one is that of ci/pr
+    rows = [row.split("|")[1] for row in table.splitlines()]
+
+    stated = [int(code) for row in rows for code in row.split(",")]
+    assert stated == [0, 1, 3, 4, 5, UNDECIDED, 130, 143]
+    assert [int(code) for code in re.findall(r"\b\d+\b", codes)] == stated
+
+
+# ---- with the real pytest and its exit codes ----
+
+IMPATIENT = "import ddp_perf.session.measure.machine as machine; machine._LEASE_PATIENCE_S = 1\n"
+# The structure of a step is the same, whatever else runs on the machine.
+SMALL = ("--tier", "cpu", "-k", "structure", "--ddp-launches=1", "--ddp-budget=0")
+
+
+@pytest.fixture
+def gate(nightly):
+    """``gate(*arguments)`` runs the script with the real pytest in a project with a tiny suite."""
     nightly.pytest(REAL.format(python=sys.executable))
     root = nightly.root
     shutil.copytree(REPOSITORY / "tests" / "perf", root / "tests" / "perf")
     (root / "bench_configs").mkdir()
     (root / "bench_configs" / "tiny.yaml").write_text(TINY)
-    (root / "pytest.ini").write_text(
-        "[pytest]\naddopts = -p ddp_perf.plugin --import-mode=importlib\n"
+    (root / "bench_configs" / "many.yaml").write_text(
+        TINY.replace("suite: tiny", "suite: many")
+        .replace("tier: cpu", "tier: gpu")
+        .replace("[16]", "[32]")
     )
+    (root / "pytest.ini").write_text(
+        "[pytest]\naddopts = -p ddp_perf.plugin --import-mode=importlib\npythonpath = .\n"
+    )
+    nightly.variables = {
+        "PYTHONPATH": f"{REPOSITORY}:{root}",
+        "CUDA_VISIBLE_DEVICES": "",
+        "DDP_PERF_LEASES": str(lease_directory()),
+    }
+    return nightly
 
-    done = nightly("--tier", "cpu", "--collect-only", "-q", PYTHONPATH=REPOSITORY)
+
+def test_the_real_pytest_takes_its_arguments(gate):
+    done = gate("--tier", "cpu", "--collect-only", "-q")
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test_throughput[mlp-ddp-fp32-ws2-b16]" in done.stdout
-    refused = nightly("--tier", "cpu", "--ddp-steps", "0", PYTHONPATH=REPOSITORY)
-    assert refused.returncode == pytest.ExitCode.USAGE_ERROR
+    assert gate("--tier", "cpu", "--ddp-steps", "0").returncode == pytest.ExitCode.USAGE_ERROR
+    assert gate("--tier", "cpu", "-k", "no_such").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_the_first_session_is_green_and_one_whose_steps_do_more_work_is_red(gate):
+    first = gate(*SMALL)
+    assert first.returncode == 0, first.stdout
+    stored = gate.root / "baselines" / "structure" / "tiny.json"
+    structures = json.loads(stored.read_text())
+    for case in structures["cases"].values():  # as if the code before had sent less
+        for collective in case["structure"]["collectives"]:
+            collective["bytes"] //= 2
+    stored.write_text(json.dumps(structures))
+
+    second = gate(*SMALL)
+
+    assert second.returncode == 1, second.stdout
+    assert "REGRESSION" in second.stdout
+
+
+def test_missing_devices_are_undecided_and_named(gate):
+    done = gate("--devices", "2")
+
+    assert done.returncode == UNDECIDED, done.stdout
+    assert "--ddp-expect-devices 2: found 0" in done.stdout
+
+
+def test_a_second_session_at_once_waits_and_is_undecided(gate):
+    (gate.root / "impatient.py").write_text(IMPATIENT)
+
+    with machine_lease(patience_s=600, on_wait=print):
+        done = gate(*SMALL, "-p", "impatient")
+
+    assert done.returncode == UNDECIDED, done.stdout
+    assert "still being measured by" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGTERM, 143, "ended by SIGTERM after"),
+        (signal.SIGINT, 130, "interrupted after"),
+    ],
+)
+def test_a_session_that_is_ended_in_the_middle_keeps_what_was_measured(gate, number, code, said):
+    results = gate.root / "artifacts" / "nightly" / "results.json"
+
+    with gate.start(*SMALL, "--ddp-launches=500") as process:
+        while not (results.exists() and json.loads(results.read_text())["suites"]):
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.05)
+        process.send_signal(number)
+        output = process.stdout.read()
+
+    assert process.returncode == code, output
+    assert said in output
+    assert said in (results.parent / "output.txt").read_text()
+    assert not json.loads(results.read_text())["complete"]
+
+
+# ---- what fails before pytest, or beside it ----
+
+
+@pytest.mark.parametrize("line", ["false", "no_such_command", "exit 1"])
+def test_a_set_up_that_fails_is_not_red(nightly, line):
+    (nightly.root / "ci" / "setup.sh").write_text(f"{SETUP}f() {{ {line}; touch after; }}\nf\n")
+
+    assert nightly("--tier", "cpu").returncode == pytest.ExitCode.INTERNAL_ERROR
+    assert not (nightly.root / "after").exists()
+    assert not (nightly.root / "arguments").exists()
+
+
+def test_a_job_that_is_cancelled_during_set_up_ends_by_the_signal(nightly):
+    (nightly.root / "ci" / "setup.sh").write_text(f"{SETUP}echo setting up\nsleep 5\n")
+
+    with nightly.start("--tier", "cpu") as process:
+        assert process.stdout.readline() == "setting up\n"
+        process.send_signal(signal.SIGTERM)
+
+    assert process.returncode in (143, -signal.SIGTERM)
+    assert not (nightly.root / "arguments").exists()
+
+
+def test_artifacts_that_cannot_be_written_are_not_red(nightly):
+    (nightly.root / "artifacts").write_text("a file in the place of the directory")
+
+    assert nightly("--tier", "cpu").returncode == pytest.ExitCode.INTERNAL_ERROR
+
+
+@pytest.mark.parametrize("size", ["4k", "32k"], ids=["full at once", "full in the report"])
+def test_a_full_disk_is_not_red(gate, size):
+    artifacts = gate.root / "artifacts" / "nightly"
+    artifacts.mkdir(parents=True)
+    mount = f"mount -t tmpfs -o size={size} none {shlex.quote(str(artifacts))}"
+    isolated = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    if shutil.which("unshare") is None or subprocess.call([*isolated, mount]) != 0:
+        pytest.skip("this user may not mount a small disk")
+    gate.prefix = [*isolated, f'{mount} && exec "$@"', "sh"]
+
+    done = gate(*SMALL)
+
+    assert done.returncode == pytest.ExitCode.INTERNAL_ERROR, done.stdout
+    assert "No space left on device" in done.stdout
+    assert "Traceback" not in done.stdout

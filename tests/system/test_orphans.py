@@ -20,6 +20,7 @@ import sys
 import msgspec
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.suite import Suite
+from ddp_perf.launch.command import CommandLauncher
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.core.launch import LaunchRequest
 
@@ -29,7 +30,7 @@ suite = Suite(suite="orphans", tier="cpu", workload="lingering:build",
               step_deadline_s=float(sys.argv[4]))
 sizes = {"input_dim": 16, "hidden_dim": 16, "output_dim": 4, "num_layers": 2}
 short = msgspec.structs.replace(suite, workload="mlp", model=sizes, steps=4)
-launcher = ForkserverLauncher()
+launcher = CommandLauncher(sys.argv[5]) if sys.argv[5:] else ForkserverLauncher()
 try:
     for of in (suite, short):
         case, = cases_of(Variant(suite=of))
@@ -48,15 +49,15 @@ def start(tmp_path):
     """``start(state)`` starts a driver and waits until its ranks run.
 
     A busy machine takes seconds to start loaders, so the deadline of a step is a minute. It
-    returns the driver, its forkserver's pid, and a pidfd of the forkserver and of each rank.
+    returns the driver, its forkserver's pid, and a pidfd of each process below the driver.
     """
     drivers, descriptors = [], []
 
-    def start(state, step_deadline_s=60):
+    def start(state, step_deadline_s=60, *command):
         pipe = tmp_path / "pids"
         os.mkfifo(pipe)
         driver = subprocess.Popen(
-            [sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS, str(step_deadline_s)],
+            [sys.executable, "-c", _DRIVER, state, pipe, WORKLOADS, str(step_deadline_s), *command],
             env={**os.environ, "TMPDIR": str(tmp_path)},
             stdout=subprocess.PIPE,
             # A shell that runs the tests in the background has them ignore it.
@@ -67,8 +68,11 @@ def start(tmp_path):
         pipe.unlink()
         loaders = 2 if state == "loading" else 0
         assert len(pids) == 3 + loaders  # two ranks, one forkserver
+        (server,) = {pid for pid in pids if _parent(pid) not in pids}
+        above = server
+        while (above := _parent(above)) != driver.pid:
+            pids.add(above)
         descriptors.extend(os.pidfd_open(pid) for pid in pids)
-        (server,) = {pid for pid in pids if _parent(pid) == driver.pid}
         return driver, server, descriptors
 
     yield start
@@ -140,6 +144,26 @@ def test_the_next_driver_removes_the_files_of_one_ended_by_sigkill(start, tmp_pa
 
 def test_an_interrupt_ends_server_and_ranks(start, tmp_path):
     driver, _, descriptors = start("training")
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(timeout=60) == 130
+    assert _all_end(descriptors, within_s=60)
+    assert not list(tmp_path.glob("ddp-perf-*"))
+
+
+_COMMAND = f"sh -c 'PATH={Path(sys.executable).parent}:$PATH; {{command}}; exit $?'"
+
+
+@pytest.mark.parametrize("state", ["training", "stopped"])
+def test_sigkill_of_the_driver_ends_what_runs_in_a_command(start, state):
+    driver, _, descriptors = start(state, 60, _COMMAND)
+    assert len(descriptors) == 5  # two ranks, a forkserver, the relay, the shell
+    driver.kill()
+    driver.wait()
+    assert _all_end(descriptors, within_s=60)
+
+
+def test_an_interrupt_ends_what_runs_in_a_command(start, tmp_path):
+    driver, _, descriptors = start("training", 60, _COMMAND)
     driver.send_signal(signal.SIGINT)
     assert driver.wait(timeout=60) == 130
     assert _all_end(descriptors, within_s=60)

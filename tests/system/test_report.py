@@ -29,6 +29,7 @@ OUTCOME = {
     "--ddp-summary",
     *("--ddp-json", "--ddp-report", "--ddp-strict", "--ddp-expect-devices", "--ddp-profile"),
     *("--ddp-history", "--ddp-false-alarm-rate", "--ddp-budget", "--ddp-explain-budget"),
+    *("--ddp-against", "--ddp-against-budget", "--ddp-touched"),
 }
 
 
@@ -101,7 +102,7 @@ def test_a_report_that_cannot_be_written_fails_the_session_and_keeps_the_results
     def full(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("ddp_perf.report.directory.replace_file", full)
+    monkeypatch.setattr("ddp_perf.report.files.whole.replace_file", full)
     done = project.runpytest(
         *("-q", "-m", "perf", "-k", "structure", "--save-baseline", "--ddp-report", "out")
     )

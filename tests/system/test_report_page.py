@@ -8,11 +8,16 @@ import re
 import shutil
 import subprocess
 
+import msgspec
 import pytest
 
 from ddp_perf.report.directory import PAGE, write_report
-from tests.builders import make_hostile_result
+from ddp_perf.report.work.directory import WORK_PAGE, write_work_report
+from ddp_perf.work.values import Place
+from tests.builders import HOSTILE, make_cases, make_hostile_result
 from tests.reports import make_source, make_suite_result
+from tests.work_reports import A100, make_change, make_counted, make_same
+from tests.works import SITE
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -26,7 +31,8 @@ addEventListener("load", () => {
   for (const fold of document.querySelectorAll("details")) fold.open = true;
   const table = document.querySelector("table.figures");
   const column = (n) => [...table.tBodies[0].rows].map((row) => row.cells[n].textContent);
-  const step = [...table.tHead.rows[0].cells].findIndex((h) => h.textContent.startsWith("step"));
+  const headings = [...table.tHead.rows[0].cells].map((heading) => heading.textContent);
+  const step = Math.max(1, headings.findIndex((text) => text.startsWith("step")));  // else verdicts
   const button = table.tHead.rows[0].cells[step].querySelector("button");
   const before = column(step);
   button.click(); const up = column(step);
@@ -67,12 +73,12 @@ addEventListener("message", (e) => {{ document.getElementById("answer").textCont
 """
 
 
-def look(directory, width, *options):
+def look(directory, width, *options, name=PAGE):
     """The answers of the browser about the page, and every line of its console."""
-    page = directory / PAGE
+    page = directory / name
     page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE), encoding="utf-8")
     around = directory / "around.html"
-    around.write_text(AROUND.format(page=PAGE, width=width), encoding="utf-8")
+    around.write_text(AROUND.format(page=name, width=width), encoding="utf-8")
     done = subprocess.run(
         [
             *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
@@ -114,6 +120,24 @@ def test_every_plot_is_drawn_within_the_screen_without_errors(tmp_path, result, 
         assert shape["right"] <= width
         assert shape["drawn"] > 0
         assert not shape["bad"]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("text", ["return self.norm(x)", HOSTILE], ids=["usual", "hostile"])
+def test_the_page_of_work_fits_the_screen_without_errors(tmp_path, text, width):
+    site = msgspec.structs.replace(SITE, text=text * 5, function=text)
+    change = make_change(places=(Place(site=site, count=2),))
+    one, two = make_cases(tier="gpu")
+    counted = [make_counted(change, case=one, reason=text), make_same(case=two)]
+    write_work_report(tmp_path, counted, {one.suite: (A100, "v100-pcie-16gb")})
+
+    seen, console = look(tmp_path, width, name=WORK_PAGE)
+
+    assert console == []
+    assert seen["loaded"] == []
+    assert seen["wide"] <= width
+    assert seen["verdict"] <= width
+    assert [verdict[2:] for verdict in seen["up"]] == ["PASS", "REGRESSION"]
 
 
 def test_on_a_phone_each_verdict_is_on_the_screen_and_the_table_says_that_it_scrolls(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.projects import REPOSITORY
 
-ALL = {"perf", "correctness", "system", "unit"}
+ALL = {"perf", "work", "correctness", "system", "unit"}
 IMPORTED = """
 import sys, pytest
 code = pytest.main(sys.argv[1:])
@@ -24,7 +24,10 @@ def collected(pytester, monkeypatch):
     """``collected(*arguments)`` names the directories whose only test file pytest imports."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     shutil.copy(REPOSITORY / "conftest.py", pytester.path)
-    markers = {"perf": "pytestmark = [pytest.mark.perf, pytest.mark.cpu]"}
+    markers = {
+        "perf": "pytestmark = [pytest.mark.perf, pytest.mark.cpu]",
+        "work": "pytestmark = [pytest.mark.work, pytest.mark.gpu]",
+    }
     for name in ALL:
         path = pytester.path / "tests" / name / f"test_{name}.py"
         path.parent.mkdir(parents=True)
@@ -51,9 +54,12 @@ def collected(pytester, monkeypatch):
     [
         ("perf and cpu", {"perf"}),
         ("perf", {"perf"}),
+        ("work", {"work"}),
+        ("perf and gpu", {"perf"}),
         ("gpu", {"perf", "correctness"}),
         ("gpu and not perf", {"correctness"}),
         ("not perf", ALL - {"perf"}),
+        ("not perf and not work", ALL - {"perf", "work"}),
         ("", ALL),
         ("skipif or perf", ALL),
         ("perf and skipif", {"perf"}),

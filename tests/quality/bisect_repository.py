@@ -1,0 +1,73 @@
+"""Time the search for a commit on real ranks: 32 commits, one of them slower by 8 %.
+
+``python tests/quality/bisect_repository.py [--slow N] [--more 1.08] [--budget 15m]`` makes the
+repository in a temporary directory, runs ``ddp-perf bisect`` in it with an empty cache, and prints
+its report and the time of the whole. Two commits do not import. The slow-down is exact work: more
+rows of each matrix product. Exit code 0: the right commit was named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.bisect_repository import CASE, RowsRepository
+
+ROOT = Path(__file__).parents[2]
+COMMITS, BROKEN = 32, frozenset({9, 24})
+COMMAND = "from ddp_perf.cli.app import app; app()"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--slow", type=int, default=21, help="place of the slower commit, 1 to 32")
+    parser.add_argument("--more", type=float, default=1.08, help="its rows ÷ those before it")
+    parser.add_argument("--budget", default="15m")
+    given = parser.parse_args()
+    repository = RowsRepository(
+        commits=COMMITS,
+        slow=given.slow,
+        more=given.more,
+        broken=BROKEN,
+        rows=1000,
+        width=256,
+        steps=30,
+        warmup=5,
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        project = Path(directory) / "project"
+        project.mkdir()
+        repository.write(project)
+        begin = time.monotonic()
+        code, result = _search(project, Path(directory) / "cache", given.budget)
+        wall_s = time.monotonic() - begin
+    named = [[commit["subject"] for commit in one["commits"]] for one in result["culprits"]]
+    right = len(named) == 1 and f"Edit {given.slow} of the workload" in named[0]
+    print(f"{'right' if right else 'not right'} in {wall_s:.0f} s, exit code {code}: {named}")
+    print(f"{result['launches']} launches, by {result['metric']}: {result['why']}")
+    return int(not right)
+
+
+def _search(project: Path, cache: Path, budget: str) -> tuple[int, dict[str, Any]]:
+    """Search twice: the second time nothing is left to launch, and the report is for people."""
+    arguments = ["bisect", "--good", "good", "--bad", "main", "--case", CASE, "--budget", budget]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)}
+    command = [sys.executable, "-c", COMMAND, *arguments]
+    done = subprocess.run(
+        [*command, "--json"], cwd=project, env=environ, stdout=subprocess.PIPE, check=False
+    )
+    subprocess.run([*command, "--budget", "1s"], cwd=project, env=environ, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

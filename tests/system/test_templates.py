@@ -1,0 +1,376 @@
+"""The files of ci/templates: they follow their schemas, and every script in them is run.
+
+The forge is a bare repository, ``gh`` is a stand-in that notes what it is called with, and the
+project is the tiny one of the docs. All else is real: git, the shells, pytest and the ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from ddp_perf.plugin.exit_code import UNDECIDED
+from ddp_perf.report.duel.markdown import MARKER
+from tests.projects import REPOSITORY
+from tests.reader_project import make_reader_project, run
+from tests.workflows import TEMPLATES, Forge, load, run_github, run_gitlab
+
+GITHUB = sorted(path.name for path in (TEMPLATES / "github").iterdir())
+# The structure of a step is the same, whatever else runs on the machine.
+SMALL = {"GATE": "--tier cpu -k structure --ddp-launches=2"}
+LOSSES = "!contains(github.event.pull_request.labels.*.name, 'other losses')"
+WORK = "Work of each step"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    project = make_reader_project(tmp_path_factory.mktemp("project"), world_sizes=[2])
+    (project / ".gitignore").write_text("artifacts/\n__pycache__/\nbaselines/.*\n.pytest_cache/\n")
+    (project / "tests" / "correctness").mkdir()
+    (project / "tests" / "correctness" / "test_one.py").write_text("def test_one(): pass\n")
+    (project / "ci" / "postgresql.sh").write_text("")
+    tests = project / "ci" / "test"
+    tests.write_text(tests.read_text("utf-8").replace("-n 2 --dist worksteal ", ""))  # of one test
+    for suite in (project / "bench_configs").glob("*.yaml"):
+        if suite.stem != "cpu_quick":
+            suite.unlink()  # to count them takes minutes
+    run(project, "pytest -m work --save-baseline", {0})
+    return project
+
+
+@pytest.fixture
+def forge(project, tmp_path):
+    shutil.copytree(project, tmp_path / "project")
+    (tmp_path / "forge").mkdir()
+    return Forge(tmp_path / "forge", tmp_path / "project")
+
+
+# ---- as they are written ----
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        *(("vendor.github-workflows", f"github/{name}") for name in GITHUB),
+        ("vendor.gitlab-ci", "gitlab/.gitlab-ci.yml"),
+    ],
+)
+def test_a_template_follows_the_published_schema(schema, path):
+    options = ["--builtin-schema", schema, "--verbose"]
+    if "gitlab" in schema:
+        options += ["--data-transform", "gitlab-ci"]
+    command = [sys.executable, "-m", "check_jsonschema", *options, str(TEMPLATES / path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    assert done.returncode == 0, done.stdout
+
+
+def scripts():
+    for name in GITHUB:
+        for job in load(f"github/{name}")["jobs"].values():
+            yield from (step["run"] for step in job.get("steps", ()) if "run" in step)
+    for job in load("gitlab/.gitlab-ci.yml").values():
+        if isinstance(job, dict) and "script" in job:
+            yield "\n".join(job["script"])
+
+
+@pytest.mark.parametrize("script", list(scripts()))
+def test_a_script_names_files_that_exist_and_takes_nothing_but_variables(script):
+    assert "${{" not in script  # a title of a pull request would be run
+    for path in re.findall(r"(?<![\w/.-])(?:\./)?((?:ci|tests)/[\w/.-]+)", script):
+        assert (REPOSITORY / path).exists(), path
+    subprocess.run(["bash", "-n", "-c", script], check=True)
+
+
+def test_only_the_job_that_runs_no_code_of_the_project_may_write_to_the_repository():
+    writers = {
+        (name, job)
+        for name in GITHUB
+        for job, stated in load(f"github/{name}")["jobs"].items()
+        if stated.get("permissions", {}).get("contents") == "write"
+    }
+
+    assert writers == {("baselines.yml", "propose")}
+    assert all("permissions" in load(f"github/{name}") for name in GITHUB)
+
+
+# ---- a pull request ----
+
+
+def pull_request(forge, **options):
+    expressions = {
+        "github.event.pull_request.head.sha": forge.head("change"),
+        "github.event.pull_request.base.sha": forge.head("main"),
+    }
+    job = ("pull_request.yml", "training", expressions)
+    return run_github(forge, *job, **{"conditions": {LOSSES: True}, **options})
+
+
+def branch(forge, change):
+    """Push a branch ``change`` with the suite file changed by ``change(text)``."""
+    clone = forge.clone("author", "main")
+    suite = clone / "bench_configs" / "cpu_quick.yaml"
+    suite.write_text(change(suite.read_text("utf-8")) + "\n", "utf-8")
+    forge.commit(clone, "a change")
+    forge.git("push", "--quiet", "origin", "HEAD:refs/heads/change", at=clone)
+
+
+def wider(text):
+    assert "hidden_dim: 64" in text
+    return text.replace("hidden_dim: 64", "hidden_dim: 32")
+
+
+def test_a_pull_request_that_changes_no_step_is_green_with_a_summary(forge):
+    branch(forge, lambda text: text)
+
+    done = pull_request(forge)
+
+    assert done.code == 0, done.output
+    assert done.summary.count("## ") == 2  # of the work, and of the losses
+    assert (forge.artifacts / "reports" / "losses" / "index.html").exists()
+
+
+def test_a_pull_request_that_changes_the_steps_is_red_with_annotations(forge):
+    branch(forge, wider)
+
+    done = pull_request(forge)
+    assert done.code == 1, done.output
+    assert "::error title=" in done.output
+    assert "all cases" in done.summary
+    losses = pull_request(forge, without=(WORK,))
+    assert losses.code == 1, losses.output
+    meant = pull_request(forge, without=(WORK,), conditions={LOSSES: False})
+    assert meant.code == 0, meant.output
+
+
+# ---- the duel of a pull request; tests/system/test_pr.py runs ci/pr itself ----
+
+URL = "https://api.forge.example/repos/owner/project/issues/comments/7"
+PR = """\
+#!/bin/sh
+printf '%s\\n' "$*" "token ${COMMENT_TOKEN-none}" >"$FORGE/pr.log"
+mkdir -p artifacts/pr
+echo '<!-- ddp-perf duel -->' >artifacts/pr/comment.md
+exit "${CODE-0}"
+"""
+
+
+def duelling(forge):
+    """Push a branch ``change`` whose ci/pr is a stand-in, and return its commit."""
+    clone = forge.clone("author", "main")
+    forge.script(clone, "ci/pr", PR)
+    forge.commit(clone, "a change")
+    forge.git("push", "--quiet", "origin", "HEAD:refs/heads/change", at=clone)
+    return forge.head("change")
+
+
+@pytest.mark.parametrize(("code", "comments"), [("0", ""), ("1", f"{URL}\n")], ids=["new", "again"])
+def test_the_duel_of_a_pull_request_is_one_comment_which_is_updated(forge, code, comments):
+    expressions = {
+        "github.event.pull_request.head.sha": duelling(forge),
+        "github.event.pull_request.base.sha": forge.head(),
+        "github.token": "a token",
+        "github.repository": "owner/project",
+        "github.event.number": "12",
+    }
+    (forge.directory / "comments").write_text(comments)
+    own = "github.event.pull_request.head.repo.full_name == github.repository"
+
+    duel = run_github(forge, "pull_request.yml", "duel", expressions, env={"CODE": code})
+    posted = run_github(forge, "pull_request.yml", "comment", expressions, conditions={own: True})
+
+    assert (duel.code, posted.code) == (int(code), 0), duel.output + posted.output
+    assert forge.note("pr.log").splitlines()[0] == f"--base {forge.head()}"
+    assert forge.note("bodies.md") == "<!-- ddp-perf duel -->\n"
+    found, then = forge.note("gh.log").splitlines()
+    assert found.startswith("api --paginate repos/owner/project/issues/12/comments --jq ")
+    where = f"PATCH {URL}" if comments else "POST repos/owner/project/issues/12/comments"
+    assert then == f"api --method {where} --field body=@duel/comment.md"
+
+
+def test_a_pull_request_of_a_fork_keeps_its_comment_in_the_artifact(forge):
+    own = "github.event.pull_request.head.repo.full_name == github.repository"
+    (forge.artifacts / "duel").mkdir(parents=True)
+
+    done = run_github(forge, "pull_request.yml", "comment", {}, conditions={own: False})
+
+    assert done.code == 0
+    assert forge.note("gh.log") == ""
+
+
+def test_the_marker_of_the_templates_is_that_of_the_comment():
+    for name in ("github/pull_request.yml", "gitlab/.gitlab-ci.yml"):
+        assert MARKER in (TEMPLATES / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize(("code", "notes"), [("0", "[]"), ("6", '[{"id": 3, "body": "x"}]')])
+@pytest.mark.parametrize("token", ["secret", None])
+def test_the_duel_of_gitlab_posts_its_comment_if_it_has_a_token(forge, code, notes, token):
+    variables = {
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": forge.head(),
+        "CI_API_V4_URL": "https://forge.example/api",
+        "CI_PROJECT_ID": "5",
+        "CI_MERGE_REQUEST_IID": "12",
+        "CODE": code,
+        **({"COMMENT_TOKEN": token} if token else {}),
+    }
+    marked = notes.replace("x", "<!-- ddp-perf duel -->\\nold")
+    (forge.directory / "notes.json").write_text(marked)
+
+    done = run_gitlab(forge, "duel", env=variables, commit=duelling(forge))
+
+    assert done.code == int(code), done.output
+    assert forge.note("pr.log").splitlines()[1] == "token none"
+    calls = forge.note("curl.log").splitlines()
+    if token is None:
+        assert calls == []
+        return
+    url = "https://forge.example/api/projects/5/merge_requests/12/notes"
+    method, where = ("PUT", f"{url}/3") if "id" in notes else ("POST", url)
+    assert f"--request {method}" in calls[-1]
+    assert calls[-1].endswith(f" {where}")
+    assert forge.note("bodies.md") == "<!-- ddp-perf duel -->\n"
+
+
+# ---- every night, and a pull request with its baselines ----
+
+
+def sessions(forge, at):
+    """Return how many sessions the baseline at a commit has of each case."""
+    files = forge.git("ls-tree", "--name-only", at, "baselines/").split()
+    (name,) = [name for name in files if name.startswith("baselines/cpu-")]
+    cases = json.loads(forge.git("show", f"{at}:{name}"))["cases"]
+    return {case: len(stored["sessions"]) for case, stored in cases.items()}
+
+
+def night(forge, reason=""):
+    expressions = {"inputs.reason": reason, "github.run_id": "1", "github.run_attempt": "1"}
+    return run_github(forge, "nightly.yml", "gate", expressions, env=SMALL)
+
+
+def propose(forge, reason=""):
+    expressions = {
+        "github.event.workflow_run.head_sha || github.sha": forge.head(),
+        "github.event.workflow_run.id || github.run_id": "1",
+        "github.event.repository.default_branch": "main",
+        "github.token": "a token",
+        "inputs.reason": reason,
+    }
+    return run_github(forge, "baselines.yml", "propose", expressions)
+
+
+def test_each_night_is_proposed_in_one_pull_request_until_it_is_merged(forge):
+    first, proposed = night(forge), propose(forge)
+    assert first.code == 0, first.output
+    assert first.outputs == {"code": "0"}
+    assert proposed.code == 0, proposed.output
+    before = sessions(forge, "main")
+    assert sessions(forge, "training-sessions") == {case: n + 1 for case, n in before.items()}
+    (created,) = re.findall(r"^pr create .*$", forge.note("gh.log"), re.MULTILINE)
+    assert "--base main --head training-sessions --title Sessions up to 20" in created
+    assert "<summary>all cases</summary>" in forge.note("bodies.md")
+
+    (forge.directory / "state").write_text("OPEN\n")
+    accepted, proposed = night(forge, reason="wider layers, #12"), propose(forge, "wider layers")
+    assert accepted.code == 0, accepted.output
+    assert proposed.code == 0, proposed.output
+    assert sessions(forge, "training-sessions") == {case: n + 2 for case, n in before.items()}
+    assert forge.git("rev-list", "--count", "main..training-sessions").strip() == "1"
+    changed = forge.git("diff", "main", "training-sessions")
+    assert "wider layers, #12" in changed
+    assert f'"{forge.head()[:12]}"' in changed  # of the commit, not of changed files
+    assert "pr edit training-sessions --title wider layers --body-file" in forge.note("gh.log")
+    (file,) = forge.git("diff", "--name-only", "main", "training-sessions").split()
+    assert file.startswith("baselines/cpu-")
+
+
+def test_nothing_is_proposed_if_nothing_was_stored(forge):
+    (forge.artifacts / "nightly").mkdir(parents=True)
+    (forge.artifacts / "nightly" / "baselines.patch").write_text("")
+
+    assert propose(forge).output == "nothing was stored\n"
+    assert forge.note("gh.log") == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "title"),
+    [
+        ("1", "Training got slower, or is wrong"),
+        ("6", "The nightly gate could not decide"),
+        ("3", "The nightly gate failed (exit code 3)"),
+        ("", "The nightly gate failed (exit code unknown)"),
+    ],
+)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_night_that_is_not_green_has_an_issue_by_its_exit_code(forge, code, title, is_open):
+    expressions = {
+        "github.token": "a token",
+        "github.repository": "owner/project",
+        "github.server_url": "https://forge.example",
+        "github.run_id": "17",
+        "needs.gate.outputs.code": code,
+    }
+    if is_open:
+        (forge.directory / "issue").write_text("12\n")
+
+    done = run_github(forge, "nightly.yml", "report", expressions)
+
+    assert done.code == 0, done.output
+    search, then = forge.note("gh.log").splitlines()
+    assert f'"{title}" in:title' in search
+    made = "issue comment 12" if is_open else f"issue create --title {title}"
+    assert then == f"{made} --body-file body.md"
+    assert "https://forge.example/owner/project/actions/runs/17" in forge.note("bodies.md")
+
+
+# ---- GitLab ----
+
+SERVER = "https://oauth2:secret@forge.example/owner/project.git"
+
+
+def test_the_jobs_of_gitlab_check_measure_and_propose(forge):
+    branch(forge, wider)
+    wide = forge.head("change")
+    ours = {
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": forge.head(),
+        "CI_SERVER_HOST": "forge.example",
+        "CI_PROJECT_PATH": "owner/project",
+        "CI_DEFAULT_BRANCH": "main",
+        "CI_PIPELINE_URL": "https://forge.example/pipelines/3",
+        "BASELINES_TOKEN": "secret",
+        "GITLAB_USER_NAME": "a bot",
+        "GITLAB_USER_EMAIL": "bot@example.com",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{forge.remote}.insteadOf",
+        "GIT_CONFIG_VALUE_0": SERVER,
+    }
+    checked = run_gitlab(forge, "pull-request", env=ours)
+    assert checked.code == 0, checked.output
+    assert (forge.artifacts / "pull-request" / "losses" / "junit.xml").exists()
+    labelled = {**ours, "CI_MERGE_REQUEST_LABELS": "bug,other losses"}
+    red = run_gitlab(forge, "pull-request", env=labelled, commit=wide)
+    assert red.code == 1, red.output
+
+    measured = run_gitlab(forge, "nightly", env=ours | SMALL)
+    proposed = run_gitlab(forge, "baselines", shell="sh", env=ours, needs="nightly")
+    assert measured.code == 0, measured.output
+    assert proposed.code == 0, proposed.output
+    before = sessions(forge, "main")
+    assert sessions(forge, "training-sessions") == {case: n + 1 for case, n in before.items()}
+    options = forge.note("push_options")
+    assert "merge_request.create" in options
+    assert "merge_request.target=main" in options
+    assert "merge_request.title=Sessions up to 20" in options
+
+    accepted = run_gitlab(forge, "nightly", env={**ours, **SMALL, "REASON": "a reason"})
+    assert accepted.code == 0, accepted.output
+    assert "a reason" in (forge.artifacts / "nightly/nightly/baselines.patch").read_text("utf-8")
+
+
+def test_gitlab_shows_an_undecided_night_as_a_warning():
+    assert load("gitlab/.gitlab-ci.yml")["nightly"]["allow_failure"] == {"exit_codes": UNDECIDED}
