@@ -42,6 +42,10 @@ class LaunchError(DdpPerfError):
     """The machinery that starts ranks failed before any rank of the case ran."""
 
 
+class ScriptError(DdpPerfError):
+    """A training script cannot be measured as it is."""
+
+
 class CountError(DdpPerfError):
     """A step cannot be counted without computing it."""
 

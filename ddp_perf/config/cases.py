@@ -8,6 +8,7 @@ import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite, collective_cases
 from ddp_perf.config.layout import layout_name, node_count
+from ddp_perf.config.scripts import ScriptSuite, script_cases
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.config.techniques import with_technique
 from ddp_perf.core.case import Case, Scalar
@@ -34,6 +35,9 @@ def cases_of(variant: Variant) -> list[Case]:
     if isinstance(suite, CollectivesSuite):
         env = {**suite.env, **variant.env}
         return collective_cases(suite, env, variant.suffix, variant.ranks_per_node)
+    if isinstance(suite, ScriptSuite):
+        env = {**suite.env, **variant.env}
+        return script_cases(suite, env, variant.suffix, variant.ranks_per_node)
     world_sizes = sorted(suite.world_sizes)
     return [
         case

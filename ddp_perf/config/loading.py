@@ -14,6 +14,7 @@ from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.layout import check_layout
 from ddp_perf.config.overrides import Overrides, apply_overrides
+from ddp_perf.config.scripts import ScriptSuite, check_script, check_script_file
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.techniques import with_technique
@@ -62,26 +63,29 @@ def _from_here(path: Path) -> str:
 def _check_overridden(path: Path, variant: Variant) -> None:
     try:
         check_layout(variant.suite.world_sizes, variant.ranks_per_node)
-        _check(variant.suite)
+        check_options(variant.suite)
     except ConfigError as error:
         raise ConfigError(f"{path}, changed by the command line: {error}") from None
 
 
-def _check(suite: AnySuite) -> None:
+def check_options(suite: AnySuite) -> None:
     """Raise ConfigError for options that cannot be combined."""
     if isinstance(suite, CollectivesSuite):
         check_collectives(suite)
         return
-    check_training(suite)
+    if isinstance(suite, ScriptSuite):
+        check_script(suite)
+        return
+    _check_training(suite)
     for name, changes in suite.techniques.items():
         changed = with_technique(suite, name, changes)
         try:
-            check_training(changed)
+            _check_training(changed)
         except ConfigError as error:
             raise ConfigError(f"techniques.{name}: {error}") from None
 
 
-def check_training(suite: Suite) -> None:
+def _check_training(suite: Suite) -> None:
     """Raise ConfigError for options of one suite, without techniques, that cannot be combined."""
     check_constraints(suite)
     if suite.data.source == "files" and not has_texts(suite.workload):
@@ -140,6 +144,8 @@ def load_suite(path: Path, import_paths: Sequence[str] = ()) -> AnySuite:
         data = read_yaml(path)
         if isinstance(data, dict) and "collectives" in data:
             schema = CollectivesSuite
+        elif isinstance(data, dict) and "script" in data:
+            schema = ScriptSuite
         return _validated(msgspec.convert(data, schema), import_paths)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {describe_error(error, schema, data)}") from None
@@ -173,10 +179,14 @@ def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
             raise ConfigError(
                 f"{field}: {twice[0]} is listed twice, so two cases have one id; remove one"
             )
-    _check(suite)
+    check_options(suite)
     _check_changes(suite)
     check_targets(suite.targets, cases_of(Variant(suite=suite)))
-    return suite if isinstance(suite, CollectivesSuite) else _with_workload(suite, import_paths)
+    if isinstance(suite, Suite):
+        return _with_workload(suite, import_paths)
+    if isinstance(suite, ScriptSuite):
+        check_script_file(suite, import_paths)
+    return suite
 
 
 def _check_changes(suite: AnySuite) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from ddp_perf.config.cases import Variant
 from ddp_perf.config.collectives import CollectivesSuite
+from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.core.case import LOGGING_VARIABLES, Scalar
 from ddp_perf.core.cluster import LauncherName
@@ -52,9 +53,10 @@ def apply_overrides(
     """
     _check_once(overrides.env)
     training = [suite for _, suite in suites if isinstance(suite, Suite)]
+    batched = [suite for _, suite in suites if not isinstance(suite, CollectivesSuite)]
     if overrides.bucket_cap_mb and not any(_has_ddp(s, overrides) for s in training):
         raise ConfigError(f"--ddp-bucket-cap-mb: no selected suite has a case with DDP{_LEAVE}")
-    if overrides.batch_sizes and suites and not training:
+    if overrides.batch_sizes and suites and not batched:
         raise ConfigError(f"--ddp-batch-sizes: no selected suite trains{_LEAVE}")
     for name in overrides.model:
         if suites and not any(_has_argument(suite, name) for suite in training):
@@ -68,6 +70,8 @@ def apply_overrides(
 def _variants(path: Path, suite: AnySuite, overrides: Overrides) -> list[Variant]:
     if isinstance(suite, Suite):
         changed = [_override_training(suite, overrides, cap) for cap in _bucket_caps(overrides)]
+    elif isinstance(suite, ScriptSuite):
+        changed = [_override_script(suite, overrides)]
     else:
         changed = [_override_collectives(suite, overrides)]
     warmup, steps = changed[0].suite.warmup, changed[0].suite.steps
@@ -135,6 +139,15 @@ def _batches_like(suite: Suite, sizes: Sequence[int]) -> list[int] | GlobalBatch
     if isinstance(suite.batch_sizes, GlobalBatches):
         return GlobalBatches(sizes=list(sizes))
     return list(sizes)
+
+
+def _override_script(suite: ScriptSuite, overrides: Overrides) -> Variant:
+    changes: dict[str, Any] = _launching(overrides)
+    if overrides.world_sizes:
+        changes["world_sizes"] = list(overrides.world_sizes)
+    if overrides.batch_sizes:
+        changes["batch_sizes"] = list(overrides.batch_sizes)
+    return Variant(suite=msgspec.structs.replace(suite, **changes))
 
 
 def _override_collectives(suite: CollectivesSuite, overrides: Overrides) -> Variant:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite
+from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.config.suite import Suite
 from ddp_perf.config.techniques import NAME_PATTERN, OPTIONS
 from ddp_perf.core.models import MODELS
@@ -15,10 +16,11 @@ from ddp_perf.core.models import MODELS
 def suite_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of suite files, with each workload's model arguments.
 
-    A file with the field ``collectives`` measures these; any other file trains.
+    A file with the field ``collectives`` measures these, one with ``script`` runs it; any other
+    file trains a workload.
     """
-    (training, collectives), components = msgspec.json.schema_components(
-        [Suite, CollectivesSuite], ref_template="#/$defs/{name}"
+    (training, collectives, script), components = msgspec.json.schema_components(
+        [Suite, CollectivesSuite, ScriptSuite], ref_template="#/$defs/{name}"
     )
     models, model_components = msgspec.json.schema_components(
         MODELS.values(), ref_template="#/$defs/{name}"
@@ -38,7 +40,7 @@ def suite_schema() -> dict[str, Any]:
         "title": "ddp-perf suite",
         "if": {"required": ["collectives"]},
         "then": collectives,
-        "else": training,
+        "else": {"if": {"required": ["script"]}, "then": script, "else": training},
         "$defs": definitions,
     }
 

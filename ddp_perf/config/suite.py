@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ddp_perf.config.collectives import CollectivesSuite
 from ddp_perf.config.common import Count, Experiment
+from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.core.case import Scalar, Tolerances
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.strategy import (
@@ -16,7 +17,7 @@ from ddp_perf.core.strategy import (
     DdpOptions,
     FsdpOptions,
     Precision,
-    Strategy,
+    SuiteStrategy,
 )
 
 
@@ -46,7 +47,7 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = msgspec.field(default_factory=dict)
     data: Annotated[DataOptions, Meta(description="The source of the batches.")] = DataOptions()
     strategy: Annotated[
-        Strategy,
+        SuiteStrategy,
         Meta(
             description="Strategy of the ranks: ddp (DistributedDataParallel), fsdp (FSDP2's"
             " fully_shard), or none (the plain module, on one rank)."
@@ -140,4 +141,4 @@ class Suite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
 
 
-AnySuite = Suite | CollectivesSuite
+AnySuite = Suite | CollectivesSuite | ScriptSuite

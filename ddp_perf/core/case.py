@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from ddp_perf.core.cluster import LauncherName
 from ddp_perf.core.collective import CollectiveStep
 from ddp_perf.core.data import DataOptions
+from ddp_perf.core.script import ScriptRun
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions, Precision, Strategy
 from ddp_perf.core.target import Target
 
@@ -86,7 +88,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """A case: workload × strategy × precision × (world size, batch size) × options.
 
     A case may also be a collective by itself. Then `workload` is the name of the collective,
-    `strategy` is "none", and there are no samples.
+    `strategy` is "none", and there are no samples. Or it is a script, which has a strategy, a
+    precision and data of its own: `workload` is its name, `strategy` is "script".
     """
 
     id: str
@@ -94,13 +97,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier
     workload: str
     collective: CollectiveStep | None = None  # None: the case trains
+    script: ScriptRun | None = None  # None: a workload is trained, or a collective called
     model: dict[str, Scalar]
     data: DataOptions = DataOptions()
     strategy: Strategy
     ddp: DdpOptions | None  # of strategy ddp
     fsdp: FsdpOptions | None = None  # of strategy fsdp
     comm_hook: AnyCommHook | None = None  # None: DDP's own all-reduce
-    precision: Precision
+    precision: Precision | None  # None: a script chooses it
     gradient_accumulation: int = 1  # micro-steps of a step
     activation_checkpointing: bool = False
     compile: bool = False
@@ -151,7 +155,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loss_tolerance(self) -> float | None:
-        """The largest change of a loss, as a share of the largest one. None: it is not judged."""
+        """The largest change of a loss, as a share of the largest one. None: it is not judged.
+
+        That of a script is not: its seeds are its own.
+        """
+        if self.precision is None:
+            return None
         given = self.tolerances.loss
         return LOSS_TOLERANCES[self.precision] if given is UNSET else given
 
@@ -174,6 +183,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """Samples of all ranks in one step. For a collective: its calls in one step."""
         if self.collective is not None:
             return self.collective.calls
+        if self.script is not None:
+            return self.script.samples
         assert self.batch_size is not None  # it trains
         return self.world_size * self.batch_size * self.gradient_accumulation
 
@@ -187,6 +198,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         work: dict[str, Scalar] = {"tier": self.tier, "world_size": self.world_size}
         if self.collective is not None:
             work |= _flat("collective", self.collective)
+        elif self.script is not None:
+            work |= self._of_script(self.script)
         else:
             work |= self._training()
         if self.nodes > 1:
@@ -194,8 +207,19 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         work |= {f"env.{name}": value for name, value in self.working_env.items()}
         return work
 
+    def _of_script(self, script: ScriptRun) -> dict[str, Scalar]:
+        assert self.batch_size is not None  # it trains
+        return {
+            "script": script.script,
+            "args": shlex.join(script.args),
+            "batch_size": self.batch_size,
+            "samples": script.samples,
+            "steps_by": script.steps_by,
+        }
+
     def _training(self) -> dict[str, Scalar]:
         assert self.batch_size is not None  # it trains
+        assert self.precision is not None  # a workload
         work: dict[str, Scalar] = {
             "workload": self.workload,
             "strategy": self.strategy,

@@ -79,6 +79,15 @@ class Numerics(msgspec.Struct, frozen=True, kw_only=True):
     allocator: str  # "native" or "cudaMallocAsync"
 
 
+class ScriptFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts about the timed steps of a script that its times do not show."""
+
+    steps_at: str  # the line of the script that its optimizer steps at: "train.py:57"
+    micro_steps: tuple[int, int]  # backward passes of a step: the least and the most
+    optimizers: int  # that step in a step
+    skipped: int  # steps that a GradScaler skipped
+
+
 class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one rank measured. Times are in seconds."""
 
@@ -109,7 +118,9 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     energy_j: float | None = None  # of its GPU, in warm-ups and measured steps; None: unknown
     sm_clock_mhz: int | None = None  # of its GPU after the last step; None: unknown, or no GPU
     utilisation: RankUtilisation | None = None  # None: an older file
-    probe: RankProbe | None = None  # None: an older file, or a step that a CUDA graph replays
+    # None: an older file, a step that a CUDA graph replays, or a script that was over before.
+    probe: RankProbe | None = None
+    script: ScriptFacts | None = None  # None: a workload, or a collective
 
 
 def waited_long(step_s: Sequence[float], waited_s: Sequence[float]) -> list[bool]:

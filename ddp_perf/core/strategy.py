@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Strategy = Literal["none", "ddp", "fsdp"]
+SuiteStrategy = Literal["none", "ddp", "fsdp"]
+Strategy = Literal["none", "ddp", "fsdp", "script"]  # script: what the script itself does
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 Ratio = Annotated[float, Meta(gt=0, le=1)]
 # The size of the first bucket of torch._dynamo's DDPOptimizer, and its smallest size.

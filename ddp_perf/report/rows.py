@@ -48,7 +48,7 @@ class CaseRow(msgspec.Struct, frozen=True, kw_only=True):
     commit: str | None
     workload: str
     strategy: str
-    precision: str
+    precision: str | None  # None: a script chooses it
     ranks: int
     batch_size: int | None  # per rank and micro-step
     global_batch: int | None  # samples of a step that all ranks share; None: weak scaling

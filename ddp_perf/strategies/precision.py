@@ -12,9 +12,9 @@ from ddp_perf.core.strategy import Precision
 _COMPUTE_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def compute_dtype(precision: Precision) -> torch.dtype | None:
+def compute_dtype(precision: Precision | None) -> torch.dtype | None:
     """Return the half format of the computation, or None for float32, the parameters' format."""
-    return _COMPUTE_DTYPES.get(precision)
+    return None if precision is None else _COMPUTE_DTYPES.get(precision)
 
 
 def autocast(case: Case, device: torch.device) -> AbstractContextManager[object]:

@@ -42,7 +42,7 @@ def main(directory: Path) -> NoReturn:
     workload = request.case.workload
     preload([workload] if workload in PACKAGES else [])
     freeze()
-    run_to_end(request, heartbeats, reports, questions, store=None)
+    run_to_end(request, heartbeats, reports, questions, store=None, directory=directory)
 
 
 def _connect(files: NodeFiles, greeting: Greeting) -> Connection:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import re
 import resource
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -26,6 +25,7 @@ from ddp_perf.worker.profile import profile_steps
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.collective import CollectiveSteps
 from ddp_perf.worker.steps.graph import is_captured
+from ddp_perf.worker.steps.plan import StepPlan, run_plan
 from ddp_perf.worker.steps.protocol import StepFacts, Steps
 from ddp_perf.worker.steps.trainer import Trainer
 from ddp_perf.worker.timing.control import control_times_s
@@ -36,12 +36,34 @@ from ddp_perf.worker.timing.warm_up import warm_up
 
 def measure(request: LaunchRequest, context: RankContext) -> RankResult:
     """Run the case on one rank of an initialised process group, and return all measurements."""
-    case, device, placement = request.case, context.device, context.placement
+    control_s = control_before(context.device)
+    injected = Injected(request.injections, context)
+    steps, examination = _build_steps(request, context, injected)
+    plan = measurement(request, context, steps, examination, injected, control_s)
+    return run_plan(plan, steps.step)
+
+
+def control_before(device: torch.device) -> list[float]:
+    """Return the times of the control, whose memory is not part of the later peak."""
     control_s = control_times_s(device)
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)  # the control's memory is not part of the peak
-    injected = Injected(request.injections, context)
-    steps, examine = _build_steps(request, context, injected)
+        torch.cuda.reset_peak_memory_stats(device)
+    return control_s
+
+
+def measurement(
+    request: LaunchRequest,
+    context: RankContext,
+    steps: Steps,
+    examination: StepPlan[StepFacts],
+    injected: Injected,
+    control_s: Sequence[float],
+) -> StepPlan[RankResult]:
+    """Time the steps that the case's schedule asks for, and have them examined afterwards.
+
+    ``control_s`` are the times of the control before the training was built. Collective.
+    """
+    case, device, placement = request.case, context.device, context.placement
     on_gpu = case.tier == "gpu"
     with injected.run_beside():
         # Slow calls come before the warm-up: a GPU that idles after the warm-up runs faster.
@@ -56,26 +78,25 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
             interface=group_interface(case) if context.rank == 0 else None,
         )
         # A CPU's step time is steady after the suite's own warm-ups. More would double a launch.
-        extra_warmup = warm_up(steps, device) if on_gpu else None
+        extra_warmup = (yield from warm_up(steps, device)) if on_gpu else None
         watch.begin()
         utilisation_watch.begin()
         for _ in range(extra_warmup.again if extra_warmup is not None else 0):
-            steps.step()
-        timed = timed_schedule(steps, case.schedule, device)
+            yield
+        timed = yield from timed_schedule(steps, case.schedule, device)
         steps.enter(Phase.AFTER)
         utilisation = utilisation_watch.used()
         watched = watch.watched()
         peak_memory = _peak_memory(device)  # read before anything else can raise it
-        profile_steps(steps, request.profiling, context)  # the same steps as the timed ones
-        facts = examine()
-    control_s += control_times_s(device)
+        yield from profile_steps(steps, request.profiling, context)  # the same as the timed ones
+        facts = yield from examination
     return RankResult(
         placement=placement,
         warmup_s=timed.warmup_s,
         step_s=timed.step_s,
         cpu_s=timed.cpu_s,
         waited_s=timed.waited_s,
-        control_s=tuple(control_s),
+        control_s=(*control_s, *control_times_s(device)),
         peak_memory=peak_memory,
         digest=facts.digest,
         structure=facts.structure,
@@ -94,26 +115,24 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
         sm_clock_mhz=watched.sm_clock_mhz,
         utilisation=utilisation,
         probe=facts.probe,
+        script=facts.script,
     )
 
 
 def _build_steps(
     request: LaunchRequest, context: RankContext, injected: Injected
-) -> tuple[Steps, Callable[[], StepFacts]]:
-    """Build the steps of the case, and the function that examines them after the timed ones."""
+) -> tuple[CollectiveSteps | Trainer, StepPlan[StepFacts]]:
+    """Build the steps of the case, and the examination that follows the timed ones."""
     if request.case.collective is not None:
         calls = CollectiveSteps(request.case.collective, context)
-        return calls, calls.examine
+        return calls, calls.examine()
     case = injected.change_case(request.case)
     # How far the losses of every second launch are off shows what rounding does to this workload.
     trainer = Trainer(case, context, nudged=request.round % 2 == 1)
     injected.apply_to(trainer)
     if is_captured(case, context.device):
         trainer.capture()
-    examine = functools.partial(
-        examine_training, case, trainer, context.device, probe_steps=request.probe_steps
-    )
-    return trainer, examine
+    return trainer, examine_training(case, trainer, context.device, probe_steps=request.probe_steps)
 
 
 def _is_host_bound(

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, Store
 
 import ddp_perf
-from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.core.launch import LaunchRequest, RankResult
 from ddp_perf.core.work import CountRequest, RankCounted
 from ddp_perf.errors import DdpPerfError
 from ddp_perf.worker.count import count_step
@@ -27,6 +27,7 @@ from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import measure_in_group
 from ddp_perf.worker.rank_setup import set_up_rank
 from ddp_perf.worker.report import RankDone, RankError, RankFiles
+from ddp_perf.worker.script.measure import measure_script
 
 # Frames of these are not the user's: this package, torch, and what imports a module.
 _MACHINERY = (
@@ -60,6 +61,7 @@ def run_rank(
         reports,
         questions,
         store=FileStore(str(directory / "store"), request.case.world_size),
+        directory=directory,
     )
 
 
@@ -70,24 +72,34 @@ def run_to_end(
     questions: Connection,
     *,
     store: Store | None,
+    directory: Path,
 ) -> NoReturn:
     """Measure as the rank of the environment, send one Report, and exit without unwinding.
 
-    ``store``: see ``measure_in_group``.
+    ``store``: see ``measure_in_group``. ``directory`` is for this launch alone.
     """
     answer_questions(questions)
-    _end_with(
-        lambda: RankDone(
-            result=measure_in_group(
-                request,
-                rank=int(os.environ["RANK"]),
-                local_rank=int(os.environ["LOCAL_RANK"]),
-                heartbeats=heartbeats,
-                store=store,
+
+    def end(work: Callable[[], RankResult]) -> NoReturn:
+        _end_with(lambda: RankDone(result=work()), request, reports)
+
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    if request.case.script is None:
+        end(
+            lambda: measure_in_group(
+                request, rank=rank, local_rank=local_rank, heartbeats=heartbeats, store=store
             )
-        ),
-        request,
-        reports,
+        )
+    end(
+        lambda: measure_script(
+            request,
+            rank=rank,
+            local_rank=local_rank,
+            heartbeats=heartbeats,
+            store=store,
+            directory=directory / "scratch",
+            end=end,
+        )
     )
 
 

@@ -10,10 +10,13 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from ddp_perf.core.launch import Profiling
 from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.protocol import Steps
 
 
-def profile_steps(steps: Steps, profiling: Profiling | None, context: RankContext) -> None:
+def profile_steps(
+    steps: Steps, profiling: Profiling | None, context: RankContext
+) -> StepPlan[None]:
     """Write a trace of further steps, if the request has a profiling.
 
     Call it after the timed steps, since the profiler slows a step down, and before a CUDA graph
@@ -31,7 +34,7 @@ def profile_steps(steps: Steps, profiling: Profiling | None, context: RankContex
     dist.barrier()
     with profile(activities=activities, schedule=plan, record_shapes=True) as profiler:
         for left in reversed(range(1 + profiling.steps)):
-            steps.step()
+            yield
             if left == 0 and on_gpu:
                 torch.cuda.synchronize(context.device)  # or the last kernels would be cut off
             profiler.step()

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from ddp_perf.config.cases import Variant, cases_of, hook_name
-from ddp_perf.config.collectives import CollectivesSuite, check_collectives
-from ddp_perf.config.loading import check_environment, check_training
-from ddp_perf.config.suite import AnySuite
+from ddp_perf.config.loading import check_environment, check_options
+from ddp_perf.config.suite import AnySuite, Suite
 from ddp_perf.config.techniques import with_technique
 from ddp_perf.core.case import Case, Scalar
 from ddp_perf.duel.sweep.knobs import Knob, value_text
@@ -95,7 +94,7 @@ def _unused(knob: Knob, base: Case) -> str | None:
 
 def _narrowed(suite: AnySuite, base: Case) -> AnySuite:
     """Return the suite whose own setting is that of the case: with its technique, or its hook."""
-    if isinstance(suite, CollectivesSuite):
+    if not isinstance(suite, Suite):
         return suite
     plain = msgspec.structs.replace(suite, techniques={})
     if base.technique in suite.techniques:
@@ -106,7 +105,7 @@ def _narrowed(suite: AnySuite, base: Case) -> AnySuite:
 
 def _changed(own: AnySuite, changes: dict[str, Any]) -> AnySuite:
     """Return the suite with the changes, whose types are checked. Raises ConfigError."""
-    if isinstance(own, CollectivesSuite):
+    if not isinstance(own, Suite):
         return msgspec.structs.replace(own, env={**own.env, **changes["env"]})
     try:
         return with_technique(own, _NAME, changes)
@@ -136,10 +135,7 @@ def _setting(
             changes[field] = {**changes.get(field, {}), **change} if is_table else change
     try:
         changed = _changed(own, changes)
-        if isinstance(changed, CollectivesSuite):
-            check_collectives(changed)
-        else:
-            check_training(changed)
+        check_options(changed)
     except ConfigError as error:
         return LeftOut(name=name, reason=str(error))
     place = [_work(case) for case in cases_of(Variant(suite=own))].index(_work(base))

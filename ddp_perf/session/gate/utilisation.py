@@ -36,10 +36,10 @@ class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def utilisation_of(measurement: Measurement, accelerator: str) -> Utilisation | None:
-    """Return the utilisation; None on the CPU tier, or if no operation was counted."""
+    """Return the utilisation; None on the CPU tier, for a script, or if nothing was counted."""
     launches, case = measurement.launches, measurement.case
     counted = [rank.flops for launch in launches for rank in launch.ranks if rank.flops]
-    if case.tier != "gpu" or not counted:
+    if case.tier != "gpu" or case.precision is None or not counted:
         return None
     return Utilisation(
         accelerator=accelerator,

@@ -23,11 +23,14 @@ from ddp_perf.worker.counted.saved import SavedTensors
 from ddp_perf.worker.counted.sites import SiteNames, Spot, SpotFinder
 from ddp_perf.worker.counted.structure import SETTLED_AFTER, structure_of
 from ddp_perf.worker.steps.losses import Losses
+from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.trainer import Trainer
 
 
-def record_step(trainer: Trainer, *, makers: Makers, import_paths: Sequence[str] = ()) -> StepWork:
-    """Run settled steps of ``trainer`` and return the counts of the last one.
+def record_step(
+    trainer: Trainer, *, makers: Makers, import_paths: Sequence[str] = ()
+) -> StepPlan[StepWork]:
+    """Wait for settled steps of ``trainer`` and return the counts of the last one.
 
     ``makers`` were noted while the trainer was built. A step before the counted one shows what the
     counted one frees, and what is saved for the backward: the hooks for that add operations.
@@ -37,7 +40,7 @@ def record_step(trainer: Trainer, *, makers: Makers, import_paths: Sequence[str]
     recorder = OperationRecorder(finder)
     saved = SavedTensors(recorder.memory)
     with note_host_copies(recorder.add_host_copy):  # a wait for a GPU would raise on a CPU
-        trainer.run_until_settled(SETTLED_AFTER)
+        yield from trainer.settle(SETTLED_AFTER)
     with (
         no_garbage_collection(),
         recorder,
@@ -45,11 +48,11 @@ def record_step(trainer: Trainer, *, makers: Makers, import_paths: Sequence[str]
         note_host_copies(recorder.add_host_copy),
     ):
         with saved.observe(), trainer.observe(saved.end_phase, recorder.add_loss):
-            trainer.step()
-        trainer.run_until_settled(SETTLED_AFTER)
+            yield
+        yield from trainer.settle(SETTLED_AFTER)
         recorder.begin_step()
         with trainer.observe(recorder.end_phase, recorder.add_loss), count_calls() as calls:
-            trainer.step()
+            yield
         memory = MemoryCount(
             allocations=recorder.memory.allocations,
             allocated=recorder.memory.allocated,

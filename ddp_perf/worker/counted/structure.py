@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_perf.core.launch import Collective, Structure
 from ddp_perf.torch_compat import flight_recorder_entries
+from ddp_perf.worker.steps.plan import StepPlan
 
 COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional"})
 SETTLED_AFTER = 3  # steps: in the first ones DDP rebuilds its buckets, and broadcasts them
@@ -39,11 +40,11 @@ _RECORDER_DTYPES = {
 }
 
 
-def count_structure(module: nn.Module, step: Callable[[], None]) -> Structure:
-    """Run ``step`` once and return its structure. Call it after the first SETTLED_AFTER steps."""
+def count_structure(module: nn.Module) -> StepPlan[Structure]:
+    """Return the structure of the next step. Begin it after the first SETTLED_AFTER steps."""
     recorded = _last_record(_recorded())
     with _CollectiveCounter() as counter:
-        step()
+        yield
     entries = _recorded()
     new = [entry for entry in entries if entry["record_id"] > recorded]
     return structure_of(module, in_order(counter.dispatched, new))

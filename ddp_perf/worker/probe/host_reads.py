@@ -7,17 +7,18 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.steps.plan import StepPlan
+from ddp_perf.worker.steps.protocol import Training
 
 
-def count_host_reads(trainer: Trainer, device: torch.device) -> int:
-    """Count the values of the device that one step reads on the host, as ``.item()`` does.
+def count_host_reads(training: Training, device: torch.device) -> StepPlan[int]:
+    """Count the values of the device that the next step reads on the host, as ``.item()`` does.
 
     The optimizer's reads are left out: it reads its own step count.
     """
     counter = _ReadCounter(device)
-    with trainer.observe(counter.end_phase), counter:
-        trainer.step()
+    with training.observe(counter.end_phase), counter:
+        yield
     return counter.count
 
 

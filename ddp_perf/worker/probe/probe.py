@@ -22,7 +22,8 @@ from ddp_perf.worker.probe.communication import communication_s
 from ddp_perf.worker.probe.host_reads import count_host_reads
 from ddp_perf.worker.probe.phases import BETWEEN, WAITING, Interval, PhaseClock
 from ddp_perf.worker.probe.preconditions import all_agree, allocator_retries, has_room
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.steps.plan import StepPlan
+from ddp_perf.worker.steps.protocol import Training
 
 _PREFETCHED = 3  # batches that a worker of a DataLoader may have ready: 2, and one half done
 _DDP_RATE = 100  # steps: DDP times one in this many by default
@@ -31,22 +32,21 @@ _PHASES = ("data", "forward", "backward", "optimizer")
 
 def probe(
     case: Case,
-    trainer: Trainer,
+    training: Training,
     structure: Structure,
     device: torch.device,
     steps: int,
-) -> RankProbe:
+) -> StepPlan[RankProbe]:
     """Measure ``steps`` steps in each of the three runs.
 
     Afterwards the parameters differ by rank. Collective.
     """
-    _drain_loaders(case, trainer)
     before = allocator_retries(device)
-    rows, exposed = _synchronised(trainer, device, steps)
+    rows, exposed = yield from _synchronised(training, device, steps)
     retries = allocator_retries(device) - before
-    host_reads = count_host_reads(trainer, device)
-    communication = communication_s(case, structure.collectives, trainer.beat, device, steps)
-    unsynchronised = _unsynchronised(case, trainer, structure, device, steps)
+    host_reads = yield from count_host_reads(training, device)
+    communication = communication_s(case, structure.collectives, training.beat, device, steps)
+    unsynchronised = yield from _unsynchronised(training, structure, device, steps)
     # The CPU time of the host does not show the phases of a GPU. With several threads it does
     # not show which of them was idle.
     measures_idle = case.tier == "cpu" and case.threads_per_rank == 1
@@ -59,31 +59,30 @@ def probe(
         communication=communication,
         host_reads=host_reads,
         allocator_retries=retries / (steps + 1),  # _synchronised runs one more
-        sees_communication=case.strategy != "fsdp" or device.type == "cpu",
+        sees_communication=training.strategy != "fsdp" or device.type == "cpu",
     )
 
 
-def _drain_loaders(case: Case, trainer: Trainer) -> None:
-    """Run steps on the batches that the loaders prepared while no step was running."""
+def drain_loaders(case: Case) -> StepPlan[None]:
+    """Train on the batches that the loaders prepared while no step was running."""
     for _ in range(_PREFETCHED * (case.data.num_workers or 0)):
-        trainer.step()
+        yield
 
 
 def _synchronised(
-    trainer: Trainer, device: torch.device, steps: int
-) -> tuple[list[list[Interval]], list[float]]:
+    training: Training, device: torch.device, steps: int
+) -> StepPlan[tuple[list[list[Interval]], list[float]]]:
     """Return the intervals of each step, and the seconds of its exposed communication.
 
     DDP reports a step's communication when the next step begins, so one more step is run.
     """
     exposed: list[float] = []
-    with _ddp_times_each_step(trainer.module):
-        rows = _rows_of_steps(
-            trainer,
+    with _ddp_times_each_step(training.module):
+        rows = yield from _rows_of_steps(
+            training,
             device,
             steps + 1,
-            synchronise=True,
-            after_step=lambda: exposed.append(_exposed_s(trainer.module)),
+            after_step=lambda: exposed.append(_exposed_s(training.module)),
         )
     return rows[:-1], exposed[1:]
 
@@ -107,16 +106,19 @@ def _ddp_times_each_step(module: nn.Module) -> Iterator[None]:
 
 
 def _unsynchronised(
-    case: Case, trainer: Trainer, structure: Structure, device: torch.device, steps: int
-) -> list[list[Interval]]:
+    training: Training, structure: Structure, device: torch.device, steps: int
+) -> StepPlan[list[list[Interval]]]:
     """Return the intervals of each step without synchronised gradients; empty if it cannot run.
 
     It runs for DDP only. In FSDP the step would not be the same one: whole gradients need memory
     that a sharded model may not leave free.
     """
-    if case.strategy != "ddp" or not all_agree(has_room(structure.gradient_bytes, device), device):
+    if training.strategy != "ddp" or not all_agree(
+        has_room(structure.gradient_bytes, device), device
+    ):
         return []
-    return _rows_of_steps(trainer, device, steps, synchronise=False)
+    with training.unsynchronised():
+        return (yield from _rows_of_steps(training, device, steps))
 
 
 def _as_phases(
@@ -151,20 +153,19 @@ def _minus(whole: Iterable[float], part: Iterable[float]) -> tuple[float, ...]:
 
 
 def _rows_of_steps(
-    trainer: Trainer,
+    training: Training,
     device: torch.device,
     steps: int,
     *,
-    synchronise: bool,
     after_step: Callable[[], None] = lambda: None,
-) -> list[list[Interval]]:
+) -> StepPlan[list[list[Interval]]]:
     """Run steps, each followed by ``after_step``, and return the intervals of each."""
     clock = PhaseClock(device)
     dist.barrier()
     clock.start()
-    with trainer.observe(clock.mark), clock.separate_waits(trainer.module):
+    with training.observe(clock.mark), clock.separate_waits(training.module):
         for _ in range(steps):
-            trainer.step(synchronise=synchronise)
+            yield
             after_step()
             clock.mark(BETWEEN)
     rows: list[list[Interval]] = [[]]

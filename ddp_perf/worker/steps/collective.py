@@ -18,6 +18,7 @@ from ddp_perf.errors import CollectiveError
 from ddp_perf.torch_compat import all_gather, reduce_scatter
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.protocol import StepFacts
 
 _PERIOD = 1021  # a prime: no algorithm has chunks of this length, so exchanged chunks are noticed
@@ -53,13 +54,14 @@ class CollectiveSteps:
     def enter(self, phase: Phase) -> None:
         self._heartbeats.enter(self._rank, phase)
 
-    def examine(self) -> StepFacts:
-        """Check the result once more, and return the unit of the throughput.
+    def examine(self) -> StepPlan[StepFacts]:
+        """Check the result once more, without a step, and return the unit of the throughput.
 
         In that unit, throughput is the algorithm bandwidth (algbw of nccl-tests) in bytes a second.
         Raises CollectiveError if the result is wrong.
         """
         self._check()
+        yield from ()
         return StepFacts(unit=Unit(name="bytes", per_sample=self._step.payload))
 
     def _check(self) -> None:

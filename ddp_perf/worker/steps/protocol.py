@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
+import torch
+from torch import nn
 
 from ddp_perf.core.decomposition import RankProbe
-from ddp_perf.core.launch import Structure, Unit
+from ddp_perf.core.launch import ScriptFacts, Structure, Unit
+from ddp_perf.core.strategy import Strategy
 from ddp_perf.worker.heartbeat import Phase
 
 
@@ -22,15 +27,15 @@ class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
     losses: dict[str, float | None] = {}
     loss_unit: float | None = None
     one_batch: bool = True
-    unit: Unit
+    unit: Unit = Unit()
+    script: ScriptFacts | None = None
 
 
 class Steps(Protocol):
-    """The steps of a case on one rank. All ranks build them and run equally many."""
+    """The steps of a case on one rank. All ranks run equally many.
 
-    def step(self) -> None:
-        """Run one step, and beat BEATS_PER_STEP times."""
-        ...
+    In each step the rank beats BEATS_PER_STEP times.
+    """
 
     def beat(self) -> None:
         """Report to the supervisor that this rank makes progress."""
@@ -38,4 +43,37 @@ class Steps(Protocol):
 
     def enter(self, phase: Phase) -> None:
         """Report to the supervisor that a phase begins."""
+        ...
+
+
+class Training(Steps, Protocol):
+    """Steps that train a model, as the examination after the timed steps needs them."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The trained module, as its strategy wrapped it."""
+        ...
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy by which the ranks train together."""
+        ...
+
+    def observe(
+        self,
+        on_phase: Callable[[str], None],
+        on_loss: Callable[[torch.Tensor], None] | None = None,
+    ) -> AbstractContextManager[None]:
+        """Call ``on_phase`` at the end of each phase of the steps inside the ``with`` block.
+
+        Its argument is the phase: "optimizer" (zeroed gradients count as it, too), "data",
+        "forward" or "backward". ``on_loss`` gets the loss of each micro-step before its backward.
+        """
+        ...
+
+    def unsynchronised(self) -> AbstractContextManager[None]:
+        """Let each rank use its own gradients in the steps inside the ``with`` block.
+
+        The parameters differ by rank from then on. Only DDP can do it.
+        """
         ...

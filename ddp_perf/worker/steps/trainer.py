@@ -20,6 +20,7 @@ from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import WARM_UPS, capture_graph
 from ddp_perf.worker.steps.losses import Losses
+from ddp_perf.worker.steps.plan import StepPlan, run_plan
 from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import Batch, BuildContext
 
@@ -49,6 +50,7 @@ class Trainer:
         workload = build_workload(case.workload, build_context, case.model)
         if nudged:
             _nudge(workload.model)
+        self.strategy = case.strategy
         self._strategy = apply_strategy(
             case, Parts(model=workload.model, blocks=workload.blocks), device
         )
@@ -68,6 +70,7 @@ class Trainer:
         self._heartbeats = context.heartbeats
         self._rank = context.rank
         self._steps = 0
+        self._synchronises = True
         self.losses = Losses()
         self._loss_type = torch.float64  # until the first step
 
@@ -77,14 +80,10 @@ class Trainer:
         types = {self._loss_type, *(parameter.dtype for parameter in _trained(self.module))}
         return max(torch.finfo(one).eps for one in types)
 
-    def step(self, *, synchronise: bool = True) -> None:
-        """Update the parameters once, and beat BEATS_PER_STEP times for any number of micro-steps.
-
-        With ``synchronise=False`` each rank uses its own gradients; the parameters differ by rank
-        from then on. A captured step ignores it.
-        """
+    def step(self) -> None:
+        """Update the parameters once; beat BEATS_PER_STEP times for any number of micro-steps."""
         if self._replay is None:
-            self._compute_gradients(synchronise)
+            self._compute_gradients()
         else:
             self._replay()
             self.beat()
@@ -110,17 +109,22 @@ class Trainer:
         on_phase: Callable[[str], None],
         on_loss: Callable[[torch.Tensor], None] | None = None,
     ) -> Iterator[None]:
-        """Call ``on_phase`` at the end of each phase of the steps inside the ``with`` block.
-
-        Its argument is the phase: "optimizer" (zeroed gradients count as it, too), "data",
-        "forward" or "backward". ``on_loss`` gets the loss of each micro-step before its backward.
-        """
+        """Observe the phases of the steps: see ``Training.observe``."""
         before = self._on_phase, self._on_loss
         self._on_phase, self._on_loss = on_phase, on_loss or _ignore
         try:
             yield
         finally:
             self._on_phase, self._on_loss = before
+
+    @contextlib.contextmanager
+    def unsynchronised(self) -> Iterator[None]:
+        """Let each rank use its own gradients: see ``Training``. A captured step ignores it."""
+        self._synchronises = False
+        try:
+            yield
+        finally:
+            self._synchronises = True
 
     def capture(self) -> None:
         """Capture forward and backward as one CUDA graph, which each later step replays.
@@ -132,7 +136,7 @@ class Trainer:
                 "cuda_graphs: the workload's batch is an iterator, and a graph replays one batch;"
                 " give it as a tuple, or leave cuda_graphs out"
             )
-        self.run_until_settled(WARM_UPS)
+        run_plan(self.settle(WARM_UPS), self.step)
         # Before the capture, since freed memory must not be part of it.
         self._optimizer.zero_grad(set_to_none=True)
         self._replay = capture_graph(self._compute_gradients)
@@ -141,13 +145,13 @@ class Trainer:
         """Release the CUDA graph: later steps are launched by the host, operation by operation."""
         self._replay = None
 
-    def _compute_gradients(self, synchronise: bool = True) -> None:
+    def _compute_gradients(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
         self._on_phase("optimizer")
         self.losses.begin_step()
         for micro_step in range(1, self.micro_steps + 1):
             last = micro_step == self.micro_steps
-            with self._strategy.micro_step(last and synchronise):
+            with self._strategy.micro_step(last and self._synchronises):
                 batch = next(self._batches)
                 self._on_phase("data")
                 with self._autocast:
@@ -161,10 +165,10 @@ class Trainer:
                 self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
                 self._on_phase("backward")
 
-    def run_until_settled(self, steps: int) -> None:
-        """Run steps until at least ``steps`` are done in all and the next one is a full step."""
+    def settle(self, steps: int) -> StepPlan[None]:
+        """Go on until at least ``steps`` are done in all and the next one is a full step."""
         while self._steps < steps or not self._strategy.is_full_step(self._steps):
-            self.step()
+            yield
 
     def beat(self) -> None:
         """Report to the supervisor that this rank makes progress."""

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from ddp_perf.core.case import Schedule
 from ddp_perf.core.launch import waited_long
 from ddp_perf.worker.heartbeat import Phase
+from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
 from ddp_perf.worker.steps.protocol import Steps
 from ddp_perf.worker.timing.clock import step_clock
 from ddp_perf.worker.timing.witness import NoWitness, StepWitness
@@ -49,24 +50,28 @@ class Timed(NamedTuple):
         )
 
 
-def timed_schedule(steps: Steps, schedule: Schedule, device: torch.device) -> Timed:
+def timed_schedule(steps: Steps, schedule: Schedule, device: torch.device) -> StepPlan[Timed]:
     """Run the warm-ups and the timed steps of a schedule, and time them.
 
     On CPUs, as many steps follow again and again until enough are clean on all ranks, or the most
-    are done: a busy machine costs time, not verdicts. All ranks decide by the same steps. A GPU
-    would run idle between the loops, and no wait for a core disturbs it while its host is ahead.
+    are done, or the training is over: a busy machine costs time, not verdicts. All ranks decide by
+    the same steps. A GPU would run idle between the loops, and no wait for a core disturbs it while
+    its host is ahead.
     """
-    timed = timed_steps(steps, schedule.steps, device).without(schedule.warmup)
+    timed = (yield from timed_steps(steps, schedule.steps, device)).without(schedule.warmup)
     most = schedule.measured if device.type == "cuda" else _MOST_TIMES * schedule.measured
     while len(timed.step_s) < most:
         steps.enter(Phase.AFTER)  # a rank that hangs here is in no step
         if _clean_steps(timed) >= schedule.enough_clean:
             break
-        timed = timed.followed_by(timed_steps(steps, schedule.measured, device))
+        try:
+            timed = timed.followed_by((yield from timed_steps(steps, schedule.measured, device)))
+        except StepsEndedError:
+            break
     return timed
 
 
-def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
+def timed_steps(steps: Steps, count: int, device: torch.device) -> StepPlan[Timed]:
     """Run and time ``count`` steps.
 
     Nothing in the loop waits for the device: a wait would hide the overlap of computation and
@@ -82,7 +87,7 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> Timed:
     clock.mark()
     witness.mark()
     for _ in range(count):
-        steps.step()
+        yield
         clock.mark()
         witness.mark()
     steps.enter(Phase.FOLLOWED)

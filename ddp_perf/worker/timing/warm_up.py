@@ -17,6 +17,7 @@ import torch.distributed as dist
 from ddp_perf.core.case import MOST_EXTRA_WARMUPS
 from ddp_perf.core.launch import WarmUp
 from ddp_perf.worker.heartbeat import Phase
+from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.protocol import Steps
 from ddp_perf.worker.timing.clock import step_clock
 
@@ -27,16 +28,16 @@ _LONGEST_S = 20.0
 _AGAIN_S = 0.2  # of more steps, since the GPU idles for the milliseconds that readings take
 
 
-def warm_up(steps: Steps, device: torch.device) -> WarmUp:
+def warm_up(steps: Steps, device: torch.device) -> StepPlan[WarmUp]:
     """Run steps until the step time is steady, up to limits on steps and on seconds.
 
     Collective. All ranks decide by the same figures, so all run the same number of steps.
     """
     steps.enter(Phase.WARM_UP)
-    return until_steady(lambda: slowest(_window_s(steps, device), device))
+    return (yield from until_steady(lambda: _slowest_window(steps, device)))
 
 
-def until_steady(window: Callable[[], tuple[float, float]]) -> WarmUp:
+def until_steady(window: Callable[[], StepPlan[tuple[float, float]]]) -> StepPlan[WarmUp]:
     """Run windows until three in a row agree.
 
     ``window`` runs one, and returns its median step and its duration, in seconds.
@@ -45,7 +46,7 @@ def until_steady(window: Callable[[], tuple[float, float]]) -> WarmUp:
     elapsed_s = 0.0
     steady = False
     while not steady and len(medians) * _WINDOW < MOST_EXTRA_WARMUPS and elapsed_s < _LONGEST_S:
-        median_s, window_s = window()
+        median_s, window_s = yield from window()
         medians.append(median_s)
         elapsed_s += window_s
         newest = medians[-_ALIKE:]
@@ -54,13 +55,13 @@ def until_steady(window: Callable[[], tuple[float, float]]) -> WarmUp:
     return WarmUp(steps=len(medians) * _WINDOW, steady=steady, again=again)
 
 
-def _window_s(steps: Steps, device: torch.device) -> list[float]:
+def _slowest_window(steps: Steps, device: torch.device) -> StepPlan[tuple[float, float]]:
     clock = step_clock(device, _WINDOW)
     clock.mark()
     for _ in range(_WINDOW):
-        steps.step()
+        yield
         clock.mark()
-    return clock.intervals_s(steps.beat)
+    return slowest(clock.intervals_s(steps.beat), device)
 
 
 def slowest(step_s: list[float], device: torch.device) -> tuple[float, float]:

@@ -1,0 +1,228 @@
+"""Suite files of scripts, which are measured as they are, over a matrix of sizes."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ddp_perf.config.common import Count, Experiment
+from ddp_perf.config.layout import layout_name, node_count
+from ddp_perf.core.case import Case, Fraction, Tolerances
+from ddp_perf.core.script import BY_OPTIMIZER, ScriptRun
+from ddp_perf.errors import ConfigError, nearest_or_all
+
+_NAMES = ("world_size", "batch_size")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+class ScriptTolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The change of each metric that is tolerated, as a fraction. null: not gated.
+
+    Losses are not gated: the seeds of a script are its own.
+    """
+
+    step_time: Annotated[
+        Fraction, Meta(description="Level of the step: the fastest of ten clean steps.")
+    ] = 0.05
+    tail: Annotated[
+        Fraction | None, Meta(description="Mean step ÷ level of the step: steps that stall.")
+    ] = 0.05
+    efficiency: Annotated[
+        Fraction | None,
+        Meta(description="Level of the step of N ranks ÷ the ideal, which follows from one."),
+    ] = 0.05
+    cpu_time: Annotated[
+        Fraction | None, Meta(description="CPU time of a step on its busiest rank; tier cpu only.")
+    ] = 0.05
+    peak_memory: Annotated[Fraction | None, Meta(description="Largest memory of a rank.")] = 0.05
+    energy: Annotated[
+        Fraction | None, Meta(description="Joules per sample, of all GPUs; tier gpu only.")
+    ] = None
+
+
+class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A suite that runs a training script as it is, over a matrix of world and batch sizes."""
+
+    script: Annotated[
+        str,
+        Meta(
+            description="The script that each rank runs, from the root of the project on, as in"
+            " train.py; or a module, as in package.train.",
+            pattern=r"^(.*[^/]\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)$",
+        ),
+    ]
+    args: Annotated[
+        list[str],
+        Meta(description="Its arguments. {world_size} and {batch_size} are replaced."),
+    ] = msgspec.field(default_factory=list)
+    batch_sizes: Annotated[
+        list[Count],
+        Meta(min_length=1, description="Values of {batch_size}: one case for each."),
+    ]
+    samples_per_step: Annotated[
+        str | Count,
+        Meta(
+            description="Samples of a step over all ranks: a number, or a formula of {world_size}"
+            " and {batch_size} with + - * // and brackets."
+        ),
+    ] = "{world_size} * {batch_size}"
+    steps_by: Annotated[
+        str,
+        Meta(
+            description="What ends a step. optimizer: a step of the first optimizer that steps."
+            " module:function: the return of this function.",
+            pattern=r"^(optimizer|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)$",
+        ),
+    ] = BY_OPTIMIZER
+    scratch: Annotated[
+        bool,
+        Meta(
+            description="Give the ranks a HOME, TMPDIR and working directory that are removed after"
+            " each launch. false: those of pytest."
+        ),
+    ] = False
+    tolerances: Annotated[
+        ScriptTolerances, Meta(description="The tolerated change of each metric.")
+    ] = ScriptTolerances()
+
+
+def script_cases(
+    suite: ScriptSuite, env: Mapping[str, str], suffix: str, ranks_per_node: int | None
+) -> list[Case]:
+    """Return the cases, ordered by batch size, then world size."""
+    return [
+        _case(suite, world_size, batch_size, env, suffix, ranks_per_node)
+        for batch_size, world_size in itertools.product(
+            suite.batch_sizes, sorted(suite.world_sizes)
+        )
+    ]
+
+
+def _case(
+    suite: ScriptSuite,
+    world_size: int,
+    batch_size: int,
+    env: Mapping[str, str],
+    suffix: str,
+    ranks_per_node: int | None,
+) -> Case:
+    def case_id(ranks: int) -> str:
+        layout = layout_name(ranks, node_count(ranks, ranks_per_node))
+        parts = [run.name, layout, f"b{batch_size}", *filter(None, [suite.variant])]
+        return "-".join(parts) + suffix
+
+    run = script_run(suite, world_size, batch_size)
+    has_single = world_size > 1 and 1 in suite.world_sizes
+    return Case(
+        id=case_id(world_size),
+        suite=suite.suite,
+        tier=suite.tier,
+        workload=suite.script,
+        script=run,
+        model={},
+        strategy="script",
+        ddp=None,
+        precision=None,
+        world_size=world_size,
+        nodes=node_count(world_size, ranks_per_node),
+        batch_size=batch_size,
+        env=dict(env),
+        launcher=suite.launcher,
+        schedule=suite.schedule(),
+        tolerances=Tolerances(**msgspec.structs.asdict(suite.tolerances)),
+        single=case_id(1) if has_single else None,
+    )
+
+
+def script_run(suite: ScriptSuite, world_size: int, batch_size: int) -> ScriptRun:
+    """Return the run of a suite's script with these sizes. Raises ConfigError for its formulas."""
+    sizes = {"world_size": world_size, "batch_size": batch_size}
+    return ScriptRun(
+        script=suite.script,
+        args=tuple(_filled(f"args[{i}]", text, sizes) for i, text in enumerate(suite.args)),
+        samples=_samples(suite.samples_per_step, sizes),
+        steps_by=suite.steps_by,
+        scratch=suite.scratch,
+    )
+
+
+def _filled(where: str, text: str, sizes: Mapping[str, int]) -> str:
+    """Replace the names in braces. Braces around anything else stay: they may be JSON."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in sizes:
+            return str(sizes[name])
+        if name.isidentifier():
+            raise ConfigError(f"{where}: {{{name}}} is unknown{nearest_or_all(name, _NAMES)}")
+        return match[0]
+
+    return _PLACEHOLDER.sub(value, text)
+
+
+def _samples(formula: str | int, sizes: Mapping[str, int]) -> int:
+    if isinstance(formula, int):
+        return formula
+    text = _filled("samples_per_step", formula, sizes)
+    try:
+        samples = _computed(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError):
+        raise ConfigError(
+            f"samples_per_step: {formula!r} is no formula of numbers, {{world_size}},"
+            " {batch_size}, + - * // and brackets"
+        ) from None
+    if samples < 1:
+        raise ConfigError(f"samples_per_step: {formula!r} is {samples}, but a step has samples")
+    return samples
+
+
+def _computed(node: ast.expr) -> int:
+    """Compute a formula of whole numbers. Raises ValueError for anything else."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
+            return _OPERATIONS[type(op)](_computed(left), _computed(right))
+    raise ValueError(node)
+
+
+def check_script(suite: ScriptSuite) -> None:
+    """Raise ConfigError for the first value that is not possible, with field and remedy."""
+    for refusal in _refusals(suite):
+        raise ConfigError(refusal)
+
+
+def _refusals(suite: ScriptSuite) -> Iterator[str]:
+    if suite.tier != "gpu" and suite.tolerances.energy is not None:
+        yield "tolerances.energy: only GPUs count their energy; remove it from tier cpu"
+    runs = [script_run(suite, max(suite.world_sizes), size) for size in suite.batch_sizes]
+    if len({run.args for run in runs}) < len(runs):
+        yield (
+            "batch_sizes: no argument has {batch_size}, so all cases would be the same; add it to"
+            " args, or keep one size"
+        )
+
+
+def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:
+    """Raise ConfigError if the script is a file that is not there."""
+    if not suite.script.endswith(".py"):
+        return
+    roots = [*import_paths, str(Path.cwd())]
+    if not any((Path(root) / suite.script).is_file() for root in roots):
+        raise ConfigError(
+            f"script: there is no file {suite.script} in {roots[0]}; give its path from there on"
+        )

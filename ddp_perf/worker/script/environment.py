@@ -1,0 +1,54 @@
+"""What torchrun would give a script: the variables of its rank, and a store to meet at."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from torch.distributed import Store, TCPStore
+
+from ddp_perf.core.case import Case
+
+_LOOPBACK = "127.0.0.1"
+_PORT = "port"  # key of the store
+
+
+def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
+    """Set the variables that torchrun sets beside those of the rank, and return the store to keep.
+
+    Rank 0 makes the store that a script's ``env://`` meets at. As under torchrun's agent, each
+    rank of the script is a client of it, so no port has to be guessed. ``store`` tells the others
+    its port. Collective.
+    """
+    if rank == 0:
+        meeting = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
+        store.set(_PORT, str(meeting.port))
+    else:
+        meeting = TCPStore(_LOOPBACK, int(store.get(_PORT)), is_master=False)
+    os.environ |= {
+        "MASTER_ADDR": _LOOPBACK,
+        "MASTER_PORT": str(meeting.port),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(case.world_size),
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+    os.environ.setdefault("OMP_NUM_THREADS", str(case.threads_per_rank))
+    return meeting
+
+
+def enter_scratch(directory: Path) -> None:
+    """Use folders of ``directory``, which all ranks share, as HOME, TMPDIR and to work in."""
+    for variable, name in (("HOME", "home"), ("TMPDIR", "tmp"), (None, "work")):
+        folder = directory / name
+        folder.mkdir(parents=True, exist_ok=True)
+        if variable is not None:
+            os.environ[variable] = str(folder)
+    tempfile.tempdir = None  # the next temporary file reads TMPDIR again
+    os.chdir(directory / "work")

@@ -1,0 +1,136 @@
+"""The measurement of a script on one rank: it runs as it is, until all figures are there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+import torch.distributed as dist
+from torch.distributed import Store
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch import LaunchRequest, RankResult, Structure
+from ddp_perf.errors import ScriptError
+from ddp_perf.worker.counted.digest import parameter_digest
+from ddp_perf.worker.counted.flops import FlopCounter
+from ddp_perf.worker.counted.structure import SETTLED_AFTER, count_structure, ddp_logging
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.injection.effects import Injected
+from ddp_perf.worker.measure import control_before, measurement
+from ddp_perf.worker.placement import place
+from ddp_perf.worker.probe.probe import probe
+from ddp_perf.worker.process_group import set_variables
+from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.script.environment import enter_scratch, set_torchrun_variables
+from ddp_perf.worker.script.run import run_as_main, script_file
+from ddp_perf.worker.script.steps import ScriptSteps
+from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
+from ddp_perf.worker.steps.protocol import StepFacts
+
+
+def measure_script(
+    request: LaunchRequest,
+    *,
+    rank: int,
+    local_rank: int,
+    heartbeats: Heartbeats,
+    store: Store | None,
+    directory: Path,
+    end: Callable[[Callable[[], RankResult]], NoReturn],
+) -> RankResult:
+    """Run the script of the request's case on one rank, and measure it.
+
+    ``store``: see ``measure_in_group``; the script makes the process group itself. ``directory``
+    is for this launch alone. ``end`` is called in the middle of the script when all figures are
+    there. If the script is over just before, they are returned. Collective.
+    """
+    case = request.case
+    assert case.script is not None  # that is what is measured
+    file = script_file(case.script, [*request.import_paths, str(Path.cwd())])
+    set_variables(case)
+    device, placement = place(case, rank, local_rank, shared_gpu=request.shared_gpu)
+    meeting = None if store is None else set_torchrun_variables(case, rank, store)
+    if case.script.scratch:
+        enter_scratch(directory)
+    context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
+    control_s = control_before(device)
+    injected = Injected(request.injections, context)
+    steps = ScriptSteps(case, context)
+    plan = _plan(request, context, steps, injected, control_s)
+    run = case.script
+    result = steps.run(plan, lambda: run_as_main(run, file), end)
+    del meeting  # not before: the other ranks may still be clients of it
+    return result
+
+
+def _plan(
+    request: LaunchRequest,
+    context: RankContext,
+    steps: ScriptSteps,
+    injected: Injected,
+    control_s: list[float],
+) -> StepPlan[RankResult]:
+    """Count a step, then measure. A script may be over soon after the timed steps."""
+    yield from _settle(steps)
+    with FlopCounter() as counter:
+        structure = yield from count_structure(steps.module)
+    _check(request.case, steps, structure, context.device)
+    steps.facts()  # those of the steps before
+    examination = _examine(request, steps, structure, counter.flops, context.device)
+    result = yield from measurement(request, context, steps, examination, injected, control_s)
+    if dist.is_initialized():
+        dist.barrier()  # rank 0 has the store that the others may still need
+    return result
+
+
+def _settle(steps: ScriptSteps) -> StepPlan[None]:
+    while steps.done < SETTLED_AFTER:
+        yield
+
+
+def _check(case: Case, steps: ScriptSteps, structure: Structure, device: torch.device) -> None:
+    """Raise ScriptError if the ranks train apart, or not on the device that the tier states."""
+    if case.world_size > 1 and not structure.collectives:
+        raise ScriptError(
+            f"no collective in a step of {case.workload}, so its {case.world_size} ranks train"
+            " apart; let it wrap the model in DistributedDataParallel or FSDP"
+        )
+    parameter = next(steps.module.parameters(), None)
+    if parameter is not None and parameter.device.type != device.type:
+        raise ScriptError(
+            f"{case.workload} trains on {parameter.device}, but tier {case.tier} measures"
+            f" {device}; set `tier:` or the script's own option for its device"
+        )
+
+
+def _examine(
+    request: LaunchRequest,
+    steps: ScriptSteps,
+    structure: Structure,
+    flops: int,
+    device: torch.device,
+) -> StepPlan[StepFacts]:
+    """Return the facts of a step, and probe further ones if the script has so many."""
+    facts = steps.facts()  # of the timed steps
+    module = steps.module
+    is_flat = any(isinstance(one, FullyShardedDataParallel) for one in module.modules())
+    # Shards of FSDP1 differ by rank. Those of FSDP2 are gathered, which needs the group.
+    can_digest = not is_flat and (steps.strategy != "fsdp" or dist.is_initialized())
+    digest = parameter_digest(module) if can_digest else None
+    logging = ddp_logging(module)
+    probed = None
+    with contextlib.suppress(StepsEndedError):  # the times are there
+        probed = yield from probe(request.case, steps, structure, device, request.probe_steps)
+    return StepFacts(
+        digest=digest,
+        structure=structure,
+        probe=probed,
+        ddp_logging=logging,
+        flops=flops,
+        one_batch=False,
+        script=facts,
+    )

@@ -1,0 +1,29 @@
+"""Plans of steps: generators that yield once for each step that they need.
+
+What measures steps does not call them, so it can also measure a script, which calls its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+StepPlan = Generator[None, None, T]  # the step that it asks for has run when the yield returns
+
+
+class StepsEndedError(Exception):
+    """The training is over, though a plan needs more steps. It is raised where the plan yields."""
+
+
+def run_plan(plan: StepPlan[T], step: Callable[[], None]) -> T:
+    """Run ``step`` whenever the plan asks for one, and return what the plan returns."""
+    with contextlib.closing(plan):
+        while True:
+            try:
+                next(plan)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            step()
