@@ -24,7 +24,7 @@ from ddp_perf.worker.counted.step_recorder import record_step
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.steps.plan import run_plan
+from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.steps.trainer import Trainer
 
 
@@ -54,7 +54,7 @@ def count_step(request: CountRequest, heartbeats: Heartbeats) -> StepWork:
         with note_makers() as makers:
             trainer = Trainer(case, _context(request.rank, heartbeats))
         recording = record_step(trainer, makers=makers, import_paths=request.import_paths)
-        work = run_plan(recording, trainer.step)
+        work = follow_plan(recording, trainer.step)
         del trainer  # the last reference to DDP must not outlive the group
     if request.case.compile or compiles_by_itself():
         work = _with_compilation(work, request, heartbeats)

@@ -25,7 +25,7 @@ from ddp_perf.worker.profile import profile_steps
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.collective import CollectiveSteps
 from ddp_perf.worker.steps.graph import is_captured
-from ddp_perf.worker.steps.plan import StepPlan, run_plan
+from ddp_perf.worker.steps.plan import StepPlan, follow_plan
 from ddp_perf.worker.steps.protocol import StepFacts, Steps
 from ddp_perf.worker.steps.trainer import Trainer
 from ddp_perf.worker.timing.control import control_times_s
@@ -40,7 +40,7 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
     injected = Injected(request.injections, context)
     steps, examination = _build_steps(request, context, injected)
     plan = measurement(request, context, steps, examination, injected, control_s)
-    return run_plan(plan, steps.step)
+    return follow_plan(plan, steps.step)
 
 
 def control_before(device: torch.device) -> list[float]:
@@ -59,7 +59,7 @@ def measurement(
     injected: Injected,
     control_s: Sequence[float],
 ) -> StepPlan[RankResult]:
-    """Time the steps that the case's schedule asks for, and have them examined afterwards.
+    """Measure the steps that the schedule asks for, and examine further ones.
 
     ``control_s`` are the times of the control before the training was built. Collective.
     """

@@ -31,8 +31,9 @@ from ddp_perf.torch_compat import broadcast_buffers_argument
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.placement import place
 from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.steps.trainer import Trainer
-from ddp_perf.worker.timing.timed_steps import timed_steps
+from ddp_perf.worker.timing.timed_steps import Timed, timed_steps
 
 PAIRS = 10
 STEPS = 40  # of each loop in a pair
@@ -104,7 +105,11 @@ def _rank(case: Case, rank: int, directory: str, heartbeats: Heartbeats, sender)
 
 
 def _pairs(case: Case, context: RankContext) -> list[dict[str, list[float]]]:
-    harness = partial(timed_steps, Trainer(case, context), STEPS, context.device)
+    trainer = Trainer(case, context)
+
+    def harness() -> Timed:
+        return follow_plan(timed_steps(trainer, STEPS, context.device), trainer.step)
+
     loops: dict[str, Callable[[], tuple[Any, ...]]] = {
         "harness": harness,
         "bare": _BareLoop(case).run,

@@ -1,4 +1,4 @@
-"""What torchrun would give a script: the variables of its rank, and a store to meet at."""
+"""The environment that torchrun gives a script: its variables, and a store to meet at."""
 
 from __future__ import annotations
 

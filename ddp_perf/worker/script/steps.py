@@ -250,7 +250,7 @@ class ScriptSteps:
 
 
 def _advance(plan: StepPlan[T], end: Callable[[Callable[[], T]], NoReturn]) -> None:
-    """Resume the plan up to its next step; if it is through, end the rank here."""
+    """Run the plan up to its next step; if it is through, end the rank here."""
     try:
         next(plan)
     except StopIteration as stop:

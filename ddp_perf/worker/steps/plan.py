@@ -17,7 +17,7 @@ class StepsEndedError(Exception):
     """The training is over, though a plan needs more steps. It is raised where the plan yields."""
 
 
-def run_plan(plan: StepPlan[T], step: Callable[[], None]) -> T:
+def follow_plan(plan: StepPlan[T], step: Callable[[], None]) -> T:
     """Run ``step`` whenever the plan asks for one, and return what the plan returns."""
     with contextlib.closing(plan):
         while True:

@@ -20,7 +20,7 @@ from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import WARM_UPS, capture_graph
 from ddp_perf.worker.steps.losses import Losses
-from ddp_perf.worker.steps.plan import StepPlan, run_plan
+from ddp_perf.worker.steps.plan import StepPlan, follow_plan
 from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import Batch, BuildContext
 
@@ -136,7 +136,7 @@ class Trainer:
                 "cuda_graphs: the workload's batch is an iterator, and a graph replays one batch;"
                 " give it as a tuple, or leave cuda_graphs out"
             )
-        run_plan(self.settle(WARM_UPS), self.step)
+        follow_plan(self.settle(WARM_UPS), self.step)
         # Before the capture, since freed memory must not be part of it.
         self._optimizer.zero_grad(set_to_none=True)
         self._replay = capture_graph(self._compute_gradients)

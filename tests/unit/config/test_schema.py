@@ -68,7 +68,14 @@ def test_a_file_with_collectives_is_validated_as_such():
 
     assert schema["if"] == {"required": ["collectives"]}
     assert schema["then"] == {"$ref": "#/$defs/CollectivesSuite"}
-    assert schema["else"] == {"$ref": "#/$defs/Suite"}
+
+
+def test_a_file_with_a_script_is_validated_as_such_and_any_other_one_trains_a_workload():
+    assert suite_schema()["else"] == {
+        "if": {"required": ["script"]},
+        "then": {"$ref": "#/$defs/ScriptSuite"},
+        "else": {"$ref": "#/$defs/Suite"},
+    }
 
 
 def test_every_reference_has_a_definition():

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_perf.worker.heartbeat import Heartbeats, Phase, bytes_of_heartbeats
+from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.timing import timed_steps, warm_up
 
 
@@ -116,8 +117,8 @@ def hung_at(monkeypatch):
         heartbeats, cpu = Heartbeats(1), torch.device("cpu")
         steps = Steps(heartbeats, host_in and warm_ups + host_in)
         with contextlib.suppress(HungError):
-            warm_up.warm_up(steps, cpu)
-            timed_steps.timed_steps(steps, 12, cpu)
+            follow_plan(warm_up.warm_up(steps, cpu), steps.step)
+            follow_plan(timed_steps.timed_steps(steps, 12, cpu), steps.step)
         (progress,) = heartbeats.read()
         return progress.phase, progress.step
 

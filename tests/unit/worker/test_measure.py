@@ -29,9 +29,15 @@ def order(monkeypatch):
         def enter(self, phase):
             pass
 
-    def examine():
-        done.append("examine")  # a captured step is released for it
-        return StepFacts(unit=Unit())
+    def noted(name, result):
+        """Return a plan that notes its name when it begins, and asks for no step."""
+
+        def plan(*arguments):
+            done.append(name)
+            yield from ()
+            return result
+
+        return plan
 
     class Watch:
         def __init__(self, cores, **options):
@@ -43,9 +49,6 @@ def order(monkeypatch):
         def watched(self):
             done.append("end")
             return Watched(conditions=RankConditions(), energy_j=None, sm_clock_mhz=None)
-
-    def noted(name, result):
-        return lambda *arguments: done.append(name) or result
 
     class UseWatch:
         def __init__(self, **options):
@@ -65,13 +68,14 @@ def order(monkeypatch):
     )
     timed = Timed((0.1,) * 10, (0.1,) * 10, (), 0.2, (0.1,) * 2)
     for name, stand_in in (
-        ("_build_steps", lambda *arguments: (Steps(), examine)),
+        # A captured step is released for the examination.
+        ("_build_steps", lambda *arguments: (Steps(), noted("examine", StepFacts(unit=Unit()))())),
         ("RankWatch", Watch),
         ("UtilisationWatch", UseWatch),
         ("warm_up", noted("warm up", WarmUp(steps=30, steady=True, again=2))),
         ("timed_schedule", noted("time", timed)),
         ("profile_steps", noted("profile", None)),
-        ("control_times_s", noted("control", [0.1])),
+        ("control_times_s", lambda device: done.append("control") or [0.1]),
         ("numerics", lambda: numerics),
     ):
         monkeypatch.setattr(measure, name, stand_in)

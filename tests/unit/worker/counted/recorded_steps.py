@@ -8,6 +8,7 @@ import textwrap
 
 from ddp_perf.worker.counted.makers import note_makers
 from ddp_perf.worker.counted.step_recorder import record_step
+from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.steps.trainer import Trainer
 from tests.builders import make_cases
 from tests.unit.worker.contexts import make_context
@@ -44,7 +45,10 @@ def record_all(directory, *, steps, **changes):
     with note_makers() as makers:
         trainer = Trainer(case, make_context())
     paths = (str(directory),)
-    return [record_step(trainer, makers=makers, import_paths=paths) for _ in range(steps)]
+    return [
+        follow_plan(record_step(trainer, makers=makers, import_paths=paths), trainer.step)
+        for _ in range(steps)
+    ]
 
 
 def total(work, phase, name, field="count"):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ddp_perf.core.strategy import FsdpOptions
+from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.timing.pace import is_host_bound, waits_for_gpu
 from ddp_perf.worker.timing.timed_steps import timed_steps
 from tests.builders import make_case, make_launch, make_probe
@@ -40,7 +41,8 @@ def found(gpu, monkeypatch):
     monkeypatch.setattr(torch.distributed, "barrier", gpu.synchronize)
 
     def timed(*, reads=False, **step):
-        times = timed_steps(SimulatedSteps(gpu, **step, reads=reads), STEPS, CUDA)
+        steps = SimulatedSteps(gpu, **step, reads=reads)
+        times = follow_plan(timed_steps(steps, STEPS, CUDA), steps.step)
         step_s = times.step_s[STEPS // 2]
         return step_s, is_host_bound(times.lead_s, step_s, waits=reads)
 

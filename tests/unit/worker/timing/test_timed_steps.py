@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_perf.worker.heartbeat import Phase
+from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.timing import timed_steps
 from ddp_perf.worker.timing.timed_steps import timed_schedule
 from tests.builders import make_case
@@ -110,7 +111,7 @@ def timed(monkeypatch):
         schedule = msgspec.structs.replace(
             make_case().schedule, steps=warmup + measured, warmup=warmup
         )
-        found = timed_schedule(steps, schedule, device)
+        found = follow_plan(timed_schedule(steps, schedule, device), steps.step)
         assert all(one.closed for one in witnesses)
         return found, steps.done
 

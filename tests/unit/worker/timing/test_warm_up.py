@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ddp_perf.core.case import MOST_EXTRA_WARMUPS
 from ddp_perf.core.launch import WarmUp
+from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.timing.warm_up import until_steady
 
 
@@ -23,7 +24,12 @@ def test_warm_up_repeats_a_fifth_of_a_second_of_steps(step_s, again):
 def warm_up(medians, window_s=0.1):
     """Run ``until_steady`` on windows with these medians, the last one repeated for ever."""
     windows = itertools.chain(medians, itertools.repeat(medians[-1]))
-    return until_steady(lambda: (next(windows), window_s))
+
+    def window():
+        yield
+        return next(windows), window_s
+
+    return follow_plan(until_steady(window), lambda: None)
 
 
 def test_warm_up_of_a_steady_step_takes_three_windows():
