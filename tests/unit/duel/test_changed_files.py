@@ -88,7 +88,9 @@ def test_the_base_is_the_commit_where_the_branches_went_apart(repository):
 
 
 def test_what_is_no_revision_and_no_repository_is_refused(repository, tmp_path_factory):
-    with pytest.raises(SideError, match="origin/main and HEAD have no common commit here; fetch"):
+    with pytest.raises(
+        SideError, match="origin/main and HEAD have no common commit here; check the name, or fetch"
+    ):
         merge_base(repository, "origin/main")
     with pytest.raises(SideError, match=r"^git rev-parse: .*not a git repository"):
         changed_files(tmp_path_factory.mktemp("none"), "HEAD")
