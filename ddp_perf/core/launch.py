@@ -119,7 +119,9 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     losses: dict[str, float | None] = {}
     # Relative unit of the coarsest type of its trained parameters and its loss. None: an older file
     loss_unit: float | None = None
-    one_batch: bool = True  # False: an iterator gives the batches, maybe of several sizes
+    # False: an iterator gives the batches, maybe of several sizes; of a script: two steps have
+    # computed different amounts.
+    one_batch: bool = True
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
     extra_warmup: WarmUp | None = None  # None: on the CPU tier
