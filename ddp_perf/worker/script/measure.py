@@ -75,7 +75,7 @@ def _plan(
     control_s: list[float],
 ) -> StepPlan[RankResult]:
     """Count a step, then measure. A script may be over soon after the timed steps."""
-    yield from _settle(steps)
+    yield from steps.settle(SETTLED_AFTER)
     with FlopCounter() as counter:
         structure = yield from count_structure(steps.module)
     _check(request.case, steps, structure, context.device)
@@ -85,11 +85,6 @@ def _plan(
     if dist.is_initialized():
         dist.barrier()  # rank 0 has the store that the others may still need
     return result
-
-
-def _settle(steps: ScriptSteps) -> StepPlan[None]:
-    while steps.done < SETTLED_AFTER:
-        yield
 
 
 def _check(case: Case, steps: ScriptSteps, structure: Structure, device: torch.device) -> None:
