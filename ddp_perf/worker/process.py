@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
@@ -137,7 +140,19 @@ def _end_with(
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
+    _kill_children()
     os._exit(code)
+
+
+def _kill_children() -> None:
+    """Kill the workers of a script's data loaders: only seconds later they notice this rank's end.
+
+    Until then they hold a file that the supervisor waits for.
+    """
+    with contextlib.suppress(ValueError):  # not the main thread, which alone handles signals
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises for such a worker
+    for child in multiprocessing.active_children():
+        child.kill()
 
 
 def rank_error(error: BaseException) -> RankError:

@@ -18,6 +18,7 @@ from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.errors import NeedsGpuError, ScriptError
 from ddp_perf.torch_compat import foreach_on_cpu
 from ddp_perf.worker.count import Computing, limit_memory, lone_context
+from ddp_perf.worker.counted.loaders import unrecorded_batches
 from ddp_perf.worker.counted.lone_group import lone_groups
 from ddp_perf.worker.counted.makers import Makers, note_makers
 from ddp_perf.worker.counted.origin import Origin, origin_of, own_package
@@ -66,6 +67,7 @@ def count_script(
         _without_cuda(run),
         foreach_on_cpu() if request.case.tier == "gpu" else contextlib.nullcontext(),
         Computing(),  # type: ignore[no-untyped-call]
+        unrecorded_batches(),
         note_makers() as makers,
     ):
         work = steps.run(_plan(steps, makers, paths, run), lambda: run_as_main(run, file), end)
