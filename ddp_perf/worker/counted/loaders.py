@@ -21,8 +21,8 @@ def unrecorded_batches() -> Iterator[None]:
     receive = _MultiProcessingDataLoaderIter._get_data
 
     def receive_unseen(loader: Any) -> Any:
-        with _disable_current_modes():  # type: ignore[no-untyped-call]
-            return receive(loader)
+        with _disable_current_modes():
+            return receive(loader)  # type: ignore[no-untyped-call]
 
     with replaced(_MultiProcessingDataLoaderIter, "_get_data", receive_unseen):
         yield
