@@ -27,11 +27,13 @@ def init_lone_group(rank: int, world_size: int) -> None:
 def lone_groups(rank: int, world_size: int) -> Iterator[None]:
     """Give code inside the ``with`` block lone groups, whatever backend and store it asks for.
 
-    Its default group is that of ``rank``, unless it states another rank. Both functions that are
-    replaced are private ones: all that make a group call them, however the code imported those.
+    Its default group is that of ``rank``, unless it states another rank. Objects that another rank
+    would broadcast are the rank's own. What makes a group is replaced by private names: all that
+    make one call them, however the code imported those.
     """
     _register()
     make_group = distributed_c10d._new_process_group_helper
+    broadcast = dist.broadcast_object_list
 
     def meet(url: object, own: int = -1, size: int = -1, **options: object) -> Iterator[Any]:
         yield dist.HashStore(), rank if own < 0 else own, world_size if size < 0 else size
@@ -39,7 +41,14 @@ def lone_groups(rank: int, world_size: int) -> Iterator[None]:
     def make_lone_group(size: int, own: int, ranks: Any, _: object, *args: Any, **kw: Any) -> Any:
         return make_group(size, own, ranks, LONE, *args, **{**kw, "device_id": None})
 
+    def broadcast_own(
+        objects: list[Any], src: Any = None, group: Any = None, device: Any = None, **_: object
+    ) -> None:
+        broadcast(objects, dist.get_rank(), group, device)
+
     with (
+        replaced(dist, "broadcast_object_list", broadcast_own),
+        replaced(distributed_c10d, "broadcast_object_list", broadcast_own),
         replaced(distributed_c10d, "rendezvous", meet),
         replaced(distributed_c10d, "_new_process_group_helper", make_lone_group),
     ):

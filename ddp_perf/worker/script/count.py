@@ -91,15 +91,22 @@ def _plan(
 @contextlib.contextmanager
 def _without_cuda(run: ScriptRun) -> Iterator[None]:
     """Raise NeedsGpuError where the script uses CUDA inside the ``with`` block."""
+    # Each function is another one: torch.compile keeps one rule for each object of torch.
+    with (
+        replaced(torch.cuda, "_lazy_init", _refusal(run)),
+        replaced(torch.cuda, "set_device", _refusal(run)),
+    ):
+        yield
 
+
+def _refusal(run: ScriptRun) -> Callable[..., NoReturn]:
     def refuse(*args: object) -> NoReturn:
         raise NeedsGpuError(
             f"{run.script} uses CUDA ({_users_line()}), and a step is counted on a CPU; let the"
             " script choose its device by torch.cuda.is_available()"
         )
 
-    with replaced(torch.cuda, "_lazy_init", refuse), replaced(torch.cuda, "set_device", refuse):
-        yield
+    return refuse
 
 
 def _users_line() -> str:
