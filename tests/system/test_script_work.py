@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ddp_perf.config.loading import load_cases
@@ -183,9 +185,35 @@ def test_the_batches_of_a_loaders_workers_are_no_work_of_the_step(counted, store
     _, work = counted(workers(2))
 
     assert counted(workers(2))[1] == work
-    assert sum(one.count for one in work.operations) < sum(
-        one.count for one in stored[1].operations
+    assert operations(work) < operations(stored[1])
+
+
+def operations(work):
+    return sum(one.count for one in work.operations)
+
+
+def test_the_workers_of_a_loader_end_with_the_rank(launcher, edited):
+    note = "from multiprocessing import active_children as workers\n"
+    line = "        print(*[one.pid for one in workers()], file=open(__file__ + '.pids', 'w'))\n"
+    project, case = edited(
+        workers(2),
+        ("train.py", "import argparse\n", f"import argparse\n{note}"),
+        ("train.py", BEFORE_STEP, BEFORE_STEP + line),
     )
+
+    launcher.count(CountRequest(case=case, compute=True, import_paths=(project,)))
+
+    pids = (Path(project) / "train.py.pids").read_text().split()
+    assert len(pids) == 2
+    assert [pid for pid in pids if is_running(pid)] == []
+
+
+def is_running(pid):
+    """Return whether the process runs; one that has ended may wait for its reaper."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_a_lone_rank_has_the_structure_of_real_ones(launcher, edited, stored):
