@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -193,8 +194,8 @@ def operations(work):
 
 
 def test_the_workers_of_a_loader_end_with_the_rank(launcher, edited):
-    note = "from multiprocessing import active_children as workers\n"
-    line = "        print(*[one.pid for one in workers()], file=open(__file__ + '.pids', 'w'))\n"
+    note = "from multiprocessing import active_children\n"
+    line = "        open(__file__ + '.pids', 'w').write(repr([one.pid for one in active_children()]))\n"
     project, case = edited(
         workers(2),
         ("train.py", "import argparse\n", f"import argparse\n{note}"),
@@ -203,7 +204,7 @@ def test_the_workers_of_a_loader_end_with_the_rank(launcher, edited):
 
     launcher.count(CountRequest(case=case, compute=True, import_paths=(project,)))
 
-    pids = (Path(project) / "train.py.pids").read_text().split()
+    pids = ast.literal_eval((Path(project) / "train.py.pids").read_text())
     assert len(pids) == 2
     assert [pid for pid in pids if is_running(pid)] == []
 
