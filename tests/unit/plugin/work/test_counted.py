@@ -142,6 +142,18 @@ def test_a_step_that_cannot_be_counted_fails_with_the_frames_of_the_user(countin
     assert codes(counting) == [RED, RED]
 
 
+def test_a_script_that_needs_a_gpu_is_skipped_with_its_reason(counting):
+    counting.answer = lambda request: make_failure(
+        request.case, kind="needs_gpu", detail="train.py uses CUDA (train.py:12)"
+    )
+
+    done = counting.run("-rs")
+
+    done.assert_outcomes(skipped=2)
+    done.stdout.fnmatch_lines(["*train.py uses CUDA (train.py:12)"])
+    assert codes(counting) == [GREEN, UNDECIDED]
+
+
 def test_ranks_that_cannot_be_started_are_undecided(counting):
     def refuse(request):
         raise LaunchError("no process can be started")
