@@ -96,7 +96,8 @@ def _load_leniently(
         try:
             cases += load_cases([path], overrides, side.import_paths)
         except ConfigError as error:
-            refused.append(str(error).replace(f"{side.root}/", ""))
+            text = str(error).replace(f"{side.root}/", "")
+            refused.append(text.replace(str(side.root), side.side.label))
     return cases, tuple(refused)
 
 
