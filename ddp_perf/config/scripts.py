@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from ddp_perf.config.common import Count, Experiment
 from ddp_perf.config.layout import layout_name, node_count
-from ddp_perf.config.user_workload import find_module
 from ddp_perf.core.case import Case, Fraction, Tolerances
 from ddp_perf.core.script import BY_OPTIMIZER, ScriptRun
 from ddp_perf.errors import ConfigError, nearest_or_all
@@ -219,25 +218,11 @@ def _refusals(suite: ScriptSuite) -> Iterator[str]:
 
 
 def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:
-    """Raise ConfigError if the script is not there.
-
-    ``import_paths`` is where ranks search first; without it, they search this directory.
-    """
-    roots = import_paths or [str(Path.cwd())]
-    if suite.script.endswith(".py"):
-        if not any((Path(root) / suite.script).is_file() for root in roots):
-            raise ConfigError(
-                f"script: there is no file {suite.script} in {roots[0]}; give its path from there"
-                " on"
-            )
+    """Raise ConfigError if the script is a file that is not there."""
+    if not suite.script.endswith(".py"):
         return
-    spec = find_module(suite.script, roots)
-    if spec is None:
+    roots = [*import_paths, str(Path.cwd())]
+    if not any((Path(root) / suite.script).is_file() for root in roots):
         raise ConfigError(
-            f"script: there is no module {suite.script} in {roots[0]}; name a module that can be"
-            " imported, or give a file, as in train.py"
-        )
-    if spec.submodule_search_locations and not find_module(f"{suite.script}.__main__", roots):
-        raise ConfigError(
-            f"script: the package {suite.script} has no __main__.py; name one of its modules"
+            f"script: there is no file {suite.script} in {roots[0]}; give its path from there on"
         )

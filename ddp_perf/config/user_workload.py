@@ -34,7 +34,7 @@ def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Seq
     ``import_paths`` is where ranks search first.
     """
     module, function = target.split(":")
-    spec = find_module(module, import_paths)
+    spec = _find(module, import_paths)
     if spec is None:
         raise ConfigError(
             f"workload: no module named {module!r}; it must be importable from pytest's root"
@@ -55,11 +55,8 @@ def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Seq
         _check_callable(target, statements[0], arguments)
 
 
-def find_module(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
-    """Find a module without importing any; None: it does not exist.
-
-    ``importlib.util.find_spec`` would import the parents of a submodule.
-    """
+def _find(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
+    """Find a module. ``importlib.util.find_spec`` would import the parents of a submodule."""
     top, *rest = module.split(".")
     try:
         spec = PathFinder.find_spec(top, list(import_paths)) or importlib.util.find_spec(top)

@@ -6,7 +6,7 @@ import os
 import sysconfig
 from pathlib import Path
 
-from ddp_perf.config.user_workload import find_module
+from ddp_perf.config.python_source import find_module
 from ddp_perf.core.case import Case
 from ddp_perf.duel.values import PreparedSide
 
