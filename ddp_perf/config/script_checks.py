@@ -29,7 +29,6 @@ _REASONS = {
     "price_per_gpu_hour": "only the suite of a workload has costs; remove it",
     "epoch_samples": "only the suite of a workload has epochs; remove it",
 }
-_IMPORTABLE = "it must be importable from pytest's root directory, or from the pythonpath of its"
 
 
 def check_script_fields(fields: Mapping[str, Any]) -> None:
@@ -68,9 +67,12 @@ def _refusals(suite: ScriptSuite) -> Iterator[str]:
 
 
 def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:
-    """Raise ConfigError if the script, or the function that ends a step, is not there."""
+    """Raise ConfigError if the script, or the function that ends a step, is not there.
+
+    ``import_paths`` is where ranks search first; without it, they search this directory.
+    """
     run = script_run(suite, suite.world_sizes[0], suite.batch_sizes[0])
-    roots = [*import_paths, str(Path.cwd())]
+    roots = import_paths or [str(Path.cwd())]
     file = _module_file(run.script, roots) if run.is_module else _file(run.script, roots)
     if file is not None:
         parse_source("script", file)
@@ -101,12 +103,13 @@ def _module_file(module: str, roots: Sequence[str]) -> Path | None:
         spec = find_module(f"{module}.__main__", roots)
         if spec is None:
             raise ConfigError(
-                f"script: {module!r} is a package without a __main__.py; name one of its modules"
+                f"script: the package {module} has no __main__.py; name one of its modules"
             )
     if spec is None:
-        near = nearest_module(module, roots)
+        remedy = "; name a module that can be imported, or give a file, as in train.py"
         raise ConfigError(
-            f"script: no module named {module!r}{near or f'; {_IMPORTABLE} settings'}"
+            f"script: there is no module {module} in {roots[0]}"
+            f"{nearest_module(module, roots) or remedy}"
         )
     return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
 
@@ -124,9 +127,10 @@ def _check_steps_by(run: ScriptRun, script: Path | None, roots: Sequence[str]) -
             " name a function of a module that it imports"
         )
     if spec is None:
-        near = nearest_module(module, folders)
+        remedy = "; name a module that the script imports"
         raise ConfigError(
-            f"steps_by: no module named {module!r}{near or f'; {_IMPORTABLE} settings'}"
+            f"steps_by: there is no module {module} in {folders[0]}"
+            f"{nearest_module(module, folders) or remedy}"
         )
     if source is None or source.suffix != ".py":
         return

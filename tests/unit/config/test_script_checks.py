@@ -9,8 +9,6 @@ import pytest
 from ddp_perf.config.loading import load_suite
 from ddp_perf.errors import ConfigError
 
-IMPORTABLE = "it must be importable from pytest's root directory, or from the pythonpath of its"
-
 
 def refusal(path, import_paths=()):
     """Return the message that the user reads, without the file's name at its beginning."""
@@ -147,6 +145,11 @@ def test_a_script_is_found_on_the_import_path(script_suite, tmp_path):
     load_suite(script_suite(script="only_there.py"), import_paths=[str(tmp_path / "other")])
 
 
+def test_with_an_import_path_this_directory_is_not_searched(script_suite, tmp_path):
+    assert "no file train.py in /elsewhere" in refusal(script_suite(), ["/elsewhere"])
+    assert "no module train in /elsewhere" in refusal(script_suite(script="train"), ["/elsewhere"])
+
+
 def test_a_folder_is_refused(script_suite, tmp_path):
     (tmp_path / "folder.py").mkdir()
 
@@ -204,11 +207,15 @@ def test_a_module_is_found_and_parsed_without_an_import(script_suite, python_fil
 @pytest.mark.parametrize(
     ("module", "said"),
     [
-        ("package.trian", "no module named 'package.trian'; did you mean 'package.train'?"),
-        ("trian", "no module named 'trian'; did you mean 'train'?"),
-        ("zzz.zzz", f"no module named 'zzz.zzz'; {IMPORTABLE} settings"),
-        ("package", "'package' is a package without a __main__.py; name one of its modules"),
-        ("folder", "'folder' is a package without a __main__.py; name one of its modules"),
+        ("package.trian", "there is no module {}; did you mean 'package.train'?"),
+        ("trian", "there is no module {}; did you mean 'train'?"),
+        (
+            "zzz.zzz",
+            "there is no module {}; name a module that can be imported, or give a file, as in"
+            " train.py",
+        ),
+        ("package", "the package package has no __main__.py; name one of its modules"),
+        ("folder", "the package folder has no __main__.py; name one of its modules"),
     ],
 )
 def test_a_module_that_cannot_be_run_is_refused(script_suite, python_file, tmp_path, module, said):
@@ -216,7 +223,9 @@ def test_a_module_that_cannot_be_run_is_refused(script_suite, python_file, tmp_p
     python_file("package/train.py")
     python_file("folder/other.py")
 
-    assert refusal(script_suite(script=module), [str(tmp_path)]) == f"script: {said}"
+    assert refusal(script_suite(script=module), [str(tmp_path)]) == (
+        f"script: {said.format(f'{module} in {tmp_path}')}"
+    )
 
 
 def test_a_compiled_module_is_accepted(script_suite):
@@ -245,8 +254,8 @@ def test_a_function_of_a_module_beside_the_script_may_end_a_step(script_suite, p
     ("function", "said"),
     [
         ("engine:train_stpe", "'engine' defines no 'train_stpe'; did you mean 'train_step'?"),
-        ("engin:train_step", "no module named 'engin'; did you mean 'engine'?"),
-        ("zzz:step", f"no module named 'zzz'; {IMPORTABLE} settings"),
+        ("engin:train_step", "there is no module engin in {}; did you mean 'engine'?"),
+        ("zzz:step", "there is no module zzz in {}; name a module that the script imports"),
         (
             "train:step",
             "train:step is of the script itself, which is not there before it runs; name a function"
@@ -264,4 +273,6 @@ def test_a_function_that_cannot_end_a_step_is_refused(
 ):
     python_file("engine.py", "def train_step(): ...\n")
 
-    assert refusal(script_suite(steps_by=function), [str(tmp_path)]) == f"steps_by: {said}"
+    assert refusal(script_suite(steps_by=function), [str(tmp_path)]) == (
+        f"steps_by: {said.format(tmp_path)}"
+    )
