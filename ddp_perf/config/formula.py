@@ -21,8 +21,8 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
-def filled(where: str, text: str, values: Mapping[str, str]) -> str:
-    """Replace each ``{name}`` by its value, and ``{{name}}`` by ``{name}``.
+def filled(where: str, text: str, sizes: Mapping[str, object]) -> str:
+    """Replace each ``{name}`` by its size, and ``{{name}}`` by ``{name}``.
 
     Braces around anything else than a name stay, since they may be JSON. ConfigError, which names
     ``where``, is raised for an unknown name.
@@ -32,8 +32,8 @@ def filled(where: str, text: str, values: Mapping[str, str]) -> str:
         literal, name = match.groups()
         if literal is not None:
             return f"{{{literal}}}"
-        if name in values:
-            return values[name]
+        if name in sizes:
+            return str(sizes[name])
         if name.isidentifier():
             raise ConfigError(
                 f"{where}: {{{name}}} is unknown{nearest_or_all(name, SIZES)}; write"

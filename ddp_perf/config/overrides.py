@@ -60,9 +60,7 @@ def apply_overrides(
         if not scripts:
             raise ConfigError(f"--ddp-batch-sizes: no selected suite trains{_LEAVE}")
         if not any(map(takes_batch_size, scripts)):
-            raise ConfigError(
-                f"--ddp-batch-sizes: no script has {{batch_size}} in its args{_LEAVE}"
-            )
+            raise ConfigError(f"--ddp-batch-sizes: no script takes {{batch_size}}{_LEAVE}")
     for name in overrides.model:
         if suites and not any(_has_argument(suite, name) for suite in training):
             option = f"--ddp-{name.replace('_', '-')}"

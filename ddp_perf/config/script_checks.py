@@ -17,7 +17,7 @@ from ddp_perf.config.python_source import (
     nearest_module,
     parse_source,
 )
-from ddp_perf.config.scripts import ScriptSuite, script_run, takes_batch_size
+from ddp_perf.config.scripts import ScriptSuite, filled_env, script_run, takes_batch_size
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.script import BY_OPTIMIZER, ScriptRun
 from ddp_perf.errors import ConfigError, did_you_mean
@@ -51,6 +51,7 @@ def check_script(suite: ScriptSuite) -> None:
         raise ConfigError(refusal)
     for world_size, batch_size in itertools.product(suite.world_sizes, suite.batch_sizes):
         script_run(suite, world_size, batch_size)
+        filled_env(suite.env, world_size, batch_size)
 
 
 def _refusals(suite: ScriptSuite) -> Iterator[str]:
@@ -58,8 +59,8 @@ def _refusals(suite: ScriptSuite) -> Iterator[str]:
         yield "tolerances.energy: only GPUs count their energy; remove it from tier cpu"
     if len(suite.batch_sizes) > 1 and not takes_batch_size(suite):
         yield (
-            "batch_sizes: no argument has {batch_size}, so all cases would be the same; add it to"
-            " args, or keep one size"
+            "batch_sizes: neither args nor env has {batch_size}, so all cases would be the same;"
+            " add it, or keep one size"
         )
     for name in ("HOME", "TMPDIR"):
         if suite.scratch and name in suite.env:

@@ -57,8 +57,8 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
     args: Annotated[
         list[str],
         Meta(
-            description="Its arguments, as texts. {world_size} and {batch_size} are replaced; for"
-            " any other {name} write {{name}}."
+            description="Its arguments, as texts. {world_size} and {batch_size} are replaced, in"
+            " env too; for any other {name} write {{name}}."
         ),
     ] = msgspec.field(default_factory=list)
     batch_sizes: Annotated[
@@ -133,7 +133,7 @@ def _case(
         world_size=world_size,
         nodes=node_count(world_size, ranks_per_node),
         batch_size=batch_size,
-        env=dict(env),
+        env=filled_env(env, world_size, batch_size),
         launcher=suite.launcher,
         schedule=suite.schedule(),
         tolerances=Tolerances(**msgspec.structs.asdict(suite.tolerances)),
@@ -144,16 +144,21 @@ def _case(
 def script_run(suite: ScriptSuite, world_size: int, batch_size: int) -> ScriptRun:
     """Return the run of a suite's script with these sizes. Raises ConfigError for its formulas."""
     sizes = {"world_size": world_size, "batch_size": batch_size}
-    texts = {name: str(size) for name, size in sizes.items()}
     return ScriptRun(
         script=posixpath.normpath(suite.script),  # ./train.py is train.py
-        args=tuple(filled(f"args[{i}]", text, texts) for i, text in enumerate(suite.args)),
+        args=tuple(filled(f"args[{i}]", text, sizes) for i, text in enumerate(suite.args)),
         samples=result_of("samples_per_step", str(suite.samples_per_step), sizes),
         steps_by=suite.steps_by,
         scratch=suite.scratch,
     )
 
 
+def filled_env(env: Mapping[str, str], world_size: int, batch_size: int) -> dict[str, str]:
+    """Return the variables of a script's ranks with these sizes. Raises ConfigError."""
+    sizes = {"world_size": world_size, "batch_size": batch_size}
+    return {name: filled(f"env.{name}", text, sizes) for name, text in env.items()}
+
+
 def takes_batch_size(suite: ScriptSuite) -> bool:
-    """Return whether an argument of the script has the batch size."""
-    return any("batch_size" in sizes_in(text) for text in suite.args)
+    """Return whether an argument or a variable of the script has the batch size."""
+    return any("batch_size" in sizes_in(text) for text in [*suite.args, *suite.env.values()])

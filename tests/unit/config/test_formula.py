@@ -13,7 +13,6 @@ from ddp_perf.config.formula import filled, result_of, sizes_in
 from ddp_perf.errors import ConfigError
 
 SIZES = {"world_size": 2, "batch_size": 64}
-TEXTS = {"world_size": "2", "batch_size": "64"}
 
 numbers = st.integers(1, 20).map(str)
 names = st.sampled_from(["{world_size}", "{batch_size}"])
@@ -45,7 +44,7 @@ formulas = st.recursive(
     ],
 )
 def test_sizes_are_replaced_and_other_braces_stay(text, expected):
-    assert filled("args[0]", text, TEXTS) == expected
+    assert filled("args[0]", text, SIZES) == expected
 
 
 @given(st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner), max_leaves=5))
@@ -53,7 +52,7 @@ def test_json_stays_as_it_is(value):
     text = json.dumps({"options": value, "more": {"deep": {}}})
 
     if not any(f"{{{name}}}" in text for name in ("world_size", "batch_size")):
-        assert json.loads(filled("args[0]", text, TEXTS)) == json.loads(text)
+        assert json.loads(filled("args[0]", text, SIZES)) == json.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_json_stays_as_it_is(value):
 )
 def test_an_unknown_name_is_refused_with_the_way_to_keep_it(text, said):
     with pytest.raises(ConfigError) as caught:
-        filled("args[3]", text, TEXTS)
+        filled("args[3]", text, SIZES)
 
     assert str(caught.value) == f"args[3]: {said}; write {{{text}}} for the text {text}"
 

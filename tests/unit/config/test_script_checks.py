@@ -48,7 +48,7 @@ def refusal(path, import_paths=()):
         ({"batch_sizes": {"global": [8]}}, "batch_sizes: expected a list, got a table of fields"),
         (
             {"batch_sizes": [8, 16], "args": []},
-            "batch_sizes: no argument has {batch_size}, so all cases would be the same; add it to",
+            "batch_sizes: neither args nor env has {batch_size}, so all cases would be the same",
         ),
         ({"batch_sizes": ...}, "batch_sizes: required, but missing"),
         (
@@ -60,6 +60,10 @@ def refusal(path, import_paths=()):
         ({"samples_per_step": 10**13}, "samples_per_step: '10000000000000' is 10000000000000 with"),
         ({"samples_per_step": 6.5}, "samples_per_step: expected a whole number or a text, got a"),
         ({"samples_per_step": "{world_size} - 1"}, "is 0 with world_size 1 and batch_size 64"),
+        (
+            {"env": {"DEVICES": "{world_sizes}"}},
+            "env.DEVICES: {world_sizes} is unknown; did you mean 'world_size'?; write",
+        ),
         ({"steps_by": "step"}, "steps_by: write optimizer, or module:function"),
         ({"steps_by": "engine:"}, "steps_by: write optimizer, or module:function"),
         ({"scratch": "yes"}, "scratch: expected true or false, got a text"),

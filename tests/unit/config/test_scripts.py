@@ -34,6 +34,14 @@ def test_each_size_is_a_case_with_its_arguments(cases):
     assert large.single is None
 
 
+def test_variables_have_the_sizes_of_their_case(cases):
+    env = {"DEVICES": "{world_size}", "OPTIONS": '{"batch": {batch_size}}', "PLAIN": "1"}
+
+    case = cases(env=env, args=[], batch_sizes=[8, 16])[3]
+
+    assert case.env == {"DEVICES": "2", "OPTIONS": '{"batch": 16}', "PLAIN": "1"}
+
+
 def test_the_script_decides_what_a_workload_would_have_options_for(cases):
     case = cases()[0]
 
@@ -192,9 +200,7 @@ def test_overrides_that_do_not_apply_are_refused(cases, overrides, said):
 
 
 def test_a_batch_size_for_no_argument_is_refused(cases):
-    with pytest.raises(
-        ConfigError, match=r"--ddp-batch-sizes: no script has \{batch_size\} in its args"
-    ):
+    with pytest.raises(ConfigError, match=r"--ddp-batch-sizes: no script takes \{batch_size\}"):
         cases(Overrides(batch_sizes=(8,)), args=["--epochs", "1"])
 
 
