@@ -163,6 +163,19 @@ def checked_suite(fields: dict[str, Any]) -> Suite:
     return suite
 
 
+def checked_script_suite(fields: dict[str, Any], import_paths: Sequence[str]) -> ScriptSuite:
+    """Return the suite of a script with these fields, checked as a file with them is.
+
+    ``import_paths`` is where the script is searched. Raises ConfigError.
+    """
+    try:
+        suite = _validated(msgspec.convert(fields, ScriptSuite), import_paths)
+    except msgspec.ValidationError as error:
+        raise ConfigError(describe_error(error, ScriptSuite, fields)) from None
+    assert isinstance(suite, ScriptSuite)  # as it was converted
+    return suite
+
+
 def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:
     """Check what the types do not, and return the suite with the model's defaults."""
     if suite.warmup >= suite.steps:
