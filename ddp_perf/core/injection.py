@@ -33,6 +33,8 @@ _NEEDS_DDP: tuple[Kind, ...] = ("extra-allreduce", "small-buckets", "no-overlap"
 _BESIDE_STEPS: tuple[Kind, ...] = ("memory", "cpu-hog")  # all other kinds change a training step
 # Actions of the host within a step; the replay of a CUDA graph skips them.
 _OF_THE_HOST: tuple[Kind, ...] = ("straggler", "no-overlap", "sync-each-step", "data")
+# They change how DDP is built, which a script does itself.
+_OF_DDP: tuple[Kind, ...] = ("small-buckets", "no-overlap")
 _FLOAT32 = 4
 
 _NUMBER = r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)"
@@ -84,6 +86,8 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.rank is not None:
             return self.rank < case.world_size
+        if case.script is not None:
+            return self.kind not in (_NEEDS_DDP if case.world_size == 1 else _OF_DDP)
         if self.kind == "no-overlap" and case.comm_hook is not None:
             return False  # the injection is a communication hook, and DDP accepts one
         if self.kind == "small-buckets" and case.compile:
@@ -125,6 +129,11 @@ def check_applicable(injections: Sequence[Injection], cases: Iterable[Case]) -> 
                 f"--ddp-inject {injection.text}: {injection.kind} is given twice; keep one"
             )
         if cases and not any(injection.applies_to(case) for case in cases):
+            if injection.kind in _OF_DDP and all(case.script is not None for case in cases):
+                raise ConfigError(
+                    f"--ddp-inject {injection.text}: a script builds DDP itself, so this changes"
+                    " no selected case; edit the script instead"
+                )
             lacking = "trains with DDP" if injection.kind in _NEEDS_DDP else "trains"
             if injection.rank is not None:
                 lacking = f"trains with a rank {injection.rank}"

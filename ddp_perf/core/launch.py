@@ -12,6 +12,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.disturbance import RankConditions
 from ddp_perf.core.injection import Injection
+from ddp_perf.core.strategy import Strategy
 from ddp_perf.core.utilisation import RankUtilisation
 
 _LONG = 0.02  # of a step: a longer wait for a core disturbs it (docs/judging.md has the choice)
@@ -32,6 +33,16 @@ class Structure(msgspec.Struct, frozen=True, kw_only=True):
     gradient_bytes: int
     buckets: tuple[int, ...]  # bytes of each gradient bucket after the rebuild
     collectives: tuple[Collective, ...]  # of one step, in order
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy that it shows: only DDP has buckets, only FSDP scatters what it reduces."""
+        if not self.collectives:
+            return "none"
+        if self.buckets:
+            return "ddp"
+        scatters = any(one.kind == "reduce_scatter" for one in self.collectives)
+        return "fsdp" if scatters else "script"
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +119,9 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     losses: dict[str, float | None] = {}
     # Relative unit of the coarsest type of its trained parameters and its loss. None: an older file
     loss_unit: float | None = None
-    one_batch: bool = True  # False: an iterator gives the batches, maybe of several sizes
+    # False: an iterator gives the batches, maybe of several sizes; of a script: two steps have
+    # computed different amounts.
+    one_batch: bool = True
     unit: Unit = Unit()
     conditions: RankConditions = RankConditions()
     extra_warmup: WarmUp | None = None  # None: on the CPU tier

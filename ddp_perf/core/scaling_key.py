@@ -16,11 +16,20 @@ RANKS_AND_STRATEGY = RANKS | {"strategy", "ddp", "fsdp", "comm_hook"}
 def work_without(work: Mapping[str, Scalar], fields: Collection[str]) -> dict[str, Scalar]:
     """Return the fingerprint without these fields and groups of fields.
 
-    On a strong curve, the batch per rank follows from the number of ranks, and is left out with it.
+    What follows from the number of ranks is left out with it: on a strong curve the batch per rank,
+    and of a script the samples of a step.
     """
-    if "global_batch" in work and set(fields) >= RANKS:
-        fields = {*fields, "batch_size"}
+    if set(fields) >= RANKS:
+        fields = {*fields, "samples", *(["batch_size"] if "global_batch" in work else [])}
     return {name: value for name, value in work.items() if name.partition(".")[0] not in fields}
+
+
+def samples_of(work: Mapping[str, Scalar]) -> int:
+    """Return the samples of a training step over all ranks and micro-steps."""
+    if "samples" in work:
+        return int(work["samples"])
+    each = int(work["batch_size"]) * int(work.get("gradient_accumulation", 1))
+    return each * int(work["world_size"])
 
 
 def scaling_key(work: Mapping[str, Scalar]) -> str:

@@ -27,7 +27,8 @@ _TIMES = 4  # batch size, or micro-steps, in the promise of a rule
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements of one case that the rules read. Seconds and bytes."""
 
-    strategy: Strategy
+    is_script: bool = False  # advice then names what to change in the script, not in the suite
+    strategy: Strategy  # of a script: the one that its collectives show
     hook: str | None  # kind of DDP's communication hook
     accumulation: int  # micro-steps of a step
     keeps_global_batch: bool = False  # strong scaling: micro-steps divide the batch
@@ -78,7 +79,7 @@ def advise(measured: Measured) -> list[Advice]:
     found = [
         Advice(
             finding=rule.finding(measured),
-            recommendation=rule.recommendation,
+            recommendation=(measured.is_script and rule.in_script) or rule.recommendation,
             factor=rule.factor(measured),
         )
         for rule in _RULES
@@ -92,6 +93,7 @@ class _Rule:
     applies: Callable[[Measured], bool]
     finding: Callable[[Measured], str]
     recommendation: str
+    in_script: str | None = None  # the recommendation, where the other one is an option of a suite
     factor: Callable[[Measured], float | None]
 
 
@@ -165,6 +167,7 @@ _RULES = (
             f" {sum(m.message_bytes) / 1e6:,.0f} MB"
         ),
         recommendation="send half of the bytes: comm_hooks: [{kind: bf16}] or fp16",
+        in_script="send half of the bytes: model.register_comm_hook(None, bf16_compress_hook)",
         factor=_without(lambda m: m.communication_cost_s / 2),
     ),
     _Rule(
@@ -174,6 +177,10 @@ _RULES = (
             f"{m.share(m.communication_cost_s):.0%} of the step is communication that nothing hides"
         ),
         recommendation=f"gradient_accumulation: {_TIMES} communicates once in {_TIMES} batches",
+        in_script=(
+            f"accumulate the gradients of {_TIMES} batches, all but the last under model.no_sync(),"
+            f" to communicate once in {_TIMES} batches"
+        ),
         factor=_without(lambda m: m.communication_cost_s * (1 - 1 / _TIMES)),
     ),
     _Rule(
@@ -185,6 +192,9 @@ _RULES = (
             f" {_mean_message(m) / 1e3:,.0f} kB on average"
         ),
         recommendation="use larger buckets (ddp: {bucket_cap_mb: …}), or static_graph",
+        in_script=(
+            "use larger buckets: DistributedDataParallel(…, bucket_cap_mb=…), or static_graph=True"
+        ),
         factor=lambda m: None,
     ),
     _Rule(
@@ -193,6 +203,10 @@ _RULES = (
             "one bucket contains all gradients: nothing is sent before the last gradient is ready"
         ),
         recommendation="use a smaller ddp: {bucket_cap_mb: …}: the first bucket is sent earlier",
+        in_script=(
+            "use smaller buckets: DistributedDataParallel(…, bucket_cap_mb=…) sends the first one"
+            " earlier"
+        ),
         factor=lambda m: None,
     ),
     _Rule(
@@ -220,6 +234,7 @@ _RULES = (
         applies=lambda m: _waits_for_data(m) and not _has_no_core_left(m),
         finding=lambda m: f"a step waits {_ms(m.step.terms['data'])} for its batch",
         recommendation="use more loader workers (data: {num_workers: …}), or give them less work",
+        in_script="use more loader workers (DataLoader(…, num_workers=…)), or give them less work",
         factor=_without(_term("data")),
     ),
     _Rule(

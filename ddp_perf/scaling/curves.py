@@ -18,6 +18,7 @@ from ddp_perf.core.scaling_key import (
     RANKS_AND_STRATEGY,
     curve_label,
     layout_curves,
+    samples_of,
     scaling_key,
     work_without,
 )
@@ -165,16 +166,17 @@ def _curves(members: Sequence[_Member], *, where: str) -> list[ScalingCurve]:
 
 def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> ScalingCurve:
     first = group[0]
+    strategy, micro_steps = _exchanging(first), int(first.work.get("gradient_accumulation", 1))
     singles = [m for m in members if m.world_size == 1]
     wrapped = [m for m in singles if scaling_key(m.work) == scaling_key(first.work)]
     plain = [m for m in singles if _unwrapped(m) == _unwrapped(first)]
-    strategy = _exchanging(str(first.work["strategy"]))
-    batch_size = int(first.work["batch_size"])
-    micro_steps = int(first.work.get("gradient_accumulation", 1))
-    global_batch = cast("int | None", first.work.get("global_batch"))
-    strong = global_batch is not None
     shape = shape_of(first.structure, strategy, micro_steps) if first.structure else None
     curve = [*(wrapped or plain)[:1], *group]
+    global_batch = _global_batch(curve)
+    strong = global_batch is not None
+    samples = samples_of(first.work) // (1 if strong else first.world_size)
+    if not strong:
+        curve = [_with_equal_batch(member, samples) for member in curve]
     usable = [member for member in curve if member.unusable is None]
     sessions = min((member.sessions for member in usable), default=None)
     steps = [(member.world_size, member.steps) for member in usable]
@@ -186,13 +188,13 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         work=StepTerms(
             shape=shape or unknown_shape(strategy),
             strategy=strategy,
-            batch_size=None if strong else batch_size,
+            batch_size=None if strong else samples // micro_steps,
             global_batch=global_batch,
             micro_steps=micro_steps,
             has_hook=any(name.startswith("comm_hook.") for name in first.work),
         ),
         strong=strong,
-        samples=(global_batch or batch_size * micro_steps) * first.unit.per_sample,
+        samples=samples * first.unit.per_sample,
         unit=first.unit.name,
         per_sample=first.unit.per_sample,
         points=_by_size(points, strong=strong),
@@ -201,6 +203,39 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
         price_per_gpu_hour=first.price_per_gpu_hour,
         epoch_samples=first.epoch_samples,
     )
+
+
+def _global_batch(curve: Sequence[_Member]) -> int | None:
+    """Return the samples of a step that all ranks of a curve share; None: weak scaling.
+
+    A suite states it of a workload. A script divides its batch itself: the samples of a step show
+    it where several numbers of ranks have as many.
+    """
+    first = curve[-1]
+    if "script" not in first.work:
+        return cast("int | None", first.work.get("global_batch"))
+    shared = {samples_of(member.work) for member in curve}
+    return shared.pop() if len(shared) == 1 < len(curve) else None
+
+
+def _with_equal_batch(member: _Member, samples: int) -> _Member:
+    """Return the member, unusable if a rank of it has other samples than those of the curve."""
+    if samples_of(member.work) == samples * member.world_size:
+        return member
+    return msgspec.structs.replace(
+        member,
+        unusable=(
+            f"a step has {samples_of(member.work)} samples, not {samples} a rank, and no law"
+            " models that"
+        ),
+    )
+
+
+def _exchanging(member: _Member) -> Exchanging:
+    """Return how the ranks exchange gradients; of a script, its collectives show it."""
+    if "script" in member.work:
+        return _stated(member.structure.strategy if member.structure is not None else None)
+    return _stated(str(member.work["strategy"]))
 
 
 def _unwrapped(member: _Member) -> dict[str, Scalar]:
@@ -220,7 +255,7 @@ def published_series(
     groups: dict[tuple[Exchanging, int | None], list[PublishedRow]] = {}
     for row in table.rows:
         if row.world_size > 1:
-            groups.setdefault((_exchanging(row.strategy), table.kept_batch(row)), []).append(row)
+            groups.setdefault((_stated(row.strategy), table.kept_batch(row)), []).append(row)
     found = [_published(table, key, rows, structures) for key, rows in groups.items()]
     return [series for series in found if series.points or series.left_out]
 
@@ -288,7 +323,7 @@ def _by_size(points: Iterable[ScalingPoint], *, strong: bool) -> tuple[ScalingPo
     return tuple(sorted(exact, key=lambda point: point.world_size))
 
 
-def _exchanging(strategy: str | None) -> Exchanging:
+def _stated(strategy: str | None) -> Exchanging:
     """Return how the ranks exchange gradients. A strategy that is not stated is DDP."""
     return "fsdp" if strategy == "fsdp" else "ddp"
 

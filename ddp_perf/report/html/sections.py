@@ -8,7 +8,7 @@ import msgspec
 from markupsafe import Markup
 
 from ddp_perf.core.environment import Environment
-from ddp_perf.core.measurement import Finding
+from ddp_perf.core.measurement import Finding, Measurement
 from ddp_perf.core.metric import STEP_TIME
 from ddp_perf.history.records import HistoryPoint
 from ddp_perf.render.tables import short_names
@@ -33,6 +33,7 @@ from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.nodes import node_lines
 from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.profiles import profiles_text
+from ddp_perf.report.terminal.script import step_line
 from ddp_perf.report.terminal.step_terms import (
     advice_lines,
     hidden_shares,
@@ -163,6 +164,7 @@ def _case_section(
         why=tuple(explanation_lines(why)) if why else (),
         advice=(
             *advice_lines(result, row.case),
+            *_script(measurement),
             *_ranks(result, row.case),
             *node_lines(result, row.case),
             *rank_utilisation_lines(result, row.case),
@@ -193,6 +195,11 @@ def _tables(result: SuiteResult) -> list[str]:
     links = [*link_lines(result, _WIDTH), *link_notes(result)]
     profiles = [profiles_text(result, _WIDTH)] if result.profiles else []
     return ["\n".join(links), *profiles] if links else profiles
+
+
+def _script(measurement: Measurement) -> list[str]:
+    step = step_line(measurement)
+    return [] if step is None else [f"a step ends at {step}"]
 
 
 def _ranks(result: SuiteResult, case_id: str) -> list[str]:

@@ -20,9 +20,11 @@ def pace_notes(result: SuiteResult) -> list[str]:
     measured = [f"{name} {share:+.1%}" for name, share in slowed.items() if share is not None]
     notes = []
     if bound:
+        is_script = any(each.case.script is not None for each in result.measurements.values())
+        remedies = "CUDA graphs, torch.compile" if is_script else "cuda_graphs, compile"
         notes.append(
             f"bound by the host: {', '.join(bound)}. Their GPUs wait for Python to launch kernels."
-            " cuda_graphs, compile or larger batches can help; a faster GPU does not"
+            f" {remedies} or larger batches can help; a faster GPU does not"
         )
     if measured:
         notes.append(f"measured slow-down by injected compute: {', '.join(measured)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 
+from ddp_perf.core.case import Case
+from ddp_perf.core.launch import RankResult
 from ddp_perf.core.metric import EFFICIENCY, PEAK_MEMORY, STEP_TIME
 from ddp_perf.core.verdict import Outcome
 from ddp_perf.diagnose.advice import Advice, Measured, advise, label
@@ -43,23 +45,43 @@ def measured_of(result: SuiteResult, case_id: str) -> Measured | None:
     if figures is None or step is None:
         return None
     measurement = result.measurements[case_id]
-    structure = measurement.launches[0].ranks[0].structure
+    rank = measurement.launches[0].ranks[0]
+    structure = rank.structure
     assert structure is not None  # every probed launch has one
     case = measurement.case
     return Measured(
-        strategy=case.strategy,
-        hook=case.comm_hook.kind if case.comm_hook else None,
-        accumulation=case.gradient_accumulation,
-        keeps_global_batch=case.global_batch is not None,
+        is_script=case.script is not None,
+        strategy=structure.strategy if case.script is not None else case.strategy,
+        hook=_hook(case, rank),
+        accumulation=(
+            rank.script.micro_steps[1] if rank.script is not None else case.gradient_accumulation
+        ),
+        keeps_global_batch=_keeps_global_batch(result, case),
         ranks=case.world_size,
         efficiency=figures.scaling.efficiency if figures.scaling else None,
         step=step,
         message_bytes=[collective.bytes for collective in structure.collectives],
         peak_memory=statistics.median(row.values[PEAK_MEMORY.name] for row in rows),
         gpu_memory=result.environment.gpu_memory,
-        loads_data=case.data.num_workers is not None,
+        loads_data=case.script is not None or case.data.num_workers is not None,
         cores_share=utilisation_figures(measurement.launches).cores_share,
     )
+
+
+def _keeps_global_batch(result: SuiteResult, case: Case) -> bool:
+    """Return whether all ranks share one batch; a script's samples of a step show it."""
+    if case.script is None:
+        return case.global_batch is not None
+    single = result.measurements.get(case.single) if case.single is not None else None
+    return single is not None and single.case.samples_per_step == case.samples_per_step
+
+
+def _hook(case: Case, rank: RankResult) -> str | None:
+    """Return the communication hook that the suite states, or that DDP logged in a script."""
+    if case.comm_hook is not None:
+        return case.comm_hook.kind
+    logged = rank.ddp_logging.get("comm_hook") if case.script is not None else None
+    return str(logged) if logged else None
 
 
 def _line(advice: Advice) -> str:

@@ -18,6 +18,7 @@ from ddp_perf.report.terminal.links import link_lines, link_notes
 from ddp_perf.report.terminal.nodes import node_notes
 from ddp_perf.report.terminal.output import output_lines
 from ddp_perf.report.terminal.pace import pace_notes
+from ddp_perf.report.terminal.script import script_notes
 from ddp_perf.report.terminal.targets import target_lines
 from ddp_perf.report.terminal.text import finding_note
 from ddp_perf.report.untested import untested_lines
@@ -137,6 +138,7 @@ def _notes(result: SuiteResult) -> list[str]:
     notes += link_notes(result)
     notes += node_notes(result, names)
     notes += pace_notes(result)
+    notes += script_notes(result, names)
     notes += output_lines(result)
     changes = dict.fromkeys(change for f in result.findings for change in f.changed)
     if changes:

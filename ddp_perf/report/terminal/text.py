@@ -9,6 +9,7 @@ from ddp_perf.core.launch import LaunchFailure, Numerics, Placement
 from ddp_perf.core.measurement import Finding, Known, LaunchSummary, Look, Measurement
 from ddp_perf.core.metric import STEP_TIME, is_target, metric_title
 from ddp_perf.render.units import counted, percent_change
+from ddp_perf.report.terminal.script import step_line
 from ddp_perf.report.terminal.utilisation import utilisation_lines
 from ddp_perf.session.figures import CallFigures, CaseFigures, figures_alone
 from ddp_perf.session.gate.utilisation import Utilisation, utilisation_of
@@ -141,6 +142,8 @@ def summary_block(
         f"Warmup steps     : {schedule.warmup}{_extra_warmups(measurement)}",
         f"Measured steps   : {_measured_steps(measurement)}",
     ]
+    if (step := step_line(measurement)) is not None:
+        lines.append(f"Step ends at     : {step}")
     if figures.call is not None:
         lines += _of_call(figures.call)
     else:

@@ -127,6 +127,8 @@ def _not_compared(
     if case.compile:
         return "a compiler replaces the operators"
     if not all(launch.ranks[0].one_batch for launch in launches):
+        if case.script is not None:
+            return "its steps compute different amounts"
         return "an iterator gives the batches, maybe of several sizes"
     if not all(launch.ranks[0].flops for launch in launches):
         return "this session counted none"

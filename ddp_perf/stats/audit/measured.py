@@ -17,12 +17,13 @@ import msgspec
 
 from ddp_perf.core.baseline import Baseline, CaseBaseline
 from ddp_perf.core.metric import EFFICIENCY, STEP_TIME
-from ddp_perf.core.scaling_key import RANKS, RANKS_AND_STRATEGY, work_without
+from ddp_perf.core.scaling_key import RANKS, RANKS_AND_STRATEGY, samples_of, work_without
 from ddp_perf.core.session import MEDIANS, Session
 from ddp_perf.stats.audit.link_peak import least_bytes, link_peak
 from ddp_perf.stats.audit.published import ROUNDING, Contradiction
 from ddp_perf.stats.mfu import mfu
 from ddp_perf.stats.peaks import peak_flops
+from ddp_perf.stats.scaling import ideal_share
 
 _STORED_DIGITS = 2e-6  # figures are stored to seven digits, and three make up a ratio
 
@@ -67,13 +68,17 @@ class _Leg(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.case.work["world_size"])
 
     @property
-    def batch(self) -> int:
-        return int(self.case.work["batch_size"])
+    def samples(self) -> int:
+        """The samples of a step over all ranks."""
+        return samples_of(self.case.work)
 
-    @property
-    def ideal_share(self) -> float:
-        """The ideal step as a share of that of one rank: see ``stats.scaling``."""
-        return 1 / self.ranks if "global_batch" in self.case.work else 1.0
+    def ideal_share(self, single: _Leg) -> float:
+        """Return the ideal step as a share of that of one rank: see ``stats.scaling``."""
+        return ideal_share(
+            world_size=self.ranks,
+            samples=self.samples,
+            single_samples=single.samples,
+        )
 
     def contradiction(
         self, what: str, stated: float, computed: float, how: str
@@ -126,8 +131,11 @@ def _scaling(leg: _Leg, singles: Sequence[_Leg]) -> Iterator[CaseContradiction]:
     launches = [launch for launch in leg.session.launches if ratio in launch]
     for launch in launches:
         step_s, cost = launch[step], launch[ratio]
-        ideal_s = step_s / leg.ideal_share
-        ranges = [(ideal_s / max(one.steps), ideal_s / min(one.steps)) for one in singles]
+        ranges = [
+            (step_s / (share * max(one.steps)), step_s / (share * min(one.steps)))
+            for one in singles
+            for share in [leg.ideal_share(one)]
+        ]
         if ranges and not any(_within(cost, low, high) for low, high in ranges):
             how = f"step time ÷ the ideal of any of {singles[0].case_id}"
             nearest = min(ranges[0], key=lambda bound: abs(bound - cost))
@@ -142,9 +150,10 @@ def _limits(leg: _Leg) -> Iterator[CaseContradiction]:
     """Check the typical step against the peaks of the GPU and of its link."""
     environment, work = leg.session.environment, leg.case.work
     key, step_s = environment.accelerator_key, statistics.median(leg.steps)
-    peak = peak_flops(key, str(work["precision"]))
+    precision = work.get("precision")  # None: a script chooses it
+    peak = peak_flops(key, str(precision)) if precision is not None else None
     if leg.case.flops and peak and (share := mfu(leg.case.flops, step_s, peak)) > 1:
-        how = f"the dense {work['precision']} peak of {peak / 1e12:g} TFLOP/s"
+        how = f"the dense {precision} peak of {peak / 1e12:g} TFLOP/s"
         yield leg.contradiction("MFU", share, 1.0, how)
     if int(work.get("nodes", 1)) > 1:
         return  # the peak of a link between nodes is unknown
@@ -167,12 +176,12 @@ def _of_pair(fewer: _Leg, more: _Leg) -> Iterator[CaseContradiction]:
     if not (fewer.ranks < more.ranks and _alike(fewer, more, but=("batch_size",))):
         return
     many = more.ranks / fewer.ranks
-    if fewer.batch == more.batch and fewer.ranks > 1:
+    if fewer.samples * more.ranks == more.samples * fewer.ranks and fewer.ranks > 1:
         slowest, least = max(more.steps), min(fewer.steps)
         if slowest < least * (1 - ROUNDING):
             how = f"{fewer.ranks} ranks, which take no longer"
             yield more.contradiction("step ms", slowest * 1e3, least * 1e3, how)
-    is_strong = fewer.batch * fewer.ranks == more.batch * more.ranks
+    is_strong = fewer.samples == more.samples
     speedup = min(fewer.steps) / max(more.steps)
     if is_strong and more.case.work["tier"] == "gpu" and speedup > many * (1 + ROUNDING):
         how = f"{more.ranks} ranks for {fewer.ranks} at the same global batch (strong scaling)"

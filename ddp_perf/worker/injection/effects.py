@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 import msgspec
 import torch
@@ -27,10 +28,25 @@ from ddp_perf.worker.injection.hog import burn_cores
 from ddp_perf.worker.injection.products import lower_quartile, products_for, times_s
 from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import is_captured
+from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.trainer import Loss, Trainer
+from ddp_perf.worker.timing.clock import step_clock
 from ddp_perf.workloads.workload import Batch
 
-_STEPS = SETTLED_AFTER + 10  # run to calibrate compute:N%
+_SCRIPT_STEPS = 10  # run to calibrate compute:N%
+_STEPS = SETTLED_AFTER + _SCRIPT_STEPS
+
+
+class Slowable(Protocol):
+    """The steps of a script, as far as an injection changes them."""
+
+    def before_batch(self, act: Callable[[], object]) -> None:
+        """Call ``act`` at the begin of each later step."""
+        ...
+
+    def before_backward(self, act: Callable[[torch.Tensor], object]) -> None:
+        """Call ``act(loss)`` once in each later step, before its first backward."""
+        ...
 
 
 class Effect:
@@ -49,6 +65,10 @@ class Effect:
 
     def apply_to(self, trainer: Trainer) -> None:
         """Change the built trainer, before its first timed step."""
+
+    def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
+        """Change the steps of a script, before its first timed step."""
+        yield from ()
 
     def run_beside(self) -> AbstractContextManager[None]:
         """Return a context manager around the timed steps, for what runs beside them."""
@@ -73,6 +93,11 @@ class Injected:
         """Change the built trainer, before its first timed step."""
         for effect in self._effects:
             effect.apply_to(trainer)
+
+    def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
+        """Change the steps of a script, before its first timed step."""
+        for effect in self._effects:
+            yield from effect.apply_to_script(steps)
 
     @property
     def slowdown(self) -> float | None:
@@ -103,6 +128,21 @@ class _Compute(Effect):
         _before_forward(trainer, products.run)
         self.slowdown = self._step_s(trainer) / plain_s - 1
 
+    def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
+        plain_s = yield from self._script_step_s()
+        products = products_for(self.injection.amount * plain_s, self.device)
+        steps.before_backward(lambda loss: products.run())
+        self.slowdown = (yield from self._script_step_s()) / plain_s - 1
+
+    def _script_step_s(self) -> StepPlan[float]:
+        """Return the typical seconds of a step, of the next ones."""
+        clock = step_clock(self.device, _SCRIPT_STEPS)
+        clock.mark()
+        for _ in range(_SCRIPT_STEPS):
+            yield
+            clock.mark()
+        return lower_quartile(clock.intervals_s(lambda: None))
+
     def _step_s(self, trainer: Trainer) -> float:
         """Return the typical seconds of a step, captured if the timed steps will be captured."""
         if self._is_captured:
@@ -119,14 +159,27 @@ class _Straggler(Effect):
         if self.rank == self.injection.rank:
             _before_backward(trainer, lambda loss: _wait(self.injection.amount, self.device))
 
+    def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
+        if self.rank == self.injection.rank:
+            steps.before_backward(lambda loss: _wait(self.injection.amount, self.device))
+        yield from ()
+
 
 class _ExtraAllReduce(Effect):
     """One more all-reduce a step, between forward and backward, where no computation hides it."""
 
     def apply_to(self, trainer: Trainer) -> None:
-        count = int(self.injection.amount) // torch.float32.itemsize
-        values = torch.zeros(count, dtype=torch.float32, device=self.device)
+        values = self._values()
         _before_backward(trainer, lambda loss: dist.all_reduce(values))
+
+    def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
+        values = self._values()
+        steps.before_backward(lambda loss: dist.all_reduce(values))
+        yield from ()
+
+    def _values(self) -> torch.Tensor:
+        count = int(self.injection.amount) // torch.float32.itemsize
+        return torch.zeros(count, dtype=torch.float32, device=self.device)
 
 
 class _SmallBuckets(Effect):
@@ -160,6 +213,10 @@ class _SyncEachStep(Effect):
     def apply_to(self, trainer: Trainer) -> None:
         _before_backward(trainer, _read_mean)
 
+    def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
+        steps.before_backward(_read_mean)
+        yield from ()
+
 
 class _Data(Effect):
     """A slow data loader: the batch is late, and the forward cannot start."""
@@ -169,6 +226,10 @@ class _Data(Effect):
         trainer.wrap_batches(
             lambda batches: (self._late(batch, next(is_last)) for batch in batches)
         )
+
+    def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
+        steps.before_batch(lambda: _wait(self.injection.amount, self.device))
+        yield from ()
 
     def _late(self, batch: Batch, last: bool) -> Batch:
         if last:

@@ -74,13 +74,20 @@ def _plan(
     injected: Injected,
     control_s: list[float],
 ) -> StepPlan[RankResult]:
-    """Count a step, then measure. A script may be over soon after the timed steps."""
+    """Inject what is asked for, count two steps, then measure.
+
+    A script may be over soon after the timed steps.
+    """
     yield from _settle(steps)
+    yield from injected.apply_to_script(steps)
     with FlopCounter() as counter:
         structure = yield from count_structure(steps.module)
+    with FlopCounter() as again:
+        yield
     _check(request.case, steps, structure, context.device)
     steps.facts()  # those of the steps before
-    examination = _examine(request, steps, structure, counter.flops, context.device)
+    counts = counter.flops, again.flops
+    examination = _examine(request, steps, structure, counts, context.device)
     result = yield from measurement(request, context, steps, examination, injected, control_s)
     if dist.is_initialized():
         dist.barrier()  # rank 0 has the store that the others may still need
@@ -111,10 +118,13 @@ def _examine(
     request: LaunchRequest,
     steps: ScriptSteps,
     structure: Structure,
-    flops: int,
+    flops: tuple[int, int],
     device: torch.device,
 ) -> StepPlan[StepFacts]:
-    """Return the facts of a step, and probe further ones if the script has so many."""
+    """Return the facts of a step, and probe further ones if the script has so many.
+
+    ``flops`` are those of two steps.
+    """
     facts = steps.facts()  # of the timed steps
     module = steps.module
     is_flat = any(isinstance(one, FullyShardedDataParallel) for one in module.modules())
@@ -130,7 +140,7 @@ def _examine(
         structure=structure,
         probe=probed,
         ddp_logging=logging,
-        flops=flops,
-        one_batch=False,
+        flops=flops[0],
+        one_batch=flops[0] == flops[1],  # as far as two steps show it
         script=facts,
     )

@@ -61,6 +61,8 @@ class ScriptSteps:
         self._apart = False  # whether the ranks keep their gradients to themselves
         self._on_phase: Callable[[str], None] = _ignore
         self._on_loss: Callable[[torch.Tensor], None] = _ignore
+        self._acts_before_batch: list[Callable[[], object]] = []  # injected
+        self._acts_before_backward: list[Callable[[torch.Tensor], object]] = []
         self._in_data = False  # whether the time until the next forward is spent on the batch
 
     def run(
@@ -143,6 +145,14 @@ class ScriptSteps:
             self._apart = False
             self.module.require_backward_grad_sync = True
 
+    def before_batch(self, act: Callable[[], object]) -> None:
+        """Call ``act`` at the begin of each later step."""
+        self._acts_before_batch.append(act)
+
+    def before_backward(self, act: Callable[[torch.Tensor], object]) -> None:
+        """Call ``act(loss)`` once in each later step, before its first backward."""
+        self._acts_before_backward.append(act)
+
     def _before_forward(self, module: nn.Module, arguments: Any) -> None:
         if self._apart and isinstance(self.module, DistributedDataParallel):
             self.module.require_backward_grad_sync = False
@@ -157,6 +167,8 @@ class ScriptSteps:
         first = args[0] if args else kwargs.get("tensors")
         if isinstance(first, torch.Tensor):
             self._on_loss(first)
+            for act in self._acts_before_backward if self._backwards == 1 else ():
+                act(first)
         self._on_phase("forward")
         result = backward(*args, **kwargs)
         self._on_phase("backward")
@@ -201,6 +213,8 @@ class ScriptSteps:
         if self.done == 1:
             self._begin()
         self._advance()
+        for late in self._acts_before_batch:
+            late()
 
     def _begin(self) -> None:
         """Check the group, and find the module. Raises ScriptError."""
