@@ -14,7 +14,7 @@ from ddp_perf.errors import ConfigError
 
 CONFIGS = Path("bench_configs")  # where pytest finds suite files
 _TESTS = Path("tests")
-_ASSERTS = "assert_verdict"  # the fixture of every performance test
+_FIXTURE = "assert_verdict"  # the fixture of every performance test
 
 
 def check_writable(file: Path) -> None:
@@ -53,5 +53,11 @@ def next_command(file: Path, tier: Tier) -> str:
 
 def _has_tests() -> bool:
     """Return whether this directory has performance tests."""
-    files = [*Path().glob("test_*.py"), *_TESTS.rglob("test_*.py")]
-    return any(_ASSERTS in file.read_text("utf-8", errors="replace") for file in files)
+    return any(map(_asserts, [*Path().glob("test_*.py"), *_TESTS.rglob("test_*.py")]))
+
+
+def _asserts(file: Path) -> bool:
+    try:
+        return _FIXTURE in file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False

@@ -40,6 +40,7 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.render.tables import wrapped
 from ddp_perf.render.units import counted, parse_duration
+from ddp_perf.report.terminal.script import script_facts
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.report.terminal.unjudged import unjudged_text
 from ddp_perf.session.measure.environment import check_runtime
@@ -328,8 +329,8 @@ def _samples_notes(suite: ScriptSuite, samples: StepSamples, result: SuiteResult
 
 def _backward_passes(result: SuiteResult) -> int:
     """Return the most backward passes of a step."""
-    ranks = [rank for one in result.measurements.values() for rank in one.launches[0].ranks]
-    return max(rank.script.micro_steps[1] for rank in ranks if rank.script is not None)
+    found = [facts for one in result.measurements.values() if (facts := script_facts(one))]
+    return max(facts.micro_steps[1] for facts in found)
 
 
 def _again(context: typer.Context, **changed: object) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
 from ddp_perf.report.terminal.columns import figure_cells, figure_headings
+from ddp_perf.report.terminal.script import script_notes, step_line
 from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
 from ddp_perf.report.terminal.table import headline
 from ddp_perf.report.terms import MEANINGS, SHOWN, term_values
 from ddp_perf.session.figures import case_figures
+from ddp_perf.session.gate.disturbance import find_disturbance
 from ddp_perf.session.result import SuiteResult
 from ddp_perf.stats.step.decomposition import typical_step
 
@@ -41,12 +43,17 @@ def _figures(result: SuiteResult, width: int) -> list[str]:
 
 
 def _paragraphs(result: SuiteResult) -> Iterator[str]:
-    """Yield the largest terms of each case, and its advice."""
+    """Yield the largest terms of each case with its advice, and what a reader must know of it."""
     names = short_names(result.measurements)
     for case_id, name in names.items():
         if (largest := _largest_terms(result, case_id)) is not None:
             yield f"{name}: {largest}"
         yield from advice_lines(result, case_id)
+        if (disturbance := find_disturbance(case_id, result.measurements)) is not None:
+            yield f"- its times mean little: {disturbance}"
+    ends = filter(None, map(step_line, result.measurements.values()))
+    yield from (f"a step ends at {end}" for end in dict.fromkeys(ends))
+    yield from script_notes(result, names)
 
 
 def _largest_terms(result: SuiteResult, case_id: str) -> str | None:
