@@ -186,7 +186,8 @@ def _propose(
     if known is not None:
         _warn(f"{known} measures {suite.script} already")
     file = write or known
-    command = _again(context, write=proposed) if file is None else next_command(file, suite.tier)
+    again = _again(context, write=proposed, as_json=False)
+    command = again if file is None else next_command(file, suite.tier)
     typer.echo(f"next: {command}", err=as_json)
 
 
