@@ -53,6 +53,18 @@ SUITE = {
     "launches": 3,
 }
 
+SCRIPTS = {
+    "suite": "scripts",
+    "tier": "cpu",
+    "script": "train.py",
+    "args": ["--batch-size", "{batch_size}", "--epochs", "1"],
+    "world_sizes": [1, 2],
+    "batch_sizes": [64],
+    "steps": 12,
+    "warmup": 2,
+    "launches": 3,
+}
+
 
 def make_suite(**changes: Any) -> Suite:
     return msgspec.convert({**SUITE, **changes}, Suite)

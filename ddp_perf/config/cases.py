@@ -36,14 +36,23 @@ def cases_of(variant: Variant) -> list[Case]:
         env = {**suite.env, **variant.env}
         return collective_cases(suite, env, variant.suffix, variant.ranks_per_node)
     if isinstance(suite, ScriptSuite):
-        env = {**suite.env, **variant.env}
-        return script_cases(suite, env, variant.suffix, variant.ranks_per_node)
+        cases, first = _script_cases(variant), _script_cases(variant.first or variant)
+        return [
+            _beside_first(case, before, variant) for case, before in zip(cases, first, strict=True)
+        ]
     world_sizes = sorted(suite.world_sizes)
     return [
         case
         for batch, world_size in itertools.product(_batches(suite), world_sizes)
         for case in _compared(suite, variant, world_size, batch)
     ]
+
+
+def _script_cases(variant: Variant) -> list[Case]:
+    suite = variant.suite
+    assert isinstance(suite, ScriptSuite)
+    env = {**suite.env, **variant.env}
+    return script_cases(suite, env, variant.suffix, variant.ranks_per_node)
 
 
 class _Batch(msgspec.Struct, frozen=True):
@@ -90,7 +99,10 @@ def _compared(suite: Suite, variant: Variant, world_size: int, batch: _Batch) ->
         for name, case in found.items()
         if _effective(case).work() != _effective(base).work()
     ]
-    return [_beside_first(base, variant, world_size, batch), *others]
+    first = variant if variant.first is None else variant.first
+    assert isinstance(first.suite, Suite)  # as that of the variant
+    before = _case(first.suite, first, world_size, batch, base.comm_hook)
+    return [_beside_first(base, before, variant), *others]
 
 
 def _effective(case: Case) -> Case:
@@ -100,17 +112,13 @@ def _effective(case: Case) -> Case:
     return msgspec.structs.replace(case, fsdp=msgspec.structs.replace(case.fsdp, replicate=None))
 
 
-def _beside_first(base: Case, variant: Variant, world_size: int, batch: _Batch) -> Case:
-    """Return the base of a variant, compared with that of the first swept values."""
+def _beside_first(case: Case, before: Case, variant: Variant) -> Case:
+    """Return a case of a variant, compared with that of the first swept values."""
     first = variant.first
-    if first is None:
-        return base
-    assert isinstance(first.suite, Suite)  # as that of the variant
-    before = _case(first.suite, first, world_size, batch, base.comm_hook)
-    if before.id == base.id:
-        return base  # the swept value does not apply to it
+    if first is None or before.id == case.id:
+        return case  # the swept value does not apply to it
     swept = [f"{name}={v}" for name, v in variant.swept.items() if first.swept.get(name) != v]
-    return msgspec.structs.replace(base, base=before.id, technique=" ".join(swept))
+    return msgspec.structs.replace(case, base=before.id, technique=" ".join(swept))
 
 
 def hook_name(hook: AnyCommHook | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Literal, get_args, get_origin
 
@@ -24,6 +25,8 @@ _REMEDIES = {
     "workload": "write one of the suite's own, or module:function",
     "suite": "use letters, digits, dot, dash and underscore",
     "sizes": "write whole KiB, MiB or GiB, as in 64KiB",
+    "script": "write a file, as in train.py, or a module, as in package.train",
+    "steps_by": "write optimizer, or module:function",
 }
 _EXAMPLES = {f"targets.{name}": spec.example for name, spec in TARGET_SPECS.items()}
 
@@ -57,6 +60,8 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
         message = f'{message}; write it as in "{example}"'
     elif field.endswith("[...]"):
         field, message = _first_wrong_text(field.removesuffix("[...]"), data, message)
+    elif field.startswith("args["):
+        message = _quoted(data["args"][int(field[len("args[") : -1])])
     message = re.sub(r"`([a-z |]+)`", lambda match: _in_words(match[1]), message)
     full = ".".join(part for part in (prefix, field) if part) or "the file"
     return f"{full}: {message[0].lower()}{message[1:]}"
@@ -73,6 +78,14 @@ def _first_wrong_text(field: str, data: Any, message: str) -> tuple[str, str]:
         if "expected `str`" in message.lower() and not isinstance(value, str):
             return f"{field}.{name}", f"{value!r} is not a text; quote it: '{value}'"
     return field, message
+
+
+def _quoted(value: Any) -> str:
+    """Return what is wrong with an argument that YAML read as something else than a text."""
+    text = json.dumps(value, default=str)
+    if isinstance(value, dict) and list(value.values()) == [None]:  # YAML's way to read {name}
+        text = f"{{{next(iter(value))}}}"
+    return f"{text} is not a text; quote it: '{text}'"
 
 
 def _without_index(path: str) -> str:

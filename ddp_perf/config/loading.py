@@ -14,7 +14,8 @@ from ddp_perf.config.constraints import check_constraints
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.config.layout import check_layout
 from ddp_perf.config.overrides import Overrides, apply_overrides
-from ddp_perf.config.scripts import ScriptSuite, check_script, check_script_file
+from ddp_perf.config.script_checks import check_script, check_script_fields, check_script_file
+from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.config.targets import check_targets, with_targets
 from ddp_perf.config.techniques import with_technique
@@ -139,41 +140,54 @@ def load_suite(path: Path, import_paths: Sequence[str] = ()) -> AnySuite:
     """Read and validate one suite file. Raises ConfigError."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such suite file{_nearest_file(path)}")
-    schema: type[AnySuite] = Suite
     try:
-        data = read_yaml(path)
-        if isinstance(data, dict) and "collectives" in data:
-            schema = CollectivesSuite
-        elif isinstance(data, dict) and "script" in data:
-            schema = ScriptSuite
-        return _validated(msgspec.convert(data, schema), import_paths)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {describe_error(error, schema, data)}") from None
+        return _checked(read_yaml(path), import_paths)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 def checked_suite(fields: dict[str, Any]) -> Suite:
     """Return the suite with these fields, checked as a file with them is. Raises ConfigError."""
-    try:
-        suite = _validated(msgspec.convert(fields, Suite), ())
-    except msgspec.ValidationError as error:
-        raise ConfigError(describe_error(error, Suite, fields)) from None
-    assert isinstance(suite, Suite)  # as it was converted
+    suite = _checked(fields, ())
+    assert isinstance(suite, Suite)  # as it has a workload
     return suite
 
 
 def checked_script_suite(fields: dict[str, Any], import_paths: Sequence[str]) -> ScriptSuite:
     """Return the suite of a script with these fields, checked as a file with them is.
 
-    ``import_paths`` is where the script is searched. Raises ConfigError.
+    ``import_paths`` is where the script is sought. Raises ConfigError.
     """
-    try:
-        suite = _validated(msgspec.convert(fields, ScriptSuite), import_paths)
-    except msgspec.ValidationError as error:
-        raise ConfigError(describe_error(error, ScriptSuite, fields)) from None
-    assert isinstance(suite, ScriptSuite)  # as it was converted
+    suite = _checked(fields, import_paths)
+    assert isinstance(suite, ScriptSuite)  # as it has a script
     return suite
+
+
+def _checked(fields: Any, import_paths: Sequence[str]) -> AnySuite:
+    """Return the suite with these fields, read from a file or not. Raises ConfigError."""
+    schema = suite_type(fields)
+    if schema is ScriptSuite:
+        check_script_fields(fields)
+    try:
+        return _validated(msgspec.convert(fields, schema), import_paths)
+    except msgspec.ValidationError as error:
+        raise ConfigError(describe_error(error, schema, fields)) from None
+
+
+def suite_type(fields: Any) -> type[AnySuite]:
+    """Return the type of the suite with these fields: by default it trains a workload.
+
+    Raises ConfigError if it has fields of two types.
+    """
+    types: dict[str, type[AnySuite]] = {
+        "workload": Suite,
+        "collectives": CollectivesSuite,
+        "script": ScriptSuite,
+    }
+    given = [name for name in types if isinstance(fields, dict) and name in fields]
+    if len(given) > 1:
+        raise ConfigError(f"{given[1]}: the suite has {given[0]}, too; remove one of the two")
+    return types[given[0]] if given else Suite
 
 
 def _validated(suite: AnySuite, import_paths: Sequence[str]) -> AnySuite:

@@ -11,7 +11,7 @@ import msgspec
 
 from ddp_perf.config.cases import Variant
 from ddp_perf.config.collectives import CollectivesSuite
-from ddp_perf.config.scripts import ScriptSuite
+from ddp_perf.config.scripts import ScriptSuite, takes_batch_size
 from ddp_perf.config.suite import AnySuite, GlobalBatches, Suite
 from ddp_perf.core.case import LOGGING_VARIABLES, Scalar
 from ddp_perf.core.cluster import LauncherName
@@ -53,11 +53,14 @@ def apply_overrides(
     """
     _check_once(overrides.env)
     training = [suite for _, suite in suites if isinstance(suite, Suite)]
-    batched = [suite for _, suite in suites if not isinstance(suite, CollectivesSuite)]
+    scripts = [suite for _, suite in suites if isinstance(suite, ScriptSuite)]
     if overrides.bucket_cap_mb and not any(_has_ddp(s, overrides) for s in training):
         raise ConfigError(f"--ddp-bucket-cap-mb: no selected suite has a case with DDP{_LEAVE}")
-    if overrides.batch_sizes and suites and not batched:
-        raise ConfigError(f"--ddp-batch-sizes: no selected suite trains{_LEAVE}")
+    if overrides.batch_sizes and suites and not training:
+        if not scripts:
+            raise ConfigError(f"--ddp-batch-sizes: no selected suite trains{_LEAVE}")
+        if not any(map(takes_batch_size, scripts)):
+            raise ConfigError(f"--ddp-batch-sizes: no script takes {{batch_size}}{_LEAVE}")
     for name in overrides.model:
         if suites and not any(_has_argument(suite, name) for suite in training):
             option = f"--ddp-{name.replace('_', '-')}"
@@ -142,10 +145,11 @@ def _batches_like(suite: Suite, sizes: Sequence[int]) -> list[int] | GlobalBatch
 
 
 def _override_script(suite: ScriptSuite, overrides: Overrides) -> Variant:
+    """Apply the overrides, without a batch size that the script would not get."""
     changes: dict[str, Any] = _launching(overrides)
     if overrides.world_sizes:
         changes["world_sizes"] = list(overrides.world_sizes)
-    if overrides.batch_sizes:
+    if overrides.batch_sizes and takes_batch_size(suite):
         changes["batch_sizes"] = list(overrides.batch_sizes)
     return Variant(suite=msgspec.structs.replace(suite, **changes))
 

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
-import operator
+import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from ddp_perf.config.common import Count, Experiment
+from ddp_perf.config.formula import LONGEST_FORMULA, filled, result_of, sizes_in
 from ddp_perf.config.layout import layout_name, node_count
 from ddp_perf.core.case import Case, Fraction, Tolerances
 from ddp_perf.core.script import BY_OPTIMIZER, ScriptRun
-from ddp_perf.errors import ConfigError, nearest_or_all
-
-_NAMES = ("world_size", "batch_size")
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
 
 
 class ScriptTolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,14 +56,17 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
     ]
     args: Annotated[
         list[str],
-        Meta(description="Its arguments. {world_size} and {batch_size} are replaced."),
+        Meta(
+            description="Its arguments, as texts. {world_size} and {batch_size} are replaced, in"
+            " env too; for any other {name} write {{name}}."
+        ),
     ] = msgspec.field(default_factory=list)
     batch_sizes: Annotated[
         list[Count],
         Meta(min_length=1, description="Values of {batch_size}: one case for each."),
     ]
     samples_per_step: Annotated[
-        str | Count,
+        Annotated[str, Meta(max_length=LONGEST_FORMULA)] | Count,
         Meta(
             description="Samples of a step over all ranks: a number, or a formula of {world_size}"
             " and {batch_size} with + - * // and brackets."
@@ -122,7 +114,8 @@ def _case(
 ) -> Case:
     def case_id(ranks: int) -> str:
         layout = layout_name(ranks, node_count(ranks, ranks_per_node))
-        parts = [run.name, layout, f"b{batch_size}", *filter(None, [suite.variant])]
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", run.name)  # as pytest -k accepts it
+        parts = [name, layout, f"b{batch_size}", *filter(None, [suite.variant])]
         return "-".join(parts) + suffix
 
     run = script_run(suite, world_size, batch_size)
@@ -131,7 +124,7 @@ def _case(
         id=case_id(world_size),
         suite=suite.suite,
         tier=suite.tier,
-        workload=suite.script,
+        workload=run.script,
         script=run,
         model={},
         strategy="script",
@@ -140,7 +133,7 @@ def _case(
         world_size=world_size,
         nodes=node_count(world_size, ranks_per_node),
         batch_size=batch_size,
-        env=dict(env),
+        env=filled_env(env, world_size, batch_size),
         launcher=suite.launcher,
         schedule=suite.schedule(),
         tolerances=Tolerances(**msgspec.structs.asdict(suite.tolerances)),
@@ -152,77 +145,20 @@ def script_run(suite: ScriptSuite, world_size: int, batch_size: int) -> ScriptRu
     """Return the run of a suite's script with these sizes. Raises ConfigError for its formulas."""
     sizes = {"world_size": world_size, "batch_size": batch_size}
     return ScriptRun(
-        script=suite.script,
-        args=tuple(_filled(f"args[{i}]", text, sizes) for i, text in enumerate(suite.args)),
-        samples=_samples(suite.samples_per_step, sizes),
+        script=posixpath.normpath(suite.script),  # ./train.py is train.py
+        args=tuple(filled(f"args[{i}]", text, sizes) for i, text in enumerate(suite.args)),
+        samples=result_of("samples_per_step", str(suite.samples_per_step), sizes),
         steps_by=suite.steps_by,
         scratch=suite.scratch,
     )
 
 
-def _filled(where: str, text: str, sizes: Mapping[str, int]) -> str:
-    """Replace the names in braces. Braces around anything else stay: they may be JSON."""
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1]
-        if name in sizes:
-            return str(sizes[name])
-        if name.isidentifier():
-            raise ConfigError(f"{where}: {{{name}}} is unknown{nearest_or_all(name, _NAMES)}")
-        return match[0]
-
-    return _PLACEHOLDER.sub(value, text)
+def filled_env(env: Mapping[str, str], world_size: int, batch_size: int) -> dict[str, str]:
+    """Return the variables of a script's ranks with these sizes. Raises ConfigError."""
+    sizes = {"world_size": world_size, "batch_size": batch_size}
+    return {name: filled(f"env.{name}", text, sizes) for name, text in env.items()}
 
 
-def _samples(formula: str | int, sizes: Mapping[str, int]) -> int:
-    if isinstance(formula, int):
-        return formula
-    text = _filled("samples_per_step", formula, sizes)
-    try:
-        samples = _computed(ast.parse(text, mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError):
-        raise ConfigError(
-            f"samples_per_step: {formula!r} is no formula of numbers, {{world_size}},"
-            " {batch_size}, + - * // and brackets"
-        ) from None
-    if samples < 1:
-        raise ConfigError(f"samples_per_step: {formula!r} is {samples}, but a step has samples")
-    return samples
-
-
-def _computed(node: ast.expr) -> int:
-    """Compute a formula of whole numbers. Raises ValueError for anything else."""
-    match node:
-        case ast.Constant(value=int(value)):
-            return value
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            return _OPERATIONS[type(op)](_computed(left), _computed(right))
-    raise ValueError(node)
-
-
-def check_script(suite: ScriptSuite) -> None:
-    """Raise ConfigError for the first value that is not possible, with field and remedy."""
-    for refusal in _refusals(suite):
-        raise ConfigError(refusal)
-
-
-def _refusals(suite: ScriptSuite) -> Iterator[str]:
-    if suite.tier != "gpu" and suite.tolerances.energy is not None:
-        yield "tolerances.energy: only GPUs count their energy; remove it from tier cpu"
-    runs = [script_run(suite, max(suite.world_sizes), size) for size in suite.batch_sizes]
-    if len({run.args for run in runs}) < len(runs):
-        yield (
-            "batch_sizes: no argument has {batch_size}, so all cases would be the same; add it to"
-            " args, or keep one size"
-        )
-
-
-def check_script_file(suite: ScriptSuite, import_paths: Sequence[str]) -> None:
-    """Raise ConfigError if the script is a file that is not there."""
-    if not suite.script.endswith(".py"):
-        return
-    roots = [*import_paths, str(Path.cwd())]
-    if not any((Path(root) / suite.script).is_file() for root in roots):
-        raise ConfigError(
-            f"script: there is no file {suite.script} in {roots[0]}; give its path from there on"
-        )
+def takes_batch_size(suite: ScriptSuite) -> bool:
+    """Return whether an argument or a variable of the script has the batch size."""
+    return any("batch_size" in sizes_in(text) for text in [*suite.args, *suite.env.values()])

@@ -1,22 +1,20 @@
 """Checks that a user's ``module:function`` exists and accepts its arguments.
 
-The module is not imported, since that would import torch. Its source is parsed instead, and what
-the source leaves open is accepted.
+The module is not imported. Its source is parsed instead, and what the source leaves open is
+accepted.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib.util
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddp_perf.config.error_text import TYPE_NAMES
+from ddp_perf.config.python_source import UNKNOWABLE, bindings, find_module, parse_source
 from ddp_perf.core.case import Scalar
 from ddp_perf.errors import ConfigError, did_you_mean
 
-_UNKNOWABLE = {"*", "__getattr__"}  # a module that binds one may have any name
 # The values that a simple annotation admits.
 _ADMITTED: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
@@ -34,7 +32,7 @@ def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Seq
     ``import_paths`` is where ranks search first.
     """
     module, function = target.split(":")
-    spec = _find(module, import_paths)
+    spec = find_module(module, import_paths)
     if spec is None:
         raise ConfigError(
             f"workload: no module named {module!r}; it must be importable from pytest's root"
@@ -44,58 +42,15 @@ def check_target(target: str, arguments: Mapping[str, Scalar], import_paths: Seq
         raise ConfigError(f"workload: {module!r} is a folder of modules; name one of them")
     if not spec.origin.endswith(".py"):
         return
-    bound = list(_bindings(_parse(Path(spec.origin)).body))
+    bound = list(bindings(parse_source("workload", Path(spec.origin)).body))
     names = {name for name, _ in bound}
-    if function not in names and not names & _UNKNOWABLE:
+    if function not in names and not names & UNKNOWABLE:
         raise ConfigError(
             f"workload: {module!r} defines no {function!r}{did_you_mean(function, names)}"
         )
     statements = [statement for name, statement in bound if name == function]
     if len(statements) == 1:
         _check_callable(target, statements[0], arguments)
-
-
-def _find(module: str, import_paths: Sequence[str]) -> ModuleSpec | None:
-    """Find a module. ``importlib.util.find_spec`` would import the parents of a submodule."""
-    top, *rest = module.split(".")
-    try:
-        spec = PathFinder.find_spec(top, list(import_paths)) or importlib.util.find_spec(top)
-    except ValueError:  # `__main__`, or an empty name
-        return None
-    for name in rest:
-        if spec is None:
-            return None
-        # Only the last name: the parents of a dotted name would be searched in sys.modules.
-        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations or []))
-    return spec
-
-
-def _parse(source: Path) -> ast.Module:
-    try:
-        return ast.parse(source.read_text(encoding="utf-8"))
-    except SyntaxError as error:
-        raise ConfigError(f"workload: {source}:{error.lineno}: {error.msg}") from None
-    except (ValueError, OSError) as error:  # a NUL byte, bytes that are not UTF-8, no permission
-        raise ConfigError(f"workload: {source} is not Python source: {error}") from None
-
-
-def _bindings(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield each name that a module may bind at its top level, with the statement that does."""
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield statement.name, statement
-        elif isinstance(statement, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name, statement) for alias in statement.names)
-        elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            for node in (node for target in targets for node in ast.walk(target)):
-                if isinstance(node, ast.Name):
-                    yield node.id, statement
-        else:  # if, try, with, for: all that their blocks bind
-            blocks = [getattr(statement, field, []) for field in ("body", "orelse", "finalbody")]
-            blocks += [handler.body for handler in getattr(statement, "handlers", [])]
-            for block in blocks:
-                yield from _bindings(block)
 
 
 def _check_callable(target: str, statement: ast.stmt, arguments: Mapping[str, Scalar]) -> None:

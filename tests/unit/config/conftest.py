@@ -5,17 +5,37 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.builders import SUITE
+from tests.builders import SCRIPTS, SUITE
 
 
 @pytest.fixture
 def suite_file(tmp_path):
     """``suite_file(steps=3, name="a.yaml")`` writes a suite file; ... leaves a field out."""
+    return lambda name="suite.yaml", **changes: _written(tmp_path / name, {**SUITE, **changes})
 
-    def write(name="suite.yaml", **changes):
-        fields = {key: value for key, value in {**SUITE, **changes}.items() if value is not ...}
+
+@pytest.fixture
+def script_suite(tmp_path, python_file):
+    """``script_suite(args=["--epochs", "2"])`` writes a suite file of a script that is there."""
+    python_file("train.py")
+    return lambda name="script.yaml", **changes: _written(tmp_path / name, {**SCRIPTS, **changes})
+
+
+@pytest.fixture
+def python_file(tmp_path, monkeypatch):
+    """``python_file("a/b.py", "x = 1")`` writes a file into the current directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, text=""):
         path = tmp_path / name
-        path.write_text(yaml.safe_dump(fields), encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
         return path
 
     return write
+
+
+def _written(path, fields):
+    given = {key: value for key, value in fields.items() if value is not ...}
+    path.write_text(yaml.safe_dump(given), encoding="utf-8")
+    return path

@@ -5,22 +5,27 @@ from __future__ import annotations
 import re
 from typing import get_args
 
+import jsonschema
 import msgspec
 import pytest
 
 from ddp_perf.config.collectives import CollectivesSuite, CollectiveTolerances
 from ddp_perf.config.schema import suite_schema
+from ddp_perf.config.scripts import ScriptSuite, ScriptTolerances
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.case import Tolerances
 from ddp_perf.core.data import DataOptions
 from ddp_perf.core.models import MODELS
 from ddp_perf.core.strategy import AnyCommHook, DdpOptions, FsdpOptions
+from tests.builders import COLLECTIVES, SCRIPTS, SUITE
 
 HOOKS = get_args(AnyCommHook)
 TYPES = {
     "Suite": Suite,
     "CollectivesSuite": CollectivesSuite,
     "CollectiveTolerances": CollectiveTolerances,
+    "ScriptSuite": ScriptSuite,
+    "ScriptTolerances": ScriptTolerances,
     "DdpOptions": DdpOptions,
     "FsdpOptions": FsdpOptions,
     "DataOptions": DataOptions,
@@ -61,6 +66,33 @@ def test_fields_without_a_default_are_required():
 
     assert set(definition("Suite")["required"]) == common | {"workload", "batch_sizes"}
     assert set(definition("CollectivesSuite")["required"]) == common | {"collectives", "sizes"}
+    assert set(definition("ScriptSuite")["required"]) == common | {"script", "batch_sizes"}
+
+
+@pytest.mark.parametrize("fields", [SUITE, COLLECTIVES, SCRIPTS], ids=lambda one: one["suite"])
+def test_a_suite_of_each_type_is_valid(fields):
+    jsonschema.validate(fields, suite_schema())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"script": "train.sh/"},
+        {"args": ["--lr", 0.1]},
+        {"batch_sizes": [0]},
+        {"samples_per_step": 0},
+        {"samples_per_step": "1" * 201},
+        {"steps_by": "step"},
+        {"scratch": "yes"},
+        {"workload": "mlp"},
+        {"techniques": {}},
+        {"tolerances": {"loss": None}},
+    ],
+    ids=str,
+)
+def test_an_editor_refuses_a_wrong_field_of_a_script(change):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**SCRIPTS, **change}, suite_schema())
 
 
 def test_a_file_with_collectives_is_validated_as_such():
