@@ -23,6 +23,7 @@ from ddp_perf.cli.report import report
 from ddp_perf.cli.selftest import selftest
 from ddp_perf.cli.sweep import sweep
 from ddp_perf.cli.trace import trace
+from ddp_perf.cli.try_script import ScriptCommand, try_script
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -31,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(init)
+app.command("try", cls=ScriptCommand)(try_script)
 app.command()(compare)
 app.command()(judge)
 app.command()(audit)

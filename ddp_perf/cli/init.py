@@ -13,19 +13,22 @@ from typing import Annotated
 
 import typer
 
+from ddp_perf.config.loading import find_suites
 from ddp_perf.config.schema import suite_schema
 from ddp_perf.errors import ConfigError
 
+_WORKLOAD = "perf_workload.py"
 _SUITE, _SCHEMA = "bench_configs/example.yaml", "bench_configs/schema.json"
 _TESTS, _COUNTS, _INI = "tests/test_perf.py", "tests/test_work.py", "pytest.ini"
 _PURPOSES = {
-    "perf_workload.py": "builds the model that is measured: put your own here",
+    _WORKLOAD: "builds the model that is measured: put your own here",
     _SUITE: "lists numbers of ranks, batch sizes and tolerances",
     _SCHEMA: "lets an editor explain and complete a suite file",
     _TESTS: "asserts each metric of each case",
     _COUNTS: "counts what each step does, on any machine",
     _INI: "keeps a bare pytest from measuring and counting",
 }
+_EXAMPLE = (_WORKLOAD, _SUITE)  # left out where there is a suite to measure
 _DESELECTED = ("perf", "work")  # the markers of tests that a bare pytest leaves out
 # The files that pytest reads its settings from, and how the section of the settings begins.
 _SETTINGS = {
@@ -50,7 +53,8 @@ def init(
     """Write the tests, a suite and a workload that a project needs to measure its training.
 
     No file is changed. If one of the files exists, nothing is written. If pytest has settings in
-    this directory, pytest.ini is left out, and what they lack is printed.
+    this directory, pytest.ini is left out, and what they lack is printed. If bench_configs/ has a
+    suite file, as ddp-perf try writes it, the suite and the workload are left out.
 
     \b
     Exit code:
@@ -58,7 +62,10 @@ def init(
       4  usage: a file exists already, or cannot be written
     """
     settings = _settings_of_pytest(directory)
-    texts = {name: _text(name) for name in _PURPOSES if settings is None or name != _INI}
+    left_out = [] if settings is None else [_INI]
+    if find_suites(directory / Path(_SUITE).parent):
+        left_out += _EXAMPLE
+    texts = {name: _text(name) for name in _PURPOSES if name not in left_out}
     _check_absent(directory, texts)
     for name, text in texts.items():
         _write(directory / name, text)

@@ -153,6 +153,16 @@ def checked_suite(fields: dict[str, Any]) -> Suite:
     return suite
 
 
+def checked_script_suite(fields: dict[str, Any], import_paths: Sequence[str]) -> ScriptSuite:
+    """Return the suite of a script with these fields, checked as a file with them is.
+
+    ``import_paths`` is where the script is sought. Raises ConfigError.
+    """
+    suite = _checked(fields, import_paths)
+    assert isinstance(suite, ScriptSuite)  # as it has a script
+    return suite
+
+
 def _checked(fields: Any, import_paths: Sequence[str]) -> AnySuite:
     """Return the suite with these fields, read from a file or not. Raises ConfigError."""
     schema = suite_type(fields)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import collections
+import math
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,35 @@ class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # libyaml's loader if ya
         return mapping
 
 
+class _Dumper(yaml.SafeDumper):
+    """A YAML dumper that quotes what this loader would read as a number."""
+
+
 # YAML 1.1 reads 1e-3 as text, and only 1.0e-3 as a number. YAML 1.2 reads both as numbers.
-_UniqueKeyLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
+for _either in (_UniqueKeyLoader, _Dumper):
+    _either.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+        list("-+.0123456789"),
+    )
 
 
 def read_yaml(path: Path) -> Any:
     """Return the content of a YAML file. Raises ConfigError, without its path."""
     return _parsed(path, yaml.load)
+
+
+def yaml_text(fields: Mapping[str, Any]) -> str:
+    """Return a YAML file with these fields, in their order, each on a line of its own."""
+    text: str = yaml.dump(
+        dict(fields),
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=math.inf,
+    )
+    return text
 
 
 def _parsed(path: Path, parse: Callable[..., Any]) -> Any:

@@ -46,8 +46,12 @@ _FORMAT = VersionedJson(
 
 def write_results(path: Path, suites: Sequence[SuiteResult], *, complete: bool) -> None:
     """Replace ``path`` by these results, or leave it unchanged and raise OSError."""
-    results = ResultsFile(complete=complete, suites=tuple(suites))
-    replace_file(path, msgspec.json.encode(results))
+    replace_file(path, results_json(suites, complete=complete))
+
+
+def results_json(suites: Sequence[SuiteResult], *, complete: bool) -> bytes:
+    """Return the content of a results file."""
+    return msgspec.json.encode(ResultsFile(complete=complete, suites=tuple(suites)))
 
 
 def read_results(path: Path) -> ResultsFile:

@@ -96,7 +96,7 @@ def run_plan(
         while waiting:
             request = waiting.pop(0)
             outcome = _on_its_node(bench.launcher.launch(request), request)
-            measured[request.case.id] = _with(measured[request.case.id], outcome)
+            measured[request.case.id] = with_outcome(measured[request.case.id], outcome)
             if isinstance(outcome, LaunchFailure):
                 waiting = [other for other in waiting if _turn(other) != _turn(request)]
             bench.progress.launched(request, outcome)
@@ -117,7 +117,8 @@ def _on_its_node(outcome: LaunchOutcome, request: LaunchRequest) -> LaunchOutcom
     return outcome if request.node is None else replace(outcome, node=request.node)
 
 
-def _with(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:
+def with_outcome(measurement: Measurement, outcome: LaunchOutcome) -> Measurement:
+    """Return the measurement with a finished launch, or a failed one."""
     launches, failures = measurement.launches, measurement.failures
     if isinstance(outcome, LaunchFailure):
         failures = (*failures, outcome)

@@ -92,6 +92,18 @@ def test_an_existing_file_is_named_and_nothing_is_written(directory, existing):
     assert (directory / existing).read_text() == "mine"
 
 
+def test_a_suite_that_is_there_takes_the_place_of_the_example(directory):
+    """As after ``ddp-perf try train.py --write bench_configs/train.yaml``."""
+    (directory / "bench_configs").mkdir()
+    (directory / "bench_configs" / "train.yaml").write_text("mine")
+
+    done = init()
+
+    assert done.exit_code == 0
+    example = {"bench_configs/example.yaml", "perf_workload.py"}
+    assert written(directory) == sorted({*FILES, "bench_configs/train.yaml"} - example)
+
+
 def test_a_second_run_changes_nothing(directory):
     init()
     (directory / "perf_workload.py").write_text("mine")

@@ -1,0 +1,156 @@
+"""The suite file of a script, made from the command line that runs the script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ddp_perf.config.loading import find_suites
+from ddp_perf.config.scripts import ScriptSuite
+from ddp_perf.config.yaml_file import read_yaml, yaml_text
+from ddp_perf.errors import ConfigError
+
+PLACEHOLDER = "{batch_size}"
+# The options that state the batch of one rank, without dashes before them, in one spelling.
+_BATCH_OPTIONS = frozenset(
+    {
+        "b",
+        "bs",
+        "batch-size",
+        "local-batch-size",
+        "micro-batch-size",
+        "per-device-batch-size",
+        "per-device-train-batch-size",
+        "train-batch-size",
+    }
+)
+_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
+_ORDER = (
+    "suite",
+    "tier",
+    "script",
+    "args",
+    "world_sizes",
+    "batch_sizes",
+    "samples_per_step",
+    "steps",
+)
+
+
+class StepSamples(msgspec.Struct, frozen=True, kw_only=True):
+    """The samples of a step, as far as the arguments of a script state them."""
+
+    args: tuple[str, ...]  # of the script, with the placeholder in place of its batch size
+    batch_size: int  # 1: it is unknown
+    per_step: str | int  # the formula of the suite file
+    source: str  # the option that states the batch size; "": there is none
+
+
+def find_samples(args: Sequence[str], formula: str | None) -> StepSamples:
+    """Find the batch size of a rank among the arguments. ``formula`` is the user's, if any.
+
+    Raises ConfigError for a batch size that is not there.
+    """
+    for at, argument in enumerate(args):
+        if PLACEHOLDER in argument:
+            raise ConfigError(
+                f"{argument}: its value is not known yet; write a number, which the suite file"
+                f" replaces by {PLACEHOLDER}"
+            )
+        name, equals, value = argument.partition("=")
+        if not _is_batch_option(name):
+            continue
+        place = at if equals else at + 1
+        value = value if equals else "".join(args[place : place + 1])
+        if value.isdecimal() and int(value) > 0:
+            new = f"{name}={PLACEHOLDER}" if equals else PLACEHOLDER
+            return StepSamples(
+                args=(*args[:place], new, *args[place + 1 :]),
+                batch_size=int(value),
+                per_step=_number_or_text(formula or default_formula(name)),
+                source=name,
+            )
+    if formula is not None and PLACEHOLDER in formula:
+        raise ConfigError(
+            f"--samples-per-step {formula}: no argument of the script states its batch size; write"
+            " a number"
+        )
+    return StepSamples(
+        args=tuple(args),
+        batch_size=1,
+        per_step=_number_or_text(formula or default_formula("")),
+        source="",
+    )
+
+
+def default_formula(source: str) -> str:
+    """Return the samples of a step: those of each rank, or one if no option states them."""
+    return f"{{world_size}} * {PLACEHOLDER}" if source else "{world_size}"
+
+
+def _number_or_text(formula: str) -> int | str:
+    return int(formula) if formula.isdecimal() else formula
+
+
+def _is_batch_option(name: str) -> bool:
+    match = _OPTION.fullmatch(name)
+    if match is None:
+        return False
+    spelling = match[1].lower().replace("_", "-")
+    return spelling.rpartition(".")[2] in _BATCH_OPTIONS  # --training.local_batch_size
+
+
+def free_name(script: str, directory: Path) -> str:
+    """Return a name for the suite of a script that no suite file of the directory has."""
+    stem = script.rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
+    name = suite_name(stem)
+    taken = {path.stem for path in find_suites(directory)}
+    return next(
+        free
+        for number in range(1, 2 + len(taken))
+        if (free := name if number == 1 else f"{name}_{number}") not in taken
+    )
+
+
+def suite_name(text: str) -> str:
+    """Return the text with an underscore for what the name of a suite cannot have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
+
+
+def suite_of_script(script: str, directory: Path) -> Path | None:
+    """Return the suite file of a directory that runs this script, or None if there is none."""
+    for path in find_suites(directory):
+        try:
+            fields = read_yaml(path)
+        except ConfigError:
+            continue  # a broken file matters to those who measure it
+        if isinstance(fields, dict) and _same(fields.get("script"), script):
+            return path
+    return None
+
+
+def _same(one: Any, other: str) -> bool:
+    return isinstance(one, str) and Path(one) == Path(other)
+
+
+def suite_text(suite: ScriptSuite) -> str:
+    """Return the suite file, as YAML: what a reader checks, and what differs from a default."""
+    fields: dict[str, Any] = msgspec.to_builtins(suite)
+    plain: dict[str, Any] = msgspec.to_builtins(_with_defaults(suite))
+    others = [name for name in fields if name not in _ORDER and fields[name] != plain[name]]
+    return yaml_text({name: fields[name] for name in (*_ORDER, *others)})
+
+
+def _with_defaults(suite: ScriptSuite) -> ScriptSuite:
+    """Return the suite with the default of each field that has one."""
+    return ScriptSuite(
+        suite=suite.suite,
+        tier=suite.tier,
+        script=suite.script,
+        world_sizes=suite.world_sizes,
+        batch_sizes=suite.batch_sizes,
+    )

@@ -1,0 +1,72 @@
+"""The figures of a suite that was not judged: its table, the terms of its steps, and advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_perf.render.tables import NARROWEST, plain_table, rendered, short_names, wrapped
+from ddp_perf.report.terminal.columns import figure_cells, figure_headings
+from ddp_perf.report.terminal.script import script_notes, step_line
+from ddp_perf.report.terminal.step_terms import advice_lines, decomposition_table
+from ddp_perf.report.terminal.table import headline
+from ddp_perf.report.terms import MEANINGS, SHOWN, term_values
+from ddp_perf.session.figures import case_figures
+from ddp_perf.session.gate.disturbance import find_disturbance
+from ddp_perf.session.result import SuiteResult
+from ddp_perf.stats.step.decomposition import typical_step
+
+_SMALL = 0.05  # of a step: not named among its largest terms
+_MOST_TERMS = 3
+
+
+def unjudged_text(result: SuiteResult, width: int) -> str:
+    """Return the figures of each finished case, what its step is made of, and advice on it."""
+    width = max(width, NARROWEST)
+    parts = [headline(result), "\n".join(_figures(result, width))]
+    if (terms := decomposition_table(result, width)) is not None:
+        parts.append(terms)
+    if paragraphs := [*_paragraphs(result)]:
+        parts.append("\n".join(wrapped(paragraphs, width)))
+    return "\n\n".join(parts)
+
+
+def _figures(result: SuiteResult, width: int) -> list[str]:
+    table = plain_table()
+    table.add_column("case", overflow="fold")
+    for heading in figure_headings(result):
+        table.add_column(heading, justify="right", no_wrap=True)
+    names = short_names(result.measurements)
+    for case_id, measurement in result.measurements.items():
+        if measurement.is_complete:
+            table.add_row(names[case_id], *figure_cells(result, measurement.case))
+    return rendered(table, width)
+
+
+def _paragraphs(result: SuiteResult) -> Iterator[str]:
+    """Yield the largest terms of each case with its advice, and what a reader must know of it."""
+    names = short_names(result.measurements)
+    for case_id, name in names.items():
+        if (largest := _largest_terms(result, case_id)) is not None:
+            yield f"{name}: {largest}"
+        yield from advice_lines(result, case_id)
+        if (disturbance := find_disturbance(case_id, result.measurements)) is not None:
+            yield f"- its times mean little: {disturbance}"
+    ends = filter(None, map(step_line, result.measurements.values()))
+    yield from (f"a step ends at {end}" for end in dict.fromkeys(ends))
+    yield from script_notes(result, names)
+
+
+def _largest_terms(result: SuiteResult, case_id: str) -> str | None:
+    """Return the terms that cost most, with the meaning of the first; None without a probe."""
+    step, figures = typical_step(result.summaries.get(case_id, ())), case_figures(result, case_id)
+    if step is None or figures is None:
+        return None
+    values = term_values(step, figures.step_s)
+    seconds = {name: value for name in SHOWN if (value := values[name]) is not None}
+    ordered = sorted(seconds, key=lambda name: seconds[name], reverse=True)[:_MOST_TERMS]
+    shares = [
+        f"{name} {seconds[name] / figures.step_s:.0%}"
+        for name in ordered
+        if name == ordered[0] or seconds[name] > _SMALL * figures.step_s
+    ]
+    return f"of a step, {', '.join(shares)} ({ordered[0]}: {MEANINGS[ordered[0]]})"
