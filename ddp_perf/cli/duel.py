@@ -16,7 +16,7 @@ import typer
 from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.options import AsJson
-from ddp_perf.cli.progress import DuelProgress
+from ddp_perf.cli.progress import BudgetProgress, describe_progress
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.duel import DuelOutcome
@@ -144,11 +144,11 @@ def _run(
     finished: _Finished,
 ) -> None:
     opened = open_sides(a, b, capacity, on_wait=_warn, on_sigterm=raise_terminated)
-    with opened as (first, second), DuelProgress(request.budget_s) as progress:
+    with opened as (first, second), BudgetProgress(request.budget_s) as progress:
 
         def note(duel: Duel) -> None:
             finished.keep(duel)
-            progress.show(duel)
+            progress.show(describe_progress(duel))
 
         finished.keep(run_duel(request, first, second, capacity, on_update=note))
 

@@ -54,32 +54,14 @@ class BudgetProgress:
             self._next_line = now + _EVERY_S
 
 
-class DuelProgress:
-    """A bar on stderr with what is decided so far. The budget begins at once."""
-
-    def __init__(self, budget_s: float) -> None:
-        self._budget = BudgetProgress(budget_s)
-
-    def __enter__(self) -> DuelProgress:
-        self._budget.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._budget.__exit__(kind, error, traceback)
-
-    def show(self, duel: Duel) -> None:
-        """Show how many pairs are done, and the outcomes so far."""
-        pairs = sum(len(case.pairs) for case in duel.cases)
-        decided = Counter(case.outcome for case in duel.cases)
-        undecided = decided.pop(DuelOutcome.UNDECIDED, 0)
-        parts = [f"{number} {outcome.value}" for outcome, number in sorted(decided.items())]
-        if undecided:
-            parts.append(f"{undecided} undecided")
-        launches = sum(len(case.aa) for case in duel.cases)
-        done = counted(pairs, "pair") if pairs else f"calibration, {counted(launches, 'launch')}"
-        self._budget.show(f"{done}: {', '.join(parts)}")
+def describe_progress(duel: Duel) -> str:
+    """Return how many pairs are done, and the outcomes so far."""
+    pairs = sum(len(case.pairs) for case in duel.cases)
+    decided = Counter(case.outcome for case in duel.cases)
+    undecided = decided.pop(DuelOutcome.UNDECIDED, 0)
+    parts = [f"{number} {outcome.value}" for outcome, number in sorted(decided.items())]
+    if undecided:
+        parts.append(f"{undecided} undecided")
+    launches = sum(len(case.aa) for case in duel.cases)
+    done = counted(pairs, "pair") if pairs else f"calibration, {counted(launches, 'launch')}"
+    return f"{done}: {', '.join(parts)}"
