@@ -17,6 +17,11 @@ from ddp_perf.render.units import counted, describe_duration
 _EVERY_S = 60.0  # between two lines, if stderr is not a terminal
 
 
+def write_line(line: str) -> None:
+    """Write a line on stderr, so that stdout contains only the result."""
+    typer.echo(f"ddp-perf: {line}", err=True)
+
+
 class BudgetProgress:
     """A bar on stderr, so that stdout contains only the result. The budget begins at once."""
 
@@ -50,7 +55,7 @@ class BudgetProgress:
         text = f"{done}, {describe_duration(left_s)} left"
         self._bar.show(self._budget_s - left_s, self._budget_s, text)
         if not self._bar.is_possible and now >= self._next_line:
-            typer.echo(f"ddp-perf: {text}", err=True)
+            write_line(text)
             self._next_line = now + _EVERY_S
 
 
