@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -289,3 +290,12 @@ def test_both_kinds_of_tests_run_in_one_session(counting):
 
     done.assert_outcomes(passed=2, skipped=2, deselected=12)
     done.stdout.fnmatch_lines(["*work of tiny*", "*ws2*PASS"])
+
+
+def test_beside_a_duel_the_command_that_stores_counts_is_one_that_works(counting):
+    done = counting.run("--ddp-against=env:A=1", "--ddp-against-budget=60")
+
+    pytest_, *arguments = shlex.split(done.stdout.lines[-1].removeprefix("next: "))
+    assert pytest_ == "pytest"
+    counting.project.run(*arguments).assert_outcomes(skipped=2)
+    counting.run().assert_outcomes(passed=2)
