@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 import time
@@ -33,9 +34,10 @@ from ddp_perf.worker.report import RankDone, RankError, RankFiles
 from ddp_perf.worker.script.count import count_script
 from ddp_perf.worker.script.measure import measure_script
 
-# Frames of these are not the user's: this package, torch, and what imports a module.
+# Frames of these are not the user's: this package, torch, and what imports or runs a module.
 _MACHINERY = (
     *(f"{module.__path__[0]}{os.sep}" for module in (ddp_perf, torch, importlib)),
+    runpy.__file__,
     "<frozen ",
 )
 
@@ -129,19 +131,22 @@ def _end_with(
     It ends by ``os._exit``, because torch may hang or abort when the interpreter shuts down after
     a process group was used.
     """
+    code = 1
     try:
-        # First of all, also if PYTHONPATH has them: the working directory may be another checkout.
-        paths = request.import_paths
-        sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
-        reports.send_bytes(msgspec.json.encode(work()))
-        code = 0
-    except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
-        reports.send_bytes(msgspec.json.encode(rank_error(error)))
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    _kill_children()
-    os._exit(code)
+        try:
+            # First of all, also if PYTHONPATH has them: the working directory may be another
+            # checkout.
+            paths = request.import_paths
+            sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
+            reports.send_bytes(msgspec.json.encode(work()))
+            code = 0
+        except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
+            reports.send_bytes(msgspec.json.encode(rank_error(error)))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _kill_children()
+    finally:  # whatever a script did to its output, or the supervisor to the connection
+        os._exit(code)
 
 
 def _kill_children() -> None:
