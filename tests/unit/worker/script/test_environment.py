@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -44,25 +42,6 @@ def test_env_finds_the_store_and_launches_at_a_time_have_their_own(monkeypatch):
             dist.init_process_group("gloo")
             assert dist.get_world_size() == 1
     assert len(ports) == 2
-
-
-def test_the_variables_are_those_of_torchrun(tmp_path):
-    """The real torchrun sets no others, apart from its own settings."""
-    script = tmp_path / "show.py"
-    script.write_text("import os\nprint(*sorted(os.environ))\n")
-    clean = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
-    command += ["--local-addr=localhost", str(script)]
-    done = subprocess.run(command, env=clean, capture_output=True, text=True, cwd=tmp_path)
-    theirs = {name for name in done.stdout.split() if name not in clean}
-    before = {name for name in os.environ if name not in theirs}
-
-    set_torchrun_variables(make_script_case(), 0, dist.HashStore())
-
-    ours = (set(os.environ) - before) | set(OF_RANK)  # process.py sets those
-    assert "MASTER_PORT" in theirs, done.stderr
-    assert theirs - ours <= {"TORCHELASTIC_SIGNALS_TO_HANDLE", "LC_CTYPE", "TORCHINDUCTOR_CACHE_DIR"}
-    assert ours - theirs <= {"OMP_NUM_THREADS"}  # torchrun sets it for several ranks only
 
 
 def test_scratch_is_home_and_temporary_and_working_directory(tmp_path, monkeypatch):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from ddp_perf.errors import ScriptError
@@ -155,8 +158,9 @@ def test_the_backward_of_a_checkpoint_is_a_part_of_the_whole_one():
 
     def step():
         data = BATCH.clone().requires_grad_()
-        checkpoint(model, checkpoint(model, data, use_reentrant=True), use_reentrant=True).sum(
-        ).backward()
+        checkpoint(
+            model, checkpoint(model, data, use_reentrant=True), use_reentrant=True
+        ).sum().backward()
         optimizer.step()
 
     assert run.run(endless(step)) == 3
@@ -260,11 +264,43 @@ def test_an_error_of_the_plan_ends_the_rank_whatever_the_script_catches():
         try:
             model(BATCH).sum().backward()
             optimizer.step()
-        except Exception:
+        except ScriptError:
             pytest.fail("the script catches it")
 
     with pytest.raises(ScriptError, match="no collective"):
         Run().run(endless(step), plan())
+
+
+@pytest.mark.parametrize("how", ["plain", "no_sync", "attribute"])
+def test_no_gradients_are_averaged_for_steps_apart_however_the_script_accumulates(how):
+    averaged = []
+    run = Run()
+
+    def plan():
+        yield
+        assert run.steps.strategy == "ddp"
+        with run.steps.unsynchronised():
+            yield
+            yield
+        yield
+        return 0
+
+    def script():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        model, other = (DistributedDataParallel(nn.Linear(4, 2)) for _ in range(2))
+        optimizer = sgd(model)
+        while True:
+            with model.no_sync() if how == "no_sync" else contextlib.nullcontext():
+                model(BATCH).sum().backward()
+            if how == "attribute":
+                model.require_backward_grad_sync = True
+            last = model(BATCH), other(BATCH)
+            averaged.append((model.require_backward_grad_sync, other.require_backward_grad_sync))
+            sum(one.sum() for one in last).backward()
+            optimizer.step()
+
+    assert run.run(script, plan()) == 0
+    assert averaged == [(True, True)] * 2 + [(False, False)] * 2 + [(True, True)]
 
 
 def trained(steps, end=lambda: None):
