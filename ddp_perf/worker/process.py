@@ -28,6 +28,7 @@ from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import measure_in_group
 from ddp_perf.worker.rank_setup import set_up_rank
 from ddp_perf.worker.report import RankDone, RankError, RankFiles
+from ddp_perf.worker.script.children import end_children
 from ddp_perf.worker.script.measure import measure_script
 
 # Frames of these are not the user's: this package, torch, and what imports or runs a module.
@@ -126,6 +127,8 @@ def _end_with(
             code = 0
         except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
             reports.send_bytes(msgspec.json.encode(rank_error(error)))
+        if request.case.script is not None:
+            end_children()
         sys.stdout.flush()
         sys.stderr.flush()
     finally:  # whatever a script did to its output, or the supervisor to the connection

@@ -102,6 +102,9 @@ def test_a_script_is_main_in_the_environment_of_torchrun(launch, tmp_path):
                     signal.signal(number, lambda number, frame: None)
                 os.chdir("/")
                 batches = iter(DataLoader(Numbers(), batch_size=4, num_workers=1))
+                kept = multiprocessing.get_context("spawn").Semaphore()
+                names = open(os.path.join(sys.path[0], f"semaphore{rank}"), "w")
+                print(kept._semlock.name.removeprefix("/"), file=names, flush=True)
                 with open(os.path.join(sys.path[0], f"children{rank}"), "w") as file:
                     print(*[one.pid for one in multiprocessing.active_children()], file=file)
                 sys.stdout.close()
@@ -130,6 +133,9 @@ def test_a_script_is_main_in_the_environment_of_torchrun(launch, tmp_path):
     pids = [int(pid) for n in (0, 1) for pid in (tmp_path / f"children{n}").read_text().split()]
     assert len(pids) == 2
     assert {state_of(pid) for pid in pids} <= {None, "Z"}
+    for n in (0, 1):
+        name = (tmp_path / f"semaphore{n}").read_text().strip()
+        assert not Path(f"/dev/shm/sem.{name}").exists()
 
 
 def test_a_script_alone_needs_no_group_and_may_end_with_its_last_step(launch):
