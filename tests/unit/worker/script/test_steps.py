@@ -353,6 +353,43 @@ def test_the_error_of_a_script_is_its_own():
         Run().run(trained(2, lambda: 1 / 0))
 
 
+def ends_its_group(script, *, then=lambda: None):
+    def whole():
+        try:
+            script()
+        finally:
+            dist.destroy_process_group()
+        then()
+
+    return whole
+
+
+def test_a_script_may_end_its_group_before_its_last_line():
+    def plan():
+        yield
+        try:
+            yield
+        except StepsEndedError:
+            return dist.get_world_size()
+
+    assert Run().run(ends_its_group(trained(2), then=lambda: 1 / 0), plan()) == 1
+    assert Run().run(ends_its_group(trained(2, sys.exit)), plan()) == 1
+
+
+def test_the_end_of_the_group_does_not_hide_why_a_script_failed():
+    with pytest.raises(ZeroDivisionError):
+        Run(30).run(ends_its_group(trained(2, lambda: 1 / 0)))
+    with pytest.raises(ScriptError, match=r"failed after 2 steps: sys.exit\(3\) at test_steps"):
+        Run(30).run(ends_its_group(trained(2, lambda: sys.exit(3))))
+
+    def catches():
+        with contextlib.suppress(ZeroDivisionError):
+            ends_its_group(trained(2, lambda: 1 / 0))()
+
+    with pytest.raises(ScriptError, match="failed after 2 steps: an error, after which it ended"):
+        Run(30).run(catches)
+
+
 @pytest.fixture
 def engine(tmp_path, monkeypatch):
     """A module of the user, whose functions may end steps."""
