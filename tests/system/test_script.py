@@ -30,6 +30,10 @@ def step():
     model(torch.randn(4, 8)).sum().backward()
     optimizer.step()
 """
+_OF_TORCHRUN = (
+    *("RANK", "WORLD_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "OMP_"),
+    "TORCH_NCCL_ASYNC",
+)
 NEEDED = 12  # steps: 3 until they are settled, one that is counted, and 8 timed ones
 
 
@@ -98,6 +102,9 @@ def test_a_script_is_main_in_the_environment_of_torchrun(launch, tmp_path):
                     signal.signal(number, lambda number, frame: None)
                 os.chdir("/")
                 batches = iter(DataLoader(Numbers(), batch_size=4, num_workers=1))
+                kept = multiprocessing.get_context("spawn").Semaphore()
+                names = open(os.path.join(sys.path[0], f"semaphore{rank}"), "w")
+                print(kept._semlock.name.removeprefix("/"), file=names, flush=True)
                 with open(os.path.join(sys.path[0], f"children{rank}"), "w") as file:
                     print(*[one.pid for one in multiprocessing.active_children()], file=file)
                 sys.stdout.close()
@@ -126,6 +133,9 @@ def test_a_script_is_main_in_the_environment_of_torchrun(launch, tmp_path):
     pids = [int(pid) for n in (0, 1) for pid in (tmp_path / f"children{n}").read_text().split()]
     assert len(pids) == 2
     assert {state_of(pid) for pid in pids} <= {None, "Z"}
+    for n in (0, 1):
+        name = (tmp_path / f"semaphore{n}").read_text().strip()
+        assert not Path(f"/dev/shm/sem.{name}").exists()
 
 
 def test_a_script_alone_needs_no_group_and_may_end_with_its_last_step(launch):
@@ -145,6 +155,17 @@ def test_a_script_alone_needs_no_group_and_may_end_with_its_last_step(launch):
 
     (rank,) = measured(launch(alone.format(NEEDED, "raise SystemExit"), beginning="", ranks=1))
     assert len(rank.step_s) == 6
+
+
+def test_ranks_that_end_within_further_steps_have_the_same_ones(launch):
+    """On a busy machine their script ends while they wait for clean steps, else in the probe."""
+    text = f"for _ in range({NEEDED + 3}):\n    step()\ndist.destroy_process_group()\n"
+
+    ranks = measured(launch(text))
+
+    assert [len(rank.step_s) for rank in ranks] == [6, 6]
+    assert ranks[0].digest == ranks[1].digest
+    assert [rank.probe for rank in ranks] == [None, None]
 
 
 def test_steps_of_every_kind_are_told_apart(launch):
@@ -216,6 +237,7 @@ SCRATCH = """
     import neighbour
     with open(os.path.join(os.path.dirname(__file__), f"places{dist.get_rank()}"), "w") as file:
         print(os.environ["HOME"], tempfile.gettempdir(), os.getcwd(), sep="\\n", file=file)
+        print(*os.environ, file=file)
     for place in (os.path.expanduser("~"), tempfile.gettempdir(), os.getcwd()):
         open(os.path.join(place, "checkpoint"), "w").close()
     while True:
@@ -226,28 +248,32 @@ SCRATCH = """
 def test_scratch_directories_are_removed_and_neighbours_are_found(launch, tmp_path):
     measured(launch(SCRATCH, files={"neighbour.py": ""}, scratch=True))
 
-    places = [Path(line) for line in (tmp_path / "places0").read_text().splitlines()]
-    assert (tmp_path / "places1").read_text() == (tmp_path / "places0").read_text()
+    *lines, _ = (tmp_path / "places0").read_text().splitlines()
+    assert (tmp_path / "places1").read_text().splitlines()[:3] == lines
+    places = [Path(line) for line in lines]
     assert len({*places}) == 3
     for place in places:
         assert place != Path.home()
         assert not place.exists()
 
 
-def test_a_script_runs_under_torchrun_too(tmp_path):
-    """torchrun has set the variables; scratch lies in the directory of its node."""
-    (tmp_path / "train.py").write_text(BEGINNING + textwrap.dedent(SCRATCH), encoding="utf-8")
-    (tmp_path / "neighbour.py").touch()
+def test_a_script_runs_under_torchrun_too(launch, tmp_path):
+    """torchrun sets the variables that a forked rank has; scratch is in its node's directory."""
+    measured(launch(SCRATCH, files={"neighbour.py": ""}, scratch=True))
+    *_, forked = (tmp_path / "places0").read_text().splitlines()
     with contextlib.closing(NodeLauncher(TorchrunEngine())) as torchrun:
         ranks = measured(torchrun.launch(request_of(tmp_path, scratch=True)))
 
     assert ranks[0].digest == ranks[1].digest
     assert ranks[0].script.steps_at == "train.py:12"
-    (home, *others), at_rank_1 = (
-        (tmp_path / f"places{rank}").read_text().splitlines() for rank in (0, 1)
-    )
-    assert [home, *others] == at_rank_1
+    home, temporary, work, elastic = (tmp_path / "places0").read_text().splitlines()
+    assert (tmp_path / "places1").read_text().splitlines()[:3] == [home, temporary, work]
     assert not Path(home).exists()
+    ours, theirs = (
+        {name for name in names.split() if name.startswith(_OF_TORCHRUN)}
+        for names in (forked, elastic)
+    )
+    assert ours == theirs - {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # of torchrun's own process
 
 
 def test_launches_in_a_row_do_not_clash(launch):

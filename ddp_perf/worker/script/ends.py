@@ -16,7 +16,8 @@ def await_other_ends(case: Case, rank: int, how: str, done: int) -> None:
     """Wait until the script has ended on all ranks, each after ``done`` steps.
 
     The ranks meet in the store of the script's process group: a collective of a rank that trains
-    on would be taken for its partner. Raises ScriptError if a rank trains on, or trained longer.
+    on would be taken for its partner. Raises ScriptError if another rank
+    trains on, or trained for another number of steps.
     """
     store = dist.distributed_c10d._get_default_store()
     keys = {other: f"ddp_perf/ended/{other}" for other in range(case.world_size)}
@@ -25,8 +26,9 @@ def await_other_ends(case: Case, rank: int, how: str, done: int) -> None:
     try:
         store.wait(list(keys.values()), patience)
     except dist.DistStoreError:
-        going = [other for other, key in keys.items() if not store.check([key])]
+        going = {other: None for other, key in keys.items() if not store.check([key])}
         raise ended_apart(case, how, done, going) from None
-    longer = [other for other, key in keys.items() if int(store.get(key)) > done]
-    if longer:
-        raise ended_apart(case, how, done, longer)
+    steps = {other: int(store.get(key)) for other, key in keys.items()}
+    others = {other: count for other, count in steps.items() if count != done}
+    if others:
+        raise ended_apart(case, how, done, others)

@@ -69,9 +69,11 @@ class TorchEvents:
                 (torch.multiprocessing, "start_processes", self._around_start),
             ):
                 stack.enter_context(patched(owner, name, around))
+            # A script may compile the step of its optimizer, with the hooks that it calls.
+            untraced: Callable[[Any], Any] = torch.compiler.disable
             for hook in (
-                register_optimizer_step_pre_hook(self._before_step),
-                register_optimizer_step_post_hook(self._after_step),
+                register_optimizer_step_pre_hook(untraced(self._before_step)),
+                register_optimizer_step_post_hook(untraced(self._after_step)),
             ):
                 stack.callback(hook.remove)
             yield

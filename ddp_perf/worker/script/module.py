@@ -49,9 +49,12 @@ def _parameters(optimizers: Sequence[Optimizer]) -> list[nn.Parameter]:
 
 
 def _modules() -> Iterator[nn.Module]:
-    """Yield all modules. The type is asked, since a proxy may do work when it is asked itself."""
+    """Yield all modules whose construction has begun.
+
+    The type is asked, since a proxy may do work when it is asked itself.
+    """
     for one in gc.get_objects():
-        if issubclass(type(one), nn.Module):
+        if issubclass(type(one), nn.Module) and "_modules" in vars(one):
             yield one
 
 

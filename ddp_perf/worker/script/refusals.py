@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.script import BY_OPTIMIZER
@@ -49,13 +49,18 @@ def failed_exit(case: Case, how: str, done: int) -> ScriptError:
     return ScriptError(f"{case.workload} failed after {_steps(done)}: {how}")
 
 
-def ended_apart(case: Case, how: str, done: int, others: Collection[int]) -> ScriptError:
-    """Return the error of a rank whose script ended before that of ``others``."""
-    ranks = " and ".join(f"rank {rank}" for rank in others)
-    go = "goes" if len(others) == 1 else "go"
+def ended_apart(case: Case, how: str, done: int, others: Mapping[int, int | None]) -> ScriptError:
+    """Return the error of a rank whose script ended at another step than that of ``others``.
+
+    These are the steps of each other rank; None: it trains on.
+    """
+    ranks = " and ".join(
+        f"rank {rank} " + ("goes on" if steps is None else f"ended after {steps}")
+        for rank, steps in others.items()
+    )
     return ScriptError(
-        f"{case.workload} ended here ({how}) after {_steps(done)}, while {ranks} {go} on; let each"
-        " rank train as many steps, as with DistributedSampler or drop_last=True"
+        f"{case.workload} ended here ({how}) after {_steps(done)}, while {ranks};"
+        " let each rank train as many steps, as with DistributedSampler or drop_last=True"
     )
 
 

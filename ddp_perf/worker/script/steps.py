@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NoReturn, TypeVar
@@ -85,8 +86,7 @@ class ScriptSteps(Generic[T]):
             try:
                 script()
             except SystemExit as error:
-                how = f"sys.exit({error.code!r}) at {line_in(error.__traceback__)}"
-                return self._finish(how, failed=error.code not in (None, 0))
+                return self._finish_at(error)
             return self._finish("at the end of the file")
 
     @functools.cached_property
@@ -193,10 +193,16 @@ class ScriptSteps(Generic[T]):
             self._end_step()
 
     def before_end_of_group(self) -> None:
-        """End the plan here, while its collectives have a group."""
-        if self.done and not self._is_fork:
-            how = f"destroy_process_group at {line_here()}"
-            self._end(lambda: self._finish(how))
+        """End the plan here, while its collectives have a group, unless the script has failed.
+
+        Many scripts end their group in a ``finally`` clause.
+        """
+        error = sys.exc_info()[1]
+        if self.done == 0 or self._is_fork or isinstance(error, Exception):
+            return
+        if isinstance(error, SystemExit):
+            self._end(functools.partial(self._finish_at, error))
+        self._end(functools.partial(self._finish, f"destroy_process_group at {line_here()}"))
 
     def before_own_ranks(self) -> None:
         if not self._is_fork:
@@ -286,6 +292,10 @@ class ScriptSteps(Generic[T]):
         else:  # what measures calls collectives, which need a group
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
+    def _finish_at(self, error: SystemExit) -> T:
+        how = f"sys.exit({error.code!r}) at {line_in(error.__traceback__)}"
+        return self._finish(how, failed=error.code not in (None, 0))
+
     def _finish(self, how: str, *, failed: bool = False) -> T:
         """Return what the plan returns without further steps. Raises ScriptError if it cannot."""
         case = self._case
@@ -296,6 +306,8 @@ class ScriptSteps(Generic[T]):
         short = self._short(case, how, self.done, self._steps_at, self._needed)
         if self.done < self._needed:
             raise short
+        if not dist.is_initialized():
+            raise refusals.failed_exit(case, "an error, after which it ended its group", self.done)
         if case.world_size > 1:
             await_other_ends(case, self._context.rank, how, self.done)
         try:
