@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import multiprocessing
 import os
-import signal
+import runpy
 import sys
 import time
 import traceback
@@ -30,12 +28,14 @@ from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import measure_in_group
 from ddp_perf.worker.rank_setup import set_up_rank
 from ddp_perf.worker.report import RankDone, RankError, RankFiles
+from ddp_perf.worker.script.children import end_children
 from ddp_perf.worker.script.count import count_script
 from ddp_perf.worker.script.measure import measure_script
 
-# Frames of these are not the user's: this package, torch, and what imports a module.
+# Frames of these are not the user's: this package, torch, and what imports or runs a module.
 _MACHINERY = (
     *(f"{module.__path__[0]}{os.sep}" for module in (ddp_perf, torch, importlib)),
+    runpy.__file__,
     "<frozen ",
 )
 
@@ -129,30 +129,23 @@ def _end_with(
     It ends by ``os._exit``, because torch may hang or abort when the interpreter shuts down after
     a process group was used.
     """
+    code = 1
     try:
-        # First of all, also if PYTHONPATH has them: the working directory may be another checkout.
-        paths = request.import_paths
-        sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
-        reports.send_bytes(msgspec.json.encode(work()))
-        code = 0
-    except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
-        reports.send_bytes(msgspec.json.encode(rank_error(error)))
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    _kill_children()
-    os._exit(code)
-
-
-def _kill_children() -> None:
-    """Kill the workers of a script's data loaders: only seconds later they notice this rank's end.
-
-    Until then they hold a file that the supervisor waits for.
-    """
-    with contextlib.suppress(ValueError):  # not the main thread, which alone handles signals
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises for such a worker
-    for child in multiprocessing.active_children():
-        child.kill()
+        try:
+            # First of all, also if PYTHONPATH has them: the working directory may be another
+            # checkout.
+            paths = request.import_paths
+            sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
+            reports.send_bytes(msgspec.json.encode(work()))
+            code = 0
+        except BaseException as error:  # noqa: BLE001 – even SystemExit is a report; the process ends below
+            reports.send_bytes(msgspec.json.encode(rank_error(error)))
+        if request.case.script is not None:
+            end_children()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # whatever a script did to its output, or the supervisor to the connection
+        os._exit(code)
 
 
 def rank_error(error: BaseException) -> RankError:

@@ -194,8 +194,10 @@ def operations(work):
 
 
 def test_the_workers_of_a_loader_end_with_the_rank(launcher, edited):
-    note = "from multiprocessing import active_children\n"
-    line = "        open(__file__ + '.pids', 'w').write(repr([one.pid for one in active_children()]))\n"
+    note = "from multiprocessing import active_children\nPIDS = f'{__file__}.pids'\n"
+    line = (
+        "        print([one.pid for one in active_children()], file=open(PIDS, 'w'), flush=True)\n"
+    )
     project, case = edited(
         workers(2),
         ("train.py", "import argparse\n", f"import argparse\n{note}"),
@@ -263,5 +265,6 @@ def test_a_script_that_ends_too_early_states_its_steps(launcher, edited):
 
     assert failure.kind == "exception"
     assert failure.detail == (
-        "train.py ended after 2 steps, before the one that is counted; let it train longer"
+        "train.py ended (destroy_process_group at train.py:26) after 2 steps (train.py:23), but"
+        " step 5 is the one that is counted; let it train longer"
     )

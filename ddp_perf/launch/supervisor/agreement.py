@@ -22,6 +22,8 @@ def check_agreement(request: LaunchRequest, results: Sequence[RankResult]) -> La
         differing = [one.placement.rank for one in results if one.digest != common]
         culprit = differing[0] if holders > len(results) / 2 else None
         detail = "parameters differ from the other ranks' after the last step"
+        if request.case.script is not None:
+            detail += "; let all ranks begin with the same ones, and average every gradient"
     elif own_gpus and len(devices) < len(results):
         places = [result.placement for result in results]
         culprit = next(place.rank for place in places if devices[_device(place)] > 1)

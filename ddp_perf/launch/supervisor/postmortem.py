@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from ddp_perf.core.case import Case, Tier
 from ddp_perf.core.launch import FailureKind, LaunchFailure, LaunchRequest
+from ddp_perf.core.script import BY_OPTIMIZER
 from ddp_perf.launch.supervisor.flight_records import flight_records
 from ddp_perf.launch.supervisor.rank import SupervisedRank
 from ddp_perf.system.host.processes import describe_state, state_of
-from ddp_perf.worker.heartbeat import Phase, RankProgress
+from ddp_perf.worker.heartbeat import BEATS_PER_STEP, Phase, RankProgress
 from ddp_perf.worker.report import STACK_SIGNAL, RankError
 
 _PHASES = {
@@ -62,7 +63,8 @@ def describe_hang(request: LaunchRequest, ranks: Sequence[SupervisedRank]) -> La
         round=request.round,
         kind="hang",
         rank=None if others else hung.rank,
-        detail=f"hung {_where(request.case, hung.progress)}: {who}",
+        detail=f"hung {_where(request.case, hung.progress)}: {who}"
+        + _remedy(request.case, hung.progress),
         output="" if others else _output(hung),
         stacks=_stacks(ranks, states),
         collectives=flight_records(_responsive(ranks, states), request.records),
@@ -93,6 +95,10 @@ def place_of(tier: Tier, rank: SupervisedRank) -> tuple[int, int]:
 def _where(case: Case, progress: RankProgress) -> str:
     """Return the place of a rank in words, with the number of its step if that is known."""
     steps = case.schedule.steps
+    if case.script is not None and _is_before_first_step(progress):
+        by = case.script.steps_by
+        what = "no optimizer stepped" if by == BY_OPTIMIZER else f"{by} did not return"
+        return f"before its first step ({what} in {case.schedule.start_deadline_s:g} s)"
     if progress.step is None:
         return _PHASES[progress.phase]
     step = f"step {min(max(progress.step, 1), steps)} of {steps}"
@@ -101,6 +107,23 @@ def _where(case: Case, progress: RankProgress) -> str:
     if progress.phase is Phase.TIMED and case.tier == "gpu":
         return f"while the host queued {step}, which the GPU may not have reached"
     return f"in {step}"
+
+
+def _is_before_first_step(progress: RankProgress) -> bool:
+    return progress.phase is Phase.START and progress.beats < BEATS_PER_STEP
+
+
+def _remedy(case: Case, progress: RankProgress) -> str:
+    """Return what a user can do for a script that may be fine, but slow; empty for a workload."""
+    if case.script is None:
+        return ""
+    if not _is_before_first_step(progress):
+        return "; if it evaluates or saves there, raise step_deadline_s"
+    if case.script.steps_by != BY_OPTIMIZER:
+        return "; raise start_deadline_s, or let steps_by name the function that ends a step"
+    return (
+        "; raise start_deadline_s, or name the function that ends a step: steps_by: module:function"
+    )
 
 
 def _order_of_failure(rank: SupervisedRank) -> tuple[bool, float]:

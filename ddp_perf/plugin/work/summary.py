@@ -61,7 +61,8 @@ def _notes(cases: Sequence[CountedCase]) -> Iterator[str]:
             f"{counted(len(less), 'case')} of less work: more work than now is red only from"
             " --save-baseline=accept on"
         )
-    computed = [one.case.id for one in cases if one.work is not None and one.work.computed]
+    workloads = [one for one in cases if one.case.script is None]  # a script always computes
+    computed = [one.case.id for one in workloads if one.work is not None and one.work.computed]
     if computed:
         yield f"counted with values computed, which the step depends on: {', '.join(computed)}"
 

@@ -40,11 +40,11 @@ _STEPS = SETTLED_AFTER + _SCRIPT_STEPS
 class Slowable(Protocol):
     """The steps of a script, as far as an injection changes them."""
 
-    def before_batch(self, act: Callable[[], object]) -> None:
+    def act_before_batch(self, act: Callable[[], object]) -> None:
         """Call ``act`` at the begin of each later step."""
         ...
 
-    def before_backward(self, act: Callable[[torch.Tensor], object]) -> None:
+    def act_before_backward(self, act: Callable[[torch.Tensor], object]) -> None:
         """Call ``act(loss)`` once in each later step, before its first backward."""
         ...
 
@@ -131,7 +131,7 @@ class _Compute(Effect):
     def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
         plain_s = yield from self._script_step_s()
         products = products_for(self.injection.amount * plain_s, self.device)
-        steps.before_backward(lambda loss: products.run())
+        steps.act_before_backward(lambda loss: products.run())
         self.slowdown = (yield from self._script_step_s()) / plain_s - 1
 
     def _script_step_s(self) -> StepPlan[float]:
@@ -161,7 +161,7 @@ class _Straggler(Effect):
 
     def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
         if self.rank == self.injection.rank:
-            steps.before_backward(lambda loss: _wait(self.injection.amount, self.device))
+            steps.act_before_backward(lambda loss: _wait(self.injection.amount, self.device))
         yield from ()
 
 
@@ -174,7 +174,7 @@ class _ExtraAllReduce(Effect):
 
     def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
         values = self._values()
-        steps.before_backward(lambda loss: dist.all_reduce(values))
+        steps.act_before_backward(lambda loss: dist.all_reduce(values))
         yield from ()
 
     def _values(self) -> torch.Tensor:
@@ -214,7 +214,7 @@ class _SyncEachStep(Effect):
         _before_backward(trainer, _read_mean)
 
     def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
-        steps.before_backward(_read_mean)
+        steps.act_before_backward(_read_mean)
         yield from ()
 
 
@@ -228,7 +228,7 @@ class _Data(Effect):
         )
 
     def apply_to_script(self, steps: Slowable) -> StepPlan[None]:
-        steps.before_batch(lambda: _wait(self.injection.amount, self.device))
+        steps.act_before_batch(lambda: _wait(self.injection.amount, self.device))
         yield from ()
 
     def _late(self, batch: Batch, last: bool) -> Batch:

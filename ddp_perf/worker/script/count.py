@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -15,22 +14,31 @@ from torch.distributed import HashStore
 
 from ddp_perf.core.script import ScriptRun
 from ddp_perf.core.work import CountRequest, StepWork
-from ddp_perf.errors import NeedsGpuError, ScriptError
+from ddp_perf.errors import NeedsGpuError
 from ddp_perf.torch_compat import foreach_on_cpu
 from ddp_perf.worker.count import Computing, limit_memory, lone_context
-from ddp_perf.worker.counted.loaders import unrecorded_batches
-from ddp_perf.worker.counted.lone_group import lone_groups
 from ddp_perf.worker.counted.makers import Makers, note_makers
-from ddp_perf.worker.counted.origin import Origin, origin_of, own_package
+from ddp_perf.worker.counted.origin import own_package
 from ddp_perf.worker.counted.step_recorder import record_step
+from ddp_perf.worker.counted.structure import SETTLED_AFTER
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import set_variables
-from ddp_perf.worker.replaced import replaced
-from ddp_perf.worker.script.environment import enter_scratch, set_torchrun_variables
-from ddp_perf.worker.script.run import run_as_main, script_file
+from ddp_perf.worker.script.environment import (
+    enter_scratch,
+    set_torchrun_variables,
+    stack_signal_kept,
+)
+from ddp_perf.worker.script.lines import line_here
+from ddp_perf.worker.script.loaders import unrecorded_batches
+from ddp_perf.worker.script.lone_groups import lone_groups
+from ddp_perf.worker.script.patching import patched
+from ddp_perf.worker.script.refusals import too_few_to_count
+from ddp_perf.worker.script.run import become_main, run_as_main, script_file
 from ddp_perf.worker.script.steps import ScriptSteps
-from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
+from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.seeds import seed_all
+
+_COUNTED_STEP = SETTLED_AFTER + 2  # one shows what is saved for the backward
 
 
 def count_script(
@@ -60,8 +68,11 @@ def count_script(
     os.environ["ROLE_RANK"] = str(request.rank)
     if run.scratch:
         enter_scratch(directory)
+    become_main(run, file)
     seed_all()
-    steps = ScriptSteps(case, lone_context(request.rank, heartbeats))
+    steps: ScriptSteps[StepWork] = ScriptSteps(
+        case, lone_context(request.rank, heartbeats), needed=_COUNTED_STEP, short=too_few_to_count
+    )
     with (
         lone_groups(request.rank, case.world_size),
         _without_cuda(run),
@@ -69,49 +80,30 @@ def count_script(
         Computing(),  # type: ignore[no-untyped-call]
         unrecorded_batches(),
         note_makers() as makers,
+        stack_signal_kept(),
     ):
-        work = steps.run(_plan(steps, makers, paths, run), lambda: run_as_main(run, file), end)
+        work = steps.run(_plan(steps, makers, paths), lambda: run_as_main(run, file), end)
     del meeting
     return work
 
 
 def _plan(
-    steps: ScriptSteps, makers: Makers, paths: tuple[str, ...], run: ScriptRun
+    steps: ScriptSteps[StepWork], makers: Makers, paths: tuple[str, ...]
 ) -> StepPlan[StepWork]:
-    try:
-        work = yield from record_step(steps, makers=makers, import_paths=paths)
-    except StepsEndedError:
-        raise ScriptError(
-            f"{run.script} ended after {steps.done} steps, before the one that is counted; let it"
-            " train longer"
-        ) from None
+    yield from steps.settle(SETTLED_AFTER)  # then all optimizers have stepped: the module is known
+    work = yield from record_step(steps, makers=makers, import_paths=paths)
     return msgspec.structs.replace(work, computed=True)
 
 
 @contextlib.contextmanager
 def _without_cuda(run: ScriptRun) -> Iterator[None]:
     """Raise NeedsGpuError where the script uses CUDA inside the ``with`` block."""
-    # Each function is another one: torch.compile keeps one rule for each object of torch.
-    with (
-        replaced(torch.cuda, "_lazy_init", _refusal(run)),
-        replaced(torch.cuda, "set_device", _refusal(run)),
-    ):
-        yield
 
-
-def _refusal(run: ScriptRun) -> Callable[..., NoReturn]:
-    def refuse(*args: object) -> NoReturn:
+    def refuse(original: object, *args: object) -> NoReturn:
         raise NeedsGpuError(
-            f"{run.script} uses CUDA ({_users_line()}), and a step is counted on a CPU; let the"
+            f"{run.script} uses CUDA ({line_here()}), and a step is counted on a CPU; let the"
             " script choose its device by torch.cuda.is_available()"
         )
 
-    return refuse
-
-
-def _users_line() -> str:
-    """Return the innermost line of the user's on the stack: ``train.py:12``."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and origin_of(frame.f_code.co_filename) is not Origin.USER:
-        frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    with patched(torch.cuda, "_lazy_init", refuse), patched(torch.cuda, "set_device", refuse):
+        yield

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from torch.distributed import Store, TCPStore
 
 from ddp_perf.core.case import Case
+from ddp_perf.worker.report import STACK_SIGNAL
+from ddp_perf.worker.script.patching import patched
 
 _LOOPBACK = "127.0.0.1"
 _PORT = "port"  # key of the store
@@ -34,11 +40,13 @@ def set_torchrun_variables(case: Case, rank: int, store: Store) -> Store:
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(case.world_size),
-        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_RUN_ID": str(meeting.port),  # of no other launch at the same time
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_ERROR_FILE": "",
     }
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     os.environ.setdefault("OMP_NUM_THREADS", str(case.threads_per_rank))
     return meeting
 
@@ -52,3 +60,14 @@ def enter_scratch(directory: Path) -> None:
             os.environ[variable] = str(folder)
     tempfile.tempdir = None  # the next temporary file reads TMPDIR again
     os.chdir(directory / "work")
+
+
+@contextlib.contextmanager
+def stack_signal_kept() -> Iterator[None]:
+    """Keep the signal by which a rank that hangs shows its stack, if the script sets a handler."""
+
+    def unless_kept(original: Callable[..., Any], number: int, handler: Any) -> Any:
+        return signal.getsignal(number) if number == STACK_SIGNAL else original(number, handler)
+
+    with patched(signal, "signal", unless_kept):
+        yield

@@ -14,7 +14,6 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult, Structure
-from ddp_perf.errors import ScriptError
 from ddp_perf.worker.counted.digest import parameter_digest
 from ddp_perf.worker.counted.flops import FlopCounter
 from ddp_perf.worker.counted.structure import SETTLED_AFTER, count_structure, ddp_logging
@@ -25,11 +24,17 @@ from ddp_perf.worker.placement import place
 from ddp_perf.worker.probe.probe import probe
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.script.environment import enter_scratch, set_torchrun_variables
-from ddp_perf.worker.script.run import run_as_main, script_file
+from ddp_perf.worker.script import refusals
+from ddp_perf.worker.script.environment import (
+    enter_scratch,
+    set_torchrun_variables,
+    stack_signal_kept,
+)
+from ddp_perf.worker.script.run import become_main, run_as_main, script_file
 from ddp_perf.worker.script.steps import ScriptSteps
 from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
 from ddp_perf.worker.steps.protocol import StepFacts
+from ddp_perf.worker.timing.warm_up import LEAST_EXTRA_WARMUPS
 
 
 def measure_script(
@@ -59,18 +64,28 @@ def measure_script(
     context = RankContext(rank=rank, device=device, placement=placement, heartbeats=heartbeats)
     control_s = control_before(device)
     injected = Injected(request.injections, context)
-    steps = ScriptSteps(case, context)
-    plan = _plan(request, context, steps, injected, control_s)
     run = case.script
-    result = steps.run(plan, lambda: run_as_main(run, file), end)
+    become_main(run, file)
+    steps: ScriptSteps[RankResult] = ScriptSteps(case, context, needed=needed_steps(request))
+    plan = _plan(request, context, steps, injected, control_s)
+    with stack_signal_kept():
+        result = steps.run(plan, lambda: run_as_main(run, file), end)
     del meeting  # not before: the other ranks may still be clients of it
     return result
+
+
+def needed_steps(request: LaunchRequest) -> int:
+    """Return the fewest steps that a measurement needs; the probe is left out if there are none."""
+    case = request.case
+    extra = LEAST_EXTRA_WARMUPS if case.tier == "gpu" else 0
+    traced = 1 + request.profiling.steps if request.profiling is not None else 0
+    return SETTLED_AFTER + 2 + extra + case.schedule.steps + traced
 
 
 def _plan(
     request: LaunchRequest,
     context: RankContext,
-    steps: ScriptSteps,
+    steps: ScriptSteps[RankResult],
     injected: Injected,
     control_s: list[float],
 ) -> StepPlan[RankResult]:
@@ -94,24 +109,20 @@ def _plan(
     return result
 
 
-def _check(case: Case, steps: ScriptSteps, structure: Structure, device: torch.device) -> None:
+def _check(
+    case: Case, steps: ScriptSteps[RankResult], structure: Structure, device: torch.device
+) -> None:
     """Raise ScriptError if the ranks train apart, or not on the device that the tier states."""
     if case.world_size > 1 and not structure.collectives:
-        raise ScriptError(
-            f"no collective in a step of {case.workload}, so its {case.world_size} ranks train"
-            " apart; let it wrap the model in DistributedDataParallel or FSDP"
-        )
+        raise refusals.no_collective(case)
     parameter = next(steps.module.parameters(), None)
     if parameter is not None and parameter.device.type != device.type:
-        raise ScriptError(
-            f"{case.workload} trains on {parameter.device}, but tier {case.tier} measures"
-            f" {device}; set `tier:` or the script's own option for its device"
-        )
+        raise refusals.other_device(case, str(parameter.device), str(device))
 
 
 def _examine(
     request: LaunchRequest,
-    steps: ScriptSteps,
+    steps: ScriptSteps[RankResult],
     structure: Structure,
     flops: tuple[int, int],
     device: torch.device,

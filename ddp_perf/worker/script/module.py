@@ -1,9 +1,9 @@
-"""The module that a script trains, found by the parameters of its optimizer."""
+"""The module that a script trains, found by the parameters of its optimizers."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
@@ -13,27 +13,48 @@ from torch.optim import Optimizer
 from ddp_perf.core.strategy import Strategy
 
 
-def trained_module(optimizer: Optimizer) -> nn.Module:
-    """Return the module that a step of the optimizer updates, as its strategy wrapped it.
+def trained_module(optimizers: Sequence[Optimizer]) -> nn.Module:
+    """Return the module that a step of the optimizers updates, as its strategy wrapped it.
 
-    It is the smallest module with all parameters of the optimizer, or what wraps it in DDP. If no
-    module has all of them, it is a module made of these parameters.
+    It is the smallest module with all parameters of the optimizers, or what wraps it in DDP. If no
+    module has all of them, it is that of the first optimizer; if none has those either, a module
+    made of these parameters. Without an optimizer it is the largest module, or what wraps one in
+    DDP.
     """
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
-    wanted = {id(one) for one in parameters}
-    holders = [
-        module for module in _modules() if wanted <= {id(one) for one in module.parameters()}
+    modules = list(_modules())
+    for group in (optimizers, optimizers[:1]):
+        wanted = {id(one) for one in _parameters(group)}
+        holders = [
+            module for module in modules if wanted <= {id(one) for one in module.parameters()}
+        ]
+        if holders:
+            replicas = [one for one in holders if isinstance(one, DistributedDataParallel)]
+            choose = min if wanted else max
+            return choose(replicas or holders, key=lambda module: sum(1 for _ in module.modules()))
+    return nn.ParameterList(_parameters(optimizers[:1]))
+
+
+def replicas() -> list[DistributedDataParallel]:
+    """Return all modules of this process that DDP wraps."""
+    return [module for module in _modules() if isinstance(module, DistributedDataParallel)]
+
+
+def _parameters(optimizers: Sequence[Optimizer]) -> list[nn.Parameter]:
+    return [
+        one
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for one in group["params"]
     ]
-    if not holders:
-        return nn.ParameterList(parameters)
-    replicas = [module for module in holders if isinstance(module, DistributedDataParallel)]
-    return min(replicas or holders, key=lambda module: sum(1 for _ in module.modules()))
 
 
 def _modules() -> Iterator[nn.Module]:
-    """Yield all modules. The type is asked, since a proxy may do work when it is asked itself."""
+    """Yield all modules whose construction has begun.
+
+    The type is asked, since a proxy may do work when it is asked itself.
+    """
     for one in gc.get_objects():
-        if issubclass(type(one), nn.Module):
+        if issubclass(type(one), nn.Module) and "_modules" in vars(one):
             yield one
 
 

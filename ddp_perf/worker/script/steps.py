@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TypeVar
-from weakref import WeakSet
+from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-import ddp_perf
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import ScriptFacts
 from ddp_perf.core.script import BY_OPTIMIZER
@@ -30,76 +27,86 @@ from ddp_perf.core.strategy import Strategy
 from ddp_perf.errors import ScriptError
 from ddp_perf.worker.heartbeat import Phase
 from ddp_perf.worker.rank_context import RankContext
-from ddp_perf.worker.script.module import strategy_of, trained_module
+from ddp_perf.worker.script import refusals
+from ddp_perf.worker.script.ends import await_other_ends
+from ddp_perf.worker.script.events import TorchEvents
+from ddp_perf.worker.script.lines import line_here, line_in
+from ddp_perf.worker.script.module import replicas, strategy_of, trained_module
+from ddp_perf.worker.script.patching import function_of, patched
+from ddp_perf.worker.script.settings import own_settings
 from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
 
 T = TypeVar("T")
-_LIBRARIES = (
-    *(f"{module.__path__[0]}{os.sep}" for module in (ddp_perf, torch)),
-    f"{os.sep}site-packages{os.sep}",
-    "<frozen ",
-)
+End = Callable[[Callable[[], T]], NoReturn]
 
 
-class ScriptSteps:
-    """The steps of a script on one rank. The attributes are known from its first step on."""
+class ScriptSteps(Generic[T]):
+    """The steps of a script on one rank, and the plan that measures them.
 
-    module: nn.Module
-    strategy: Strategy
+    ``plan`` begins after the first step, and needs ``needed`` steps in all; ``short`` returns the
+    error of fewer ones. When the plan is through, ``end`` is called in the middle of the script,
+    with a function that returns what the plan returns, or raises its error. ``module`` and
+    ``strategy`` are known once the plan has begun.
+    """
 
-    def __init__(self, case: Case, context: RankContext) -> None:
+    def __init__(
+        self,
+        case: Case,
+        context: RankContext,
+        *,
+        needed: int,
+        short: Callable[[Case, str, int, str, int], ScriptError] = refusals.too_few_steps,
+    ) -> None:
+        assert case.script is not None  # that is what is measured
         self.done = 0  # steps, with those that a GradScaler skipped
         self._case = case
-        self._rank = context.rank
-        self._heartbeats = context.heartbeats
-        self._optimizer: Optimizer | None = None  # the first one that stepped
+        self._context = context
+        self._needed, self._short = needed, short
+        self._by_optimizer = case.script.steps_by == BY_OPTIMIZER
+        self._process = os.getpid()
+        self._first: Callable[[], Optimizer | None] = _none  # the first one that stepped
+        self._optimizers: list[weakref.ref[Optimizer]] = []  # that stepped, in this order
         self._steps_at = ""
+        self._stepped_in_backward = ""  # the line; empty: not since the last step
         self._backwards = 0  # since the last step
-        self._others: WeakSet[Optimizer] = WeakSet()  # that stepped beside the first one
         self._micro_steps: list[int] = []  # of each step since the last reading of the facts
         self._skipped = 0
-        self._apart = False  # whether the ranks keep their gradients to themselves
         self._on_phase: Callable[[str], None] = _ignore
         self._on_loss: Callable[[torch.Tensor], None] = _ignore
         self._acts_before_batch: list[Callable[[], object]] = []  # injected
         self._acts_before_backward: list[Callable[[torch.Tensor], object]] = []
         self._in_data = False  # whether the time until the next forward is spent on the batch
 
-    def run(
-        self,
-        plan: StepPlan[T],
-        script: Callable[[], None],
-        end: Callable[[Callable[[], T]], NoReturn],
-    ) -> T:
-        """Run the script until the plan is through, which begins after the script's first step.
+    def run(self, plan: StepPlan[T], script: Callable[[], None], end: End[T]) -> T:
+        """Run the script until the plan is through.
 
-        Then ``end`` is called in the middle of the script, with a function that returns what the
-        plan returns, or raises its error. If the script is over before, return what the plan
-        returns without further steps. Raises ScriptError if the plan needs more steps, and what
-        the script raises.
+        If the script is over before, return what the plan returns without further steps. Raises
+        ScriptError if the plan needs more steps, and what the script raises.
         """
-        self._advance = functools.partial(_advance, plan, end)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_patched(torch.autograd, "backward", self._around_backward))
-            stack.enter_context(_patched(torch.amp.GradScaler, "step", self._around_scaler))
-            if self._case.script is not None and self._case.script.steps_by != BY_OPTIMIZER:
-                owner, name = _function(self._case.script.steps_by)
-                stack.enter_context(_patched(owner, name, self._around_function))
-            hook = register_optimizer_step_post_hook(self._after_optimizer)
-            stack.callback(hook.remove)
+        self._plan, self._end = plan, end
+        with TorchEvents(self).observed(), self._function_observed():
             try:
                 script()
             except SystemExit as error:
-                return self._finish(plan, f"sys.exit({error.code!r})", cause=error)
-            return self._finish(plan, "the end of the file", cause=None)
+                return self._finish_at(error)
+            return self._finish("at the end of the file")
+
+    @functools.cached_property
+    def module(self) -> nn.Module:
+        """The trained module. It is looked for once all optimizers have stepped."""
+        return trained_module(self._alive())
+
+    @functools.cached_property
+    def strategy(self) -> Strategy:
+        return strategy_of(self.module, self._case.world_size)
 
     def beat(self) -> None:
         """Report to the supervisor that this rank makes progress."""
-        self._heartbeats.beat(self._rank)
+        self._context.heartbeats.beat(self._context.rank)
 
     def enter(self, phase: Phase) -> None:
         """Report to the supervisor that a phase begins."""
-        self._heartbeats.enter(self._rank, phase)
+        self._context.heartbeats.enter(self._context.rank, phase)
 
     def facts(self) -> ScriptFacts:
         """Return the facts about the steps since the last call, or about all of them."""
@@ -107,7 +114,7 @@ class ScriptSteps:
         facts = ScriptFacts(
             steps_at=self._steps_at,
             micro_steps=(min(seen), max(seen)),
-            optimizers=1 + len(self._others),
+            optimizers=len(self._alive()),
             skipped=self._skipped,
         )
         self._micro_steps, self._skipped = [], 0
@@ -141,70 +148,116 @@ class ScriptSteps:
 
     @contextlib.contextmanager
     def unsynchronised(self) -> Iterator[None]:
-        """Let each rank use its own gradients: see ``Training.unsynchronised``."""
-        assert isinstance(self.module, DistributedDataParallel)
-        self._apart = True
-        try:
-            yield
-        finally:
-            self._apart = False
-            self.module.require_backward_grad_sync = True
+        """Let each rank use its own gradients: see ``Training.unsynchronised``.
 
-    def before_batch(self, act: Callable[[], object]) -> None:
+        A script may have several modules in DDP, and accumulate gradients by ``no_sync`` itself.
+        """
+        with contextlib.ExitStack() as stack:
+            for module in replicas():
+                hook = module.register_forward_pre_hook(_keep_gradients, prepend=True)
+                stack.callback(setattr, module, "require_backward_grad_sync", True)
+                stack.callback(hook.remove)
+                module.require_backward_grad_sync = False  # a compiled forward may skip the hook
+            yield
+
+    def act_before_batch(self, act: Callable[[], object]) -> None:
         """Call ``act`` at the begin of each later step."""
         self._acts_before_batch.append(act)
 
-    def before_backward(self, act: Callable[[torch.Tensor], object]) -> None:
+    def act_before_backward(self, act: Callable[[torch.Tensor], object]) -> None:
         """Call ``act(loss)`` once in each later step, before its first backward."""
         self._acts_before_backward.append(act)
 
+    def before_backward(self, loss: torch.Tensor | None) -> None:
+        if self._stepped_in_backward and self._by_optimizer and not self._is_fork:
+            self._refuse(refusals.steps_in_backward(self._case, self._stepped_in_backward))
+        if self._backwards == 0:
+            self.beat()
+        self._backwards += 1
+        if loss is not None:
+            self._on_loss(loss)
+            for act in self._acts_before_backward if self._backwards == 1 else ():
+                act(loss)
+        self._on_phase("forward")
+
+    def after_backward(self) -> None:
+        self._on_phase("backward")
+        self._in_data = True
+
+    def after_optimizer(self, optimizer: Optimizer, *, in_backward: bool) -> None:
+        if self._is_fork:
+            self._refuse(refusals.own_ranks(self._case, line_here()))
+        self._note(optimizer)
+        if in_backward:
+            self._stepped_in_backward = self._stepped_in_backward or line_here()
+        elif not self._by_optimizer:
+            return
+        elif self._is_first(optimizer):
+            self._end_step()
+        else:
+            self._on_phase("optimizer")
+
+    def after_skip(self, optimizer: Optimizer) -> None:
+        """Take a step that the scaler skips as a step: its forward and backward were run."""
+        if self._by_optimizer and self._is_first(optimizer) and not self._is_fork:
+            self._note(optimizer)
+            self._skipped += 1
+            self._end_step()
+
+    def before_end_of_group(self) -> None:
+        """End the plan here, while its collectives have a group, unless the script has failed.
+
+        Many scripts end their group in a ``finally`` clause.
+        """
+        error = sys.exc_info()[1]
+        if self.done == 0 or self._is_fork or isinstance(error, Exception):
+            return
+        if isinstance(error, SystemExit):
+            self._end(functools.partial(self._finish_at, error))
+        self._end(functools.partial(self._finish, f"destroy_process_group at {line_here()}"))
+
+    def before_own_ranks(self) -> None:
+        if not self._is_fork:
+            self._refuse(refusals.own_ranks(self._case, line_here()))
+
+    @contextlib.contextmanager
+    def _function_observed(self) -> Iterator[None]:
+        """Observe the function that ends the steps, if an optimizer does not."""
+        script = self._case.script
+        if script is None or self._by_optimizer:
+            yield
+            return
+        with patched(*function_of(script.steps_by, script.name), self._around_function):
+            yield
+
+    def _around_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not self._is_fork:
+            self._end_step()
+        return result
+
     def _before_forward(self, module: nn.Module, arguments: Any) -> None:
-        if self._apart and isinstance(self.module, DistributedDataParallel):
-            self.module.require_backward_grad_sync = False
         if self._in_data:
             self._in_data = False
             self._on_phase("data")
 
-    def _around_backward(self, backward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._backwards == 0:
-            self.beat()
-        self._backwards += 1
-        first = args[0] if args else kwargs.get("tensors")
-        if isinstance(first, torch.Tensor):
-            self._on_loss(first)
-            for act in self._acts_before_backward if self._backwards == 1 else ():
-                act(first)
-        self._on_phase("forward")
-        result = backward(*args, **kwargs)
-        self._on_phase("backward")
-        self._in_data = True
-        return result
+    @property
+    def _is_fork(self) -> bool:
+        """True in a process that the script has forked, as for a worker of its DataLoader."""
+        return os.getpid() != self._process
 
-    def _around_scaler(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Take a step that the scaler skips as a step: its forward and backward were run."""
-        done = self.done
-        result = step(*args, **kwargs)
-        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
-        by_optimizer = self._case.script is None or self._case.script.steps_by == BY_OPTIMIZER
-        if by_optimizer and self.done == done and optimizer in (self._optimizer, None):
-            self._skipped += 1
-            self._end_step()
-        return result
+    def _alive(self) -> list[Optimizer]:
+        return [one for reference in self._optimizers if (one := reference()) is not None]
 
-    def _around_function(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if self._optimizer is not None:
-            self._end_step()
-        return result
+    def _note(self, optimizer: Optimizer) -> None:
+        if all(reference() is not optimizer for reference in self._optimizers):
+            self._optimizers.append(weakref.ref(optimizer))
 
-    def _after_optimizer(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._optimizer is None:
-            self._optimizer = optimizer
-        elif optimizer is not self._optimizer:
-            self._others.add(optimizer)
-            return
-        if self._case.script is None or self._case.script.steps_by == BY_OPTIMIZER:
-            self._end_step()
+    def _is_first(self, optimizer: Optimizer) -> bool:
+        """Return whether it ends the steps. If the optimizer that did is gone, it replaces that."""
+        if self._first() is None:
+            self._first = weakref.ref(optimizer)
+        return self._first() is optimizer
 
     def _end_step(self) -> None:
         if not self._backwards:
@@ -212,120 +265,91 @@ class ScriptSteps:
         self.done += 1
         self._micro_steps.append(self._backwards)
         self._backwards = 0
+        self._stepped_in_backward = ""
         self.beat()
         self._on_phase("optimizer")
         self._in_data = True
-        if self.done == 1:
-            self._begin()
-        self._advance()
+        self._resume()
         for late in self._acts_before_batch:
             late()
 
-    def _begin(self) -> None:
-        """Check the group, and find the module. Raises ScriptError."""
-        assert self._optimizer is not None  # it has just stepped
-        self._steps_at = _line_of_the_script()
-        ranks = self._case.world_size
-        if not dist.is_initialized():
-            if ranks > 1:
-                raise ScriptError(
-                    f"{self._name} has no process group at its first optimizer step"
-                    f" ({self._steps_at}), so its {ranks} ranks train apart; let it initialise"
-                    " torch.distributed, or keep world_sizes: [1]"
-                )
-            # What measures calls collectives, which need a group.
-            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        elif dist.get_world_size() != ranks:
-            raise ScriptError(
-                f"{self._name} has a process group of {dist.get_world_size()}, not of {ranks}"
-                " ranks; let it use the variables that torchrun sets"
-            )
-        self.module = trained_module(self._optimizer)
-        self.strategy = strategy_of(self.module, ranks)
-
-    def _finish(self, plan: StepPlan[T], how: str, *, cause: BaseException | None) -> T:
-        """Return what the plan returns without further steps. Raises ScriptError if it cannot."""
-        if self.done == 0:
-            raise ScriptError(
-                f"{self._name} ended ({how}) without a step of an optimizer in this process; if it"
-                " steps otherwise, name the function: steps_by: module:function"
-            ) from cause
+    def _resume(self) -> None:
+        """Run the plan up to its next step. The rank ends here if it is through, or fails."""
+        work: Callable[[], T]
         try:
-            while True:
-                plan.throw(StepsEndedError())
+            if self.done == 1:
+                self._steps_at = line_here()
+                self._check_group()
+            with own_settings():
+                next(self._plan)
+        except StopIteration as stop:
+            result: T = stop.value
+            work = functools.partial(_return, result)
+        except BaseException as error:  # noqa: BLE001 – the script must not catch it; the rank reports it
+            work = functools.partial(_raise, error)
+        else:
+            return
+        self._end(work)
+
+    def _refuse(self, error: BaseException) -> NoReturn:
+        """End the rank in the middle of the script, which must not catch the error."""
+        self._end(functools.partial(_raise, error))
+
+    def _check_group(self) -> None:
+        """Raise ScriptError unless the script has a process group of all ranks."""
+        ranks = self._case.world_size
+        if dist.is_initialized():
+            if dist.get_world_size() != ranks:
+                raise refusals.other_group(self._case, dist.get_world_size())
+        elif ranks > 1:
+            raise refusals.no_group(self._case, self._steps_at)
+        else:  # what measures calls collectives, which need a group
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+    def _finish_at(self, error: SystemExit) -> T:
+        how = f"sys.exit({error.code!r}) at {line_in(error.__traceback__)}"
+        return self._finish(how, failed=error.code not in (None, 0))
+
+    def _finish(self, how: str, *, failed: bool = False) -> T:
+        """Return what the plan returns without further steps. Raises ScriptError if it cannot."""
+        case = self._case
+        if failed:
+            raise refusals.failed_exit(case, how, self.done)
+        if self.done == 0:
+            raise refusals.no_step(case, how)
+        short = self._short(case, how, self.done, self._steps_at, self._needed)
+        if self.done < self._needed:
+            raise short
+        if not dist.is_initialized():
+            raise refusals.failed_exit(case, "an error, after which it ended its group", self.done)
+        if case.world_size > 1:
+            await_other_ends(case, self._context.rank, how, self.done)
+        try:
+            with own_settings():
+                while True:
+                    self._plan.throw(StepsEndedError())
         except StopIteration as stop:
             result: T = stop.value
             return result
         except StepsEndedError:
-            raise ScriptError(
-                f"{self._name} ended ({how}) after {self.done} steps ({self._steps_at}), but its"
-                f" measurement needs more: {self._case.schedule.steps} timed ones, and some before"
-                " and after them; let it train longer, or take fewer steps"
-            ) from cause
-
-    @property
-    def _name(self) -> str:
-        return self._case.workload
+            raise short from None
 
 
-def _advance(plan: StepPlan[T], end: Callable[[Callable[[], T]], NoReturn]) -> None:
-    """Run the plan up to its next step; if it is through, end the rank here."""
-    try:
-        next(plan)
-    except StopIteration as stop:
-        result: T = stop.value
-        end(lambda: result)
-    except BaseException as error:  # noqa: BLE001 – the script must not catch it; the rank reports it
-        failure = error
-        end(lambda: _raise(failure))
+def _keep_gradients(module: nn.Module, arguments: Any) -> None:
+    assert isinstance(module, DistributedDataParallel)
+    module.require_backward_grad_sync = False
+
+
+def _none() -> None:
+    """Return no optimizer: none has stepped."""
+
+
+def _return(result: T) -> T:
+    return result
 
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
-
-
-def _line_of_the_script() -> str:
-    """Return the innermost line on the stack that is of no library: ``train.py:57``."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        file = frame.f_code.co_filename
-        if not any(place in file for place in _LIBRARIES):
-            return f"{os.path.basename(file)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "a library"
-
-
-def _function(target: str) -> tuple[Any, str]:
-    """Return the owner and the name of ``module:function``, which may be a method.
-
-    Raises ScriptError if there is none.
-    """
-    module, _, path = target.partition(":")
-    *owners, name = path.split(".")
-    try:
-        owner: Any = importlib.import_module(module)
-        for part in owners:
-            owner = getattr(owner, part)
-        getattr(owner, name)
-    except (ImportError, AttributeError) as error:
-        raise ScriptError(f"steps_by: {target} does not exist: {error}") from None
-    return owner, name
-
-
-@contextlib.contextmanager
-def _patched(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Call ``around(original, …)`` in place of ``owner.name(…)`` in the ``with`` block."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
-
-    setattr(owner, name, wrapper)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _ignore(observed: object) -> None:

@@ -26,6 +26,7 @@ _ALIKE = 3  # windows in a row that must agree: two may agree by chance while th
 _SHARE = 0.01  # largest median ÷ smallest - 1. No shipped tolerance is under 2 %
 _LONGEST_S = 20.0
 _AGAIN_S = 0.2  # of more steps, since the GPU idles for the milliseconds that readings take
+LEAST_EXTRA_WARMUPS = _ALIKE * _WINDOW + 1
 
 
 def warm_up(steps: Steps, device: torch.device) -> StepPlan[WarmUp]:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from ddp_perf.core.launch import LaunchRequest
+from ddp_perf.core.script import ScriptRun
 from ddp_perf.launch.supervisor import postmortem
 from ddp_perf.launch.supervisor.agreement import check_agreement
 from ddp_perf.launch.supervisor.postmortem import describe_failure, describe_hang
@@ -125,6 +126,18 @@ def test_two_ranks_on_one_gpu_are_a_failure_with_the_remedy():
     assert "CUDA_VISIBLE_DEVICES" in failure.detail
 
 
+def test_ranks_of_a_script_that_disagree_have_the_remedy():
+    request = LaunchRequest(case=make_case(script=make_script()), round=0)
+    results = [make_rank_result(0), make_rank_result(1, digest=43)]
+
+    failure = check_agreement(request, results)
+
+    assert failure.detail == (
+        "parameters differ from the other ranks' after the last step; let all ranks begin with the"
+        " same ones, and average every gradient"
+    )
+
+
 def test_ranks_of_the_cpu_tier_may_share_cores():
     assert disagreement("cpu", (7, "cores 0"), (7, "cores 0")) is None
 
@@ -170,11 +183,15 @@ class Deaf:
         raise BrokenPipeError
 
 
+def make_script(**changes):
+    return ScriptRun(**{"script": "train.py", "args": (), "samples": 4, **changes})
+
+
 @pytest.fixture
 def hang(tmp_path, monkeypatch):
     """``hang(tier, (phase, beats), …)``: the failure of ranks that hang there."""
 
-    def describe(tier, *places, stopped=()):
+    def describe(tier, *places, stopped=(), **case_fields):
         ranks = [
             HungRank(tmp_path, rank, *place, stopped=rank in stopped)
             for rank, place in enumerate(places)
@@ -182,7 +199,7 @@ def hang(tmp_path, monkeypatch):
         states = {rank.pid: rank.state for rank in ranks}
         monkeypatch.setattr(postmortem, "state_of", states.get)
         monkeypatch.setattr("os.kill", lambda pid, number: None)
-        case = make_case(tier=tier, world_size=len(ranks))  # of 12 steps
+        case = make_case(tier=tier, world_size=len(ranks), **case_fields)  # of 12 steps
         return describe_hang(LaunchRequest(case=case, round=0), ranks)
 
     return describe
@@ -246,3 +263,32 @@ def test_hosts_of_gpus_are_compared_by_whole_steps(hang):
 )
 def test_a_hang_states_the_phase_and_the_step_if_known(hang, tier, place, said):
     assert hang(tier, place).detail.startswith(f"hung {said}")
+
+
+@pytest.mark.parametrize(
+    ("steps_by", "place", "said"),
+    [
+        (
+            "optimizer",
+            (Phase.START, 0),
+            "hung before its first step (no optimizer stepped in 120 s): the process is sleeping"
+            " (S); raise start_deadline_s, or name the function that ends a step: steps_by:"
+            " module:function",
+        ),
+        (
+            "engine:finish",
+            (Phase.START, 1),
+            "hung before its first step (engine:finish did not return in 120 s): the process is"
+            " sleeping (S); raise start_deadline_s, or let steps_by name the function that ends a"
+            " step",
+        ),
+        (
+            "optimizer",
+            (Phase.START, 2),
+            "hung before its first timed step: the process is sleeping (S); if it evaluates or"
+            " saves there, raise step_deadline_s",
+        ),
+    ],
+)
+def test_a_hang_of_a_script_states_what_it_waited_for(hang, steps_by, place, said):
+    assert hang("cpu", place, script=make_script(steps_by=steps_by)).detail == said

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from ddp_perf.worker.replaced import replaced
+from ddp_perf.worker.script.patching import patched
 
 
 @contextlib.contextmanager
@@ -18,11 +18,10 @@ def unrecorded_batches() -> Iterator[None]:
 
     Batches come when they are ready, in any order: two may come in one step, and none in the next.
     """
-    receive = _MultiProcessingDataLoaderIter._get_data
-
-    def receive_unseen(loader: Any) -> Any:
-        with _disable_current_modes():
-            return receive(loader)  # type: ignore[no-untyped-call]
-
-    with replaced(_MultiProcessingDataLoaderIter, "_get_data", receive_unseen):
+    with patched(_MultiProcessingDataLoaderIter, "_get_data", _receive_unseen):
         yield
+
+
+def _receive_unseen(receive: Callable[[Any], Any], loader: Any) -> Any:
+    with _disable_current_modes():
+        return receive(loader)

@@ -1,0 +1,73 @@
+"""The environment of a script: what torchrun sets, and scratch directories."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from ddp_perf.worker.report import STACK_SIGNAL
+from ddp_perf.worker.script.environment import (
+    enter_scratch,
+    set_torchrun_variables,
+    stack_signal_kept,
+)
+from tests.unit.worker.script.scripts import destroyed_group, make_script_case
+
+OF_RANK = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch):
+    """Undo what the tested functions set."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", os.environ.copy())
+        yield
+
+
+def test_env_finds_the_store_and_launches_at_a_time_have_their_own(monkeypatch):
+    ports = set()
+    meetings = []
+    for _ in range(2):
+        meetings.append(set_torchrun_variables(make_script_case(), 0, dist.HashStore()))
+        for name, value in OF_RANK.items():
+            monkeypatch.setenv(name, value)
+        assert dist.is_torchelastic_launched()
+        ports.add(os.environ["MASTER_PORT"])
+        with destroyed_group():
+            dist.init_process_group("gloo")
+            assert dist.get_world_size() == 1
+    assert len(ports) == 2
+
+
+def test_scratch_is_home_and_temporary_and_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # and back
+    before = tempfile.gettempdir()
+    try:
+        for _ in range(2):  # both ranks of a node
+            enter_scratch(tmp_path / "scratch")
+        places = [Path.home(), Path(tempfile.gettempdir()), Path.cwd()]
+        assert len(set(places)) == 3
+        assert {place.parent for place in places} == {tmp_path / "scratch"}
+        assert all(place.is_dir() for place in places)
+    finally:
+        tempfile.tempdir = before
+
+
+def test_a_script_cannot_take_the_signal_that_shows_its_stack():
+    before = {number: signal.getsignal(number) for number in (STACK_SIGNAL, signal.SIGUSR2)}
+
+    def handler(number, frame):
+        pass
+
+    try:
+        with stack_signal_kept():
+            assert [signal.signal(number, handler) for number in before] == [*before.values()]
+        assert signal.getsignal(STACK_SIGNAL) == before[STACK_SIGNAL]
+        assert signal.getsignal(signal.SIGUSR2) is handler
+    finally:
+        signal.signal(signal.SIGUSR2, before[signal.SIGUSR2])
