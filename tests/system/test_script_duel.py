@@ -131,6 +131,7 @@ def test_a_revision_whose_script_imports_a_slower_module_is_red(repository):
     (case,) = json.loads(results.read_text(encoding="utf-8"))["duel"]["cases"]
     assert case["cases"]["b"]["id"] == CASE
     assert case["failures"] == []
+    assert {line["file"] for line in case["lines"]} == {"jobs/layers.py"}
     terms = {term["name"]: term for term in case["explanation"]["terms"]}
     assert terms["forward"]["after_s"] > 2 * terms["forward"]["before_s"]
 

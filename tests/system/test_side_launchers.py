@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ddp_perf.core.launch import LaunchFailure, LaunchResult, Profiling
+from ddp_perf.core.launch import LaunchFailure, LaunchRequest, LaunchResult, Profiling
 from ddp_perf.core.work import CountRequest, StepWork
 from ddp_perf.duel.launchers import side_launcher
 from ddp_perf.duel.values import PreparedSide, Side
@@ -23,9 +23,20 @@ from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.rank_packages import RANK_PACKAGES
 from tests.builders import make_request
 from tests.packages import copied_package
+from tests.unit.duel.script_cases import make_script_case
 
 HERE = Path(__file__).parent
 MLP = {"input_dim": 16, "hidden_dim": 32, "output_dim": 8, "num_layers": 2}
+TRAIN = """
+import torch
+
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+"""
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
@@ -103,7 +114,7 @@ def _required(name, found):
                 _required(re.match(r"[\w.-]+", line)[0], found)
 
 
-def test_server_rank_and_count_import_only_what_is_listed():
+def test_server_rank_and_count_import_only_what_is_listed(tmp_path):
     found = {}
     _required("torch", found)
     modules = {
@@ -122,8 +133,14 @@ def test_server_rank_and_count_import_only_what_is_listed():
     with contextlib.closing(ForkserverLauncher(environ=environ)) as launcher:
         outcome, work = launcher.launch(request), counted(launcher, request)
         refused = launcher.launch(make_request("importing:build", HERE / "workloads"))
+        (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
+        case = make_script_case(steps=8, warmup=2)
+        scripted = launcher.launch(
+            LaunchRequest(case=case, round=0, import_paths=(str(tmp_path),), probe_steps=4)
+        )
 
     assert isinstance(outcome, LaunchResult), str(outcome)
+    assert isinstance(scripted, LaunchResult), str(scripted)
     assert isinstance(work, StepWork), str(work)
     assert "No module named 'scipy'" in str(refused)
 

@@ -7,11 +7,13 @@ import pytest
 
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.collectives import CollectivesSuite
+from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.duel.sweep.knobs import parse_knobs
 from ddp_perf.duel.sweep.settings import plan_settings
 from ddp_perf.errors import ConfigError
 from tests.builders import COLLECTIVES, make_capacity, make_collectives, make_suite
 from tests.projects import REPOSITORY
+from tests.unit.duel.script_cases import SCRIPT_SUITE
 
 
 def planned(*words, suite=None, case=1, file=None, cores=4):
@@ -107,6 +109,17 @@ def test_a_collective_has_variables_only():
     assert setting.case.workload == make_collectives()[2].workload
     with pytest.raises(ConfigError, match="neither an option of a suite that trains"):
         planned("bucket_cap_mb=5", suite=suite, case=2)
+
+
+def test_a_script_has_variables_only_and_keeps_its_arguments():
+    suite = msgspec.convert(SCRIPT_SUITE, ScriptSuite)
+
+    settings = planned("OMP_NUM_THREADS=1,2", "RECIPE=a", suite=suite, case=0)
+
+    assert names(settings) == ["OMP_NUM_THREADS=1 RECIPE=a", "OMP_NUM_THREADS=2 RECIPE=a"]
+    assert {setting.case.script for setting in settings.tried} == {settings.base.script}
+    with pytest.raises(ConfigError, match="nor a variable, whose name has upper-case letters"):
+        planned("batch_size=5", suite=suite, case=0)
 
 
 @pytest.mark.parametrize(

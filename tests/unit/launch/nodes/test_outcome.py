@@ -14,14 +14,16 @@ from ddp_perf.launch.nodes.outcome import (
     without_outcome,
 )
 from tests.builders import make_case, make_rank_result
+from tests.unit.duel.script_cases import make_script_case
 from tests.unit.launch.nodes.builders import make_outcome
 
 OUTCOME = make_outcome(results=(make_rank_result(),), output={"rank0.out": b"\xff"})
 
 
-def test_a_request_survives_the_command_line():
+@pytest.mark.parametrize("case", [make_case(), make_script_case(args=["--name", 'it\'s "x" $Y'])])
+def test_a_request_survives_the_command_line(case):
     request = NodeRequest(
-        launch=LaunchRequest(case=make_case(), round=3),
+        launch=LaunchRequest(case=case, round=3),
         tier="cpu",
         id="run",
         environ={"A": "b c"},
