@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.config.formula import SIZES
 from ddp_perf.config.loading import find_suites
 from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.config.yaml_file import read_yaml, yaml_text
@@ -28,6 +29,7 @@ _BATCH_OPTIONS = frozenset(
         "train-batch-size",
     }
 )
+_TEXT_IN_BRACES = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}(?!\})")
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _ORDER = (
     "suite",
@@ -53,8 +55,10 @@ class StepSamples(msgspec.Struct, frozen=True, kw_only=True):
 def find_samples(args: Sequence[str], formula: str | None) -> StepSamples:
     """Find the batch size of a rank among the arguments. ``formula`` is the user's, if any.
 
-    Raises ConfigError for a batch size that is not there.
+    Braces around another name are doubled: the script gets them as they are. Raises ConfigError for
+    a batch size that is not there.
     """
+    args = [_TEXT_IN_BRACES.sub(_doubled, argument) for argument in args]
     for at, argument in enumerate(args):
         if PLACEHOLDER in argument:
             raise ConfigError(
@@ -85,6 +89,10 @@ def find_samples(args: Sequence[str], formula: str | None) -> StepSamples:
         per_step=_number_or_text(formula or default_formula("")),
         source="",
     )
+
+
+def _doubled(match: re.Match[str]) -> str:
+    return match[0] if match[1] in SIZES else f"{{{match[0]}}}"
 
 
 def default_formula(source: str) -> str:

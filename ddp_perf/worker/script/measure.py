@@ -78,7 +78,7 @@ def _plan(
 
     A script may be over soon after the timed steps.
     """
-    yield from _settle(steps)
+    yield from steps.settle(SETTLED_AFTER)
     yield from injected.apply_to_script(steps)
     with FlopCounter() as counter:
         structure = yield from count_structure(steps.module)
@@ -92,11 +92,6 @@ def _plan(
     if dist.is_initialized():
         dist.barrier()  # rank 0 has the store that the others may still need
     return result
-
-
-def _settle(steps: ScriptSteps) -> StepPlan[None]:
-    while steps.done < SETTLED_AFTER:
-        yield
 
 
 def _check(case: Case, steps: ScriptSteps, structure: Structure, device: torch.device) -> None:

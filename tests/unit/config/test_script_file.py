@@ -11,6 +11,7 @@ from ddp_perf.config.script_file import (
     suite_of_script,
     suite_text,
 )
+from ddp_perf.config.scripts import script_run
 from ddp_perf.errors import ConfigError
 
 FIELDS = {
@@ -103,6 +104,16 @@ def test_a_suite_gets_a_name_that_no_other_one_has(tmp_path, script, taken, name
         (tmp_path / f"{other}.yaml").touch()
 
     assert free_name(script, tmp_path) == name
+
+
+def test_a_script_gets_braces_as_they_were_given(directory):
+    given = ["--name", "run-{epoch}", '{"a": 1}', "{world_size}", "{}", "{{x}}"]
+    args = find_samples(given, None).args
+
+    suite = checked_script_suite({**FIELDS, "args": [*args]}, [str(directory)])
+
+    run = script_run(suite, world_size=2, batch_size=64)
+    assert run.args == ("--name", "run-{epoch}", '{"a": 1}', "2", "{}", "{x}")
 
 
 def test_the_suite_of_a_script_is_found_beside_broken_and_other_ones(tmp_path):
