@@ -210,6 +210,7 @@ def test_every_option_and_command_exists(name, pytest_options):
                 command = command[:-1]
             assert command in COMMANDS, f"{name}: no such command: {span}"
             allowed = COMMANDS[command] | COMMANDS.get((*command, "show"), set())
+            span = span.partition(" -- ")[0]  # what follows is for a script
         elif words[:1] == ["pytest"]:
             allowed = pytest_options
         elif "ddp_perf.bench" in words:
