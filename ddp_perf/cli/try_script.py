@@ -220,7 +220,7 @@ def _default_tier(capacity: Capacity, launcher: Launcher) -> str:
 def _default_sizes(tier: str, capacity: Capacity) -> list[int]:
     """Return one rank and all GPUs, or one and two ranks on CPUs if there are cores for them."""
     if tier == "gpu":
-        return sorted({1, len(capacity.machine.gpus)})
+        return sorted({1, len(capacity.machine.gpus) or 1})
     if capacity.cores < 2:
         _warn("1 rank: this process may use one core, and each rank on a CPU needs one")
         return [1]
