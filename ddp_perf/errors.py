@@ -46,6 +46,13 @@ class ScriptError(DdpPerfError):
     """A training script cannot be measured as it is."""
 
 
+class NeedsGpuError(ScriptError, RuntimeError):
+    """A training script uses CUDA where its step is counted, on a CPU.
+
+    Code that does without CUDA where it has to catches a RuntimeError.
+    """
+
+
 class CountError(DdpPerfError):
     """A step cannot be counted without computing it."""
 

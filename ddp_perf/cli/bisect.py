@@ -16,8 +16,8 @@ import typer
 from ddp_perf.cli.bisect_environments import bisect_environments
 from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson
-from ddp_perf.cli.progress import BudgetProgress
+from ddp_perf.cli.options import AsJson, budget_seconds
+from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.duel.bisect.commits import CommitLine, commit_line
 from ddp_perf.duel.bisect.log import BisectLog
 from ddp_perf.duel.bisect.opening import open_commit
@@ -29,7 +29,7 @@ from ddp_perf.duel.bisect.turns import CommitTurn, CommitTurns
 from ddp_perf.duel.search_log import Conditions
 from ddp_perf.duel.sides.cache import cache_shelf
 from ddp_perf.errors import ConfigError, LaunchError, SideError
-from ddp_perf.render.units import counted, parse_duration
+from ddp_perf.render.units import counted
 from ddp_perf.session.measure.environment import check_runtime, describe_environment
 from ddp_perf.session.measure.machine import open_machine
 from ddp_perf.system.capacity import Capacity, find_capacity
@@ -87,7 +87,7 @@ def bisect(
       4  usage: an argument, a commit or a case that does not exist
     """
     check_can_launch()
-    budget_s = _budget(budget)
+    budget_s = budget_seconds(budget)
     if not 0.5 < confidence < 1:
         raise ConfigError(f"--confidence: {confidence} is not a probability between 0.5 and 1")
     if good_env is not None and bad_env is not None and good is None and bad is None:
@@ -103,7 +103,7 @@ def bisect(
         text = bisect_json if as_json else functools.partial(bisect_text, width=_width())
         typer.echo(text(search.result))
     if ended is not None:
-        _warn(ended[0])
+        write_line(ended[0])
         raise typer.Exit(ended[1])
     found = search.result is not None and search.result.outcome == "found"
     raise typer.Exit(ExitCode.PASS if found else ExitCode.UNDECIDED)
@@ -124,7 +124,7 @@ class _Search:
             root=Path.cwd(),
             case_id=self._case,
             capacity=self._capacity,
-            on_progress=_warn,
+            on_progress=write_line,
         )
         go_on = "run the same command again to go on"
         with contextlib.ExitStack() as stack:
@@ -132,7 +132,7 @@ class _Search:
                 open_machine(
                     self._capacity,
                     CommitTurns(self._line, opener),
-                    on_wait=_warn,
+                    on_wait=write_line,
                     on_sigterm=raise_terminated,
                 )
             )
@@ -194,9 +194,9 @@ class _Search:
         }
         log = BisectLog(cache_shelf("bisect", 0, os.environ).path, question, conditions)
         if log.launches:
-            _warn(f"goes on after {counted(len(log.launches), 'launch')} of {log.path}")
+            write_line(f"goes on after {counted(len(log.launches), 'launch')} of {log.path}")
         elif log.changed:
-            _warn(f"begins anew, since conditions have changed: {', '.join(log.changed)}")
+            write_line(f"begins anew, since conditions have changed: {', '.join(log.changed)}")
         return log
 
     def _result(self, log: BisectLog) -> BisectResult:
@@ -210,16 +210,5 @@ class _Search:
         )
 
 
-def _budget(budget: str) -> float:
-    try:
-        return parse_duration(budget)
-    except ConfigError as error:
-        raise ConfigError(f"--budget: {error}") from None
-
-
 def _width() -> int:
     return shutil.get_terminal_size().columns
-
-
-def _warn(line: str) -> None:
-    typer.echo(f"ddp-perf: {line}", err=True)

@@ -13,7 +13,7 @@ import typer
 
 from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.progress import BudgetProgress
+from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.core.case import Case
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.environments.run import EnvironmentRun, find_differences
@@ -42,16 +42,16 @@ def bisect_environments(
     sides = parse_environment(good, "A", root), parse_environment(bad, "B", root)
     with contextlib.ExitStack() as stack:
         a, b = (
-            stack.enter_context(prepare_environment(side, root, on_progress=_warn))
+            stack.enter_context(prepare_environment(side, root, on_progress=write_line))
             for side in sides
         )
         case = _case(a, b, case_id, capacity)
         differences = find_differences(a, b)
-        _warn(f"{counted(len(differences.factors), 'difference')} of {b.side.spec} to probe")
+        write_line(f"{counted(len(differences.factors), 'difference')} of {b.side.spec} to probe")
         # Each probe closes its own launchers.
         nothing = contextlib.ExitStack()
         stack.enter_context(
-            open_machine(capacity, nothing, on_wait=_warn, on_sigterm=raise_terminated)
+            open_machine(capacity, nothing, on_wait=write_line, on_sigterm=raise_terminated)
         )
         run = EnvironmentRun(
             a,
@@ -64,15 +64,15 @@ def bisect_environments(
         )
         stack.enter_context(contextlib.closing(run.log))
         if run.log.probes:
-            _warn(f"goes on after {counted(len(run.log.probes), 'probe')} of {run.log.path}")
+            write_line(f"goes on after {counted(len(run.log.probes), 'probe')} of {run.log.path}")
         elif run.log.changed:
-            _warn(f"begins anew, since conditions have changed: {', '.join(run.log.changed)}")
+            write_line(f"begins anew, since conditions have changed: {', '.join(run.log.changed)}")
         ended = _measure(run, budget_s)
         result = run.result()
     width = shutil.get_terminal_size().columns
     typer.echo(environments_json(result) if as_json else environments_text(result, width))
     if ended is not None:
-        _warn(ended[0])
+        write_line(ended[0])
         raise typer.Exit(ended[1])
     found = result.search.complete and bool(result.search.culprits)
     raise typer.Exit(ExitCode.PASS if found else ExitCode.UNDECIDED)
@@ -108,7 +108,3 @@ def _measure(run: EnvironmentRun, budget_s: float) -> tuple[str, int] | None:
         except (LaunchError, SideError) as error:
             return f"{error}; {go_on}", int(ExitCode.UNDECIDED)
     return None
-
-
-def _warn(line: str) -> None:
-    typer.echo(f"ddp-perf: {line}", err=True)

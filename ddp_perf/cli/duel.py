@@ -15,8 +15,8 @@ import typer
 
 from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson
-from ddp_perf.cli.progress import DuelProgress
+from ddp_perf.cli.options import AsJson, budget_seconds
+from ddp_perf.cli.progress import BudgetProgress, describe_progress, write_line
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.data import DATA_FOLDER
 from ddp_perf.core.duel import DuelOutcome
@@ -33,7 +33,6 @@ from ddp_perf.duel.sides.parsing import parse_side
 from ddp_perf.duel.sides.preparing import prepare
 from ddp_perf.duel.values import Duel, PreparedSide
 from ddp_perf.errors import ConfigError, DdpPerfError, ResultsError
-from ddp_perf.render.units import parse_duration
 from ddp_perf.report.duel.directory import write_duel_report
 from ddp_perf.report.duel.json_file import duel_json
 from ddp_perf.report.duel.text import duel_text
@@ -94,7 +93,7 @@ def duel(
       4  usage: an argument, a side or a suite; nothing is judged
     """
     check_can_launch()
-    budget_s = _seconds(budget)
+    budget_s = budget_seconds(budget)
     _check_fraction("--tolerance", tolerance, below=1)
     _check_fraction("--false-alarm-rate", false_alarm_rate, below=0.5)
     repeat = _repeated(config or (), tolerance, false_alarm_rate)
@@ -104,7 +103,7 @@ def duel(
             root = Path.cwd()
             parsed = (parse_side(a, "A", root), parse_side(b, "B", root))
             first, second = (
-                stack.enter_context(prepare(side, root, on_progress=_warn)) for side in parsed
+                stack.enter_context(prepare(side, root, on_progress=write_line)) for side in parsed
             )
             capacity = find_capacity()
             matched = match_cases(
@@ -143,12 +142,12 @@ def _run(
     capacity: Capacity,
     finished: _Finished,
 ) -> None:
-    opened = open_sides(a, b, capacity, on_wait=_warn, on_sigterm=raise_terminated)
-    with opened as (first, second), DuelProgress(request.budget_s) as progress:
+    opened = open_sides(a, b, capacity, on_wait=write_line, on_sigterm=raise_terminated)
+    with opened as (first, second), BudgetProgress(request.budget_s) as progress:
 
         def note(duel: Duel) -> None:
             finished.keep(duel)
-            progress.show(duel)
+            progress.show(describe_progress(duel))
 
         finished.keep(run_duel(request, first, second, capacity, on_update=note))
 
@@ -175,7 +174,7 @@ class _Finished:
     def name_file(self) -> None:
         """Name the file with what was measured before an error."""
         if self._path is not None:
-            _warn(f"what was measured is in {self._path}")
+            write_line(f"what was measured is in {self._path}")
 
     def keep(self, duel: Duel) -> None:
         """Write the results file once there are launches in it."""
@@ -190,7 +189,7 @@ class _Finished:
         The result is also shown if the report cannot be written, which raises ResultsError.
         """
         if ended is not None:
-            _warn(ended)
+            write_line(ended)
         if self._duel is None or self._path is None:
             return
         files = [self._path]
@@ -232,17 +231,6 @@ def exit_code_of(duel: Duel) -> ExitCode:
     return ExitCode.UNDECIDED if duel.outcome is DuelOutcome.UNDECIDED else ExitCode.PASS
 
 
-def _seconds(budget: str) -> float:
-    try:
-        return parse_duration(budget)
-    except ConfigError as error:
-        raise ConfigError(f"--budget: {error}") from None
-
-
 def _check_fraction(option: str, value: float, below: float) -> None:
     if not 0 < value < below:
         raise ConfigError(f"{option}: {value} is not between 0 and {below:g}")
-
-
-def _warn(line: str) -> None:
-    typer.echo(f"ddp-perf: {line}", err=True)

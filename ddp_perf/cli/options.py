@@ -9,12 +9,22 @@ import typer
 
 from ddp_perf.core.metric import EXACT, METRICS, STEP_TIME, TARGETS
 from ddp_perf.core.session import MEDIANS
+from ddp_perf.errors import ConfigError
+from ddp_perf.render.units import parse_duration
 
 
 def _checked(rate: float) -> float:
     if not 0 < rate < 0.5:
         raise typer.BadParameter(f"{rate} is not a rate between 0 and 0.5")
     return rate
+
+
+def budget_seconds(text: str) -> float:
+    """Return the seconds of a ``--budget``. Raises ConfigError."""
+    try:
+        return parse_duration(text)
+    except ConfigError as error:
+        raise ConfigError(f"--budget: {error}") from None
 
 
 def _each_acknowledged(metrics: list[str] | None) -> list[str] | None:

@@ -17,6 +17,11 @@ from ddp_perf.render.units import counted, describe_duration
 _EVERY_S = 60.0  # between two lines, if stderr is not a terminal
 
 
+def write_line(line: str) -> None:
+    """Write a line on stderr, so that stdout contains only the result."""
+    typer.echo(f"ddp-perf: {line}", err=True)
+
+
 class BudgetProgress:
     """A bar on stderr, so that stdout contains only the result. The budget begins at once."""
 
@@ -50,36 +55,18 @@ class BudgetProgress:
         text = f"{done}, {describe_duration(left_s)} left"
         self._bar.show(self._budget_s - left_s, self._budget_s, text)
         if not self._bar.is_possible and now >= self._next_line:
-            typer.echo(f"ddp-perf: {text}", err=True)
+            write_line(text)
             self._next_line = now + _EVERY_S
 
 
-class DuelProgress:
-    """A bar on stderr with what is decided so far. The budget begins at once."""
-
-    def __init__(self, budget_s: float) -> None:
-        self._budget = BudgetProgress(budget_s)
-
-    def __enter__(self) -> DuelProgress:
-        self._budget.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._budget.__exit__(kind, error, traceback)
-
-    def show(self, duel: Duel) -> None:
-        """Show how many pairs are done, and the outcomes so far."""
-        pairs = sum(len(case.pairs) for case in duel.cases)
-        decided = Counter(case.outcome for case in duel.cases)
-        undecided = decided.pop(DuelOutcome.UNDECIDED, 0)
-        parts = [f"{number} {outcome.value}" for outcome, number in sorted(decided.items())]
-        if undecided:
-            parts.append(f"{undecided} undecided")
-        launches = sum(len(case.aa) for case in duel.cases)
-        done = counted(pairs, "pair") if pairs else f"calibration, {counted(launches, 'launch')}"
-        self._budget.show(f"{done}: {', '.join(parts)}")
+def describe_progress(duel: Duel) -> str:
+    """Return how many pairs are done, and the outcomes so far."""
+    pairs = sum(len(case.pairs) for case in duel.cases)
+    decided = Counter(case.outcome for case in duel.cases)
+    undecided = decided.pop(DuelOutcome.UNDECIDED, 0)
+    parts = [f"{number} {outcome.value}" for outcome, number in sorted(decided.items())]
+    if undecided:
+        parts.append(f"{undecided} undecided")
+    launches = sum(len(case.aa) for case in duel.cases)
+    done = counted(pairs, "pair") if pairs else f"calibration, {counted(launches, 'launch')}"
+    return f"{done}: {', '.join(parts)}"

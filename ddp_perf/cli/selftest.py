@@ -13,8 +13,8 @@ import typer
 
 from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import FalseAlarmRate
-from ddp_perf.cli.progress import BudgetProgress
+from ddp_perf.cli.options import FalseAlarmRate, budget_seconds
+from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.config.loading import find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
@@ -23,7 +23,6 @@ from ddp_perf.core.metric import gated_metrics
 from ddp_perf.errors import ConfigError, ResultsError
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
-from ddp_perf.render.units import parse_duration
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.selftest.curve import PowerCurve, SelftestOutcome
 from ddp_perf.selftest.launches import SelftestRequest, run_selftest
@@ -81,7 +80,7 @@ def selftest(
       4  usage: an argument, a file, or launches in DIR of another case, machine or version
     """
     check_can_launch()
-    budget_s = _seconds(budget)
+    budget_s = budget_seconds(budget)
     capacity = find_capacity()
     cases = _runnable_cases(config, capacity)
     request = _request(cases, launches, false_alarm_rate)
@@ -92,15 +91,8 @@ def selftest(
     if ended is None:
         raise typer.Exit(_EXIT_CODES[curve.conclusion])
     why, code = ended
-    _warn(why)
+    write_line(why)
     raise typer.Exit(code)
-
-
-def _seconds(budget: str) -> float:
-    try:
-        return parse_duration(budget)
-    except ConfigError as error:
-        raise ConfigError(f"--budget: {error}") from None
 
 
 def _runnable_cases(config: Path | None, capacity: Capacity) -> list[Case]:
@@ -149,7 +141,7 @@ def _measure(
     case = request.case
     with contextlib.ExitStack() as stack:
         machine = open_machine(
-            capacity, ForkserverLauncher(), on_wait=_warn, on_sigterm=raise_terminated
+            capacity, ForkserverLauncher(), on_wait=write_line, on_sigterm=raise_terminated
         )
         try:
             launcher = stack.enter_context(machine)
@@ -160,7 +152,7 @@ def _measure(
             log = SelftestLog(output / "launches.jsonl", conditions_of(case, environment))
             stack.enter_context(contextlib.closing(log))
         except TerminatedError:
-            _warn("ended by SIGTERM before a launch")
+            write_line("ended by SIGTERM before a launch")
             raise typer.Exit(TERMINATED) from None
         return log, environment, _launch(request, log, launcher, progress)
 
@@ -194,7 +186,3 @@ def _write(curve: PowerCurve, output: Path) -> list[Path]:
     except OSError as error:
         raise ResultsError(f"{output}: cannot be written: {error.strerror}") from None
     return [json, plot]
-
-
-def _warn(line: str) -> None:
-    typer.echo(f"ddp-perf: {line}", err=True)

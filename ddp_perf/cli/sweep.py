@@ -13,8 +13,8 @@ import typer
 
 from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_terminated
 from ddp_perf.cli.group import ExitCode
-from ddp_perf.cli.options import AsJson
-from ddp_perf.cli.progress import BudgetProgress
+from ddp_perf.cli.options import AsJson, budget_seconds
+from ddp_perf.cli.progress import BudgetProgress, write_line
 from ddp_perf.config.loading import find_suites, load_cases, load_suite
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.config.suite import AnySuite
@@ -27,7 +27,7 @@ from ddp_perf.duel.sweep.settings import Settings, plan_settings
 from ddp_perf.duel.sweep.text import sweep_json, sweep_text
 from ddp_perf.errors import ConfigError, ResultsError, nearest_or_all
 from ddp_perf.launch.forkserver import ForkserverLauncher
-from ddp_perf.render.units import counted, parse_duration
+from ddp_perf.render.units import counted
 from ddp_perf.report.terminal.text import describe_launch_failure
 from ddp_perf.session.measure.environment import check_runtime
 from ddp_perf.session.measure.machine import open_machine
@@ -78,10 +78,7 @@ def sweep(
       4  usage: an argument, or a file that cannot be read or written
     """
     check_can_launch()
-    try:
-        budget_s = parse_duration(budget)
-    except ConfigError as error:
-        raise ConfigError(f"--budget: {error}") from None
+    budget_s = budget_seconds(budget)
     capacity = find_capacity()
     suite, base = _find_case(case, config)
     if (reason := capacity.obstacle(base)) is not None:
@@ -92,7 +89,7 @@ def sweep(
     written = _write_result(result, output), _write_plot(result, output)
     typer.echo(f"written: {', '.join(map(str, written))}", err=as_json)
     if ended is not None:
-        _warn(ended[0])
+        write_line(ended[0])
         raise typer.Exit(ended[1])
     judged = result.complete and result.verdict is not None
     raise typer.Exit(ExitCode.PASS if judged else ExitCode.UNDECIDED)
@@ -124,14 +121,14 @@ def _measure(
     The result so far is written after each block, so that a kill does not lose it.
     """
     began, began_s = datetime.datetime.now(datetime.timezone.utc), time.monotonic()
-    _warn(
+    write_line(
         f"{counted(len(settings.tried), 'setting')} of {settings.base.id} beside the suite's own,"
         f" {len(settings.left_out)} left out"
     )
     ended = None
     with contextlib.ExitStack() as stack:
         launcher = EnvironmentLauncher(ForkserverLauncher)
-        machine = open_machine(capacity, launcher, on_wait=_warn, on_sigterm=raise_terminated)
+        machine = open_machine(capacity, launcher, on_wait=write_line, on_sigterm=raise_terminated)
         stack.enter_context(machine)
         run = SweepRun(settings, launcher)
         runtime = launcher.runtime(settings.base)
@@ -196,7 +193,3 @@ def _path(result: SweepResult, output: Path, suffix: str) -> Path:
 
 def _width() -> int:
     return shutil.get_terminal_size().columns
-
-
-def _warn(line: str) -> None:
-    typer.echo(f"ddp-perf: {line}", err=True)

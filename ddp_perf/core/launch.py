@@ -235,7 +235,8 @@ class LaunchResult(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
         return self.ranks[0].unit
 
 
-FailureKind = Literal["exception", "exit", "signal", "hang", "disagreement", "server"]
+# "needs_gpu": a script, whose step was to be counted on a CPU.
+FailureKind = Literal["exception", "needs_gpu", "exit", "signal", "hang", "disagreement", "server"]
 
 
 class LaunchFailure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):

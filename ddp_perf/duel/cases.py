@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,8 @@ from ddp_perf.config.loading import check_environment, find_suites, load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
 from ddp_perf.core.data import DATA_FOLDER
-from ddp_perf.duel.values import MissingSide, PreparedSide, SideCase, SideName
+from ddp_perf.duel.sides.own_script import foreign_script
+from ddp_perf.duel.values import MissingSide, PreparedSide, SideCase
 from ddp_perf.errors import ConfigError, nearest_or_all
 from ddp_perf.system.capacity import Capacity
 
@@ -95,7 +96,8 @@ def _load_leniently(
         try:
             cases += load_cases([path], overrides, side.import_paths)
         except ConfigError as error:
-            refused.append(str(error).replace(f"{side.root}/", ""))
+            text = str(error).replace(f"{side.root}/", "")
+            refused.append(text.replace(str(side.root), side.side.label))
     return cases, tuple(refused)
 
 
@@ -134,27 +136,26 @@ def _matched(ids: Iterable[str], a: _Loaded, b: _Loaded, capacity: Capacity) -> 
     for name in ids:
         lacking = [side for side in (a, b) if name not in side.cases]
         if lacking:
-            reason = lacking[0].lacks()
-        elif obstacle := _obstacle({"A": a.cases[name], "B": b.cases[name]}, capacity):
-            reason = obstacle
+            missing.append(MissingSide(case_id=name, reason=lacking[0].lacks()))
+            continue
+        both = [(side.side, side.cases[name]) for side in (a, b)]
+        obstacle = next(_obstacles(both, capacity), None)
+        if obstacle is not None:
+            missing.append(MissingSide(case_id=name, reason=obstacle))
         else:
             cases.append(SideCase(a=alike(a.cases[name], b.cases[name]), b=b.cases[name]))
-            continue
-        missing.append(MissingSide(case_id=name, reason=reason))
     return MatchedCases(cases=tuple(cases), missing=tuple(missing))
 
 
-def _obstacle(cases: Mapping[SideName, Case], capacity: Capacity) -> str | None:
-    """Return why a case cannot run here on one side, or None."""
-    return next(_obstacles(cases, capacity), None)
-
-
-def _obstacles(cases: Mapping[SideName, Case], capacity: Capacity) -> Iterator[str]:
-    for side, case in cases.items():
+def _obstacles(cases: Iterable[tuple[PreparedSide, Case]], capacity: Capacity) -> Iterator[str]:
+    """Yield why the case cannot run here on a side."""
+    for side, case in cases:
         if case.nodes > 1:
             yield "it has several nodes, and a duel launches on this machine alone"
+        elif (found := foreign_script(case, side)) is not None:
+            yield f"on side {side.side.name} it {found}"
         elif (found := capacity.obstacle(case)) is not None:
-            yield f"on side {side} it {found}" if found.startswith("needs") else found
+            yield f"on side {side.side.name} it {found}" if found.startswith("needs") else found
 
 
 def alike(a: Case, b: Case) -> Case:

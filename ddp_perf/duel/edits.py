@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddp_perf.duel.imports import imported_files
+from ddp_perf.duel.sources import imported_by
 from ddp_perf.duel.values import PreparedSide, SideCase
 from ddp_perf.errors import SideError
 
 
 class WatchedTree:
-    """The files that workloads import from the user's tree, as they were at the beginning.
+    """The files that ranks import or run from the user's tree, as they were at the beginning.
 
     If the tree is on both sides, an edit changes both alike, and nothing is watched.
     """
@@ -37,13 +37,9 @@ class WatchedTree:
 
 
 def _sources(side: PreparedSide, cases: Sequence[SideCase]) -> set[Path]:
-    modules = {case.of(side.side.name).workload.partition(":") for case in cases}
-    return {
-        path
-        for module, colon, _ in modules
-        if colon  # else it is a workload of ddp_perf
-        for path in imported_files(module, (str(side.root),), side.root).files
-    }
+    own = [case.of(side.side.name) for case in cases]
+    found = imported_by(own, side.import_paths, side.root)
+    return {path for imported in found.values() for path in imported.files}
 
 
 def _digest(path: Path) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The files of a project that a module may import, found in its source without running it."""
+"""The files of a project that a module or script may import, found without running it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from ddp_perf.core.script import BY_OPTIMIZER, ScriptRun
+
 _DYNAMIC = {"import_module", "__import__"}
 _RUNNING = {"exec", "run_path", "run_module", "spec_from_file_location"}
 _PACKAGE = "ddp_perf"  # it is not followed: a change of it touches every case
@@ -17,7 +19,7 @@ _LIBRARIES = tuple(Path(sysconfig.get_paths()[n]) for n in ("stdlib", "purelib",
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """The files under a directory that a module may import."""
+    """The files under a directory that a module or a script may import."""
 
     files: frozenset[Path]  # also where a module would be, but is not: one may be added or removed
     unknown: str | None = None  # the first place where the source leaves open what is imported
@@ -36,6 +38,25 @@ def imported_files(module: str, import_paths: Sequence[str], repository: Path) -
     return Imported(files=frozenset(finder.files), unknown=finder.unknown)
 
 
+def files_of_script(run: ScriptRun, import_paths: Sequence[str], repository: Path) -> Imported:
+    """Return the files in ``repository`` that a run of the script may read: itself, and imports.
+
+    As in a rank, a file is searched in ``import_paths``, and what it imports in its own folder
+    first. See ``imported_files``.
+    """
+    finder = _Finder([Path(path).resolve() for path in import_paths], repository.resolve())
+    if run.is_module:
+        finder.need(run.script)
+        finder.need(f"{run.script}.__main__")
+    else:
+        finder.run([Path(path) / run.script for path in import_paths])
+    if run.steps_by != BY_OPTIMIZER:
+        finder.need(run.steps_by.partition(":")[0])
+    if not finder.parsed:
+        finder.unknown = finder.unknown or f"{run.script} is not a source file of the project"
+    return Imported(files=frozenset(finder.files), unknown=finder.unknown)
+
+
 class _Finder:
     def __init__(self, import_paths: Sequence[Path], repository: Path) -> None:
         self._repository = repository
@@ -44,6 +65,15 @@ class _Finder:
         self.parsed: set[Path] = set()
         self.files: set[Path] = set()
         self.unknown: str | None = None
+
+    def run(self, places: Sequence[Path]) -> None:
+        """Follow a script, which is the first of these files that exists."""
+        found = next((place.resolve() for place in places if place.is_file()), None)
+        if found is None or not self._is_own(found):
+            return
+        self.files.add(found)
+        self._roots.insert(0, found.parent)
+        self._parse(found)
 
     def need(self, module: str) -> None:
         """Follow an absolute import of ``module``, with the packages that contain it."""

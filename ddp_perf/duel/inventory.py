@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 import msgspec
 from packaging.utils import canonicalize_name
 
+from ddp_perf.duel.sides.interpreter import output_of
 from ddp_perf.errors import SideError
 
-_PATIENCE_S = 120.0  # a cold network disk takes its time
 # Ranks import neither: the package is the driver's own on both sides.
 _NEVER_TO_BLAME = {"pip", "ddp-perf"}
 _IMPORTED = {".py", ".so"}
@@ -88,21 +87,12 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_inventory(interpreter: str, environ: Mapping[str, str]) -> Inventory:
     """Ask an interpreter for its distributions. Raises SideError if it does not answer."""
+    failure = "its packages cannot be listed"
+    answered = output_of(interpreter, _SCRIPT, environ, failure=failure)
     try:
-        done = subprocess.run(
-            [interpreter, "-c", _SCRIPT],
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE_S,
-            check=True,
-        )
-        answer = msgspec.json.decode(done.stdout, type=_Answer)
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise SideError(f"{interpreter}: its packages cannot be listed: {''.join(last)}") from None
-    except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError) as error:
-        raise SideError(f"{interpreter}: its packages cannot be listed: {error}") from None
+        answer = msgspec.json.decode(answered, type=_Answer)
+    except msgspec.DecodeError as error:
+        raise SideError(f"{interpreter}: {failure}: {error}") from None
     found = {str(canonicalize_name(one.name)): one for one in answer.distributions}
     kept = {name: one for name, one in sorted(found.items()) if name not in _NEVER_TO_BLAME}
     return Inventory(python=answer.python, abi=answer.abi, distributions=kept)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ddp_perf.config.loading import suite_file
 from ddp_perf.core.case import Case
-from ddp_perf.duel.imports import Imported, imported_files
+from ddp_perf.core.script import ScriptRun
+from ddp_perf.duel.imports import Imported, files_of_script, imported_files
 from ddp_perf.duel.touched import CaseSources
 
 
@@ -17,27 +18,42 @@ def sources_of(
     """Return the sources of each case by its key. ``suites`` are the files that have the cases."""
     root = repository.resolve()
     files = {case.suite: suite_file(case.suite, suites) for case in cases}
-    imported = {
-        case.workload: imported_files(case.workload.split(":")[0], import_paths, root)
-        for case in cases
-        if ":" in case.workload
-    }
+    imported = imported_by(cases, import_paths, root)
     return {
-        case.key: _sources(case, files[case.suite], imported.get(case.workload), root)
+        case.key: CaseSources(
+            suite="" if (suite := files[case.suite]) is None else _from(root, suite),
+            workload=case.workload,
+            is_script=case.script is not None,
+            imported=frozenset(_from(root, file) for file in imported[case.suite].files),
+            named=frozenset(_from(root, file) for file in _named(case.script, import_paths)),
+            unknown=imported[case.suite].unknown,
+        )
         for case in cases
     }
 
 
-def _sources(
-    case: Case, suite: Path | None, imported: Imported | None, repository: Path
-) -> CaseSources:
-    own = imported or Imported(files=frozenset())  # a workload of ddp_perf
-    return CaseSources(
-        suite="" if suite is None else _from(repository, suite),
-        workload=case.workload,
-        imported=frozenset(_from(repository, file) for file in own.files),
-        unknown=own.unknown,
-    )
+def imported_by(
+    cases: Iterable[Case], import_paths: Sequence[str], root: Path
+) -> dict[str, Imported]:
+    """Return the files under ``root`` that ranks may import or run, by the name of their suite."""
+    of_suites = {case.suite: case for case in cases}  # all cases of a suite train the same
+    return {name: _imported(case, import_paths, root) for name, case in of_suites.items()}
+
+
+def _imported(case: Case, import_paths: Sequence[str], root: Path) -> Imported:
+    if case.script is not None:
+        return files_of_script(case.script, import_paths, root)
+    module, colon, _ = case.workload.partition(":")
+    if not colon:  # it is a workload of ddp_perf, or a collective
+        return Imported(files=frozenset())
+    return imported_files(module, import_paths, root)
+
+
+def _named(run: ScriptRun | None, import_paths: Sequence[str]) -> Iterator[Path]:
+    """Yield the places that the arguments of a script may name, as ``a`` and ``--config=a`` do."""
+    for text in () if run is None else run.args:
+        for part in {text, text.partition("=")[2]} - {""}:
+            yield from (Path(path) / part for path in import_paths[:1])
 
 
 def _from(repository: Path, file: Path) -> str:

@@ -1,8 +1,8 @@
 """The cases of which changed files can change a step: the others need no duel.
 
 A case is left out only if it is certain that nothing it reads has changed. All that its workload
-may import is searched in the source, without running it; what the source leaves open counts as
-changed.
+or script may import is searched in the source, without running it; what the source leaves open
+counts as changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ENVIRONMENT_NAMES = (
     ),
     *("environment*.y*ml", "Pipfile", "pytest.ini", "tox.ini", ".python-version"),
 )
-# Directories whose files no rank reads, unless a workload imports them.
+# Directories whose files no rank reads, unless its workload or script does.
 _HARMLESS_DIRECTORIES = {
     *("docs", "doc", "tests", "test", "baselines", "artifacts", "ci"),
     *(".github", ".gitlab", ".circleci", ".vscode", ".idea"),
@@ -45,8 +45,10 @@ class CaseSources(msgspec.Struct, frozen=True, kw_only=True):
     """The files of the project that a case reads, by their paths from the repository's root."""
 
     suite: str  # the suite file
-    workload: str  # as the suite states it
+    workload: str  # or script, as the suite states it
+    is_script: bool = False
     imported: frozenset[str] = frozenset()  # may be imported; also those that do not exist
+    named: frozenset[str] = frozenset()  # files and directories that arguments may name
     unknown: str | None = None  # why they cannot all be known
 
 
@@ -79,7 +81,8 @@ def _reasons(case: CaseSources, changed: Iterable[str]) -> Iterator[str]:
     files = list(changed)
     if case.suite in files:
         yield f"{case.suite} has its suite"
-    yield from (f"its workload imports {file}" for file in files if file in case.imported)
+    reads = "script reads" if case.is_script else "workload imports"
+    yield from (f"its {reads} {file}" for file in files if _is_read(file, case))
     for file in files:
         kind = kind_of(file)
         if kind == "everything" and not _is_suite_file(file, case):
@@ -91,12 +94,22 @@ def _reasons(case: CaseSources, changed: Iterable[str]) -> Iterator[str]:
 def _why_not(case: CaseSources, changed: Sequence[str]) -> str:
     if not changed:
         return "nothing changed"
-    imports = "" if ":" not in case.workload else f", and {case.workload} imports none of them"
-    return f"no changed file can touch it: none is its suite file{imports}"
+    own = ""
+    if case.is_script:
+        own = f", and {case.workload} reads none of them"
+    elif ":" in case.workload:
+        own = f", and {case.workload} imports none of them"
+    return f"no changed file can touch it: none is its suite file{own}"
+
+
+def _is_read(file: str, case: CaseSources) -> bool:
+    """Return whether the file is imported, or an argument names it or a directory around it."""
+    path = PurePosixPath(file)
+    return file in case.imported or any(str(one) in case.named for one in (path, *path.parents))
 
 
 def kind_of(file: str) -> Kind:
-    """Return whether a file that no workload imports touches no case, or every case.
+    """Return whether a file that no workload or script reads touches no case, or every case.
 
     A "source" of Python touches none either, if all imports are known.
     """

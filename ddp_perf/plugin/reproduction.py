@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -42,6 +42,9 @@ WORK = (
 
 # The options of one session alone, which do not belong to its repetition.
 _ONCE = ("--reason", "--ddp-inject")
+# The options of a duel, which stores nothing.
+_DUEL = ("--ddp-against", "--ddp-against-budget")
+_DUEL_FLAG = "--ddp-touched"  # it has no value
 # A script that runs pytest, as ci/bench does, gives its own command line in this variable.
 SCRIPT = "DDP_PERF_COMMAND"
 
@@ -52,20 +55,33 @@ def session_command(config: pytest.Config) -> str:
     It is meant for a shell in the directory where the session was started. A path follows its
     option and "=": see ddp_perf/plugin/rootdir.py.
     """
+    return shlex.join(_repeated(_given(config), _ONCE))
+
+
+def counting_command(config: pytest.Config) -> str:
+    """Return the command that counts the session's work tests again, and may store the counts."""
+    if config.getoption("ddp_against") is None:
+        return session_command(config)
+    given = [argument for argument in _given(config) if argument != _DUEL_FLAG]
+    return shlex.join([*_repeated(given, (*_ONCE, *_DUEL, "-m")), "-m", "work"])
+
+
+def _given(config: pytest.Config) -> list[str]:
+    """Return the arguments as they were given, without what accepts a change."""
     script = shlex.split(os.environ.get(SCRIPT, ""))
     given = script or ["pytest", *map(str, config.invocation_params.args)]
-    return shlex.join(_repeated(without_saving(given, ("accept",))))
+    return without_saving(given, ("accept",))
 
 
-def _repeated(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments without those of `_ONCE`. Each path follows "="."""
+def _repeated(arguments: Sequence[str], without: Container[str]) -> Iterator[str]:
+    """Yield the arguments without these options and their values. Each path follows "="."""
     left = iter(zip(arguments, [*arguments[1:], ""], strict=True))
     for argument, following in left:
         name, equals, _ = argument.partition("=")
         if argument in PATH_OPTIONS and following:
             yield f"{argument}={following}"
             next(left)
-        elif name not in _ONCE:
+        elif name not in without:
             yield argument
         elif not equals:
             next(left, None)  # its value

@@ -10,7 +10,7 @@ import pytest
 from ddp_perf.plugin.arrived import ARRIVED
 from ddp_perf.plugin.exit_code import set_exit_code
 from ddp_perf.plugin.items import in_xdist_worker
-from ddp_perf.plugin.reproduction import session_command
+from ddp_perf.plugin.reproduction import counting_command
 from ddp_perf.plugin.session import SESSION, DdpSession
 from ddp_perf.plugin.work.next_step import is_red, work_step
 from ddp_perf.report.next_step import NextStep, next_step
@@ -142,7 +142,7 @@ def _next_step(config: pytest.Config, ddp: DdpSession) -> NextStep | None:
     Red counts are certain, and may be the cause of what was measured.
     """
     cases = list(config.stash[ARRIVED].counted.values())
-    counts = work_step(cases, session_command(config))
+    counts = work_step(cases, counting_command(config))
     if any(is_red(case) for case in cases):
         return counts
     return next_step(list(ddp.results.values())) or counts

@@ -36,10 +36,12 @@ def count_case(
     """Return the counts of rank 0, or why the step cannot be counted.
 
     A step that raises may need its values, which are zero: it is counted again with values
-    computed. The last rank has to issue the collectives of rank 0, or training would hang.
-    Raises LaunchError if a rank cannot be started.
+    computed. Those of a script always are. The last rank has to issue the collectives of rank 0,
+    or training would hang. Raises LaunchError if a rank cannot be started.
     """
-    first = CountRequest(case=case, import_paths=tuple(import_paths))
+    first = CountRequest(
+        case=case, compute=case.script is not None, import_paths=tuple(import_paths)
+    )
     work = _count(first, counter)
     if isinstance(work, LaunchFailure) or case.world_size == 1:
         return work

@@ -24,11 +24,12 @@ from ddp_perf.worker.counted.step_recorder import record_step
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import set_variables
 from ddp_perf.worker.rank_context import RankContext
+from ddp_perf.worker.steps.losses import Losses
 from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.steps.trainer import Trainer
 
 
-class _Computing(BaseTorchDispatchMode):  # type: ignore[no-untyped-call]
+class Computing(BaseTorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode that changes nothing. Under it torch.compile skips frames, as under a dry run."""
 
 
@@ -42,17 +43,18 @@ def count_step(request: CountRequest, heartbeats: Heartbeats) -> StepWork:
     case = _counted(request.case)
     set_variables(case)
     if request.compute:
-        _limit_memory()
+        limit_memory()
     torch.set_num_threads(case.threads_per_rank)
     init_lone_group(request.rank, case.world_size)
     if ":" in request.case.workload:  # it is the user's
         own_package(request.case.workload.partition(":")[0])
     with (
         foreach_on_cpu() if request.case.tier == "gpu" else contextlib.nullcontext(),
-        _Computing() if request.compute else DryRun(),  # type: ignore[no-untyped-call]
+        Computing() if request.compute else DryRun(),  # type: ignore[no-untyped-call]
     ):
         with note_makers() as makers:
-            trainer = Trainer(case, _context(request.rank, heartbeats))
+            trainer = Trainer(case, lone_context(request.rank, heartbeats))
+        trainer.losses = Losses(last=0)  # those that are kept in some steps are no part of them
         recording = record_step(trainer, makers=makers, import_paths=request.import_paths)
         work = follow_plan(recording, trainer.step)
         del trainer  # the last reference to DDP must not outlive the group
@@ -62,7 +64,7 @@ def count_step(request: CountRequest, heartbeats: Heartbeats) -> StepWork:
     return msgspec.structs.replace(work, computed=request.compute)
 
 
-def _limit_memory() -> None:
+def limit_memory() -> None:
     """Let an allocation fail that the machine has no memory for: the kernel would end processes."""
     limit = memory_limit()
     if limit is not None:
@@ -76,7 +78,7 @@ def _with_compilation(work: StepWork, request: CountRequest, heartbeats: Heartbe
     case = msgspec.structs.replace(_counted(request.case), compile=request.case.compile)
     computes = request.compute or not captures_under_modes()
     with contextlib.nullcontext() if computes else CapturedDryRun():
-        trainer = Trainer(case, _context(request.rank, heartbeats))
+        trainer = Trainer(case, lone_context(request.rank, heartbeats))
         work = add_compilation(work, trainer.step, import_paths=request.import_paths)
         del trainer
     return work
@@ -90,7 +92,7 @@ def _counted(case: Case) -> Case:
     return msgspec.structs.replace(case, tier="cpu", data=data, compile=False)
 
 
-def _context(rank: int, heartbeats: Heartbeats) -> RankContext:
+def lone_context(rank: int, heartbeats: Heartbeats) -> RankContext:
     """Return the context of a rank that is not pinned to any core."""
     placement = Placement(
         rank=rank,

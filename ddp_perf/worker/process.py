@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
@@ -19,14 +22,15 @@ from torch._C._distributed_c10d import FileStore, Store
 
 import ddp_perf
 from ddp_perf.core.launch import LaunchRequest, RankResult
-from ddp_perf.core.work import CountRequest, RankCounted
-from ddp_perf.errors import DdpPerfError
+from ddp_perf.core.work import CountRequest, RankCounted, StepWork
+from ddp_perf.errors import DdpPerfError, NeedsGpuError
 from ddp_perf.worker.count import count_step
 from ddp_perf.worker.flight_recorder import answer_questions
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.process_group import measure_in_group
 from ddp_perf.worker.rank_setup import set_up_rank
 from ddp_perf.worker.report import RankDone, RankError, RankFiles
+from ddp_perf.worker.script.count import count_script
 from ddp_perf.worker.script.measure import measure_script
 
 # Frames of these are not the user's: this package, torch, and what imports a module.
@@ -54,7 +58,7 @@ def run_rank(
         "LOCAL_WORLD_SIZE": str(request.case.world_size),
     }
     if isinstance(request, CountRequest):
-        _end_with(lambda: RankCounted(work=count_step(request, heartbeats)), request, reports)
+        _count_to_end(request, heartbeats, reports, directory)
     run_to_end(
         request,
         heartbeats,
@@ -103,6 +107,18 @@ def run_to_end(
     )
 
 
+def _count_to_end(
+    request: CountRequest, heartbeats: Heartbeats, reports: Connection, directory: Path
+) -> NoReturn:
+    def end(count: Callable[[], StepWork]) -> NoReturn:
+        _end_with(lambda: RankCounted(work=count()), request, reports)
+
+    if request.case.script is None:
+        end(lambda: count_step(request, heartbeats))
+    scratch = directory / "scratch"
+    end(lambda: count_script(request, heartbeats=heartbeats, directory=scratch, end=end))
+
+
 def _end_with(
     work: Callable[[], RankDone | RankCounted],
     request: LaunchRequest | CountRequest,
@@ -124,7 +140,19 @@ def _end_with(
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
+    _kill_children()
     os._exit(code)
+
+
+def _kill_children() -> None:
+    """Kill the workers of a script's data loaders: only seconds later they notice this rank's end.
+
+    Until then they hold a file that the supervisor waits for.
+    """
+    with contextlib.suppress(ValueError):  # not the main thread, which alone handles signals
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises for such a worker
+    for child in multiprocessing.active_children():
+        child.kill()
 
 
 def rank_error(error: BaseException) -> RankError:
@@ -139,6 +167,7 @@ def rank_error(error: BaseException) -> RankError:
         at=time.monotonic(),
         peer_lost=_is_peer_lost(error),
         exit_code=code,
+        needs_gpu=isinstance(error, NeedsGpuError),
     )
 
 

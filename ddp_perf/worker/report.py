@@ -25,6 +25,7 @@ class RankError(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
     at: float  # time.monotonic(), which is one clock for all processes of a machine
     peer_lost: bool  # the error is a symptom: another rank died
     exit_code: int | None  # of a SystemExit
+    needs_gpu: bool = False  # the step of a script cannot be counted on a CPU
 
 
 class RankDone(msgspec.Struct, frozen=True, kw_only=True, tag="done"):

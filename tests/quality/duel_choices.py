@@ -1,4 +1,4 @@
-"""Measure the choices around a duel: yardstick, order, servers, evidence of a commit, best setting.
+"""Measure the choices around a duel: yardstick, order, servers, best setting.
 
 ``python tests/quality/duel_choices.py [--trials N] [--seed N]`` prints the tables.
 """
@@ -18,7 +18,6 @@ import numpy as np
 from scipy import stats
 
 from ddp_perf.stats.duel.best_of import best_chances
-from ddp_perf.stats.duel.slow_odds import slow_log_odds
 from ddp_perf.stats.duel.yardstick import choose_yardstick, pair_spread
 from ddp_perf.stats.level import launch_level
 from tests.quality.bounds import with_interval
@@ -112,26 +111,6 @@ def order_and_servers() -> None:
             )
 
 
-def odds_of_commits(seed: int, trials: int) -> None:
-    """Print how often evidence of 19 to 1 is wrong, and by normal laws with the sd plugged in."""
-    print("Evidence of a commit, +8 %: wrong at 19 to 1 (at most 5 % is stated), and found")
-    random, limit = np.random.default_rng(seed), np.log(19)
-    for known, sd in ((4, 0.04), (8, 0.04), (8, 0.08)):
-        wrong = plugged = found = 0
-        for _ in range(trials):
-            bad = random.normal(0.08, sd, known)
-            fast, slow = random.normal(0, sd, 6), random.normal(0.08, sd, 6)
-            wrong += slow_log_odds(fast.tolist(), bad.tolist()) > limit
-            found += slow_log_odds(slow.tolist(), bad.tolist()) > limit
-            shift, spread = bad.mean(), bad.std(ddof=1)
-            plugged += (fast**2 - (fast - shift) ** 2).sum() / (2 * spread**2) > limit
-        print(
-            f"  {known} pairs of bad, sd {sd:.0%}, 6 pairs: wrong {with_interval(wrong, trials, 2)}"
-            f" (plugged in: {with_interval(plugged, trials, 2)}),"
-            f" found {with_interval(found, trials)} %"
-        )
-
-
 def best_settings(seed: int, trials: int) -> None:
     """Print how often the likeliest setting is the best, by the probability that was stated."""
     print("Best of 8 settings, 6 blocks, noise 3 %: stated probability, and how often it was right")
@@ -159,7 +138,6 @@ def main() -> int:
     order_and_servers()
     yardstick_of_models(options.seed, options.trials)
     yardstick_of_recordings()
-    odds_of_commits(options.seed, options.trials)
     best_settings(options.seed, options.trials // 10)
     return 0
 

@@ -1,30 +1,32 @@
 """Compare the steps of ranks that torchrun starts with those of forked ranks, in alternation.
 
-The steps are EQUIVALENT if two one-sided tests, each at 5 %, rule out that they differ by the
-tolerance (Schuirmann 1987): then the 90 % interval of the ratio lies within it.
+They are judged as the pairs of a duel: EQUIVALENT if the 90 % interval of the ratio lies within
+the tolerance.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import statistics
 import sys
 from pathlib import Path
 
 from ddp_perf.config.loading import load_cases
 from ddp_perf.config.overrides import Overrides
 from ddp_perf.core.case import Case
+from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.core.launch import LaunchRequest, LaunchResult
 from ddp_perf.launch.forkserver import ForkserverLauncher
 from ddp_perf.launch.launcher import Launcher
 from ddp_perf.launch.nodes.node_launcher import NodeLauncher
 from ddp_perf.launch.nodes.torchrun import TorchrunEngine
-from ddp_perf.stats.rule.comparison import upper_t
+from ddp_perf.stats.duel.judge_pairs import judge_pairs
+from ddp_perf.stats.duel.pair_plan import PairedPlan
 from ddp_perf.stats.summary import step_level
 
 SUITE = Path(__file__).parents[2] / "bench_configs" / "cpu_quick.yaml"
 TOLERANCE = 0.05
+ALPHA = 0.05  # of SLOWER, and of FASTER: their interval is then one of 90 %, too
 LAUNCHES = 12
 
 
@@ -55,17 +57,15 @@ def _level(launcher: Launcher, case: Case, round_: int) -> float:
 
 def _verdict(case: Case, logs: list[float]) -> bool:
     """Print torchrun ÷ forkserver and the verdict; return whether it is EQUIVALENT."""
-    mean = statistics.fmean(logs)
-    half = upper_t(len(logs) - 1, 0.05) * statistics.stdev(logs) / math.sqrt(len(logs))
-    low, high = math.exp(mean - half), math.exp(mean + half)
-    is_equivalent = low > 1 - TOLERANCE and high < 1 / (1 - TOLERANCE)
-    verdict = "EQUIVALENT" if is_equivalent else "UNDECIDED"
+    plan = PairedPlan(alpha=ALPHA, tolerance=TOLERANCE, looks=(len(logs),))
+    verdict = judge_pairs(logs, plan)
+    low, high = verdict.interval or (0.0, math.inf)
     print(
-        f"{case.id}: torchrun ÷ forkserver {math.exp(mean):.3f} (90 % {low:.3f} to {high:.3f}),"
-        f" {len(logs)} pairs of launches: {verdict} within {TOLERANCE:.0%}",
+        f"{case.id}: torchrun ÷ forkserver {verdict.ratio:.3f} (90 % {low:.3f} to {high:.3f}),"
+        f" {verdict.pairs} pairs of launches: {verdict.outcome.name} (tolerance {TOLERANCE:.0%})",
         flush=True,
     )
-    return is_equivalent
+    return verdict.outcome is DuelOutcome.EQUIVALENT
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from ddp_perf.core.case import Case
 from ddp_perf.duel.bisect.commits import Commit
 from ddp_perf.duel.bisect.turns import CommitTurn
 from ddp_perf.duel.launchers import side_launcher
+from ddp_perf.duel.sides.own_script import foreign_script
 from ddp_perf.duel.sides.parsing import parse_side
 from ddp_perf.duel.sides.preparing import prepare
 from ddp_perf.errors import ConfigError, nearest_or_all
@@ -38,7 +39,7 @@ def open_commit(
     with prepare(side, root, on_progress=on_progress) as prepared:
         paths = (str(prepared.root),)
         case = _case(prepared.root, case_id, paths)
-        if (obstacle := capacity.obstacle(case)) is not None:
+        if (obstacle := foreign_script(case, prepared) or capacity.obstacle(case)) is not None:
             raise ConfigError(f"{case.id} {obstacle}")
         with contextlib.closing(side_launcher(prepared)) as launcher:
             yield CommitTurn(launcher, case, paths)

@@ -34,7 +34,7 @@ def parse_interpreter(text: str) -> str:
 
 def check_interpreter(interpreter: str, environ: Mapping[str, str]) -> None:
     """Raise SideError unless the interpreter can import what ranks need."""
-    shown = _output(interpreter, "import sys; print(*sys.version_info[:2])", environ).split()
+    shown = _run(interpreter, "import sys; print(*sys.version_info[:2])", environ).split()
     if tuple(map(int, shown)) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise SideError(f"{interpreter}: Python {'.'.join(shown)}; ranks need {oldest} or later")
@@ -47,10 +47,11 @@ def check_interpreter(interpreter: str, environ: Mapping[str, str]) -> None:
             f"{interpreter}: lacks {', '.join(missing)}, which ranks need; run"
             f"\n{install_command(missing, interpreter)}"
         )
-    _output(interpreter, f"import {', '.join(RANK_PACKAGES)}", environ)
+    _run(interpreter, f"import {', '.join(RANK_PACKAGES)}", environ)
 
 
-def _output(interpreter: str, code: str, environ: Mapping[str, str]) -> str:
+def output_of(interpreter: str, code: str, environ: Mapping[str, str], *, failure: str) -> str:
+    """Run code in an interpreter and return what it prints. Raises SideError with ``failure``."""
     try:
         done = subprocess.run(
             [interpreter, "-c", code],
@@ -62,10 +63,14 @@ def _output(interpreter: str, code: str, environ: Mapping[str, str]) -> str:
             timeout=_PATIENCE_S,
         )
     except subprocess.TimeoutExpired:
-        raise SideError(f"{interpreter}: no answer in {_PATIENCE_S:.0f} s to: {code}") from None
+        raise SideError(f"{interpreter}: {failure}: no answer in {_PATIENCE_S:.0f} s") from None
     except OSError as error:
-        raise SideError(f"{interpreter}: cannot be started: {error.strerror}") from None
+        raise SideError(f"{interpreter}: {failure}: cannot be started: {error.strerror}") from None
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise SideError(f"{interpreter}: fails at `{code}`: {reason}; repair it, or name another")
+        raise SideError(f"{interpreter}: {failure}: {reason}; repair it, or name another")
     return done.stdout
+
+
+def _run(interpreter: str, code: str, environ: Mapping[str, str]) -> str:
+    return output_of(interpreter, code, environ, failure=f"fails at `{code}`")

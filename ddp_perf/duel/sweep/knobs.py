@@ -107,8 +107,8 @@ def _option(name: str, suite: AnySuite) -> tuple[str, ...]:
         return known[name]
     hint = nearest_or_all(name, sorted(known)) or "; this suite has variables only, as in NCCL_ALGO"
     raise ConfigError(
-        f"{name}: it is neither an option of a suite that trains, nor a variable, whose name has"
-        f" upper-case letters{hint}"
+        f"{name}: it is neither an option of a suite that trains a workload, nor a variable, whose"
+        f" name has upper-case letters{hint}"
         if not isinstance(suite, Suite)
         else f"{name}: the suite has no such option{hint}"
     )

@@ -112,7 +112,7 @@ def _cause(rank: SupervisedRank) -> tuple[FailureKind, str]:
     if isinstance(rank.report, RankError):
         if rank.report.exit_code is not None:
             return "exit", f"exited with code {rank.report.exit_code}"
-        return "exception", rank.report.detail
+        return "needs_gpu" if rank.report.needs_gpu else "exception", rank.report.detail
     code = rank.exit_code
     if code is None:
         return "exit", "ended without a result, and the kernel has not removed its process yet"

@@ -80,6 +80,8 @@ class CountedStep:
             problem = str(error)
         if found is None:  # outside the handler, or the traceback would be printed as well
             fail_undecided(problem)
+        if isinstance(found, LaunchFailure) and found.kind == "needs_gpu":
+            self._skip(found.detail)
         if isinstance(found, LaunchFailure):
             counted = CountedCase(
                 case=self.case, failure=describe_launch_failure(found, remark=_FRAMES)

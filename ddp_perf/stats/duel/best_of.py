@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from ddp_perf.stats.duel.pair_plan import RESOLUTION
 from ddp_perf.stats.robust import Floats
 
 _DRAWS = 10_000  # a probability of one half is then known to 0.5 %
 _SEED = 1
+_RESOLUTION = 1e-4  # of a log: figures that are equal do not show a smaller spread
 # The sd of the settings, on the log scale: 0.1 to 30 %, each order of size as likely. With a flat
 # prior instead, the best of eight seems sure where it is picked by its luck: of those stated at
 # 94 %, 66 % were the best (tests/quality/duel_choices.py).
@@ -88,6 +88,6 @@ def _fit(table: Floats, measured: npt.NDArray[np.bool_]) -> _Fit | None:
         return None
     inverse = np.linalg.inv(design.T @ design)
     fitted = inverse @ design.T @ table[measured]
-    noise = float(np.square(table[measured] - design @ fitted).sum()) + freedom * RESOLUTION**2
+    noise = float(np.square(table[measured] - design @ fitted).sum()) + freedom * _RESOLUTION**2
     count = table.shape[1]
     return _Fit(fitted[:count], inverse[:count, :count], noise, freedom)

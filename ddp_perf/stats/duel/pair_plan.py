@@ -10,7 +10,6 @@ import msgspec
 from ddp_perf.stats.rule.alpha_spending import look_levels
 
 EQUIVALENCE_ERROR = 0.05  # of EQUIVALENT, over all looks, if the true ratio is at the tolerance
-RESOLUTION = 1e-4  # of a log ratio: figures that are equal do not show a smaller spread
 
 # With six pairs Student's t holds its level on differences with heavy tails. Each look has half as
 # many pairs more: finer ones take hardly fewer pairs, and find less, since each look costs alpha.

@@ -2,22 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 from torch.futures import Future
 
 from ddp_perf.torch_compat import fake_backend, work_of
+from ddp_perf.worker.replaced import replaced
 
 LONE = "lone"  # the name of the backend
 
 
 def init_lone_group(rank: int, world_size: int) -> None:
     """Make the default process group that of ``rank``, which has no other process to meet."""
+    _register()
+    dist.init_process_group(LONE, store=dist.HashStore(), rank=rank, world_size=world_size)
+
+
+@contextlib.contextmanager
+def lone_groups(rank: int, world_size: int) -> Iterator[None]:
+    """Give code inside the ``with`` block lone groups, whatever backend and store it asks for.
+
+    Its default group is that of ``rank``, unless it states another rank. Objects that another rank
+    would broadcast are the rank's own. What makes a group is replaced by private names: all that
+    make one call them, however the code imported those.
+    """
+    _register()
+    make_group = distributed_c10d._new_process_group_helper
+    broadcast = dist.broadcast_object_list
+
+    def meet(url: object, own: int = -1, size: int = -1, **options: object) -> Iterator[Any]:
+        yield dist.HashStore(), rank if own < 0 else own, world_size if size < 0 else size
+
+    def make_lone_group(size: int, own: int, ranks: Any, _: object, *args: Any, **kw: Any) -> Any:
+        return make_group(size, own, ranks, LONE, *args, **{**kw, "device_id": None})
+
+    def broadcast_own(
+        objects: list[Any], src: Any = None, group: Any = None, device: Any = None, **_: object
+    ) -> None:
+        broadcast(objects, dist.get_rank(), group, device)
+
+    with (
+        replaced(dist, "broadcast_object_list", broadcast_own),
+        replaced(distributed_c10d, "broadcast_object_list", broadcast_own),
+        replaced(distributed_c10d, "rendezvous", meet),
+        replaced(distributed_c10d, "_new_process_group_helper", make_lone_group),
+    ):
+        yield
+
+
+def _register() -> None:
     if LONE not in dist.Backend.backend_list:
         dist.Backend.register_backend(LONE, _make_group, devices=["cpu"])
-    dist.init_process_group(LONE, store=dist.HashStore(), rank=rank, world_size=world_size)
 
 
 def finished(result: Any) -> dist.Work:

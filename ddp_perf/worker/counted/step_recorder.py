@@ -1,4 +1,4 @@
-"""The record of one step of a Trainer: the exact counts of all it does, and where."""
+"""The record of one step of a training: the exact counts of all it does, and where."""
 
 from __future__ import annotations
 
@@ -22,36 +22,34 @@ from ddp_perf.worker.counted.origin import SourceLine
 from ddp_perf.worker.counted.saved import SavedTensors
 from ddp_perf.worker.counted.sites import SiteNames, Spot, SpotFinder
 from ddp_perf.worker.counted.structure import SETTLED_AFTER, structure_of
-from ddp_perf.worker.steps.losses import Losses
 from ddp_perf.worker.steps.plan import StepPlan
-from ddp_perf.worker.steps.trainer import Trainer
+from ddp_perf.worker.steps.protocol import Training
 
 
 def record_step(
-    trainer: Trainer, *, makers: Makers, import_paths: Sequence[str] = ()
+    training: Training, *, makers: Makers, import_paths: Sequence[str] = ()
 ) -> StepPlan[StepWork]:
-    """Wait for settled steps of ``trainer`` and return the counts of the last one.
+    """Wait for settled steps of ``training`` and return the counts of the last one.
 
-    ``makers`` were noted while the trainer was built. A step before the counted one shows what the
+    ``makers`` were noted while the training was built. A step before the counted one shows what the
     counted one frees, and what is saved for the backward: the hooks for that add operations.
     """
-    trainer.losses = Losses(last=0)  # losses that are kept in some steps are no part of them
-    finder = SpotFinder(trainer.module, makers)
+    finder = SpotFinder(training.module, makers)
     recorder = OperationRecorder(finder)
     saved = SavedTensors(recorder.memory)
     with note_host_copies(recorder.add_host_copy):  # a wait for a GPU would raise on a CPU
-        yield from trainer.settle(SETTLED_AFTER)
+        yield from training.settle(SETTLED_AFTER)
     with (
         no_garbage_collection(),
         recorder,
         recorder.memory.track_resizing(finder.here),
         note_host_copies(recorder.add_host_copy),
     ):
-        with saved.observe(), trainer.observe(saved.end_phase, recorder.add_loss):
+        with saved.observe(), training.observe(saved.end_phase, recorder.add_loss):
             yield
-        yield from trainer.settle(SETTLED_AFTER)
+        yield from training.settle(SETTLED_AFTER)
         recorder.begin_step()
-        with trainer.observe(recorder.end_phase, recorder.add_loss), count_calls() as calls:
+        with training.observe(recorder.end_phase, recorder.add_loss), count_calls() as calls:
             yield
         memory = MemoryCount(
             allocations=recorder.memory.allocations,
@@ -63,11 +61,11 @@ def record_step(
             held=recorder.memory.held.total(),
         )
         kept = Counter(recorder.memory.kept)
-    return _step_work(trainer, recorder, memory, kept, calls, SiteNames(import_paths))
+    return _step_work(training, recorder, memory, kept, calls, SiteNames(import_paths))
 
 
 def _step_work(
-    trainer: Trainer,
+    training: Training,
     recorder: OperationRecorder,
     memory: MemoryCount,
     kept: Counter[Spot],
@@ -82,7 +80,7 @@ def _step_work(
     number = {spot: sites.index(site) for spot, site in site_of.items()}
     issued = tuple(collective.counted(number) for collective in recorder.collectives)
     return StepWork(
-        structure=structure_of(trainer.module, (one.collective for one in recorder.collectives)),
+        structure=structure_of(training.module, (one.collective for one in recorder.collectives)),
         sites=tuple(sites),
         operations=_operations(recorder, number),
         collectives=issued,

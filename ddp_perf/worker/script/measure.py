@@ -74,11 +74,11 @@ def _plan(
     injected: Injected,
     control_s: list[float],
 ) -> StepPlan[RankResult]:
-    """Inject what is asked for, count two steps, then measure.
+    """Apply the injections, count two steps, then measure.
 
     A script may be over soon after the timed steps.
     """
-    yield from _settle(steps)
+    yield from steps.settle(SETTLED_AFTER)
     yield from injected.apply_to_script(steps)
     with FlopCounter() as counter:
         structure = yield from count_structure(steps.module)
@@ -92,11 +92,6 @@ def _plan(
     if dist.is_initialized():
         dist.barrier()  # rank 0 has the store that the others may still need
     return result
-
-
-def _settle(steps: ScriptSteps) -> StepPlan[None]:
-    while steps.done < SETTLED_AFTER:
-        yield
 
 
 def _check(case: Case, steps: ScriptSteps, structure: Structure, device: torch.device) -> None:

@@ -134,6 +134,11 @@ class ScriptSteps:
             hook.remove()
             self._on_phase, self._on_loss = before
 
+    def settle(self, steps: int) -> StepPlan[None]:
+        """Go on until at least ``steps`` are done: see ``Training.settle``. Each is a full one."""
+        while self.done < steps:
+            yield
+
     @contextlib.contextmanager
     def unsynchronised(self) -> Iterator[None]:
         """Let each rank use its own gradients: see ``Training.unsynchronised``."""

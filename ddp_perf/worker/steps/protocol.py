@@ -14,6 +14,7 @@ from ddp_perf.core.decomposition import RankProbe
 from ddp_perf.core.launch import ScriptFacts, Structure, Unit
 from ddp_perf.core.strategy import Strategy
 from ddp_perf.worker.heartbeat import Phase
+from ddp_perf.worker.steps.plan import StepPlan
 
 
 class StepFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +70,10 @@ class Training(Steps, Protocol):
         Its argument is the phase: "optimizer" (zeroed gradients count as it, too), "data",
         "forward" or "backward". ``on_loss`` gets the loss of each micro-step before its backward.
         """
+        ...
+
+    def settle(self, steps: int) -> StepPlan[None]:
+        """Go on until at least ``steps`` are done in all and the next one is a full step."""
         ...
 
     def unsynchronised(self) -> AbstractContextManager[None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 from collections.abc import Callable, Iterator
 
 import torch
@@ -21,13 +20,13 @@ from ddp_perf.worker.rank_context import RankContext
 from ddp_perf.worker.steps.graph import WARM_UPS, capture_graph
 from ddp_perf.worker.steps.losses import Losses
 from ddp_perf.worker.steps.plan import StepPlan, follow_plan
+from ddp_perf.worker.steps.seeds import seed_all
 from ddp_perf.workloads.registry import build_workload
 from ddp_perf.workloads.workload import Batch, BuildContext
 
 Loss = Callable[[nn.Module, Batch], torch.Tensor]
 
 _LAST_BITS = 1e-6  # relative: some units in the last place of float32
-_SEED = 0  # the same on every rank: the plain module and DDP start from the same parameters
 
 
 class Trainer:
@@ -36,7 +35,7 @@ class Trainer:
     def __init__(self, case: Case, context: RankContext, *, nudged: bool = False) -> None:
         """Build the training. A ``nudged`` one begins with other last bits of its parameters."""
         device = context.device
-        _seed_all()
+        seed_all()
         set_tf32(case.precision == "tf32")
         assert case.batch_size is not None  # the case trains
         torch.backends.cudnn.benchmark = case.cudnn_benchmark
@@ -166,7 +165,7 @@ class Trainer:
                 self._on_phase("backward")
 
     def settle(self, steps: int) -> StepPlan[None]:
-        """Go on until at least ``steps`` are done in all and the next one is a full step."""
+        """Go on until the next step is a settled one: see ``Training.settle``."""
         while self._steps < steps or not self._strategy.is_full_step(self._steps):
             yield
 
@@ -181,20 +180,6 @@ class Trainer:
     def _share(self, loss: torch.Tensor) -> torch.Tensor:
         """Scale a micro-step's loss: the micro-steps add up to the mean loss of the whole batch."""
         return loss / self.micro_steps if self.micro_steps > 1 else loss
-
-
-def _seed_all() -> None:
-    """Set the seed of every generator that a workload may use.
-
-    The ranks of a session are forks of one server, and would share its state. Another session has
-    another server, and would train on other data.
-    """
-    torch.manual_seed(_SEED)
-    random.seed(_SEED)
-    with contextlib.suppress(ModuleNotFoundError):  # torch runs without it
-        import numpy
-
-        numpy.random.seed(_SEED)  # the generator that most code uses
 
 
 def _nudge(model: nn.Module) -> None:

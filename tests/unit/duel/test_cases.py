@@ -7,9 +7,11 @@ import pytest
 import yaml
 
 from ddp_perf.duel.cases import match_cases
+from ddp_perf.duel.conditions import option_differences
 from ddp_perf.errors import ConfigError
 from tests.builders import SUITE, make_capacity
 from tests.unit.duel.played_sides import make_prepared
+from tests.unit.duel.script_cases import SCRIPT_SUITE
 
 CASES = ["mlp-none-fp32-ws1-b64", "mlp-ddp-fp32-ws2-b64"]
 
@@ -126,3 +128,35 @@ def test_a_workload_is_looked_for_in_the_added_paths_of_each_side(sides, tmp_pat
     assert len(match_cases(*both, make_capacity()).cases) == 2
     with pytest.raises(ConfigError, match="only_in_src"):
         match_cases(a, b, make_capacity())
+
+
+def test_a_side_without_the_script_lacks_the_case_also_if_the_tree_has_it(
+    sides, tmp_path, monkeypatch
+):
+    a, b = sides({"q": SUITE, "mine": SCRIPT_SUITE}, {"q": SUITE, "mine": SCRIPT_SUITE})
+    (b.root / "train.py").touch()
+    monkeypatch.chdir(b.root)
+
+    found = match_cases(a, b, make_capacity())
+
+    assert [case.id for case in found.cases] == CASES
+    (missing,) = found.missing
+    assert missing.case_id == "train-ws1-b64"
+    assert missing.reason.startswith(
+        "side A (the tree) has no such case; refused: bench_configs/mine.yaml: script: there is no"
+        " file train.py in the tree;"
+    )
+    with pytest.raises(ConfigError, match=r"script: there is no file train.py in .*A;"):
+        match_cases(b, a, make_capacity())
+
+
+def test_other_arguments_are_a_change_of_the_case(sides):
+    a, b = sides(
+        {"q": SCRIPT_SUITE}, {"q": {**SCRIPT_SUITE, "args": ["--b", "{batch_size}", "-v"]}}
+    )
+    for side in (a, b):
+        (side.root / "train.py").touch()
+
+    (case,) = match_cases(a, b, make_capacity()).cases
+
+    assert option_differences(case, a, b) == ("args: --batch-size 64 → --b 64 -v",)

@@ -9,6 +9,7 @@ from ddp_perf.duel.values import Side, SideCase
 from ddp_perf.errors import SideError
 from tests.builders import make_case
 from tests.unit.duel.played_sides import make_prepared
+from tests.unit.duel.script_cases import make_script_case
 
 CASE = make_case(workload="model:build")
 
@@ -24,12 +25,12 @@ def tree(tmp_path):
     return tmp_path / "tree"
 
 
-def watched(a, b):
+def watched(a, b, case=CASE):
     sides = [
         make_prepared(name, root, side=Side(name=name, spec=kind, kind=kind, label="the " + kind))
         for name, kind, root in (("A", *a), ("B", *b))
     ]
-    return WatchedTree(sides[0], sides[1], [SideCase(a=CASE, b=CASE)])
+    return WatchedTree(sides[0], sides[1], [SideCase(a=case, b=case)])
 
 
 def test_an_edit_of_what_the_workload_imports_ends_the_duel(tree):
@@ -52,3 +53,16 @@ def test_a_checkout_and_a_tree_on_both_sides_are_not_watched(tree):
 
     both.check()
     revisions.check()
+
+
+@pytest.mark.parametrize("edited", ["model.py", "layers.py"])
+def test_an_edit_of_a_script_and_of_what_it_imports_ends_the_duel(tree, edited):
+    case = make_script_case(script="model.py")
+    sides = watched(("revision", tree.parent / "old"), ("tree", tree), case)
+    (tree / "other.py").write_text("edited = True\n")
+    sides.check()
+
+    (tree / edited).write_text("import layers, os\n")
+
+    with pytest.raises(SideError, match=f"{edited} was edited"):
+        sides.check()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_perf.duel.imports import imported_files
+from ddp_perf.duel.imports import files_of_script, imported_files
+from tests.unit.duel.script_cases import make_script_case
 
 
 @pytest.fixture
@@ -116,3 +117,66 @@ def test_a_file_that_cannot_be_parsed_leaves_its_imports_open(project):
 
 def test_a_workload_without_a_source_file_leaves_all_open(project):
     assert found(project(), "fast_model")[1] == "fast_model is not a source file of the project"
+
+
+def of_script(root, paths=None, **suite):
+    """As ``found``, of a script."""
+    run = make_script_case(**suite).script
+    imported = files_of_script(run, paths or [str(root)], root)
+    files = {file.relative_to(root).as_posix() for file in imported.files if file.exists()}
+    return files, imported.unknown
+
+
+def test_a_script_imports_from_its_own_folder_before_the_root(project):
+    root = project(
+        jobs__train="import layers\nfrom shared import loss",
+        jobs__layers="",
+        shared="import deeper",
+        deeper="",
+        other="",
+    )
+
+    files, unknown = of_script(root, script="jobs/train.py")
+
+    assert (files, unknown) == (
+        {"jobs/train.py", "jobs/layers.py", "shared.py", "deeper.py"},
+        None,
+    )
+
+
+def test_a_script_is_searched_in_all_import_paths_and_the_first_one_counts(project):
+    root = project(src__train="import one", src__one="", other__train="import two", other__two="")
+    paths = [str(root), str(root / "src"), str(root / "other")]
+
+    assert of_script(root, paths)[0] == {"src/train.py", "src/one.py"}
+
+
+def test_a_module_runs_as_a_script_with_the_main_file_of_a_package(project):
+    root = project(ours__train="from . import net", ours__net="")
+    (root / "ours" / "__init__.py").touch()
+    (root / "ours" / "__main__.py").write_text("from ours import train\n")
+    everything = {f"ours/{name}.py" for name in ("__init__", "train", "net")}
+
+    assert of_script(root, script="ours.train") == (everything, None)
+    assert of_script(root, script="ours") == ({*everything, "ours/__main__.py"}, None)
+
+
+def test_the_module_of_the_function_that_ends_a_step_counts(project):
+    root = project(train="", loop="import inner", inner="")
+
+    assert of_script(root, steps_by="loop:Loop.step")[0] == {"train.py", "loop.py", "inner.py"}
+
+
+@pytest.mark.parametrize("text", ["exec(open('settings.py').read())", "import sys\nsys.path = []"])
+def test_a_script_may_leave_open_what_it_reads(project, text):
+    _, unknown = of_script(project(train=text))
+
+    assert unknown.startswith("train.py:")
+
+
+@pytest.mark.parametrize("script", ["/elsewhere/train.py", "gone.train"])
+def test_a_script_that_is_no_file_of_the_project_is_unknown(project, script):
+    files, unknown = of_script(project(train=""), script=script)
+
+    assert files == set()
+    assert unknown == f"{script} is not a source file of the project"

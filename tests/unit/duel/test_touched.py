@@ -8,6 +8,7 @@ from ddp_perf.duel.touched import CaseSources, touched_cases
 
 OURS = ("ours", "one")
 BUILT_IN = ("quick", "two")
+SCRIPT = ("mine", "three")
 
 
 def sources(unknown=None):
@@ -91,3 +92,29 @@ def test_every_case_is_either_touched_or_left_out():
 
     assert {*found.touched} == {OURS}
     assert {*found.left_out} == {BUILT_IN}
+
+
+@pytest.mark.parametrize(
+    ("file", "is_read"),
+    [
+        *(("train.py", True), ("layers/norm.py", True), ("layers/other.py", False)),
+        *(("configs/small.py", True), ("configs/large.py", False)),
+        *(("recipes/a/b.py", True), ("recipes.py", False), ("docs/note.md", True)),
+    ],
+)
+def test_a_script_reads_itself_its_imports_and_what_its_arguments_name(file, is_read):
+    case = CaseSources(
+        suite="bench_configs/mine.yaml",
+        workload="train.py",
+        is_script=True,
+        imported=frozenset({"train.py", "layers/norm.py"}),
+        named=frozenset({"configs/small.py", "recipes", "docs/note.md", "64"}),
+    )
+
+    found = touched_cases({SCRIPT: case}, [file])
+
+    assert found.touched == ({SCRIPT: f"its script reads {file}"} if is_read else {})
+    why_not = (
+        "no changed file can touch it: none is its suite file, and train.py reads none of them"
+    )
+    assert found.left_out == ({} if is_read else {SCRIPT: why_not})

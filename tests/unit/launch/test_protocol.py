@@ -28,7 +28,7 @@ MESSAGES = (
     *(LaunchRequest, CountRequest, LaunchResult, LaunchFailure, RankCounted, Runtime),
     *(Hello, DescribeRequest, RelayAnswer),
 )
-DIGEST = "2709d5f6a16178ac"
+DIGEST = "f354435f42b7776b"
 RUNTIME = Runtime(python="3.11.7", torch="2.8.0", cuda=None, cudnn=None, nccl=None, blas="mkl")
 
 

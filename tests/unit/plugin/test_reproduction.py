@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddp_perf.core.injection import parse_injection
-from ddp_perf.plugin.reproduction import WORK, commands, session_command
+from ddp_perf.plugin.reproduction import WORK, commands, counting_command, session_command
 from tests.builders import make_case
 
 CASE = make_case()
@@ -108,6 +108,18 @@ def test_a_path_follows_its_option_and_an_equals_sign_where_pytest_does_not_mist
         *("pytest", "--ddp-config=b.yaml", "--ddp-json=/my data/x.json", "--ddp-report=/r"),
         *("--ddp-steps", "9", "--ddp-config=c.yaml"),
     ]
+
+
+@pytest.mark.parametrize("marks", ["work", "perf or work"])
+def test_the_command_that_counts_again_has_no_duel(marks):
+    kept = ["tests/work", "-n", "2", "--ddp-config=b.yaml"]
+    duel = ["--ddp-against", "HEAD~1", "--ddp-touched", "--ddp-against-budget=60"]
+    config = SimpleNamespace(
+        invocation_params=SimpleNamespace(args=["-m", marks, *duel, *kept]),
+        getoption={"ddp_against": "HEAD~1"}.__getitem__,
+    )
+
+    assert counting_command(config) == shlex.join(["pytest", *kept, "-m", "work"])
 
 
 def test_a_script_that_runs_pytest_gives_its_own_command(monkeypatch):

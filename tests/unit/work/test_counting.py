@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddp_perf.core.launch import LaunchFailure
+from ddp_perf.core.script import ScriptRun
 from ddp_perf.core.work import CollectiveCount
 from ddp_perf.work.counting import count_case
 from tests.builders import make_case, make_failure
@@ -52,6 +54,15 @@ def test_a_step_that_raises_is_counted_again_with_its_values_on_both_ranks():
 
     assert count_case(EIGHT, counter).computed
     assert asked(counter) == [(0, False), (0, True), (7, True)]
+
+
+def test_the_values_of_a_script_are_computed_at_once():
+    run = ScriptRun(script="train.py", args=(), samples=4)
+    counter = FakeCounter(needing_values)
+
+    count_case(msgspec.structs.replace(EIGHT, script=run), counter)
+
+    assert asked(counter) == [(0, True), (7, True)]
 
 
 def test_a_step_that_raises_with_its_values_too_is_a_failure():

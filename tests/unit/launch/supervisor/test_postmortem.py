@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import msgspec
 import pytest
 
 from ddp_perf.core.launch import LaunchRequest
@@ -56,6 +57,14 @@ def test_the_failure_names_the_rank_that_failed_first(blamed):
     assert (failure.rank, failure.kind, failure.detail) == (1, "exception", "OSError: first")
     assert (failure.traceback, failure.user_frames) == ("Traceback …", "  File …")
     assert (failure.case_id, failure.round) == (TWO_RANKS.case.id, 3)
+
+
+def test_a_script_that_needs_a_gpu_is_told_from_one_that_fails(blamed):
+    report = msgspec.structs.replace(error(1.0, detail="train.py uses CUDA"), needs_gpu=True)
+
+    failure = blamed({"report": report})
+
+    assert (failure.kind, failure.detail) == ("needs_gpu", "train.py uses CUDA")
 
 
 def test_a_rank_that_lost_its_peer_is_not_named_even_if_it_reported_first(blamed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -142,6 +143,18 @@ def test_a_step_that_cannot_be_counted_fails_with_the_frames_of_the_user(countin
     assert codes(counting) == [RED, RED]
 
 
+def test_a_script_that_needs_a_gpu_is_skipped_with_its_reason(counting):
+    counting.answer = lambda request: make_failure(
+        request.case, kind="needs_gpu", detail="train.py uses CUDA (train.py:12)"
+    )
+
+    done = counting.run("-rs")
+
+    done.assert_outcomes(skipped=2)
+    done.stdout.fnmatch_lines(["*train.py uses CUDA (train.py:12)"])
+    assert codes(counting) == [GREEN, UNDECIDED]
+
+
 def test_ranks_that_cannot_be_started_are_undecided(counting):
     def refuse(request):
         raise LaunchError("no process can be started")
@@ -277,3 +290,12 @@ def test_both_kinds_of_tests_run_in_one_session(counting):
 
     done.assert_outcomes(passed=2, skipped=2, deselected=12)
     done.stdout.fnmatch_lines(["*work of tiny*", "*ws2*PASS"])
+
+
+def test_beside_a_duel_the_command_that_stores_counts_is_one_that_works(counting):
+    done = counting.run("--ddp-against=env:A=1", "--ddp-against-budget=60")
+
+    pytest_, *arguments = shlex.split(done.stdout.lines[-1].removeprefix("next: "))
+    assert pytest_ == "pytest"
+    counting.project.run(*arguments).assert_outcomes(skipped=2)
+    counting.run().assert_outcomes(passed=2)

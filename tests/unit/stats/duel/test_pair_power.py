@@ -13,7 +13,6 @@ from ddp_perf.core.duel import DuelOutcome
 from ddp_perf.stats.duel.judge_pairs import judge_pairs
 from ddp_perf.stats.duel.pair_plan import PairedPlan
 from ddp_perf.stats.duel.pair_power import minimum_detectable, pairs_to_decide
-from ddp_perf.stats.duel.pair_trials import expected_pairs
 from tests.unit.stats.duel.test_judge_pairs import plan_of, spread
 
 
@@ -69,10 +68,3 @@ def test_further_pairs_go_to_the_next_planned_look():
 
 def test_no_number_of_pairs_decides_without_end():
     assert pairs_to_decide(math.log(1.05), 50.0, 6, plan_of()) is None
-
-
-def test_fewer_pairs_are_expected_for_a_larger_slow_down():
-    small, large = (expected_pairs(by, 0.06, plan_of()) for by in (0.05, 0.2))
-
-    assert 14 < small < 24
-    assert 6 <= large < 8

@@ -8,6 +8,7 @@ import textwrap
 
 from ddp_perf.worker.counted.makers import note_makers
 from ddp_perf.worker.counted.step_recorder import record_step
+from ddp_perf.worker.steps.losses import Losses
 from ddp_perf.worker.steps.plan import follow_plan
 from ddp_perf.worker.steps.trainer import Trainer
 from tests.builders import make_cases
@@ -44,6 +45,7 @@ def record_all(directory, *, steps, **changes):
     (case,) = make_cases(**{**suite, **changes})
     with note_makers() as makers:
         trainer = Trainer(case, make_context())
+    trainer.losses = Losses(last=0)
     paths = (str(directory),)
     return [
         follow_plan(record_step(trainer, makers=makers, import_paths=paths), trainer.step)

@@ -11,9 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_perf.worker.counted.dry import COMPUTED_BYTES, DryRun
-from ddp_perf.worker.counted.lone_group import init_lone_group
+from ddp_perf.worker.counted.lone_group import init_lone_group, lone_groups
 
 RANK, RANKS = 2, 4
+imported_before = dist.init_process_group  # as ``from torch.distributed import …`` has it
 
 
 @pytest.fixture
@@ -112,3 +113,72 @@ def test_a_communication_hook_uses_the_future_of_its_all_reduce(group):
 
     assert seen.names == ["allreduce_"]
     assert module.module.weight.grad.sum() == 32
+
+
+# torch warns of a backend that this build of it lacks, and that no lone group uses.
+without_nccl = pytest.mark.filterwarnings("ignore:Attempted to get default timeout for nccl")
+
+
+@pytest.fixture
+def alone():
+    """A rank whose code makes its own groups."""
+    with lone_groups(RANK, RANKS):
+        yield
+        dist.destroy_process_group()
+
+
+@without_nccl
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"backend": "gloo"},
+        {"backend": "nccl", "init_method": "tcp://192.0.2.1:1"},
+        {"backend": "cpu:gloo,cuda:nccl"},
+        {"backend": "gloo", "rank": RANK, "world_size": RANKS},
+        {"backend": "gloo", "rank": RANK, "world_size": RANKS, "store": dist.HashStore()},
+    ],
+    ids=["default", "gloo", "nccl", "both", "rank", "store"],
+)
+def test_a_script_that_asks_for_any_group_is_alone(alone, arguments):
+    imported_before(**arguments)
+
+    assert (dist.get_rank(), dist.get_world_size()) == (RANK, RANKS)
+    dist.barrier()
+    dist.all_reduce(torch.ones(2))
+
+
+def test_a_script_that_states_another_size_has_it(alone):
+    dist.init_process_group("gloo", rank=0, world_size=2)
+
+    assert (dist.get_rank(), dist.get_world_size()) == (0, 2)
+
+
+@without_nccl
+@pytest.mark.parametrize("backend", [None, "gloo", "nccl"])
+def test_groups_of_a_script_are_alone(alone, backend):
+    dist.init_process_group("gloo")
+
+    own, other = dist.new_group([1, RANK], backend=backend), dist.new_group([0, 1], backend=backend)
+
+    assert (own.rank(), own.size()) == (1, 2)
+    assert other is dist.GroupMember.NON_GROUP_MEMBER
+    dist.all_reduce(torch.ones(2), group=own)
+
+
+def test_objects_of_another_rank_are_the_ranks_own(alone):
+    dist.init_process_group("gloo")
+    objects = [{"rank": RANK}]
+
+    dist.broadcast_object_list(objects, src=0)
+
+    assert objects == [{"rank": RANK}]
+
+
+def test_groups_are_real_ones_again_after_the_block():
+    with lone_groups(RANK, RANKS):
+        pass
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    assert dist.get_backend() == "gloo"
+    dist.destroy_process_group()

@@ -1,0 +1,117 @@
+"""Counting a step of a script on one rank that runs alone, on a CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import torch
+from torch.distributed import HashStore
+
+from ddp_perf.core.script import ScriptRun
+from ddp_perf.core.work import CountRequest, StepWork
+from ddp_perf.errors import NeedsGpuError, ScriptError
+from ddp_perf.torch_compat import foreach_on_cpu
+from ddp_perf.worker.count import Computing, limit_memory, lone_context
+from ddp_perf.worker.counted.loaders import unrecorded_batches
+from ddp_perf.worker.counted.lone_group import lone_groups
+from ddp_perf.worker.counted.makers import Makers, note_makers
+from ddp_perf.worker.counted.origin import Origin, origin_of, own_package
+from ddp_perf.worker.counted.step_recorder import record_step
+from ddp_perf.worker.heartbeat import Heartbeats
+from ddp_perf.worker.process_group import set_variables
+from ddp_perf.worker.replaced import replaced
+from ddp_perf.worker.script.environment import enter_scratch, set_torchrun_variables
+from ddp_perf.worker.script.run import run_as_main, script_file
+from ddp_perf.worker.script.steps import ScriptSteps
+from ddp_perf.worker.steps.plan import StepPlan, StepsEndedError
+from ddp_perf.worker.steps.seeds import seed_all
+
+
+def count_script(
+    request: CountRequest,
+    *,
+    heartbeats: Heartbeats,
+    directory: Path,
+    end: Callable[[Callable[[], StepWork]], NoReturn],
+) -> StepWork:
+    """Run the script of the request's case on one rank, and return the work of a settled step.
+
+    It runs as in a launch, with its values computed, on a CPU: it finds no GPU. Every process group
+    that it makes is that of a lone rank. Its generators begin with a seed, so what it draws is the
+    same in each count. ``directory`` and ``end``: see ``measure_script``.
+    """
+    run = request.case.script
+    assert run is not None  # that is what is counted
+    paths = (*request.import_paths, str(Path.cwd()))  # the script may change the directory
+    file = script_file(run, paths)
+    if run.is_module:
+        own_package(run.script)
+    case = msgspec.structs.replace(request.case, tier="cpu")
+    set_variables(case)
+    limit_memory()
+    torch.set_num_threads(case.threads_per_rank)
+    meeting = set_torchrun_variables(case, 0, HashStore())  # as rank 0, which waits for no other
+    os.environ["ROLE_RANK"] = str(request.rank)
+    if run.scratch:
+        enter_scratch(directory)
+    seed_all()
+    steps = ScriptSteps(case, lone_context(request.rank, heartbeats))
+    with (
+        lone_groups(request.rank, case.world_size),
+        _without_cuda(run),
+        foreach_on_cpu() if request.case.tier == "gpu" else contextlib.nullcontext(),
+        Computing(),  # type: ignore[no-untyped-call]
+        unrecorded_batches(),
+        note_makers() as makers,
+    ):
+        work = steps.run(_plan(steps, makers, paths, run), lambda: run_as_main(run, file), end)
+    del meeting
+    return work
+
+
+def _plan(
+    steps: ScriptSteps, makers: Makers, paths: tuple[str, ...], run: ScriptRun
+) -> StepPlan[StepWork]:
+    try:
+        work = yield from record_step(steps, makers=makers, import_paths=paths)
+    except StepsEndedError:
+        raise ScriptError(
+            f"{run.script} ended after {steps.done} steps, before the one that is counted; let it"
+            " train longer"
+        ) from None
+    return msgspec.structs.replace(work, computed=True)
+
+
+@contextlib.contextmanager
+def _without_cuda(run: ScriptRun) -> Iterator[None]:
+    """Raise NeedsGpuError where the script uses CUDA inside the ``with`` block."""
+    # Each function is another one: torch.compile keeps one rule for each object of torch.
+    with (
+        replaced(torch.cuda, "_lazy_init", _refusal(run)),
+        replaced(torch.cuda, "set_device", _refusal(run)),
+    ):
+        yield
+
+
+def _refusal(run: ScriptRun) -> Callable[..., NoReturn]:
+    def refuse(*args: object) -> NoReturn:
+        raise NeedsGpuError(
+            f"{run.script} uses CUDA ({_users_line()}), and a step is counted on a CPU; let the"
+            " script choose its device by torch.cuda.is_available()"
+        )
+
+    return refuse
+
+
+def _users_line() -> str:
+    """Return the innermost line of the user's on the stack: ``train.py:12``."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and origin_of(frame.f_code.co_filename) is not Origin.USER:
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
