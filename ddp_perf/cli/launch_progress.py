@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-import typer
-
+from ddp_perf.cli.progress import write_line
 from ddp_perf.core.launch import LaunchFailure, LaunchRequest
 from ddp_perf.render.live_bar import LiveBar
 from ddp_perf.render.units import milliseconds
@@ -44,4 +43,4 @@ class LaunchProgress:
         text = f"launch {self._done} of {self._launches}: {request.case.id}: {newest}"
         self._bar.show(self._done, self._launches, text)
         if not self._bar.is_possible:
-            typer.echo(f"ddp-perf: {text}", err=True)
+            write_line(text)

@@ -19,6 +19,7 @@ from ddp_perf.cli.ending import INTERRUPTED, TERMINATED, TerminatedError, raise_
 from ddp_perf.cli.group import ExitCode
 from ddp_perf.cli.launch_progress import LaunchProgress
 from ddp_perf.cli.options import AsJson
+from ddp_perf.cli.progress import write_line
 from ddp_perf.cli.try_file import CONFIGS, check_writable, next_command, write_suite
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.loading import check_environment, checked_script_suite
@@ -184,7 +185,7 @@ def _propose(
     if write is not None:
         write_suite(write, text)
     if known is not None:
-        _warn(f"{known} measures {suite.script} already")
+        write_line(f"{known} measures {suite.script} already")
     file = write or known
     again = _again(context, write=proposed, as_json=False)
     command = again if file is None else next_command(file, suite.tier)
@@ -198,7 +199,7 @@ def _from(root: Path, script: str) -> str:
     path = Path(os.path.normpath(root / script))
     if path.is_relative_to(root):
         return path.relative_to(root).as_posix()
-    _warn(
+    write_line(
         f"{script} is outside of {root}; a suite file for every checkout needs a script inside of"
         " it: start in the directory of your project"
     )
@@ -212,7 +213,7 @@ def _default_tier(capacity: Capacity, launcher: Launcher) -> str:
     try:
         check_runtime("gpu", launcher.runtime(), capacity.machine)
     except LaunchError as error:
-        _warn(f"tier cpu, since torch cannot use the GPUs here: {error}")
+        write_line(f"tier cpu, since torch cannot use the GPUs here: {error}")
         return "cpu"
     return "gpu"
 
@@ -220,9 +221,9 @@ def _default_tier(capacity: Capacity, launcher: Launcher) -> str:
 def _default_sizes(tier: str, capacity: Capacity) -> list[int]:
     """Return one rank and all GPUs, or one and two ranks on CPUs if there are cores for them."""
     if tier == "gpu":
-        return sorted({1, len(capacity.machine.gpus)})
+        return sorted({1, len(capacity.machine.gpus) or 1})
     if capacity.cores < 2:
-        _warn("1 rank: this process may use one core, and each rank on a CPU needs one")
+        write_line("1 rank: this process may use one core, and each rank on a CPU needs one")
         return [1]
     return [1, 2]
 
@@ -257,7 +258,7 @@ def _runnable_cases(suite: ScriptSuite, capacity: Capacity) -> list[Case]:
     if len(obstacles) == len(cases):
         raise ConfigError("; ".join(f"{case_id} {why}" for case_id, why in obstacles.items()))
     for case_id, why in obstacles.items():
-        _warn(f"{case_id} is left out: it {why}")
+        write_line(f"{case_id} is left out: it {why}")
     return [case for case in cases if case.id not in obstacles]
 
 
@@ -266,18 +267,18 @@ def _measure(
 ) -> SuiteResult:
     """Measure the cases on the leased machine, with progress on stderr."""
     total = sum(case.schedule.launches for case in cases)
-    machine = open_machine(capacity, launcher, on_wait=_warn, on_sigterm=raise_terminated)
+    machine = open_machine(capacity, launcher, on_wait=write_line, on_sigterm=raise_terminated)
     try:
         with machine, LaunchProgress(total) as progress:
-            _warn(f"{counted(total, 'launch')} of {cases[0].workload}, tier {cases[0].tier}")
+            write_line(f"{counted(total, 'launch')} of {cases[0].workload}, tier {cases[0].tier}")
             return measure_unjudged(
                 cases, launcher, capacity, root=root, on_launch=progress.launched
             )
     except KeyboardInterrupt:
-        _warn("interrupted")
+        write_line("interrupted")
         raise typer.Exit(INTERRUPTED) from None
     except TerminatedError:
-        _warn("ended by SIGTERM")
+        write_line("ended by SIGTERM")
         raise typer.Exit(TERMINATED) from None
 
 
@@ -289,7 +290,7 @@ def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:
     elif any(result.summaries.values()):
         typer.echo(unjudged_text(result, _width()))
     for failure in failures:
-        _warn(_failure_text(failure, suite))
+        write_line(_failure_text(failure, suite))
         raise typer.Exit(ExitCode.UNDECIDED)
 
 
@@ -350,7 +351,3 @@ def _again(context: typer.Context, **changed: object) -> str:
 
 def _width() -> int:
     return shutil.get_terminal_size().columns
-
-
-def _warn(line: str) -> None:
-    typer.echo(f"ddp-perf: {line}", err=True)

@@ -17,6 +17,10 @@ from ddp_perf.stats.step.decomposition import typical_step
 
 _SMALL = 0.05  # of a step: not named among its largest terms
 _MOST_TERMS = 3
+# A script's further steps after the timed ones are observed. Without them there is no advice.
+_NO_TERMS = (
+    "it was over before further steps could show what a step is made of; let it train longer"
+)
 
 
 def unjudged_text(result: SuiteResult, width: int) -> str:
@@ -46,8 +50,9 @@ def _paragraphs(result: SuiteResult) -> Iterator[str]:
     """Yield the largest terms of each case with its advice, and what a reader must know of it."""
     names = short_names(result.measurements)
     for case_id, name in names.items():
-        if (largest := _largest_terms(result, case_id)) is not None:
-            yield f"{name}: {largest}"
+        if not result.measurements[case_id].is_complete:
+            continue
+        yield f"{name}: {_largest_terms(result, case_id) or _NO_TERMS}"
         yield from advice_lines(result, case_id)
         if (disturbance := find_disturbance(case_id, result.measurements)) is not None:
             yield f"- its times mean little: {disturbance}"

@@ -140,6 +140,13 @@ def test_gpus_that_torch_cannot_use_are_named_and_not_used(command, monkeypatch)
     assert "tier cpu, since torch cannot use the GPUs here: torch 2.13.0 is" in done.stderr
 
 
+def test_the_gpu_tier_without_a_gpu_is_refused(command):
+    done = command("train.py", "--tier", "gpu")
+
+    assert (done.exit_code, command.requests) == (4, [])
+    assert done.stderr == "ddp-perf: train-ws1-b1 needs 1 CUDA device, found 0\n"
+
+
 def test_more_ranks_than_cores_are_left_out_or_refused(command):
     done = command("train.py", "--world-sizes", "1,4")
     assert done.exit_code == 0

@@ -63,6 +63,13 @@ def test_a_disturbed_case_is_named(measurements):
     assert "2 of 2 launches were disturbed: other processes took 40 %" in text
 
 
+def test_a_script_that_was_over_before_its_terms_were_seen_is_named(measurements):
+    text = text_of([measurements[0], make_measurement(TWO, [0.01], script=FACTS)])
+
+    assert "ws1: of a step, backward " in text
+    assert "ws2: it was over before further steps could show what a step is made of; let it" in text
+
+
 def test_a_case_that_failed_has_no_row(measurements):
     failed = make_measurement(TWO, [])
     failed = type(failed)(case=TWO, launches=(), failures=(make_failure(TWO),))
@@ -70,4 +77,4 @@ def test_a_case_that_failed_has_no_row(measurements):
     text = text_of([measurements[0], failed])
 
     assert "ws1 10.00" in text
-    assert "ws2 " not in text
+    assert "ws2" not in text
