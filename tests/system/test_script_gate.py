@@ -48,7 +48,7 @@ world_sizes: [1, 2]
 batch_sizes: [16]
 steps: 12
 warmup: 2
-launches: 3
+launches: 2
 # Wide: what is tested is exact, or many times as long.
 tolerances: {step_time: 0.9, tail: null, efficiency: null, cpu_time: null, peak_memory: null}
 """
@@ -74,6 +74,7 @@ def run(path, *arguments):
         cwd=path,
         env={name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"},
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         encoding="utf-8",
         check=False,
     )
@@ -104,11 +105,12 @@ def edited(project):
         project, "--ddp-json=r.json", "--ddp-report=page", "--junitxml=j.xml", "--ddp-summary"
     )
     results = json.loads((project / "r.json").read_text(encoding="utf-8"))
-    return screen, results["suites"][0], project
+    line = 1 + slower.splitlines().index("    optimizer.step()")
+    return screen, results["suites"][0], project, f"train.py:{line} (1 backward pass, 1 optimizer)"
 
 
 def test_an_edit_of_the_script_is_red_with_what_a_step_does_more(edited):
-    _, result, path = edited
+    _, result, path, _ = edited
     failed = {
         case.get("name"): case.find("failure").get("message")
         for case in ElementTree.parse(path / "j.xml").iter("testcase")
@@ -124,16 +126,16 @@ def test_an_edit_of_the_script_is_red_with_what_a_step_does_more(edited):
 
 
 def test_the_screens_state_nothing_that_a_script_does_not_have(edited):
-    screen, _, path = edited
+    screen, _, path, step = edited
     page = (path / "page" / "index.html").read_text(encoding="utf-8")
     files = [one.read_text(encoding="utf-8") for one in (path / "page").glob("*.[mct][dsx][vt]*")]
 
-    assert "Step ends at     : train.py:27 (1 backward pass, 1 optimizer)" in screen
-    assert "a step ends at train.py:27 (1 backward pass, 1 optimizer)" in page
+    assert f"Step ends at     : {step}" in screen
+    assert f"a step ends at {step}" in page
     assert "next: " in screen
     for text in (screen, page, *files):
         assert ">None<" not in text
-        assert "precision" not in text.replace("precision,ranks", "")  # a column of the CSV file
+        assert "fp32" not in text
         assert "loss" not in text
 
 
@@ -143,7 +145,7 @@ def test_the_cases_have_the_marks_and_metrics_of_the_suite(project):
     ids = [line.rpartition("::")[2] for line in listed.splitlines() if "::" in line]
     assert ids == [
         f"{test}[train-ws{ranks}-b{size}]"
-        for test in ("test_step_latency", "test_structure", "test_throughput")
+        for test in ("test_structure", "test_throughput")
         for size in (8, 16)
         for ranks in (1, 2)
     ]
@@ -151,4 +153,3 @@ def test_the_cases_have_the_marks_and_metrics_of_the_suite(project):
 
 def test_what_only_a_workload_has_is_refused_before_a_launch(project):
     assert "a script builds DDP itself" in run(project, "--ddp-inject=no-overlap")
-    assert "no selected suite has a model" in run(project, "--ddp-hidden-dim=8")
