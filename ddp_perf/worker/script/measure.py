@@ -74,7 +74,7 @@ def _plan(
     injected: Injected,
     control_s: list[float],
 ) -> StepPlan[RankResult]:
-    """Inject what is asked for, count two steps, then measure.
+    """Apply the injections, count two steps, then measure.
 
     A script may be over soon after the timed steps.
     """
