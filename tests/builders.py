@@ -11,6 +11,7 @@ import msgspec
 
 from ddp_perf.config.cases import Variant, cases_of
 from ddp_perf.config.collectives import CollectivesSuite
+from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.config.suite import Suite
 from ddp_perf.core.baseline import Acknowledgement, Baseline, CaseBaseline
 from ddp_perf.core.case import Case
@@ -25,6 +26,7 @@ from ddp_perf.core.launch import (
     LaunchResult,
     Placement,
     RankResult,
+    ScriptFacts,
     Structure,
     Unit,
 )
@@ -114,6 +116,30 @@ def make_collectives(*, ranks_per_node: int | None = None, **changes: Any) -> li
     """The cases of a suite of collectives; by default two of them over four sizes, two ranks."""
     suite = msgspec.convert({**COLLECTIVES, **changes}, CollectivesSuite)
     return cases_of(Variant(suite=suite, ranks_per_node=ranks_per_node))
+
+
+SCRIPT = {
+    "suite": "mine",
+    "tier": "cpu",
+    "script": "train.py",
+    "args": ["--batch-size", "{batch_size}"],
+    "world_sizes": [1, 2],
+    "batch_sizes": [64],
+    "steps": 12,
+    "warmup": 2,
+    "launches": 3,
+}
+
+
+def make_scripts(**changes: Any) -> list[Case]:
+    """The cases of a script; by default of one and two ranks."""
+    suite = msgspec.convert({**SCRIPT, **changes}, ScriptSuite)
+    return cases_of(Variant(suite=suite, ranks_per_node=None))
+
+
+def make_script_facts(**changes: Any) -> ScriptFacts:
+    fields = {"steps_at": "train.py:25", "micro_steps": (1, 1), "optimizers": 1, "skipped": 0}
+    return ScriptFacts(**{**fields, **changes})
 
 
 def make_structure(**changes: Any) -> Structure:

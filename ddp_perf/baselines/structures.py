@@ -40,14 +40,15 @@ def determining_work(work: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
     Batch and data are no part of it: the included workloads send none of it. A user's may, as a
     contrastive loss does, which gathers samples. Ranks reduce whole buckets, whatever their number
-    from two on; but FSDP shards over them, and Top-K gathers from each. Nodes count where a
-    strategy follows them.
+    from two on; but FSDP shards over them, and Top-K gathers from each; a script may do either.
+    Nodes count where a strategy follows them.
     """
     irrelevant = set(_DATA) if work.get("workload") in MODELS else set()
     follows_nodes = work.get("comm_hook.group_size") == "node" or "fsdp.replicate" in work
     if not follows_nodes:
         irrelevant.add("nodes")
-    shares = work.get("strategy") == "fsdp" or "comm_hook.ratio" in work or follows_nodes
+    may_share = work.get("strategy") == "fsdp" or "script" in work
+    shares = may_share or "comm_hook.ratio" in work or follows_nodes
     if not shares and work["world_size"] != 1:
         irrelevant.add("world_size")
     return work_without(work, irrelevant)

@@ -138,6 +138,12 @@ def _step(file: Path, only: str, parameters: float | None) -> MeasuredStep:
     """
     # The models of a step hold the batch of a rank fixed, and the ranks of a strong curve do not.
     curves = [curve for curve in curves_of(file) if not curve.strong]
+    if curves and all(curve.is_script for curve in curves):
+        raise ResultsError(
+            f"{file}: no advice: a script chooses its strategy and its precision itself;"
+            f" ddp-perf predict {file} predicts how it scales"
+        )
+    curves = [curve for curve in curves if not curve.is_script]
     named = [i for i, one in enumerate(curves) if only in f"{one.where} {one.title}"]
     if not named:
         raise ResultsError(

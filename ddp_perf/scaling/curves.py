@@ -54,6 +54,7 @@ class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
     work: StepTerms
     strong: bool = False  # the ranks share one batch; False: each has the same (weak scaling)
+    is_script: bool = False  # it chooses its strategy, its precision and its data itself
     samples: float | None = None  # per step and rank (strong: in all), in `unit`; None: not stated
     unit: str = "samples"
     per_sample: int = 1  # units in a sample; a table's batch sizes count its unit
@@ -194,6 +195,7 @@ def _curve(where: str, group: Sequence[_Member], members: Sequence[_Member]) -> 
             has_hook=any(name.startswith("comm_hook.") for name in first.work),
         ),
         strong=strong,
+        is_script="script" in first.work,
         samples=samples * first.unit.per_sample,
         unit=first.unit.name,
         per_sample=first.unit.per_sample,

@@ -12,6 +12,7 @@ from tests.builders import (
     make_baseline,
     make_case_baseline,
     make_cases,
+    make_scripts,
     make_session,
     make_structure,
 )
@@ -194,3 +195,11 @@ def test_the_entry_of_the_case_itself_precedes_one_of_the_same_work_under_anothe
     }
 
     assert known_structure(TWO, shared) == USUAL
+
+
+def test_a_structure_of_a_script_does_not_determine_that_of_other_ranks():
+    """It may shard its parameters over them."""
+    two, four = make_scripts(world_sizes=[2, 4], samples_per_step="{batch_size}")
+
+    assert known_structure(two, stored(two)) == USUAL
+    assert known_structure(four, stored(two)) is None

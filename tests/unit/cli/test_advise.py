@@ -18,6 +18,7 @@ from tests.builders import (
     make_environment,
     make_measurement,
     make_result,
+    make_scripts,
     make_structure,
 )
 
@@ -360,3 +361,15 @@ def test_a_curve_that_cannot_be_fitted_is_refused_with_the_reason():
     assert done.exit_code == 4
     assert "a law needs two world sizes, but the data have none" in done.stderr
     assert "throughput 56,320 is stated, 113,149 follows" in done.stderr
+
+
+def test_a_script_is_given_no_options_of_a_suite(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scripts = [make_measurement(case, [0.01] * 3) for case in make_scripts(tier="gpu")]
+    write_results(tmp_path / "r.json", [make_result(scripts, tier="gpu")], complete=True)
+
+    done = run("r.json", "--gpus", 8, "--gpu-memory", 80)
+
+    assert done.exit_code == 4
+    assert "a script chooses its strategy and its precision itself" in done.output
+    assert "ddp-perf predict r.json" in done.output

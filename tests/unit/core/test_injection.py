@@ -6,7 +6,7 @@ import pytest
 
 from ddp_perf.core.injection import KINDS, Injection, check_applicable, parse_injection
 from ddp_perf.errors import ConfigError
-from tests.builders import make_cases, make_collectives
+from tests.builders import make_cases, make_collectives, make_scripts
 
 ONE, TWO = make_cases()
 
@@ -182,3 +182,29 @@ def test_injections_into_the_host_do_not_apply_to_cuda_graphs(text, fits):
     _, two = make_cases(tier="gpu", cuda_graphs=True)
 
     assert parse_injection(text).applies_to(two) == fits
+
+
+@pytest.mark.parametrize(
+    ("text", "one", "two"),
+    [
+        ("compute:5%", True, True),
+        ("data:5ms", True, True),
+        ("sync-each-step", True, True),
+        ("memory:1MB", True, True),
+        ("cpu-hog:1", True, True),
+        ("straggler:1:5ms", False, True),
+        ("extra-allreduce:4", False, True),
+        ("small-buckets:1MB", False, False),
+        ("no-overlap", False, False),
+    ],
+)
+def test_an_injection_applies_to_a_script_unless_it_changes_how_ddp_is_built(text, one, two):
+    injection = parse_injection(text)
+
+    assert tuple(map(injection.applies_to, make_scripts())) == (one, two)
+
+
+@pytest.mark.parametrize("text", ["small-buckets:1MB", "no-overlap"])
+def test_what_a_script_does_itself_is_refused_with_the_remedy(text):
+    with pytest.raises(ConfigError, match=f"{text}: a script builds DDP itself.*edit the script"):
+        check_applicable([parse_injection(text)], make_scripts())

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ddp_perf.core.disturbance import RankConditions
-from ddp_perf.core.launch import waited_long
-from tests.builders import make_case, make_launch, make_rank_result
+from ddp_perf.core.launch import Collective, waited_long
+from tests.builders import make_case, make_launch, make_rank_result, make_structure
 
 
 def launch_of(*waits):
@@ -73,3 +73,18 @@ def test_a_quota_that_others_used_up_leaves_the_witness():
     ranks = [msgspec.structs.replace(rank, conditions=conditions) for rank in launch.ranks]
 
     assert msgspec.structs.replace(launch, ranks=tuple(ranks)).disturbed == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("buckets", "kinds", "strategy"),
+    [
+        ((), (), "none"),
+        ((3232,), ("all_reduce",), "ddp"),
+        ((), ("all_gather", "reduce_scatter"), "fsdp"),
+        ((), ("all_reduce",), "script"),
+    ],
+)
+def test_a_structure_shows_the_strategy_of_a_script(buckets, kinds, strategy):
+    calls = tuple(Collective(kind=kind, dtype="float32", bytes=4) for kind in kinds)
+
+    assert make_structure(buckets=buckets, collectives=calls).strategy == strategy

@@ -7,9 +7,11 @@ from ddp_perf.core.scaling_key import (
     RANKS_AND_STRATEGY,
     curve_label,
     layout_curves,
+    samples_of,
     scaling_key,
     work_without,
 )
+from tests.builders import make_scripts
 
 WORK: dict[str, Scalar] = {
     "world_size": 2,
@@ -82,3 +84,13 @@ def test_one_node_has_a_curve_of_its_own_if_it_has_more_ranks_than_any_of_severa
         8: [(8, 1), (16, 2)],
     }
     assert layouts_of((2, 1), (4, 1)) == {None: [(2, 1), (4, 1)]}
+
+
+def test_the_samples_of_a_scripts_step_are_no_part_of_its_scaling_key():
+    one, two = (case.work() for case in make_scripts())
+    assert (samples_of(one), samples_of(two)) == (64, 128)
+    assert scaling_key(one) == scaling_key(two)
+
+
+def test_samples_of_a_workloads_step_are_those_of_all_ranks_and_micro_steps():
+    assert samples_of({**WORK, "gradient_accumulation": 4}) == 2 * 64 * 4

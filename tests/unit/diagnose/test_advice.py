@@ -177,3 +177,18 @@ def _without_the_option(changes):
 
 def test_unmeasured_communication_supports_no_advice():
     assert advise(measured(exposed=0, sees_communication=False)) == []
+
+
+def test_advice_on_a_script_names_what_to_change_in_it():
+    slow = {"exposed": 60, "data": 40, "loads_data": True, "is_script": True}
+    lists = [(25 * MB, 25 * MB), (1000, 1000), (25 * MB,)]
+    words = [
+        text
+        for sizes in lists
+        for text in (a.recommendation for a in advise(measured(message_bytes=sizes, **slow)))
+    ]
+
+    for option in ("comm_hooks:", "gradient_accumulation:", "ddp: {", "data: {"):
+        assert not any(option in text for text in words)
+    for call in ("register_comm_hook", "no_sync()", "bucket_cap_mb=", "num_workers="):
+        assert any(call in text for text in words)

@@ -16,6 +16,7 @@ from tests.builders import (
     make_cases,
     make_measurement,
     make_result,
+    make_scripts,
     make_session,
     make_structure,
     with_conditions,
@@ -334,3 +335,49 @@ def test_sessions_with_medians_alone_have_the_curve_of_their_typical_steps():
     older = stored_series(msgspec.structs.replace(baseline, cases=cases))
 
     assert older == stored_series(baseline) != []
+
+
+def curves_of_script(**changes):
+    cases = make_scripts(world_sizes=[1, 2, 4], **changes)
+    return measured_series(make_result([make_measurement(case, [0.01]) for case in cases]))
+
+
+def test_a_script_that_keeps_the_batch_of_each_rank_has_a_weak_curve():
+    (curve,) = curves_of_script(samples_per_step="2 * {world_size} * {batch_size}")
+
+    assert (curve.label, curve.is_script, curve.strong) == ("train-b64", True, False)
+    assert sizes(curve) == [1, 2, 4]
+    assert curve.samples_of(4) == 4 * curve.work.batch_size == 512
+
+
+def test_a_script_that_divides_one_batch_has_a_strong_curve():
+    (curve,) = curves_of_script(samples_per_step="{batch_size}")
+
+    assert (curve.strong, curve.work.batch, curve.work.batch_size) == (True, 64, None)
+    assert [curve.samples_of(ranks) for ranks in (1, 4)] == [64, 64]
+
+
+def test_a_script_whose_samples_follow_neither_law_has_no_curve():
+    (curve,) = curves_of_script(samples_per_step="({world_size} + 1) * {batch_size}")
+
+    assert sizes(curve) == [2]
+    assert "train-ws4-b64: a step has 320 samples, not 96 a rank" in " ".join(curve.left_out)
+
+
+def test_the_collectives_of_a_script_show_its_strategy():
+    two = make_scripts()[1]
+    calls = [Collective(kind=k, dtype="float32", bytes=8) for k in ("all_gather", "reduce_scatter")]
+    sharded = make_structure(buckets=(), collectives=tuple(calls))
+
+    (ddp,) = measured_series(make_result([make_measurement(two, [0.01])]))
+    (fsdp,) = measured_series(make_result([make_measurement(two, [0.01], structure=sharded)]))
+
+    assert (ddp.work.strategy, fsdp.work.strategy) == ("ddp", "fsdp")
+
+
+def test_stored_cases_of_a_script_are_a_curve():
+    stored = {c.id: make_case_baseline(c, make_session([0.01] * 3)) for c in make_scripts()}
+
+    (curve,) = stored_series(make_baseline(stored))
+
+    assert (sizes(curve), curve.samples) == ([1, 2], 64)

@@ -7,7 +7,7 @@ import pytest
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.report.terminal.pace import pace_notes
 from ddp_perf.report.terminal.table import suite_table
-from tests.builders import make_cases, make_launch, make_measurement, make_result
+from tests.builders import make_cases, make_launch, make_measurement, make_result, make_scripts
 
 ONE, TWO = make_cases()
 
@@ -44,3 +44,9 @@ def test_pace_notes_show_the_measured_size_of_injected_compute():
     assert pace_notes(result) == [
         "measured slow-down by injected compute: none-ws1 +18.3%, ddp-ws2 +20.0%"
     ]
+
+
+def test_pace_notes_on_a_script_name_no_option_of_a_suite():
+    bound = make_measurement(make_scripts()[0], [0.01], host_bound=True)
+
+    assert "CUDA graphs, torch.compile or larger batches" in pace_notes(make_result([bound]))[0]

@@ -14,7 +14,14 @@ from ddp_perf.session.gate.structure import (
     structure_changes,
     with_flops,
 )
-from tests.builders import make_case, make_case_baseline, make_cases, make_launch, make_structure
+from tests.builders import (
+    make_case,
+    make_case_baseline,
+    make_cases,
+    make_launch,
+    make_scripts,
+    make_structure,
+)
 
 SMALL = Collective(kind="all_reduce", dtype="float32", bytes=1024)
 LARGE = Collective(kind="all_reduce", dtype="float32", bytes=4096)
@@ -322,3 +329,17 @@ def test_a_stored_structure_of_other_work_is_not_used():
     (_, other), (_, case) = make_cases(precision="bf16"), make_cases(world_sizes=[1, 4])
 
     assert judged(case, [other]).outcome is Outcome.NO_BASELINE
+
+
+def test_a_script_whose_steps_compute_different_amounts_states_so():
+    case = make_scripts()[1]
+    known = make_case_baseline(case, flops=10, flops_torch="2.13.0")
+    passed = Verdict(outcome=Outcome.PASS, reason="1 collective a step")
+
+    unequal = [make_launch(case, flops=11, one_batch=False)]
+    equal = [make_launch(case, flops=11)]
+
+    verdict = with_flops(passed, unequal, case, known, "2.13.0")
+    assert verdict.outcome is Outcome.PASS
+    assert "its steps compute different amounts" in verdict.reason
+    assert with_flops(passed, equal, case, known, "2.13.0").outcome is Outcome.REGRESSION

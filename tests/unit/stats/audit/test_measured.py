@@ -15,6 +15,7 @@ from tests.builders import (
     make_cases,
     make_collectives,
     make_environment,
+    make_scripts,
     make_session,
     make_structure,
 )
@@ -205,3 +206,17 @@ def test_figures_of_the_median_are_checked_among_themselves():
 
     assert found(one=one, two=right) == []
     assert found(one=one, two=wrong) == [(TWO.id, "step ÷ ideal step")]
+
+
+@pytest.mark.parametrize(
+    ("samples", "cost"), [("{world_size} * {batch_size}", 0.7), ("{batch_size}", 1.4)]
+)
+def test_the_ideal_step_of_a_script_follows_from_its_samples(samples, cost):
+    one, two = make_scripts(tier="gpu", samples_per_step=samples)
+
+    def found_at(stated):
+        stored_two = stored(two, [0.007] * 3, efficiency=[stated] * 3, flops=10**15)
+        return audit_cases(make_baseline({one.id: stored(one, [0.010] * 3), two.id: stored_two}))
+
+    assert "step ÷ ideal step" not in [wrong.what for wrong in found_at(cost)]
+    assert "step ÷ ideal step" in [wrong.what for wrong in found_at(2 * cost)]
