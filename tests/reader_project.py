@@ -30,6 +30,8 @@ SMALL = {
     "batch_sizes": [128],
     "model": {"input_dim": 64, "hidden_dim": 64, "output_dim": 8},
 }
+# What a step of the other CPU suites computes is no part of what the pages show.
+NARROW = {"d_model": 16, "dim_feedforward": 32, "vocab_size": 256, "max_seq_len": 16}
 INI = """\
 [pytest]
 addopts = -p ddp_perf.plugin --import-mode=importlib --ddp-budget 0 --ddp-explain-budget 0
@@ -42,9 +44,9 @@ SETUP = 'root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd) && cd "$root"\n'
 def make_reader_project(root, **fields):
     """Make a copy of the project with small suites and one stored session of cpu_quick.
 
-    ``fields`` replace some of that suite's. Of each other CPU suite's techniques and collectives
-    the last one is left: tests/correctness/test_global_batch.py trains with every technique, and
-    tests/system/test_collectives.py runs every collective.
+    ``fields`` replace some of that suite's. Each other CPU suite has a narrow model, and the last
+    one of its techniques and collectives: tests/correctness/test_global_batch.py trains with every
+    technique, and tests/system/test_collectives.py runs every collective.
     """
     for name in ("perf", "work"):
         shutil.copytree(REPOSITORY / "tests" / name, root / "tests" / name)
@@ -53,9 +55,11 @@ def make_reader_project(root, **fields):
         shutil.copytree(REPOSITORY / name, root / name, ignore=measured)
     change_suite(root / "bench_configs" / "cpu_quick.yaml", SMALL | fields)
     for suite in (root / "bench_configs" / "cpu").glob("*.yaml"):
-        change_suite(suite, last_alone(yaml.safe_load(suite.read_text("utf-8"))))
-    for stored in (root / "baselines").glob("*/**/cpu_quick.json"):
-        stored.unlink()  # of the full size
+        stated = yaml.safe_load(suite.read_text("utf-8"))
+        change_suite(suite, last_alone(stated) | narrow(stated))
+    for pattern in ("cpu_quick.json", "*_cpu.json"):
+        for stored in (root / "baselines").glob(f"*/**/{pattern}"):
+            stored.unlink()  # of the full size
     (root / "pytest.ini").write_text(INI, "utf-8")
     (root / "ci" / "setup.sh").write_text(SETUP, "utf-8")
     (root / "bin").mkdir()
@@ -85,6 +89,12 @@ def last_alone(suite):
     if techniques := suite.get("techniques"):
         shortened["techniques"] = dict(list(techniques.items())[-1:])
     return shortened
+
+
+def narrow(suite):
+    """Return the model of a suite with the sizes of NARROW in the place of its own."""
+    model = suite.get("model", {})
+    return {"model": model | {name: NARROW[name] for name in model if name in NARROW}}
 
 
 def _executable(path, line):
