@@ -87,7 +87,7 @@ SCRIPTS = (
         script="projects/adder/adder.py",
         args=("--trainer.batch_size={batch_size}", "--trainer.num_workers=0"),
         world_sizes=(1,),
-        batch_size=64,
+        batch_size=32,
         slower=Edit(file="mingpt/model.py", line="x = block(x)", becomes="x = block(block(x))"),
         causes=("compute",),
         own_times=r"^iter_dt (?P<ms>[\d.]+)ms; iter (?P<step>\d+)",
@@ -205,26 +205,10 @@ SCRIPTS = (
         data=script_data.wikitext,
         slower=Edit(
             file="transformer.py",
-            line='        output = self.model(input, target)\n        loss = F.nll_loss(output, target.view(-1))\n        self.log("train_loss"',
-            becomes='        self.model(input, target)\n        output = self.model(input, target)\n        loss = F.nll_loss(output, target.view(-1))\n        self.log("train_loss"',
+            line='        self.log("train_loss"',
+            becomes="        loss = loss + 0 * self.model(input, target).sum()\n"
+            '        self.log("train_loss"',
         ),
         causes=("compute",),
-    ),
-    RealScript(
-        name="fabric",
-        repository=_LIGHTNING,
-        folder="examples/fabric/language_model",
-        script="train.py",
-        packages=("lightning",),
-        args=(),
-        batch_size=20,
-        env={"LT_DEVICES": "{world_size}", "LT_ACCELERATOR": "cpu"},
-        data=script_data.wikitext,
-        slower=Edit(
-            file="train.py",
-            line="        fabric.backward(loss)",
-            becomes="        fabric.backward(loss, retain_graph=True)\n        fabric.backward(loss)",
-        ),
-        causes=("compute", "communication", "more communication"),
     ),
 )

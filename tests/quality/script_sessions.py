@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tests.quality.script_values import RealScript
 ROOT = Path(__file__).parents[2]
 _COMMAND = "from ddp_perf.cli.app import app; app()"
 _EXAMPLES = ("bench_configs/example.yaml", "perf_workload.py", "tests/test_work.py")
+_TIMES = ("step_time", "cpu_time")
 _BUDGETS = ("--ddp-budget=15", "--ddp-explain-budget=10")
 
 
@@ -26,7 +28,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """What the sessions of a script showed of one case."""
 
     case_id: str
-    step_s: float | None  # of the baseline; None: it could not be stored
+    step_s: float
+    not_stored: str  # why the baseline lacks times, by metric; "": it has both
     second: str  # outcomes
     edited: str
     cause: str
@@ -34,8 +37,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     def problems(self, script: RealScript) -> list[str]:
         """Return what is not as it must be."""
         wrong = []
-        if self.step_s is None:
-            wrong.append("no baseline was stored")
+        if self.not_stored:
+            wrong.append(f"not stored: {self.not_stored}")
         if Outcome.REGRESSION.value in self.second:
             wrong.append("the second session is red, but nothing was changed")
         if Outcome.REGRESSION.value not in self.edited:
@@ -72,11 +75,23 @@ def _shown(case_id: str, baseline: SuiteResult | None, *later: SuiteResult | Non
     cause = explained.causes[0] if explained is not None and explained.causes else None
     return Shown(
         case_id=case_id,
-        step_s=median(steps) if case_id in baseline.saved else None,
+        step_s=median(steps) if steps else math.nan,
+        not_stored=not_stored_text(baseline, case_id),
         second=outcomes_text(second, case_id),
         edited=outcomes_text(edited, case_id),
         cause="–" if cause is None else f"{cause.kind}: {'; '.join(cause.evidence)}",
     )
+
+
+def not_stored_text(baseline: SuiteResult, case_id: str) -> str:
+    """Return why the step time or the CPU time of a case was not stored; "" if both were."""
+    if case_id in baseline.not_saved:
+        return baseline.not_saved[case_id].reason
+    if case_id not in baseline.saved:
+        failures = baseline.measurements[case_id].failures
+        return "; ".join(map(str, failures)) or "the case was not measured"
+    without = baseline.saved[case_id].without
+    return "; ".join(f"{metric}: {without[metric]}" for metric in _TIMES if metric in without)
 
 
 def outcomes_text(result: SuiteResult | None, case_id: str) -> str:
@@ -85,7 +100,7 @@ def outcomes_text(result: SuiteResult | None, case_id: str) -> str:
     return ", ".join(
         f"{one.verdict.outcome.value} ({one.metric})"
         for one in found
-        if one.case_id == case_id and one.metric in ("step_time", "cpu_time", "structure")
+        if one.case_id == case_id and one.metric in (*_TIMES, "structure")
     )
 
 

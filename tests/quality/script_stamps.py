@@ -19,16 +19,17 @@ def main(stamps, script, *arguments):
     if cores := os.environ.get("STAMPS_CORES"):
         os.sched_setaffinity(0, map(int, cores.split(";")[rank].split(",")))
     last = int(os.environ.get("STAMPS_STEPS", 0))
-    # A rank is ended in the middle of the script, so nothing may wait in a buffer.
-    file = open(f"{stamps}.{rank}", "wb", buffering=0)
-    sys.stdout = open(f"{stamps}.{rank}.out", "w", buffering=1, encoding="utf-8")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    times = os.open(f"{stamps}.{rank}", flags)
+    os.dup2(os.open(f"{stamps}.{rank}.out", flags), 1)
     done = 0
 
     def stamp(optimizer, args, kwargs):
         nonlocal done
-        file.write(struct.pack("d", time.perf_counter()))
+        os.write(times, struct.pack("d", time.perf_counter()))
         done += 1
         if done == last:
+            sys.stdout.flush()
             os._exit(0)
 
     register_optimizer_step_post_hook(stamp)

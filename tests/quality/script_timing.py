@@ -44,7 +44,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """A launch of ours: the same steps by our clock, by the stopwatch, by the script's own lines."""
+    """The same steps by our clock, by the stopwatch beside the script, and by its own lines."""
 
     window: Window
     ours_s: tuple[float, ...]

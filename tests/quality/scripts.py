@@ -76,8 +76,7 @@ def obstacle_of(script: RealScript, clones: Path) -> str | None:
 def _sessions(script: RealScript, clones: Path, place: Path) -> list[str]:
     problems = []
     for shown in sessions(script, clones, place):
-        step = "–" if shown.step_s is None else f"{1e3 * shown.step_s:.2f} ms"
-        print(f"  {shown.case_id}: step {step}")
+        print(f"  {shown.case_id}: step {1e3 * shown.step_s:.2f} ms")
         print(f"    second session: {shown.second}")
         print(f"    edited:         {shown.edited}; {shown.cause}", flush=True)
         problems += shown.problems(script)
