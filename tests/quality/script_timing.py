@@ -156,6 +156,7 @@ def _alone_s(case: Case, window: Window, directory: Path) -> list[float]:
     environ = {
         **os.environ,
         **case.env,
+        "PYTHONPATH": str(directory),  # as its users have installed the repository
         "OMP_NUM_THREADS": str(case.threads_per_rank),
         "STAMPS_CORES": cores,
         "STAMPS_STEPS": str(window.end),
