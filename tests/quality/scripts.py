@@ -3,8 +3,8 @@
 ``python tests/quality/scripts.py CLONES [NAME ...]``: CLONES has clones of their repositories, by
 their names. Each script is measured at 1 and 2 ranks over gloo: a baseline, a second session, and
 one after an edit of the copy that makes it slower. Then steps are timed from outside, in the same
-launch and without this package. Exits with 1 where a session is not as it must be. A script whose
-clone or packages are missing is named, and left out.
+launch and without this package. A script whose clone or packages are missing is named, and left
+out. Exits with 1 where a session is not as it must be, or none was tried.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def main() -> int:
             f"no script is named {', '.join(sorted(unknown))}; there are {', '.join(names)}"
         )
     chosen = [script for script in SCRIPTS if not options.names or script.name in options.names]
-    problems = []
+    problems, tried = [], 0
     for script in chosen:
         print(introduction(script), flush=True)
         if (obstacle := obstacle_of(script, options.clones)) is not None:
             print(f"  left out: {obstacle}")
             continue
+        tried += 1
         with tempfile.TemporaryDirectory(prefix="scripts-") as scratch:
             problems += _sessions(script, options.clones, Path(scratch) / script.name)
         if script.own_times is not None:
@@ -47,8 +48,13 @@ def main() -> int:
                 place = Path(scratch) / script.name
                 for line in timing(script, options.clones, place, options.pairs):
                     print(f"  {line}", flush=True)
-    print("\n".join(["Not as it must be:", *problems]) if problems else "All as it must be.")
-    return int(bool(problems))
+    print(f"{tried} of {len(chosen)} scripts were tried.")
+    print(
+        "\n".join(["Not as it must be:", *problems])
+        if problems
+        else "Each of them is as it must be."
+    )
+    return int(bool(problems) or not tried)
 
 
 def introduction(script: RealScript) -> str:
