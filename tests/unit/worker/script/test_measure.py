@@ -13,9 +13,9 @@ from tests.unit.worker.script.scripts import make_script_case
 @pytest.mark.parametrize(
     ("tier", "traced", "needed"),
     [
-        ("cpu", None, 3 + 1 + 8),  # settled, counted, timed
-        ("cpu", 2, 3 + 1 + 8 + 1 + 2),  # the profiler starts up in one more
-        ("gpu", None, 3 + 1 + 3 * 10 + 1 + 8),  # three windows of a steady step, and one step
+        ("cpu", None, 3 + 2 + 8),  # settled, counted, timed
+        ("cpu", 2, 3 + 2 + 8 + 1 + 2),  # the profiler starts up in one more
+        ("gpu", None, 3 + 2 + 3 * 10 + 1 + 8),  # three windows of a steady step, and one step
     ],
 )
 def test_the_fewest_steps_are_known_before(tmp_path, tier, traced, needed):
