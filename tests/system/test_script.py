@@ -34,7 +34,7 @@ _OF_TORCHRUN = (
     *("RANK", "WORLD_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "OMP_"),
     "TORCH_NCCL_ASYNC",
 )
-NEEDED = 12  # steps: 3 until they are settled, one that is counted, and 8 timed ones
+NEEDED = 13  # steps: 3 until they are settled, two that are counted, and 8 timed ones
 
 
 def request_of(directory, *, ranks=2, **suite):
@@ -297,8 +297,8 @@ while True:
         pytest.param(
             "for _ in range(5):\n    step()\n",
             None,
-            "train.py ended (at the end of the file) after 5 steps (train.py:12), but needs 12:"
-            " 8 timed ones and 4 others; let it train longer, or lower `steps:` of the suite",
+            "train.py ended (at the end of the file) after 5 steps (train.py:12), but needs 13:"
+            " 8 timed ones and 5 others; let it train longer, or lower `steps:` of the suite",
             id="too few steps",
         ),
         pytest.param(
