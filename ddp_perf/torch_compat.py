@@ -220,6 +220,20 @@ def captures_under_modes() -> bool:
     return hasattr(TorchDispatchMode, "ignore_compile_internals")
 
 
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run what torch.compile has compiled as it is written, inside the ``with`` block only.
+
+    Under a dispatch mode dynamo gives a frame up, and 2.13 for good: later calls outside of the
+    mode would run uncompiled, too.
+    """
+    if "torch._dynamo" not in sys.modules:  # then nothing is compiled, and its import takes long
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
 def compiles_by_itself() -> bool:
     """Return whether code of this process was decorated with torch.compile, and has run."""
     return bool(torch._dynamo.convert_frame.input_codes.seen)

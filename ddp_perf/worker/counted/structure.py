@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_perf.core.launch import Collective, Structure
-from ddp_perf.torch_compat import flight_recorder_entries
+from ddp_perf.torch_compat import flight_recorder_entries, uncompiled
 from ddp_perf.worker.steps.plan import StepPlan
 
 COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional"})
@@ -43,7 +43,7 @@ _RECORDER_DTYPES = {
 def count_structure(module: nn.Module) -> StepPlan[Structure]:
     """Return the structure of the next step. Begin it after the first SETTLED_AFTER steps."""
     recorded = _last_record(_recorded())
-    with _CollectiveCounter() as counter:
+    with uncompiled(), _CollectiveCounter() as counter:
         yield
     entries = _recorded()
     new = [entry for entry in entries if entry["record_id"] > recorded]

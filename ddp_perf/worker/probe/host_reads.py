@@ -7,31 +7,36 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ddp_perf.torch_compat import uncompiled
 from ddp_perf.worker.steps.plan import StepPlan
 from ddp_perf.worker.steps.protocol import Training
 
 
-def count_host_reads(training: Training, device: torch.device) -> StepPlan[int]:
+def count_host_reads(
+    training: Training, device: torch.device, *, of_optimizer: bool = False
+) -> StepPlan[int]:
     """Count the values of the device that the next step reads on the host, as ``.item()`` does.
 
-    The optimizer's reads are left out: it reads its own step count.
+    The reads of phase "optimizer" are left out unless ``of_optimizer``: on a CPU the optimizer
+    reads its own step count.
     """
-    counter = _ReadCounter(device)
-    with training.observe(counter.end_phase), counter:
+    counter = _ReadCounter(device, of_optimizer=of_optimizer)
+    with training.observe(counter.end_phase), uncompiled(), counter:
         yield
     return counter.count
 
 
 class _ReadCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, of_optimizer: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._of_optimizer = of_optimizer
         self.count = 0
         self._device = device
         self._in_phase = 0
 
     def end_phase(self, phase: str) -> None:
-        """Add the reads of the phase that ended, unless it is the optimizer's."""
-        if phase != "optimizer":
+        """Add the reads of the phase that ended, unless they are left out."""
+        if phase != "optimizer" or self._of_optimizer:
             self.count += self._in_phase
         self._in_phase = 0
 

@@ -44,7 +44,9 @@ def probe(
     before = allocator_retries(device)
     rows, exposed = yield from _synchronised(training, device, steps)
     retries = allocator_retries(device) - before
-    host_reads = yield from count_host_reads(training, device)
+    # That phase of a script begins after the backward: a GradScaler reads there, and a norm is read.
+    of_optimizer = case.script is not None and device.type == "cuda"
+    host_reads = yield from count_host_reads(training, device, of_optimizer=of_optimizer)
     communication = communication_s(case, structure.collectives, training.beat, device, steps)
     unsynchronised = yield from _unsynchronised(training, structure, device, steps)
     # The CPU time of the host does not show the phases of a GPU. With several threads it does

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import LaunchRequest, RankResult, Structure
+from ddp_perf.torch_compat import uncompiled
 from ddp_perf.worker.counted.digest import parameter_digest
 from ddp_perf.worker.counted.flops import FlopCounter
 from ddp_perf.worker.counted.structure import SETTLED_AFTER, count_structure, ddp_logging
@@ -97,7 +98,7 @@ def _plan(
     yield from injected.apply_to_script(steps)
     with FlopCounter() as counter:
         structure = yield from count_structure(steps.module)
-    with FlopCounter() as again:
+    with uncompiled(), FlopCounter() as again:
         yield
     _check(request.case, steps, structure, context.device)
     steps.facts()  # those of the steps before

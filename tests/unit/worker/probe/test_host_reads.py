@@ -1,0 +1,77 @@
+"""The values that a step reads on the host, and what counting them leaves as it was."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+
+from ddp_perf.worker.counted.structure import count_structure
+from ddp_perf.worker.probe.host_reads import count_host_reads
+from tests.unit.worker.contexts import CPU
+from tests.unit.worker.script.scripts import Run
+
+BATCH = torch.ones(2, 4)
+
+
+@pytest.mark.parametrize("counts", ["structure", "host reads"])
+def test_a_compiled_step_is_compiled_again_after_the_one_that_is_counted(counts):
+    graphs = []
+
+    def backend(graph, examples):
+        def compiled(*args):
+            graphs.append(run.steps.done)
+            return graph(*args)
+
+        return compiled
+
+    model = nn.Linear(4, 2)
+    whole = torch.compile(model, backend=backend)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = Run()
+
+    def plan():
+        yield
+        if counts == "structure":
+            yield from count_structure(run.steps.module)
+        else:
+            yield from count_host_reads(run.steps, CPU)
+        yield
+        yield
+        return 0
+
+    def script():
+        while True:
+            whole(BATCH).sum().backward()
+            optimizer.step()
+
+    with contextlib.closing(plan()) as closing:
+        run.run(script, closing)
+    assert graphs == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize(("of_optimizer", "reads"), [(True, 3), (False, 1)])
+def test_what_a_script_reads_before_its_optimizer_steps_counts_if_it_is_asked_for(
+    of_optimizer, reads
+):
+    """As a GradScaler does, or a script that writes the norm of its gradients."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = Run()
+
+    def plan():
+        yield
+        return (yield from count_host_reads(run.steps, CPU, of_optimizer=of_optimizer))
+
+    def script():
+        while True:
+            loss = model(BATCH).sum()
+            loss.item()
+            loss.backward()
+            loss.item()
+            loss.item()
+            optimizer.step()
+
+    assert run.run(script, plan()) == reads
