@@ -44,7 +44,7 @@ def probe(
     before = allocator_retries(device)
     rows, exposed = yield from _synchronised(training, device, steps)
     retries = allocator_retries(device) - before
-    # That phase of a script begins after the backward: a GradScaler reads there, and a norm is read.
+    # That phase of a script begins after the backward, where a GradScaler reads.
     of_optimizer = case.script is not None and device.type == "cuda"
     host_reads = yield from count_host_reads(training, device, of_optimizer=of_optimizer)
     communication = communication_s(case, structure.collectives, training.beat, device, steps)

@@ -81,21 +81,25 @@ def timed_steps(steps: Steps, count: int, device: torch.device) -> StepPlan[Time
     # Of several threads that compute, one that is not read may be what a step waits for.
     is_alone = torch.get_num_threads() == 1
     witness = StepWitness(waits=is_alone) if device.type == "cpu" else NoWitness()
+    collects = gc.isenabled()  # a script may collect by itself
     gc.disable()
-    dist.barrier()
-    steps.enter(Phase.TIMED)
-    clock.mark()
-    witness.mark()
-    for _ in range(count):
-        yield
+    try:
+        dist.barrier()
+        steps.enter(Phase.TIMED)
         clock.mark()
         witness.mark()
-    steps.enter(Phase.FOLLOWED)
-    enqueued_s = time.perf_counter()
-    step_s = clock.intervals_s(steps.beat)
-    lead_s = time.perf_counter() - enqueued_s
-    gc.enable()
-    witness.close()
+        for _ in range(count):
+            yield
+            clock.mark()
+            witness.mark()
+        steps.enter(Phase.FOLLOWED)
+        enqueued_s = time.perf_counter()
+        step_s = clock.intervals_s(steps.beat)
+        lead_s = time.perf_counter() - enqueued_s
+    finally:  # the training may be over before
+        if collects:
+            gc.enable()
+        witness.close()
     return Timed(tuple(step_s), tuple(witness.cpu_s()), tuple(witness.waited_s()), lead_s)
 
 

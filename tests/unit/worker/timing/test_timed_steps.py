@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import msgspec
 import pytest
 import torch
 import torch.distributed as dist
 
 from ddp_perf.worker.heartbeat import Phase
-from ddp_perf.worker.steps.plan import follow_plan
+from ddp_perf.worker.steps.plan import StepsEndedError
 from ddp_perf.worker.timing import timed_steps
 from ddp_perf.worker.timing.timed_steps import timed_schedule
 from tests.builders import make_case
@@ -81,15 +83,31 @@ class Witness:
         return [LONG_S * self._plan(number) for number in self._marks[1:]]
 
 
+def _follow(plan, step):
+    """Follow the plan as a script does, whose end is thrown into the plan."""
+    over = False
+    while True:
+        try:
+            plan.throw(StepsEndedError()) if over else next(plan)
+            step()
+        except StepsEndedError:
+            if over:
+                raise
+            over = True
+        except StopIteration as end:
+            return end.value
+
+
 @pytest.fixture
 def timed(monkeypatch):
     """``timed(plan, …)``: the timed steps of a rank, and the number of steps that it took.
 
     ``plan(number)`` and ``others(number)`` are whether this rank and another one wait long in the
-    step of this number, from 1 on with the warm-ups. Each of them computes with ``threads``.
+    step of this number, from 1 on with the warm-ups. Each of them computes with ``threads``. The
+    training is over after step ``end``.
     """
 
-    def run(plan, *, others=None, measured=10, warmup=2, device=CPU, threads=1):
+    def run(plan, *, others=None, measured=10, warmup=2, device=CPU, threads=1, end=None):
         steps, witnesses = Steps(), []
 
         def witness(*, waits):
@@ -111,7 +129,13 @@ def timed(monkeypatch):
         schedule = msgspec.structs.replace(
             make_case().schedule, steps=warmup + measured, warmup=warmup
         )
-        found = follow_plan(timed_schedule(steps, schedule, device), steps.step)
+
+        def step():
+            if steps.done == end:
+                raise StepsEndedError
+            steps.step()
+
+        found = _follow(timed_schedule(steps, schedule, device), step)
         assert all(one.closed for one in witnesses)
         return found, steps.done
 
@@ -201,3 +225,19 @@ def test_steps_on_a_gpu_are_those_of_the_schedule_and_have_no_witness(timed, mon
     assert done == 12
     assert len(found.step_s) == 10
     assert found.cpu_s == found.waited_s == ()
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_as_before_though_the_training_is_over_in_further_steps(
+    timed, collects
+):
+    try:
+        if not collects:  # as a script that collects by itself
+            gc.disable()
+        found, done = timed(always, end=17)
+
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
+    assert done == 17
+    assert len(found.step_s) == 10
