@@ -65,7 +65,8 @@ class ScriptSteps(Generic[T]):
         self._by_optimizer = case.script.steps_by == BY_OPTIMIZER
         self._process = os.getpid()
         self._first: Callable[[], Optimizer | None] = _none  # the first one that stepped
-        self._optimizers: list[weakref.ref[Optimizer]] = []  # that stepped, in this order
+        # Those that stepped, in this order. There may be one for each parameter.
+        self._optimizers: weakref.WeakKeyDictionary[Optimizer, None] = weakref.WeakKeyDictionary()
         self._steps_at = ""
         self._stepped_in_backward = ""  # the line; empty: not since the last step
         self._backwards = 0  # since the last step
@@ -247,11 +248,10 @@ class ScriptSteps(Generic[T]):
         return os.getpid() != self._process
 
     def _alive(self) -> list[Optimizer]:
-        return [one for reference in self._optimizers if (one := reference()) is not None]
+        return list(self._optimizers)
 
     def _note(self, optimizer: Optimizer) -> None:
-        if all(reference() is not optimizer for reference in self._optimizers):
-            self._optimizers.append(weakref.ref(optimizer))
+        self._optimizers[optimizer] = None
 
     def _is_first(self, optimizer: Optimizer) -> bool:
         """Return whether it ends the steps. If the optimizer that did is gone, it replaces that."""
