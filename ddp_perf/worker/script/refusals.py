@@ -27,6 +27,12 @@ def no_step(case: Case, how: str) -> ScriptError:
 
 def too_few_steps(case: Case, how: str, done: int, steps_at: str, needed: int) -> ScriptError:
     """Return the error of a script that ended before its measurement was through."""
+    if done >= needed:  # a GPU warms up until its step is steady; an injection is calibrated
+        return ScriptError(
+            f"{case.workload} ended ({how}) after {_steps(done)} ({steps_at}), which are too few to"
+            f" warm up and then time {case.schedule.steps} of them; let it train longer, or lower"
+            " `steps:` of the suite"
+        )
     before = needed - case.schedule.steps
     least = "at least " if case.tier == "gpu" else ""  # a GPU warms up for as long as it takes
     return ScriptError(

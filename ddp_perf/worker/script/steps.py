@@ -135,7 +135,7 @@ class ScriptSteps(Generic[T]):
         before = self._on_phase, self._on_loss
         self._on_phase, self._on_loss = on_phase, on_loss or _ignore
         self._in_data = True
-        hook = self.module.register_forward_pre_hook(self._before_forward, prepend=True)
+        hook = self.module.register_forward_pre_hook(_Hook(self._before_forward), prepend=True)
         try:
             yield
         finally:
@@ -237,7 +237,7 @@ class ScriptSteps(Generic[T]):
             self._end_step()
         return result
 
-    def _before_forward(self, module: nn.Module, arguments: Any) -> None:
+    def _before_forward(self) -> None:
         if self._in_data:
             self._in_data = False
             self._on_phase("data")
@@ -333,6 +333,23 @@ class ScriptSteps(Generic[T]):
             return result
         except StepsEndedError:
             raise short from None
+
+
+class _Hook:
+    """A hook that calls ``act`` before a forward. In a copy of its module it does nothing."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def __call__(self, module: nn.Module, arguments: Any) -> None:
+        self._act()
+
+    def __reduce__(self) -> tuple[type[_Hook], tuple[Callable[[], None]]]:
+        return _Hook, (_do_nothing,)
+
+
+def _do_nothing() -> None:
+    """Ignore the forward of a copied module."""
 
 
 def _keep_gradients(module: nn.Module, arguments: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import pickle
 import sys
 
 import pytest
@@ -346,6 +348,38 @@ def test_a_script_that_ends_too_early_states_how(script, said):
     with pytest.raises(ScriptError) as raised:
         Run(30, needed=12).run(script)
     assert said in str(raised.value)
+
+
+def test_a_script_that_ends_in_a_long_warm_up_is_not_told_that_it_had_enough_steps():
+    with pytest.raises(ScriptError) as raised:
+        Run(30, needed=12).run(trained(20))
+    assert "after 20 steps (test_steps.py:" in str(raised.value)
+    assert "which are too few to warm up and then time 8 of them; let it tr" in str(raised.value)
+    assert "needs" not in str(raised.value)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_script_may_copy_its_model_whole_while_its_steps_are_observed(copied):
+    """As for an average of its weights, or a checkpoint."""
+    model = nn.Linear(4, 2)
+    optimizer = sgd(model)
+    run = Run()
+    phases = []
+
+    def plan():
+        yield
+        with run.steps.observe(phases.append):
+            yield
+            yield
+        return 0
+
+    def step():
+        copied(model)(BATCH)
+        model(BATCH).sum().backward()
+        optimizer.step()
+
+    assert run.run(endless(step), plan()) == 0
+    assert phases == ["data", "forward", "backward", "optimizer"] * 2
 
 
 def test_the_error_of_a_script_is_its_own():
