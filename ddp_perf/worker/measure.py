@@ -46,9 +46,14 @@ def measure(request: LaunchRequest, context: RankContext) -> RankResult:
 def control_before(device: torch.device) -> list[float]:
     """Return the times of the control, whose memory is not part of the later peak."""
     control_s = control_times_s(device)
+    forget_peak_memory(device)
+    return control_s
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """Begin a new peak on a GPU. That of a process on a CPU cannot be begun anew."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    return control_s
 
 
 def measurement(
@@ -58,10 +63,13 @@ def measurement(
     examination: StepPlan[StepFacts],
     injected: Injected,
     control_s: Sequence[float],
+    *,
+    peak_before: int = 0,
 ) -> StepPlan[RankResult]:
     """Measure the steps that the schedule asks for, and examine further ones.
 
-    ``control_s`` are the times of the control before the training was built. Collective.
+    ``control_s`` are the times of the control before the training was built. ``peak_before`` is
+    the peak before it was forgotten. Collective.
     """
     case, device, placement = request.case, context.device, context.placement
     on_gpu = case.tier == "gpu"
@@ -87,7 +95,8 @@ def measurement(
         steps.enter(Phase.AFTER)
         utilisation = utilisation_watch.used()
         watched = watch.watched()
-        peak_memory = _peak_memory(device)  # read before anything else can raise it
+        # Read before anything else can raise it.
+        peak_memory = max(peak_before, peak_memory_of(device))
         yield from profile_steps(steps, request.profiling, context)  # the same as the timed ones
         facts = yield from examination
     return RankResult(
@@ -145,7 +154,7 @@ def _is_host_bound(
     return is_host_bound(lead_s, statistics.median(step_s), waits=waits)
 
 
-def _peak_memory(device: torch.device) -> int:
+def peak_memory_of(device: torch.device) -> int:
     """Return the largest allocated memory of a GPU, or the peak resident set on a CPU, in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)

@@ -20,7 +20,12 @@ from ddp_perf.worker.counted.flops import FlopCounter
 from ddp_perf.worker.counted.structure import SETTLED_AFTER, count_structure, ddp_logging
 from ddp_perf.worker.heartbeat import Heartbeats
 from ddp_perf.worker.injection.effects import Injected
-from ddp_perf.worker.measure import control_before, measurement
+from ddp_perf.worker.measure import (
+    control_before,
+    forget_peak_memory,
+    measurement,
+    peak_memory_of,
+)
 from ddp_perf.worker.placement import place
 from ddp_perf.worker.probe.probe import probe
 from ddp_perf.worker.process_group import set_variables
@@ -96,15 +101,19 @@ def _plan(
     """
     yield from steps.settle(SETTLED_AFTER)
     yield from injected.apply_to_script(steps)
+    peak = peak_memory_of(context.device)
     with FlopCounter() as counter:
         structure = yield from count_structure(steps.module)
     with uncompiled(), FlopCounter() as again:
         yield
+    forget_peak_memory(context.device)  # compiled code ran uncompiled there, and may need more
     _check(request.case, steps, structure, context.device)
     steps.facts()  # those of the steps before
     counts = counter.flops, again.flops
     examination = _examine(request, steps, structure, counts, context.device)
-    result = yield from measurement(request, context, steps, examination, injected, control_s)
+    result = yield from measurement(
+        request, context, steps, examination, injected, control_s, peak_before=peak
+    )
     if dist.is_initialized():
         dist.barrier()  # rank 0 has the store that the others may still need
     return result

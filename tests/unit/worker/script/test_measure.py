@@ -1,13 +1,18 @@
-"""The number of steps that the measurement of a script needs."""
+"""What the measurement of a script does before it begins to time its steps."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
+import torch
+from torch import nn
 
 from ddp_perf.core.launch import LaunchRequest, Profiling
+from ddp_perf.worker.injection.effects import Injected
+from ddp_perf.worker.script import measure
 from ddp_perf.worker.script.measure import needed_steps
-from tests.unit.worker.script.scripts import make_script_case
+from tests.unit.worker.contexts import make_context
+from tests.unit.worker.script.scripts import Run, make_script_case
 
 
 @pytest.mark.parametrize(
@@ -25,3 +30,41 @@ def test_the_fewest_steps_are_known_before(tmp_path, tier, traced, needed):
         request = msgspec.structs.replace(request, profiling=profiling)
 
     assert needed_steps(request) == needed
+
+
+def test_compiled_code_is_timed_compiled_and_the_memory_that_it_needs_uncompiled_is_no_peak(
+    monkeypatch,
+):
+    graphs, forgotten = [], []
+
+    def backend(graph, examples):
+        def compiled(*arguments):
+            graphs.append(run.steps.done)
+            return graph(*arguments)
+
+        return compiled
+
+    model = nn.Linear(4, 2)
+    whole = torch.compile(model, backend=backend)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = Run()
+
+    def script():
+        while True:
+            whole(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+
+    def measurement(*arguments, peak_before):
+        for _ in range(2):
+            yield
+        return peak_before
+
+    monkeypatch.setattr(measure, "measurement", measurement)
+    monkeypatch.setattr(measure, "peak_memory_of", lambda device: 100 + run.steps.done)
+    monkeypatch.setattr(measure, "forget_peak_memory", lambda _: forgotten.append(run.steps.done))
+    request, context = LaunchRequest(case=make_script_case(), round=0), make_context()
+    plan = measure._plan(request, context, run.steps, Injected((), context), [])
+
+    assert run.run(script, plan) == 103
+    assert forgotten == [5]  # the two steps before are the counted ones
+    assert graphs == [0, 1, 2, 5, 6]
