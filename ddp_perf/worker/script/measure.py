@@ -126,7 +126,10 @@ def _check(
     if case.world_size > 1 and not structure.collectives:
         raise refusals.no_collective(case)
     parameter = next(steps.module.parameters(), None)
-    if parameter is not None and parameter.device.type != device.type:
+    if parameter is None or parameter.device == device:
+        return
+    is_offloaded = steps.strategy == "fsdp" and parameter.device.type == "cpu"
+    if not is_offloaded:
         raise refusals.other_device(case, str(parameter.device), str(device))
 
 
