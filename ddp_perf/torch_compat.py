@@ -76,6 +76,12 @@ def infers_on_fake_tensors() -> bool:
     return torch._C._get_dispatch_mode(key) is not None
 
 
+def has_smaller_groups() -> bool:
+    """Return whether this process is in a process group of some of the ranks only."""
+    groups: Any = dist.distributed_c10d._world.pg_group_ranks
+    return any(len(ranks) < dist.get_world_size() for ranks in groups.values())
+
+
 def work_of(future: Any) -> dist.Work:
     """Return the work of a collective with this future."""
     module: Any = torch._C._distributed_c10d  # its stubs lack the function

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from ddp_perf.core.case import Case
 from ddp_perf.core.launch import Collective
+from ddp_perf.torch_compat import has_smaller_groups
 from ddp_perf.worker.probe.preconditions import all_agree, has_room
 from ddp_perf.worker.steps.collective import CALLS
 from ddp_perf.worker.timing.clock import step_clock
@@ -51,6 +52,8 @@ def communication_s(
 
 def _can_repeat(case: Case, collectives: Sequence[Collective]) -> bool:
     of_groups = case.group_size is not None or case.replicates
+    if case.script is not None:
+        of_groups = has_smaller_groups()  # it does not state which collectives are of them
     offloaded = case.fsdp is not None and case.fsdp.cpu_offload
     return not (of_groups or offloaded) and all(
         c.kind in CALLS and isinstance(getattr(torch, c.dtype, None), torch.dtype)
