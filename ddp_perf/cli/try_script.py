@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import textwrap
@@ -53,6 +54,7 @@ from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 
 _FRAMES = "(These are the frames of your code.)"
+_FIELDS = ("steps", "steps_by", "tier", "world_sizes")  # messages name them; here they are options
 
 
 class ScriptCommand(typer.core.TyperCommand):
@@ -297,7 +299,10 @@ def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:
 def _failure_text(failure: LaunchFailure, suite: ScriptSuite) -> str:
     text = describe_launch_failure(failure, remark=_FRAMES)
     if failure.kind != "hang":
-        return text
+        said = "" if failure.user_frames else failure.detail
+        named = [name for name in _FIELDS if re.search(rf"\b{name}:", said)]
+        options = [f"--{n.replace('_', '-')} of this command sets {n}" for n in named]
+        return "\n".join([text, *options])
     return (
         f"{text}\nThe first step had {suite.start_deadline_s:g} s, and each later one"
         f" {suite.step_deadline_s:g} s. If the script needs longer to start: --start-deadline 10m"
