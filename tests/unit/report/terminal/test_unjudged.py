@@ -53,7 +53,7 @@ def test_shares_of_terms_that_exceed_the_timed_step_are_of_their_sum(measurement
     text = text_of([measurements[0], faster])
 
     assert "ws2: of a step, backward 40%, exposed 30%, forward 20% (" in text
-    assert "rest below 0: ws2 (the terms are of later steps" in text
+    assert "rest below 0: ddp-ws2 (the terms are of later steps" in text
 
 
 def test_it_is_no_wider_than_the_terminal(measurements):
