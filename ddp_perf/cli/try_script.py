@@ -54,7 +54,7 @@ from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 
 _FRAMES = "(These are the frames of your code.)"
-_FIELDS = ("steps", "steps_by", "tier", "world_sizes")  # messages name them; here they are options
+_FIELDS = ("steps", "steps_by", "tier", "world_sizes")  # of a suite; here they are options
 
 
 class ScriptCommand(typer.core.TyperCommand):
@@ -293,20 +293,25 @@ def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:
         typer.echo(unjudged_text(result, _width()))
     for failure in failures:
         write_line(_failure_text(failure, suite))
+        for name in _fields_named(failure):
+            write_line(f"without a suite file, --{name.replace('_', '-')} sets `{name}:`")
         raise typer.Exit(ExitCode.UNDECIDED)
 
 
 def _failure_text(failure: LaunchFailure, suite: ScriptSuite) -> str:
     text = describe_launch_failure(failure, remark=_FRAMES)
     if failure.kind != "hang":
-        said = "" if failure.user_frames else failure.detail
-        named = [name for name in _FIELDS if re.search(rf"\b{name}:", said)]
-        options = [f"--{n.replace('_', '-')} of this command sets {n}" for n in named]
-        return "\n".join([text, *options])
+        return text
     return (
         f"{text}\nThe first step had {suite.start_deadline_s:g} s, and each later one"
         f" {suite.step_deadline_s:g} s. If the script needs longer to start: --start-deadline 10m"
     )
+
+
+def _fields_named(failure: LaunchFailure) -> list[str]:
+    """Return the fields of a suite that the reason of a failure names; a script's own has none."""
+    reason = "" if failure.user_frames else failure.detail
+    return [name for name in _FIELDS if re.search(rf"\b{name}:", reason)]
 
 
 def _samples_notes(suite: ScriptSuite, samples: StepSamples, result: SuiteResult) -> Iterator[str]:

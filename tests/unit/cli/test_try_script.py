@@ -212,7 +212,7 @@ def test_a_failure_that_names_a_field_of_the_suite_names_its_option(command):
 
     done = command("train.py")
 
-    assert done.stderr.splitlines()[-1] == "--steps of this command sets steps"
+    assert done.stderr.splitlines()[-1] == "ddp-perf: without a suite file, --steps sets `steps:`"
 
 
 def test_a_hang_names_the_option_for_a_slow_start(command):
