@@ -82,7 +82,7 @@ def try_script(
     ],
     args: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- ARGUMENT...]", help="Arguments of the script, after --."),
+        typer.Argument(metavar="-- ARGUMENTS", help="Arguments of the script, after --."),
     ] = None,
     world_sizes: Annotated[
         str | None,
@@ -93,7 +93,10 @@ def try_script(
         typer.Option(metavar="NAME", help="cpu or gpu. [default: gpu if torch can use a GPU]"),
     ] = None,
     steps: Annotated[
-        int, typer.Option(metavar="N", help="Steps of a launch, 5 warm-ups included.")
+        int,
+        typer.Option(
+            metavar="N", help="Steps of a launch, 5 warm-ups included; the script needs a few more."
+        ),
     ] = 60,
     launches: Annotated[
         int, typer.Option(metavar="N", min=1, help="Launches of each number of ranks.")
