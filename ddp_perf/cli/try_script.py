@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import textwrap
@@ -53,6 +54,7 @@ from ddp_perf.system.capacity import Capacity, find_capacity
 from ddp_perf.system.host.launch_platform import check_can_launch
 
 _FRAMES = "(These are the frames of your code.)"
+_FIELDS = ("steps", "steps_by", "tier", "world_sizes")  # of a suite; here they are options
 
 
 class ScriptCommand(typer.core.TyperCommand):
@@ -80,7 +82,7 @@ def try_script(
     ],
     args: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- ARGUMENT...]", help="Arguments of the script, after --."),
+        typer.Argument(metavar="-- ARGUMENTS", help="Arguments of the script, after --."),
     ] = None,
     world_sizes: Annotated[
         str | None,
@@ -91,7 +93,10 @@ def try_script(
         typer.Option(metavar="NAME", help="cpu or gpu. [default: gpu if torch can use a GPU]"),
     ] = None,
     steps: Annotated[
-        int, typer.Option(metavar="N", help="Steps of a launch, 5 warm-ups included.")
+        int,
+        typer.Option(
+            metavar="N", help="Steps of a launch, 5 warm-ups included; the script needs a few more."
+        ),
     ] = 60,
     launches: Annotated[
         int, typer.Option(metavar="N", min=1, help="Launches of each number of ranks.")
@@ -291,6 +296,8 @@ def _show(result: SuiteResult, suite: ScriptSuite, *, as_json: bool) -> None:
         typer.echo(unjudged_text(result, _width()))
     for failure in failures:
         write_line(_failure_text(failure, suite))
+        for name in _fields_named(failure):
+            write_line(f"without a suite file, --{name.replace('_', '-')} sets `{name}:`")
         raise typer.Exit(ExitCode.UNDECIDED)
 
 
@@ -302,6 +309,12 @@ def _failure_text(failure: LaunchFailure, suite: ScriptSuite) -> str:
         f"{text}\nThe first step had {suite.start_deadline_s:g} s, and each later one"
         f" {suite.step_deadline_s:g} s. If the script needs longer to start: --start-deadline 10m"
     )
+
+
+def _fields_named(failure: LaunchFailure) -> list[str]:
+    """Return the fields of a suite that the reason of a failure names; a script's own has none."""
+    reason = "" if failure.user_frames else failure.detail
+    return [name for name in _FIELDS if re.search(rf"\b{name}:", reason)]
 
 
 def _samples_notes(suite: ScriptSuite, samples: StepSamples, result: SuiteResult) -> Iterator[str]:

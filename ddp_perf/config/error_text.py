@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from ddp_perf.core.script import BY_OPTIMIZER
 from ddp_perf.core.target import TARGET_SPECS
 from ddp_perf.errors import did_you_mean, nearest_or_all
 
@@ -56,6 +57,10 @@ def describe_error(error: msgspec.ValidationError, schema: Any, data: Any, prefi
         )
     elif "matching regex" in message:
         message = _REMEDIES.get(_without_index(field), message)
+        if field == "steps_by":
+            message += did_you_mean(data[field], [BY_OPTIMIZER])
+    elif field == "args":
+        message += '; write it as in [--batch-size, "{batch_size}"]'
     elif (example := _EXAMPLES.get(_without_index(field))) is not None:
         message = f'{message}; write it as in "{example}"'
     elif field.endswith("[...]"):

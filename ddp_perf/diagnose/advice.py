@@ -222,11 +222,11 @@ _RULES = (
         applies=lambda m: _waits_for_data(m) and _has_no_core_left(m),
         finding=lambda m: (
             f"a step waits {_ms(m.step.terms['data'])} for its batch, and the ranks and their"
-            f" loaders use {m.cores_share or 0:.0%} of their cores: further workers find no core"
+            f" loaders use {m.cores_share or 0:.0%} of their cores, so further workers find none"
         ),
         recommendation=(
-            "give the ranks more cores, or their loaders less work: store the samples as the"
-            " model needs them"
+            "give the ranks more cores, or their loaders less work, as by samples that are stored"
+            " as the model needs them"
         ),
         factor=_without(_term("data")),
     ),

@@ -46,6 +46,5 @@ def saving_notes(result: SuiteResult) -> dict[str, str]:
     refused = {case_id: refused_text(found) for case_id, found in result.not_saved.items()}
     notes = {**stored, **refused}
     for case_id, file in result.saved_structures.items():
-        otherwise = "otherwise " if case_id in refused else ""
-        notes[case_id] = f"structure stored in {file}; {otherwise}{notes[case_id]}"
+        notes[case_id] += f"; the structure is stored in {file}"
     return notes

@@ -81,7 +81,8 @@ def test_the_second_session_decides_memory_and_structure_and_states_what_it_rule
     second = project.runpytest(*session).stdout.str()
 
     assert "step time: " not in first
-    assert "; stored in " in " ".join(first.split())
+    assert "2 cases: stored in " in " ".join(first.split())
+    assert "; the structure is stored in " in " ".join(first.split())
     results = read_results(project.path / "out" / "results.json")
     (suite,) = results.suites
     decided = [found for found in suite.findings if found.metric in ("peak_memory", "structure")]

@@ -298,7 +298,7 @@ while True:
             "for _ in range(5):\n    step()\n",
             None,
             "train.py ended (at the end of the file) after 5 steps (train.py:12), but needs 13:"
-            " 8 timed ones and 5 others; let it train longer, or lower `steps:` of the suite",
+            " 8 of `steps:`, and 5 before them; let it train longer, or lower `steps:`",
             id="too few steps",
         ),
         pytest.param(

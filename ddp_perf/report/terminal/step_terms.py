@@ -89,6 +89,8 @@ def _line(advice: Advice) -> str:
     return f"- {advice.finding}: {advice.recommendation}{promise}"
 
 
+_MUCH = 0.1  # of a step
+
 # Each name of SHOWN, broken where a narrow column needs it.
 _HEADINGS = {
     **{name: name for name in SHOWN},
@@ -115,7 +117,21 @@ def decomposition_table(result: SuiteResult, width: int) -> str | None:
     width = max(width, NARROWEST)
     shares = [f"{name} {share}" for name, share in hidden_shares(result).items()]
     hidden = [f"hidden: {', '.join(shares)} ({HIDDEN})"] if shares else []
-    return "\n".join([*rendered(table, width), *wrapped(hidden, width)])
+    return "\n".join([*rendered(table, width), *wrapped([*hidden, *_rest_note(result)], width)])
+
+
+def _rest_note(result: SuiteResult) -> list[str]:
+    """Return what a rest below 0 means, with the names of the cases whose rest is far below it."""
+    names = short_names(result.summaries)
+    slower = [
+        names[case_id]
+        for case_id, rows in result.summaries.items()
+        if (step := typical_step(rows)) is not None
+        and (figures := case_figures(result, case_id)) is not None
+        and step.explained_s > (1 + _MUCH) * figures.step_s
+    ]
+    meaning = "the terms are of later steps, which took longer than the timed ones"
+    return [f"rest below 0: {', '.join(slower)} ({meaning})"] if slower else []
 
 
 def term_cells(result: SuiteResult) -> dict[str, list[str]]:

@@ -68,10 +68,11 @@ def _largest_terms(result: SuiteResult, case_id: str) -> str | None:
         return None
     values = term_values(step, figures.step_s)
     seconds = {name: value for name in SHOWN if (value := values[name]) is not None}
+    whole = max(figures.step_s, step.explained_s)  # later steps, of the terms, may take longer
     ordered = sorted(seconds, key=lambda name: seconds[name], reverse=True)[:_MOST_TERMS]
     shares = [
-        f"{name} {seconds[name] / figures.step_s:.0%}"
+        f"{name} {seconds[name] / whole:.0%}"
         for name in ordered
-        if name == ordered[0] or seconds[name] > _SMALL * figures.step_s
+        if name == ordered[0] or seconds[name] > _SMALL * whole
     ]
     return f"of a step, {', '.join(shares)} ({ordered[0]}: {MEANINGS[ordered[0]]})"

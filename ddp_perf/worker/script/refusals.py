@@ -37,8 +37,8 @@ def too_few_steps(case: Case, how: str, done: int, steps_at: str, needed: int) -
     least = "at least " if case.tier == "gpu" else ""  # a GPU warms up for as long as it takes
     return ScriptError(
         f"{case.workload} ended ({how}) after {_steps(done)} ({steps_at}), but needs"
-        f" {least}{needed}: {case.schedule.steps} timed ones and {before} others; let it train"
-        " longer, or lower `steps:` of the suite"
+        f" {least}{needed}: {case.schedule.steps} of `steps:`, and {before} before them; let it"
+        " train longer, or lower `steps:`"
     )
 
 

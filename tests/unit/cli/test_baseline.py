@@ -132,8 +132,8 @@ def test_promote_reports_why_a_case_is_not_stored(results):
 
     assert done.exit_code == 1
     note = json.loads(done.stdout)[CASE.id]
-    assert note.startswith("structure stored in ")
-    assert "; otherwise not stored: one launch has no spread" in note
+    assert note.startswith("not stored: one launch has no spread")
+    assert "; the structure is stored in " in note
 
 
 def test_promote_reports_what_is_left_out(results):

@@ -206,6 +206,15 @@ def test_a_failed_launch_is_told_in_the_users_terms(command):
     assert not Path("x.yaml").exists()
 
 
+def test_a_failure_that_names_a_field_of_the_suite_names_its_option(command):
+    detail = "train.py ended after 20 steps, but needs 65; let it train longer, or lower `steps:`"
+    command.launcher = FakeLauncher(lambda request: make_failure(request.case, detail=detail))
+
+    done = command("train.py")
+
+    assert done.stderr.splitlines()[-1] == "ddp-perf: without a suite file, --steps sets `steps:`"
+
+
 def test_a_hang_names_the_option_for_a_slow_start(command):
     command.launcher = FakeLauncher(
         lambda request: make_failure(request.case, kind="hang", detail="hung", rank=0)

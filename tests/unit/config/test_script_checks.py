@@ -65,6 +65,14 @@ def refusal(path, import_paths=()):
             "env.DEVICES: {world_sizes} is unknown; did you mean 'world_size'?; write",
         ),
         ({"steps_by": "step"}, "steps_by: write optimizer, or module:function"),
+        (
+            {"steps_by": "optimiser"},
+            "steps_by: write optimizer, or module:function; did you mean 'optimizer'?",
+        ),
+        (
+            {"args": "--batch-size 64"},
+            'args: expected a list, got a text; write it as in [--batch-size, "{batch_size}"]',
+        ),
         ({"steps_by": "engine:"}, "steps_by: write optimizer, or module:function"),
         ({"scratch": "yes"}, "scratch: expected true or false, got a text"),
         (

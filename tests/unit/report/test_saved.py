@@ -21,8 +21,8 @@ def test_a_stored_structure_is_named_beside_the_session():
     )
 
     assert saving_notes(result) == {
-        ONE.id: f"structure stored in {FILE}; stored in cpu.json",
-        TWO.id: f"structure stored in {FILE}; otherwise not stored: too noisy",
+        ONE.id: f"stored in cpu.json; the structure is stored in {FILE}",
+        TWO.id: f"not stored: too noisy; the structure is stored in {FILE}",
     }
 
 

@@ -337,7 +337,7 @@ def test_a_plan_may_do_without_its_last_steps():
     [
         (trained(0), "train.py ended (at the end of the file) without a step of an optimizer"),
         (trained(2), "after 2 steps (test_steps.py:"),
-        (trained(2), "), but needs 12: 8 timed ones and 4 others; let it train longer, or lower"),
+        (trained(2), "), but needs 12: 8 of `steps:`, and 4 before them; let it train longer"),
         (trained(2, lambda: sys.exit(0)), "train.py ended (sys.exit(0) at test_steps.py:"),
         (trained(2, lambda: sys.exit(3)), "train.py failed after 2 steps: sys.exit(3) at test_s"),
         (trained(20, lambda: sys.exit(3)), "train.py failed after 20 steps: sys.exit(3) at test"),
