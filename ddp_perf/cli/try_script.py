@@ -23,13 +23,13 @@ from ddp_perf.cli.options import AsJson
 from ddp_perf.cli.progress import write_line
 from ddp_perf.cli.try_file import CONFIGS, check_writable, next_command, write_suite
 from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.common import as_name
 from ddp_perf.config.loading import check_environment, checked_script_suite
 from ddp_perf.config.script_file import (
     StepSamples,
     default_formula,
     find_samples,
     free_name,
-    suite_name,
     suite_of_script,
     suite_text,
 )
@@ -154,7 +154,7 @@ def try_script(
         tier = tier or _default_tier(capacity, launcher)
         suite = checked_script_suite(
             {
-                "suite": free_name(path, CONFIGS) if write is None else suite_name(write.stem),
+                "suite": free_name(path, CONFIGS) if write is None else as_name(write.stem),
                 "tier": tier,
                 "script": path,
                 "args": [*samples.args],

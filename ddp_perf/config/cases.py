@@ -51,8 +51,8 @@ def cases_of(variant: Variant) -> list[Case]:
 def _script_cases(variant: Variant) -> list[Case]:
     suite = variant.suite
     assert isinstance(suite, ScriptSuite)
-    env = {**suite.env, **variant.env}
-    return script_cases(suite, env, variant.suffix, variant.ranks_per_node)
+    suite = msgspec.structs.replace(suite, env={**suite.env, **variant.env})
+    return script_cases(suite, variant.suffix, variant.ranks_per_node)
 
 
 class _Batch(msgspec.Struct, frozen=True):

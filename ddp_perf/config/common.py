@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
@@ -13,7 +14,14 @@ from ddp_perf.core.cluster import LauncherName
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]+$")]
+_OF_NAMES = r"A-Za-z0-9_.\-"  # the characters of a name, as pytest -k accepts it
+NAME_PATTERN = f"^[{_OF_NAMES}]+$"
+Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
+
+
+def as_name(text: str) -> str:
+    """Return the text with an underscore for what a name cannot have."""
+    return re.sub(f"[^{_OF_NAMES}]+", "_", text)
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

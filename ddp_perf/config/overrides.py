@@ -55,6 +55,11 @@ def apply_overrides(
     training = [suite for _, suite in suites if isinstance(suite, Suite)]
     scripts = [suite for _, suite in suites if isinstance(suite, ScriptSuite)]
     if overrides.bucket_cap_mb and not any(_has_ddp(s, overrides) for s in training):
+        if scripts and not training:
+            raise ConfigError(
+                "--ddp-bucket-cap-mb: a script builds DDP itself; leave the option out, and set the"
+                " size by the script's own args"
+            )
         raise ConfigError(f"--ddp-bucket-cap-mb: no selected suite has a case with DDP{_LEAVE}")
     if overrides.batch_sizes and suites and not training:
         if not scripts:

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from ddp_perf.config.collectives import CollectivesSuite
+from ddp_perf.config.common import NAME_PATTERN
 from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.config.suite import Suite
-from ddp_perf.config.techniques import NAME_PATTERN, OPTIONS
+from ddp_perf.config.techniques import OPTIONS
 from ddp_perf.core.models import MODELS
 
 

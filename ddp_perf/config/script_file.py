@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ddp_perf.config.common import as_name
 from ddp_perf.config.formula import SIZES
 from ddp_perf.config.loading import find_suites
 from ddp_perf.config.scripts import ScriptSuite
@@ -115,18 +116,13 @@ def _is_batch_option(name: str) -> bool:
 def free_name(script: str, directory: Path) -> str:
     """Return a name for the suite of a script that no suite file of the directory has."""
     stem = script.rpartition("/")[2].removesuffix(".py").rpartition(".")[2]
-    name = suite_name(stem)
+    name = as_name(stem)
     taken = {path.stem for path in find_suites(directory)}
     return next(
         free
         for number in range(1, 2 + len(taken))
         if (free := name if number == 1 else f"{name}_{number}") not in taken
     )
-
-
-def suite_name(text: str) -> str:
-    """Return the text with an underscore for what the name of a suite cannot have."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
 
 
 def suite_of_script(script: str, directory: Path) -> Path | None:

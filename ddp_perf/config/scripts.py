@@ -4,43 +4,24 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-import re
 from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from ddp_perf.config.common import Count, Experiment
+from ddp_perf.config.common import Count, Experiment, as_name
 from ddp_perf.config.formula import LONGEST_FORMULA, filled, result_of, sizes_in
 from ddp_perf.config.layout import layout_name, node_count
-from ddp_perf.core.case import Case, Fraction, Tolerances
+from ddp_perf.core.case import Case, StepTolerances, Tolerances
 from ddp_perf.core.script import BY_OPTIMIZER, ScriptRun
 
 
-class ScriptTolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScriptTolerances(StepTolerances, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The change of each metric that is tolerated, as a fraction. null: not gated.
 
     Losses are not gated: the seeds of a script are its own.
     """
-
-    step_time: Annotated[
-        Fraction, Meta(description="Level of the step: the fastest of ten clean steps.")
-    ] = 0.05
-    tail: Annotated[
-        Fraction | None, Meta(description="Mean step ÷ level of the step: steps that stall.")
-    ] = 0.05
-    efficiency: Annotated[
-        Fraction | None,
-        Meta(description="Level of the step of N ranks ÷ the ideal, which follows from one."),
-    ] = 0.05
-    cpu_time: Annotated[
-        Fraction | None, Meta(description="CPU time of a step on its busiest rank; tier cpu only.")
-    ] = 0.05
-    peak_memory: Annotated[Fraction | None, Meta(description="Largest memory of a rank.")] = 0.05
-    energy: Annotated[
-        Fraction | None, Meta(description="Joules per sample, of all GPUs; tier gpu only.")
-    ] = None
 
 
 class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,12 +73,10 @@ class ScriptSuite(Experiment, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = ScriptTolerances()
 
 
-def script_cases(
-    suite: ScriptSuite, env: Mapping[str, str], suffix: str, ranks_per_node: int | None
-) -> list[Case]:
+def script_cases(suite: ScriptSuite, suffix: str, ranks_per_node: int | None) -> list[Case]:
     """Return the cases, ordered by batch size, then world size."""
     return [
-        _case(suite, world_size, batch_size, env, suffix, ranks_per_node)
+        _case(suite, world_size, batch_size, suffix, ranks_per_node)
         for batch_size, world_size in itertools.product(
             suite.batch_sizes, sorted(suite.world_sizes)
         )
@@ -108,14 +87,12 @@ def _case(
     suite: ScriptSuite,
     world_size: int,
     batch_size: int,
-    env: Mapping[str, str],
     suffix: str,
     ranks_per_node: int | None,
 ) -> Case:
     def case_id(ranks: int) -> str:
         layout = layout_name(ranks, node_count(ranks, ranks_per_node))
-        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", run.name)  # as pytest -k accepts it
-        parts = [name, layout, f"b{batch_size}", *filter(None, [suite.variant])]
+        parts = [as_name(run.name), layout, f"b{batch_size}", *filter(None, [suite.variant])]
         return "-".join(parts) + suffix
 
     run = script_run(suite, world_size, batch_size)
@@ -133,7 +110,7 @@ def _case(
         world_size=world_size,
         nodes=node_count(world_size, ranks_per_node),
         batch_size=batch_size,
-        env=filled_env(env, world_size, batch_size),
+        env=filled_env(suite.env, world_size, batch_size),
         launcher=suite.launcher,
         schedule=suite.schedule(),
         tolerances=Tolerances(**msgspec.structs.asdict(suite.tolerances)),
@@ -144,13 +121,24 @@ def _case(
 def script_run(suite: ScriptSuite, world_size: int, batch_size: int) -> ScriptRun:
     """Return the run of a suite's script with these sizes. Raises ConfigError for its formulas."""
     sizes = {"world_size": world_size, "batch_size": batch_size}
+    any_ranks = {"world_size": "{world_size}", "batch_size": batch_size}
     return ScriptRun(
         script=posixpath.normpath(suite.script),  # ./train.py is train.py
-        args=tuple(filled(f"args[{i}]", text, sizes) for i, text in enumerate(suite.args)),
+        args=_filled_args(suite, sizes),
+        args_of_any_ranks=_filled_args(suite, any_ranks),
+        env_of_any_ranks=tuple(
+            (name, filled(f"env.{name}", text, any_ranks))
+            for name, text in suite.env.items()
+            if "world_size" in sizes_in(text)
+        ),
         samples=result_of("samples_per_step", str(suite.samples_per_step), sizes),
         steps_by=suite.steps_by,
         scratch=suite.scratch,
     )
+
+
+def _filled_args(suite: ScriptSuite, sizes: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(filled(f"args[{i}]", text, sizes) for i, text in enumerate(suite.args))
 
 
 def filled_env(env: Mapping[str, str], world_size: int, batch_size: int) -> dict[str, str]:

@@ -163,6 +163,8 @@ def _refusals(figure: str, cases: Sequence[Case]) -> Iterator[str]:
         yield f"a collective's target is its {BUS_BANDWIDTH.name}; remove the others"
     if figure == MFU.name and any(case.tier == "cpu" for case in cases):
         yield "no peak of a CPU is known; remove it from tier cpu"
+    if figure == MFU.name and any(case.script is not None for case in cases):
+        yield "a script chooses its precision, so its peak is unknown; remove it"
     if figure == EFFICIENCY.name and all(case.single is None for case in cases):
         yield "it compares with one rank; add 1 to world_sizes"
     if figure == EXPOSED.name and any(c.strategy == "fsdp" and c.tier == "gpu" for c in cases):

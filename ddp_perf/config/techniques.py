@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ddp_perf.config.common import NAME_PATTERN
 from ddp_perf.config.error_text import describe_error
 from ddp_perf.errors import ConfigError, nearest_or_all
 
@@ -25,7 +26,6 @@ OPTIONS = (
     "data",
     "env",
 )
-NAME_PATTERN = r"^[A-Za-z0-9_.\-]+$"
 _OF_A_STRATEGY = ("ddp", "fsdp", "comm_hooks")  # another strategy has none of these
 
 _Suite = TypeVar("_Suite", bound=msgspec.Struct)

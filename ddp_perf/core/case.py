@@ -50,8 +50,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return min(_ENOUGH_CLEAN, self.measured)
 
 
-class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The largest acceptable worsening of each metric, as a fraction. null: not gated."""
+class StepTolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tolerances of what every training has."""
 
     step_time: Annotated[
         Fraction, Meta(description="Level of the step: the fastest of ten clean steps.")
@@ -70,6 +70,10 @@ class Tolerances(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     energy: Annotated[
         Fraction | None, Meta(description="Joules per sample, of all GPUs; tier gpu only.")
     ] = None
+
+
+class Tolerances(StepTolerances, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The largest acceptable worsening of each metric, as a fraction. null: not gated."""
 
     loss: Annotated[
         Fraction | UnsetType | None,
@@ -204,14 +208,23 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             work |= self._training()
         if self.nodes > 1:
             work["nodes"] = self.nodes
-        work |= {f"env.{name}": value for name, value in self.working_env.items()}
+        work |= {f"env.{name}": self._of_any_ranks(name) for name in self.working_env}
         return work
+
+    def _of_any_ranks(self, variable: str) -> str:
+        """Return the value of a variable, with {world_size} where the suite of a script has it."""
+        value = self.env[variable]
+        if self.script is None:
+            return value
+        text = dict(self.script.env_of_any_ranks).get(variable, value)
+        is_replaced = text.replace("{world_size}", str(self.world_size)) != value
+        return value if is_replaced else text
 
     def _of_script(self, script: ScriptRun) -> dict[str, Scalar]:
         assert self.batch_size is not None  # it trains
         return {
             "script": script.script,
-            "args": shlex.join(script.args),
+            "args": shlex.join(script.args_of_any_ranks or script.args),
             "batch_size": self.batch_size,
             "samples": script.samples,
             "steps_by": script.steps_by,

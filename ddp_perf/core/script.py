@@ -11,7 +11,11 @@ class ScriptRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run of a script by each rank, as torchrun would run it."""
 
     script: str  # a path from the root of the project on, as "train.py", or a module
-    args: tuple[str, ...]
+    args: tuple[str, ...]  # with the sizes of the case
+    # With {world_size} where the suite has it, for the fingerprint: filled in, each number of ranks
+    # would be other work. Empty: the args have none. Of the variables those that have it.
+    args_of_any_ranks: tuple[str, ...] = ()
+    env_of_any_ranks: tuple[tuple[str, str], ...] = ()
     samples: int  # of a step, over all ranks
     # What ends a step: the first optimizer that steps, or the return of a "module:function".
     steps_by: str = BY_OPTIMIZER

@@ -42,7 +42,7 @@ def request_of(directory, *, ranks=2, **suite):
     fields: dict[str, Any] = {"suite": "s", "tier": "cpu", "script": "train.py", "batch_sizes": [4]}
     fields |= {"world_sizes": [ranks], "steps": 8, "warmup": 2}
     fields |= {"start_deadline_s": 60, "step_deadline_s": 30}
-    (case,) = script_cases(msgspec.convert({**fields, **suite}, ScriptSuite), {}, "", None)
+    (case,) = script_cases(msgspec.convert({**fields, **suite}, ScriptSuite), "", None)
     return LaunchRequest(case=case, round=0, import_paths=(str(directory),), probe_steps=2)
 
 

@@ -151,8 +151,8 @@ def exposed_by_link(
 
 
 def _on_one_node(case: Case, measurements: Mapping[str, Measurement]) -> str | None:
-    """Return the id of the case that does the same work on one of the nodes."""
-    if case.nodes == 1 or case.global_batch is not None or case.ranks_per_node == 1:
+    """Return the id of the case that does the same work on one of the nodes: as much per rank."""
+    if case.nodes == 1 or case.ranks_per_node == 1:
         return None
     work = work_without(case.work(), RANKS)
     return next(
@@ -160,6 +160,7 @@ def _on_one_node(case: Case, measurements: Mapping[str, Measurement]) -> str | N
             case_id
             for case_id, one in measurements.items()
             if (one.case.nodes, one.case.world_size) == (1, case.ranks_per_node)
+            and one.case.samples_per_step * case.nodes == case.samples_per_step
             and work_without(one.case.work(), RANKS) == work
         ),
         None,

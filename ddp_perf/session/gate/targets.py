@@ -119,8 +119,6 @@ def _exposed(measured: _Measured) -> list[float] | str:
 
 
 def _mfu(measured: _Measured) -> list[float] | str:
-    if measured.measurement.case.script is not None:
-        return "a script chooses its precision, so no peak applies; remove the target"
     utilisation = utilisation_of(measured.measurement, measured.accelerator)
     if utilisation is None:
         return "no operation of its step was counted; remove the target"

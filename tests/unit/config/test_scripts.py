@@ -113,8 +113,30 @@ def test_what_changes_the_work_is_part_of_it(cases, python_file):
         {"samples_per_step": 7},
         {"steps_by": "engine:step"},
         {"env": {"A": "1"}},
+        {"args": ["--batch-size", "{batch_size}", "--epochs", "{{world_size}}"]},
+        {"batch_sizes": [32]},
     ):
         assert cases(**change)[1].work() != plain
+
+
+def test_a_number_of_ranks_that_is_stated_is_other_work_than_the_one_of_each_case(cases):
+    for told, stated in (
+        ({"args": ["{world_size}"]}, {"args": ["2"]}),
+        ({"env": {"A": "{world_size}"}}, {"env": {"A": "2"}}),
+    ):
+        assert cases(**told)[1].work() != cases(**stated)[1].work()
+
+
+def test_a_batch_size_that_is_stated_is_the_same_work_as_that_of_the_case(cases):
+    told, stated = (cases(args=["--b", size])[1] for size in ("{batch_size}", "64"))
+
+    assert told.work() == stated.work()
+
+
+def test_a_variable_that_only_logs_is_no_work(cases):
+    env = {"NCCL_DEBUG_FILE": "log-{world_size}"}
+
+    assert cases(env=env)[1].work() == cases()[1].work()
 
 
 def test_two_scripts_of_one_name_need_a_variant(script_suite, python_file):
@@ -182,7 +204,7 @@ def test_a_batch_size_is_not_given_to_a_script_without_it(script_suite, suite_fi
         ),
         (
             Overrides(bucket_cap_mb=(8,)),
-            "--ddp-bucket-cap-mb: no selected suite has a case with DDP",
+            "--ddp-bucket-cap-mb: a script builds DDP itself",
         ),
         (Overrides(steps=2), "--ddp-steps counts the warm-ups too"),
         (

@@ -192,6 +192,18 @@ def test_what_cannot_be_judged_is_refused_with_field_and_remedy(refusal, targets
     assert refusal(targets).startswith(message)
 
 
+def test_a_script_has_no_target_of_mfu(script_suite):
+    path = script_suite(tier="gpu", targets=[{"throughput": ">= 5"}, {"mfu": ">= 0.35"}])
+
+    with pytest.raises(ConfigError) as caught:
+        load_suite(path)
+
+    assert (
+        "targets[1].mfu: a script chooses its precision, so its peak is unknown; remove it"
+        in str(caught.value)
+    )
+
+
 def test_efficiency_needs_one_rank_and_fsdp_on_a_gpu_hides_its_communication(refusal):
     assert refusal({"efficiency": ">= 0.8"}, world_sizes=[2]) == (
         "targets.efficiency: it compares with one rank; add 1 to world_sizes"

@@ -92,5 +92,13 @@ def test_the_samples_of_a_scripts_step_are_no_part_of_its_scaling_key():
     assert scaling_key(one) == scaling_key(two)
 
 
+def test_a_script_that_is_told_its_number_of_ranks_has_one_scaling_key():
+    told = make_scripts(args=["--devices", "{world_size}"], env={"DEVICES": "{world_size}"})
+    one, two = (case.work() for case in told)
+
+    assert scaling_key(one) == scaling_key(two)
+    assert [case.script.args[1] + case.env["DEVICES"] for case in told] == ["11", "22"]
+
+
 def test_samples_of_a_workloads_step_are_those_of_all_ranks_and_micro_steps():
     assert samples_of({**WORK, "gradient_accumulation": 4}) == 2 * 64 * 4

@@ -9,7 +9,7 @@ import yaml
 from ddp_perf.duel.cases import match_cases
 from ddp_perf.duel.conditions import option_differences
 from ddp_perf.errors import ConfigError
-from tests.builders import SUITE, make_capacity
+from tests.builders import SUITE, make_capacity, make_scripts
 from tests.unit.duel.played_sides import make_prepared
 from tests.unit.duel.script_cases import SCRIPT_SUITE
 
@@ -148,6 +148,13 @@ def test_a_side_without_the_script_lacks_the_case_also_if_the_tree_has_it(
     )
     with pytest.raises(ConfigError, match=r"script: there is no file train.py in .*A;"):
         match_cases(b, a, make_capacity())
+
+
+def test_a_replaced_variable_is_the_work_of_its_case():
+    case = make_scripts(env={"DEVICES": "{world_size}"})[1]
+    replaced = msgspec.structs.replace(case, env={"DEVICES": "1"})
+
+    assert replaced.work() == {**case.work(), "env.DEVICES": "1"} != case.work()
 
 
 def test_other_arguments_are_a_change_of_the_case(sides):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from ddp_perf.config.cases import Variant, cases_of
+from ddp_perf.config.scripts import ScriptSuite
 from ddp_perf.core.measurement import Measurement
 from ddp_perf.report.terminal.nodes import node_lines
 from ddp_perf.report.terminal.table import suite_table
@@ -13,6 +15,7 @@ from ddp_perf.session.gate.nodes import exposed_by_link, slowest_node
 from ddp_perf.stats.summary import as_session, summaries_of
 from tests.builders import (
     PHASES_S,
+    SCRIPT,
     make_case_baseline,
     make_cases,
     make_environment,
@@ -138,6 +141,21 @@ def test_what_one_node_does_not_expose_is_due_to_the_link_between_nodes(across, 
     assert link.is_mostly_between is is_between
     assert exposed_by_link(ONE.id, by_id, rows_of(*both)) is None
     assert exposed_by_link(TWO_BY_TWO.id, {TWO_BY_TWO.id: both[1]}, rows_of(both[1])) is None
+
+
+@pytest.mark.parametrize(("samples", "compares"), [("{world_size} * 8", True), (64, False)])
+def test_ranks_of_a_script_that_divide_one_batch_are_not_compared_with_those_of_one_node(
+    samples, compares
+):
+    suite = msgspec.convert(
+        {**SCRIPT, "world_sizes": [2, 4], "samples_per_step": samples}, ScriptSuite
+    )
+    cases = cases_of(Variant(suite=suite, ranks_per_node=2))
+    found = {case.id: measured(case, (1.0,) * case.world_size) for case in cases}
+
+    link = exposed_by_link(cases[1].id, found, summaries_of(found))
+
+    assert (link is not None) is compares
 
 
 def test_the_lines_name_the_slowest_node_and_the_slowest_link():

@@ -23,7 +23,6 @@ from tests.builders import (
     make_measurement,
     make_probe,
     make_result,
-    make_scripts,
     with_conditions,
 )
 
@@ -289,13 +288,3 @@ def test_a_time_that_the_hardware_cannot_have_meets_no_target():
 
     assert {one.verdict.outcome for one in found.values()} == {Outcome.INVALID}
     assert "a measurement error: MFU 200" in found["target:throughput"].verdict.reason
-
-
-def test_a_script_has_no_mfu_since_it_chooses_its_precision():
-    (gpu,) = make_scripts(tier="gpu", world_sizes=[2])
-    measurement = make_measurement(with_target(gpu, target("mfu", 0.35)), STEPS, flops=10**12)
-
-    (finding,) = judged([measurement], key="h100-80gb-hbm3").values()
-
-    assert finding.verdict.outcome is Outcome.INVALID
-    assert "a script chooses its precision, so no peak applies" in finding.verdict.reason

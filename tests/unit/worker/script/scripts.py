@@ -24,7 +24,7 @@ def make_script_case(**suite: Any) -> Case:
     """Return the case of train.py on one rank."""
     fields: dict[str, Any] = {"suite": "s", "tier": "cpu", "script": "train.py"}
     fields |= {"world_sizes": [1], "batch_sizes": [4], "steps": 8, "warmup": 2, "args": []}
-    (case,) = script_cases(msgspec.convert({**fields, **suite}, ScriptSuite), {}, "", None)
+    (case,) = script_cases(msgspec.convert({**fields, **suite}, ScriptSuite), "", None)
     return case
 
 
