@@ -92,8 +92,10 @@ def last_alone(suite):
 
 
 def narrow(suite):
-    """Return the model of a suite with the sizes of NARROW in the place of its own."""
-    model = suite.get("model", {})
+    """Return the model of a suite, if it has one, with the sizes of NARROW in place of its own."""
+    if "model" not in suite:  # it measures collectives
+        return {}
+    model = suite["model"]
     return {"model": model | {name: NARROW[name] for name in model if name in NARROW}}
 
 
