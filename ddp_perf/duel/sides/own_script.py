@@ -10,7 +10,8 @@ from ddp_perf.config.python_source import find_module
 from ddp_perf.core.case import Case
 from ddp_perf.duel.values import PreparedSide
 
-_INSTALLED = ("stdlib", "purelib", "platlib")
+# Folders of installed packages. That of torch may be another one than the interpreter's own.
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 def foreign_script(case: Case, side: PreparedSide) -> str | None:
@@ -30,11 +31,9 @@ def foreign_script(case: Case, side: PreparedSide) -> str | None:
     python_path = side.environ.get("PYTHONPATH", "").split(os.pathsep)
     own = [*side.import_paths, *filter(None, python_path)]
     spec = find_module(case.script.script, own)
-    installed = (sysconfig.get_paths()[name] for name in _INSTALLED)
-    places = [Path(path).resolve() for path in (*own, *installed)]
-    origins = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or [])]
-    if any(
-        Path(origin).resolve().is_relative_to(p) for origin in origins if origin for p in places
-    ):
-        return None
+    places = [Path(path).resolve() for path in (*own, sysconfig.get_paths()["stdlib"])]
+    found = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or [])]
+    for origin in (Path(path).resolve() for path in found if path):
+        if _INSTALLED & {*origin.parts} or any(map(origin.is_relative_to, places)):
+            return None
     return f"has no module {case.script.script} in {side.side.label}"
