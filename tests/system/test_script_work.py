@@ -214,7 +214,7 @@ def test_the_workers_of_a_loader_end_with_the_rank(launcher, edited):
 def is_running(pid):
     """Return whether the process runs; one that has ended may wait for its reaper."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 

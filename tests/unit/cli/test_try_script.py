@@ -99,7 +99,7 @@ def test_an_unknown_option_is_refused_with_its_place(command, arguments):
 
 
 def test_options_reach_the_ranks_and_the_file(command):
-    Path("engine.py").write_text("def step(): ...")
+    Path("engine.py").write_text("def step(): ...", "utf-8")
 
     command(
         *("train.py", "--steps", 20, "--launches", 1, "--env", "A=b=c", "--env", "D=", "--scratch"),
@@ -261,9 +261,11 @@ def test_a_written_file_leads_to_pytest_and_a_second_one_is_refused(command):
 
 def test_a_suite_of_the_script_and_tests_that_are_there_are_used(command):
     Path("bench_configs").mkdir()
-    Path("bench_configs/own suite.yaml").write_text("script: train.py\n")
+    Path("bench_configs/own suite.yaml").write_text("script: train.py\n", "utf-8")
     Path("tests/perf").mkdir(parents=True)
-    Path("tests/perf/test_all.py").write_text("def test_it(ddp_measured, assert_verdict): ...")
+    Path("tests/perf/test_all.py").write_text(
+        "def test_it(ddp_measured, assert_verdict): ...", "utf-8"
+    )
 
     done = command("train.py")
 
